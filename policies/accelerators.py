@@ -1,0 +1,126 @@
+"""Which resource names are accelerators, what they are, and what people write by mistake.
+
+Names follow the device plugins that serve them: NVIDIA k8s-device-plugin (``nvidia.com/gpu``, the
+``.shared`` suffix of renamed time-slicing, MIG as ``nvidia.com/mig-<profile>`` with the mixed strategy),
+the AMD, Intel and Habana device plugins, AWS Neuron, Google TPU. Kubernetes 1.36 adds
+``deviceclass.resource.kubernetes.io/<class>`` for extended resources served through DRA.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from functools import lru_cache
+from typing import Final
+
+LEGACY_GPU: Final = "alpha.kubernetes.io/nvidia-gpu"
+NVIDIA_GPU: Final = "nvidia.com/gpu"
+
+#: Device classes of NVIDIA's DRA driver that stand for a GPU (``compute-domain-*`` is IMEX, no GPU).
+GPU_DEVICE_CLASSES: Final = frozenset({"gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"})
+_DRA_EXTENDED: Final = "deviceclass.resource.kubernetes.io/"
+
+
+class Form(enum.Enum):
+    """In which form an accelerator resource hands out a device."""
+
+    WHOLE = "whole"
+    SLICE = "slice"
+    SHARED = "shared"
+
+
+_WHOLE: Final = frozenset(
+    {
+        NVIDIA_GPU,
+        LEGACY_GPU,
+        "amd.com/gpu",
+        "gpu.intel.com/i915",
+        "gpu.intel.com/xe",
+        "habana.ai/gaudi",
+        "aws.amazon.com/neuron",
+        "aws.amazon.com/neurondevice",
+        "google.com/tpu",
+    }
+)
+#: Served by no accelerator plugin, though the name looks like it.
+_MONITORING: Final = frozenset({"gpu.intel.com/i915_monitoring", "gpu.intel.com/xe_monitoring"})
+
+_MIG: Final = re.compile(r"nvidia\.com/mig-(?:\d+c\.)?\d+g\.\d+gb(?:\.[a-z][a-z.]*)?", re.ASCII)
+#: A device plugin may rename a MIG or shared resource: ``nvidia.com/gpu-1g5gb``, ``nvidia.com/gpu.shared``.
+_RENAMED: Final = re.compile(r"nvidia\.com/gpu(?:\.shared|-[a-z0-9][a-z0-9.-]*)", re.ASCII)
+
+
+@lru_cache(maxsize=4096)
+def form_of(resource: str) -> Form | None:
+    """The form in which ``resource`` hands out accelerators; None where it is no accelerator."""
+    if resource in _WHOLE:
+        return Form.WHOLE
+    if resource == "aws.amazon.com/neuroncore":
+        return Form.SLICE
+    if _MIG.fullmatch(resource):
+        return Form.SHARED if resource.endswith(".shared") else Form.SLICE
+    if _RENAMED.fullmatch(resource):
+        return Form.SHARED if resource.endswith(".shared") else Form.SLICE
+    if resource.startswith(_DRA_EXTENDED) and resource[len(_DRA_EXTENDED) :] in GPU_DEVICE_CLASSES:
+        return Form.SLICE if "mig." in resource else Form.WHOLE
+    return None
+
+
+def is_accelerator(resource: str) -> bool:
+    """Whether ``resource`` is an extended resource that a device plugin or DRA driver serves accelerators by."""
+    return form_of(resource) is not None
+
+
+@lru_cache(maxsize=4096)
+def taint_key(resource: str) -> str:
+    """The taint key by which nodes with this accelerator are usually kept free of other pods.
+
+    NVIDIA's own components tolerate ``nvidia.com/gpu`` whatever MIG or sharing makes of the card; every
+    other vendor's key is the resource's own name, as the ExtendedResourceToleration plugin assumes.
+    """
+    if resource.startswith("nvidia.com/") or resource == LEGACY_GPU or resource.endswith(".nvidia.com"):
+        return NVIDIA_GPU
+    return resource
+
+
+_MISSPELT_MIG: Final = re.compile(
+    r"(?:nvidia\.com/(?:gpu[.-])?|(?:gpu\.)?nvidia\.com/)?mig[-._](\d+)g[-._]?(\d+)gb((?:\.[a-z.]+)?)", re.ASCII | re.IGNORECASE
+)
+_PLAIN_MISTAKES: Final[dict[str, str]] = {
+    "nvidia.com/gpus": NVIDIA_GPU,
+    "nvidia/gpu": NVIDIA_GPU,
+    "nvidia.com/nvidia-gpu": NVIDIA_GPU,
+    "gpu.nvidia.com/gpu": NVIDIA_GPU,
+    "nvidia.com/cuda": NVIDIA_GPU,
+    "kubernetes.io/nvidia-gpu": NVIDIA_GPU,
+    "k8s.io/nvidia-gpu": NVIDIA_GPU,
+    "amd.com/gpus": "amd.com/gpu",
+    "amd/gpu": "amd.com/gpu",
+    "intel.com/gpu": "gpu.intel.com/i915",
+    "gpu.intel.com/gpu": "gpu.intel.com/i915",
+    "habana.ai/gpu": "habana.ai/gaudi",
+    "habana.ai/gaudis": "habana.ai/gaudi",
+    "intel.com/gaudi": "habana.ai/gaudi",
+    "google.com/tpus": "google.com/tpu",
+    "cloud-tpus.google.com/v3": "google.com/tpu",
+    "aws.amazon.com/neurons": "aws.amazon.com/neuron",
+    "aws.amazon.com/trainium": "aws.amazon.com/neuron",
+    "aws.amazon.com/inferentia": "aws.amazon.com/neuron",
+}
+
+
+@lru_cache(maxsize=4096)
+def suggestion(resource: str) -> str | None:
+    """The name that a device plugin serves, for one that none does; None where the name raises no doubt."""
+    if is_accelerator(resource) or resource in _MONITORING:
+        return None
+    lowered = resource.lower()
+    if lowered in _PLAIN_MISTAKES:
+        return _PLAIN_MISTAKES[lowered]
+    if lowered != resource and is_accelerator(lowered):
+        return lowered
+    match = _MISSPELT_MIG.fullmatch(resource)
+    if match is None:
+        return None
+    compute, memory, rest = match.groups()
+    return f"nvidia.com/mig-{compute}g.{memory}gb{rest.lower()}"

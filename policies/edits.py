@@ -1,0 +1,148 @@
+"""Edits: what a rule wants changed, how that is applied, and the JSON Patch it becomes.
+
+A rule states edits by meaning (set this field, append to this list). :class:`Draft` applies them in place to the
+object under review and records the patch as it goes, so no two objects are ever compared on the hot path.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, NamedTuple
+
+from gpugate.policies.fields import MalformedError, Object, Path, clone, lookup, pointer
+
+#: Lists that server-side apply and three-way merge join by key, so that an element added in admission is no
+#: drift (Kubernetes OpenAPI, ``x-kubernetes-list-type: map`` and ``patchMergeKey``). All others are atomic.
+_KEYED_LISTS: Final = frozenset(
+    {"containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "volumeMounts", "volumes"}
+)
+#: Maps that server-side apply replaces as a whole.
+_ATOMIC_MAPS: Final = frozenset({"nodeSelector", "matchLabels", "labelSelector"})
+
+
+class Edit(NamedTuple):
+    """One change that a rule wants.
+
+    Attributes:
+        op: ``set`` a field, ``append`` to a list (made where it is absent), ``remove`` a field.
+        path: the field, or the list that ``append`` extends.
+        value: what goes there; copied when it is applied.
+        note: a few words for people: ``toleration nvidia.com/gpu:NoSchedule``.
+        group: edits of one rule with the same group are applied all or none.
+        defaulted: the value being replaced is one that the apiserver's defaulting put there.
+    """
+
+    op: Literal["set", "append", "remove"]
+    path: Path
+    value: Any = None
+    note: str = ""
+    group: str = ""
+    defaulted: bool = False
+
+
+class Draft:
+    """The object under review while edits are applied to it, and the patch that they make."""
+
+    __slots__ = ("_fresh", "ops", "root")
+
+    def __init__(self, root: Object) -> None:
+        self.root = root
+        self.ops: list[Object] = []
+        # Maps and lists that this review itself added: later edits inside them change the value of an
+        # operation already recorded, so they need none of their own.
+        self._fresh: set[int] = set()
+
+    def apply(self, edit: Edit) -> bool:
+        """Apply ``edit``; False where the object already is as it wants.
+
+        Raises:
+            MalformedError: something on the way is no map or list.
+        """
+        path = edit.path
+        if edit.op == "append":
+            existing = lookup(self.root, path)
+            if existing is None:
+                return self._set(path, [clone(edit.value)])
+            if type(existing) is not list:
+                raise MalformedError(path, "must be a list")
+            value = clone(edit.value)
+            existing.append(value)
+            self._record("add", (*path, "-"), value, id(existing) in self._fresh)
+            return True
+        if edit.op == "remove":
+            return self._remove(path)
+        return self._set(path, clone(edit.value))
+
+    def _set(self, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        parent: Any = self.root
+        for depth, part in enumerate(path[:-1]):
+            child = parent[part] if type(parent) is list and type(part) is int else parent.get(part)
+            if child is None:
+                # The first missing map on the way is added with all below it as one operation.
+                for key in reversed(path[depth + 1 :]):
+                    value = {key: value}
+                path = path[: depth + 1]
+                break
+            if type(child) is not dict and type(child) is not list:
+                raise MalformedError(path[: depth + 1], "must be a map")
+            parent = child
+        key = path[-1]
+        if type(parent) is list:
+            if type(key) is not int or key >= len(parent):
+                raise MalformedError(path, "does not exist")
+            exists, current = True, parent[key]
+        else:
+            exists, current = key in parent, parent.get(key)
+        if exists and current == value and type(current) is type(value):
+            return False
+        parent[key] = value
+        self._record("replace" if exists else "add", path, value, id(parent) in self._fresh)
+        return True
+
+    def _remove(self, path: Path) -> bool:
+        parent = lookup(self.root, path[:-1])
+        key = path[-1]
+        if (type(parent) is dict and key in parent) or (type(parent) is list and type(key) is int and key < len(parent)):
+            del parent[key]
+        else:
+            return False
+        if id(parent) not in self._fresh:
+            self.ops.append({"op": "remove", "path": pointer(path)})
+        return True
+
+    def _record(self, op: str, path: Path, value: Any, inside_fresh: bool) -> None:  # noqa: ANN401, FBT001 - any JSON value
+        self._mark(value)
+        if not inside_fresh:
+            self.ops.append({"op": op, "path": pointer(path), "value": value})
+
+    def _mark(self, value: Any) -> None:  # noqa: ANN401 - any JSON value
+        if type(value) is dict:
+            self._fresh.add(id(value))
+            for item in value.values():
+                self._mark(item)
+        elif type(value) is list:
+            self._fresh.add(id(value))
+            for item in value:
+                self._mark(item)
+
+    def drifts(self, edit: Edit) -> bool:
+        """Whether ``edit`` would show as drift for a tool that compares the live object with what Git states.
+
+        Adding a key that the submitted object lacks, or an element to a list merged by key, never does;
+        overwriting a value, or extending an atomic list or map that the object states, does in some mode of
+        some tool.
+        """
+        value: Any = self.root
+        atomic = False
+        for part in edit.path:
+            if id(value) in self._fresh:
+                return False
+            child = lookup(value, (part,))
+            if child is None:
+                return atomic or edit.op == "remove"
+            atomic = atomic or (part in _ATOMIC_MAPS and child != {}) or (type(child) is list and part not in _KEYED_LISTS)
+            value = child
+        if edit.op == "append":
+            if type(value) is list and (not value or id(value) in self._fresh):
+                return False
+            return edit.path[-1] not in _KEYED_LISTS
+        return not edit.defaulted and (edit.op == "remove" or value != edit.value)

@@ -1,0 +1,267 @@
+"""The engine: folds the rules' edits in order and runs every check on the edited object."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpugate.policies import exemptions
+from gpugate.policies.edits import Draft, Edit
+from gpugate.policies.facts import Facts
+from gpugate.policies.fields import MalformedError, Object, clone
+from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, judge
+from gpugate.policies.hold import Hold, held_back
+from gpugate.policies.lens import open_workload
+from gpugate.policies.replay import record, replay
+from gpugate.policies.rule import Params, Rule
+from gpugate.policies.workload import Workload
+
+
+class Phase(enum.Flag):
+    """What is asked of the engine: the mutating door edits, the validating door checks, a review does both."""
+
+    MUTATE = enum.auto()
+    CHECK = enum.auto()
+    REVIEW = MUTATE | CHECK
+
+
+class Bound(NamedTuple):
+    """A rule as a policy binds it for one namespace and object.
+
+    Attributes:
+        rule: the rule.
+        params: its parameters.
+        mode: how it acts.
+        policy: the name of the policy that binds it.
+        exemptable: whether workloads may be exempt from it.
+        refuse_held: whether an edit that Git forbids is a refusal, not a warning.
+    """
+
+    rule: Rule
+    params: Params
+    mode: Mode
+    policy: str = "default"
+    exemptable: bool = False
+    refuse_held: bool = False
+
+
+class Change(NamedTuple):
+    """What one rule changed, in a few words each."""
+
+    rule: str
+    notes: tuple[str, ...]
+
+
+class Failure(NamedTuple):
+    """A rule that broke on an object: an error in gpugate, for its log."""
+
+    rule: str
+    error: Exception
+
+
+@dataclass(slots=True)
+class Decision:
+    """What comes of one review.
+
+    Attributes:
+        patch: JSON Patch operations (RFC 6902), in order.
+        changes: what each rule changed.
+        would_change: what each rule in DryRun would have changed.
+        findings: all findings, sorted.
+        failures: rules that broke.
+    """
+
+    patch: list[Object] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    would_change: list[Change] = field(default_factory=list)
+    findings: list[Judged] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def refused(self) -> bool:
+        """Whether a finding refuses the object."""
+        return any(one.severity is Severity.DENY for one in self.findings)
+
+
+_NEVER_MUTATED_ON_UPDATE = frozenset({"Pod"})
+
+
+def decide(workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase = Phase.REVIEW) -> Decision:
+    """Decide on ``workload``, editing it in place.
+
+    Args:
+        workload: the object under review.
+        bound: the rules that apply to it, in the catalogue's order.
+        facts: one snapshot of the cluster.
+        phase: what is asked.
+
+    Raises:
+        MalformedError: the object has a field that the API itself does not accept.
+    """
+    decision = Decision()
+    if workload.metadata().get("deletionTimestamp") is not None or not _concerns(workload):
+        return decision
+    active, reported = _heed_exemptions(workload, bound)
+    enforced = [one for one in active if one.mode is not Mode.DRY_RUN]
+    if len(enforced) != len(active):
+        _rehearse(workload, active, facts, phase, decision)
+    _run(workload, enforced, facts, phase, decision, exempt=any(one.finding.reason == "Exempt" for one in reported))
+    if Phase.CHECK in phase:
+        decision.findings.extend(reported)
+    decision.findings.sort(key=lambda one: one.sort_key)
+    return decision
+
+
+def _concerns(workload: Workload) -> bool:
+    """Whether there is anything to judge: an UPDATE that leaves spec, labels and annotations alone is nobody's business."""
+    old = workload.old
+    if workload.operation != "UPDATE" or old is None:
+        return True
+    if workload.root.get("spec") != old.get("spec"):
+        return True
+    new_meta, old_meta = workload.metadata(), old.get("metadata")
+    if type(old_meta) is not dict:
+        return True
+    return any((new_meta.get(key) or {}) != (old_meta.get(key) or {}) for key in ("labels", "annotations"))
+
+
+def _heed_exemptions(workload: Workload, bound: Sequence[Bound]) -> tuple[list[Bound], list[Judged]]:
+    plea = exemptions.plea_of(workload)
+    if not plea.rules:
+        return list(bound), []
+    active: list[Bound] = []
+    reported: list[Judged] = []
+    for one in bound:
+        exempt, finding = exemptions.answer(plea, one.rule.id, allowed=one.exemptable)
+        if finding is not None:
+            reported.append(judge(one.rule.id, one.mode, finding))
+        if not exempt:
+            active.append(one)
+    names = [one.rule.id for one in bound]
+    reported.extend(judge("exemption", Mode.WARN, finding) for finding in exemptions.unknown_rules(plea, names))
+    return active, reported
+
+
+def _rehearse(workload: Workload, active: Sequence[Bound], facts: Facts, phase: Phase, decision: Decision) -> None:
+    """Decide as if every rule were enforced, on a copy, and keep what the rules in DryRun would have done."""
+    root = {key: value if key == "status" else clone(value) for key, value in workload.root.items()}
+    copy = open_workload(
+        workload.kind,
+        root,
+        facts,
+        namespace=workload.namespace,
+        operation=workload.operation,
+        old=workload.old,
+        subresource=workload.subresource,
+    )
+    rehearsal = Decision()
+    _run(copy, active, facts, phase, rehearsal, exempt=False)
+    dry = {one.rule.id for one in active if one.mode is Mode.DRY_RUN}
+    decision.would_change = [change for change in rehearsal.changes if change.rule in dry]
+    decision.findings.extend(one for one in rehearsal.findings if one.rule in dry)
+    decision.failures.extend(one for one in rehearsal.failures if one.rule in dry)
+
+
+def _run(workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase, decision: Decision, *, exempt: bool) -> None:
+    hold = Hold(workload)
+    if Phase.MUTATE in phase and not workload.subresource:
+        draft = Draft(workload.root)
+        _edit(workload, draft, bound, facts, decision, hold)
+        if exempt and workload.operation != "UPDATE":
+            _apply(workload, draft, "exemption", list(exemptions.carry_to_pods(workload)), decision)
+        if workload.operation != "UPDATE" and workload.is_template():
+            record(draft)
+        decision.patch = draft.ops
+    if Phase.CHECK in phase:
+        _check(workload, bound, facts, decision, hold)
+
+
+def _edit(workload: Workload, draft: Draft, bound: Sequence[Bound], facts: Facts, decision: Decision, hold: Hold) -> None:
+    rules: Iterable[Bound] = bound
+    if workload.operation == "UPDATE":
+        if workload.kind.kind in _NEVER_MUTATED_ON_UPDATE or workload.old is None:
+            return
+        replay(draft, workload.old)
+        workload.refresh()
+        if not workload.kind.template_mutable or not _template_changed(workload):
+            return
+        rules = (one for one in bound if one.rule.on_update)
+    for one in rules:
+        try:
+            edits = list(one.rule.mutate(workload, one.params, facts))
+        except MalformedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down
+            _broke(decision, one, error)
+            continue
+        if not edits:
+            continue
+        kept, held = hold.sift(draft, edits)
+        for edit in held:
+            decision.findings.append(judge(one.rule.id, one.mode, held_back(workload.root, edit, refuse=one.refuse_held)))
+        _apply(workload, draft, one.rule.id, kept, decision)
+
+
+def _apply(workload: Workload, draft: Draft, rule: str, edits: Sequence[Edit], decision: Decision) -> None:
+    notes = [edit.note for edit in edits if draft.apply(edit) and edit.note]
+    if notes:
+        decision.changes.append(Change(rule, tuple(notes)))
+    if edits:
+        workload.refresh()
+
+
+def _template_changed(workload: Workload) -> bool:
+    """Whether the request itself changes a pod template, gpugate's own earlier edits given back."""
+    old = open_workload(workload.kind, workload.old or {}, _NO_CLAIMS)
+    before = {pods.path: pods.root for pods in old.pod_sets}
+    return any(pods.root != before.get(pods.path) for pods in workload.pod_sets)
+
+
+_NO_CLAIMS = Facts()
+
+
+def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: Decision, hold: Hold) -> None:
+    for one in bound:
+        try:
+            findings = list(one.rule.check(workload, one.params, facts))
+            if findings:
+                findings = _only_worse(workload, one, facts, findings)
+        except MalformedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down
+            _broke(decision, one, error)
+            continue
+        decision.findings.extend(judge(one.rule.id, one.mode, hold.soften(finding)) for finding in findings)
+
+
+def _only_worse(workload: Workload, one: Bound, facts: Facts, findings: list[Finding]) -> list[Finding]:
+    """On UPDATE, what was as bad before is a warning now: nobody's status writes or scaling stop for an old sin."""
+    if workload.operation != "UPDATE" or workload.old is None or all(found.level is not Level.DENY for found in findings):
+        return findings
+    before = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
+    known: dict[tuple[str, object], int] = {}
+    for found in one.rule.check(before, one.params, facts):
+        if found.level is Level.DENY:
+            key = (found.reason, found.path)
+            known[key] = max(found.measure, known.get(key, 0))
+    return [
+        found._replace(level=Level.WARN)
+        if found.level is Level.DENY and found.measure <= known.get((found.reason, found.path), -1)
+        else found
+        for found in findings
+    ]
+
+
+def _broke(decision: Decision, one: Bound, error: Exception) -> None:
+    decision.failures.append(Failure(one.rule.id, error))
+    if any(found.rule == one.rule.id and found.finding.reason == "InternalError" for found in decision.findings):
+        return
+    finding = Finding(
+        "InternalError",
+        (),
+        f"the rule {one.rule.id} failed on this object ({type(error).__name__}): an error in gpugate, not in the object",
+        "Report it with the object, and set the rule's mode to Warn to go on meanwhile.",
+    )
+    decision.findings.append(judge(one.rule.id, one.mode, finding))

@@ -1,0 +1,170 @@
+"""Reading untrusted objects field by field, and naming places in them.
+
+A path is a tuple of keys and list indices from the root of an object. ``None`` counts as absent, as it does for
+the apiserver: charts render ``annotations:`` with nothing behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+Path: TypeAlias = tuple[str | int, ...]
+Object: TypeAlias = dict[str, Any]
+
+_PLAIN_KEY: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_$")
+#: How a wrong type is named to a person who writes YAML.
+_TYPE_NAMES: Final = {
+    dict: "a map",
+    list: "a list",
+    str: "a string",
+    int: "a whole number",
+    bool: "true or false",
+    float: "a number",
+}
+
+
+class MalformedError(ValueError):
+    """A field whose type or value the Kubernetes API would not accept.
+
+    Attributes:
+        path: where the field is.
+        problem: what is wrong there, and what belongs there.
+    """
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{dotted(path)}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+def _plain(key: str) -> bool:
+    return bool(key) and _PLAIN_KEY.issuperset(key)
+
+
+def dotted(path: Path) -> str:
+    """``path`` as Kubernetes writes field paths: ``spec.containers[0].resources.limits[nvidia.com/gpu]``."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif _plain(part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{part}]"
+    return text
+
+
+def pointer(path: Path) -> str:
+    """``path`` as a JSON Pointer (RFC 6901)."""
+    parts = []
+    for part in path:
+        text = str(part)
+        if "~" in text or "/" in text:
+            text = text.replace("~", "~0").replace("/", "~1")
+        parts.append(text)
+    return "/" + "/".join(parts) if parts else ""
+
+
+def from_pointer(text: str) -> Path:
+    """The path of a JSON Pointer; list indices become integers (``-``, the end of a list, stays a string)."""
+    if not text:
+        return ()
+    parts = (part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
+    return tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 10 else part for part in parts)
+
+
+def type_name(value: object) -> str:
+    """What ``value`` is, in the words of somebody who writes YAML."""
+    return _TYPE_NAMES.get(type(value), "nothing" if value is None else type(value).__name__)
+
+
+def wrong_type(path: Path, wanted: str, value: object) -> MalformedError:
+    """The error for a ``value`` at ``path`` that is not what is ``wanted`` there."""
+    return MalformedError(path, f"must be {wanted}, is {type_name(value)}")
+
+
+def mapping(parent: Object, key: str, path: Path) -> Object:
+    """The map at ``key`` of ``parent`` (which lies at ``path``); an empty one where it is absent.
+
+    Raises:
+        MalformedError: the field is no map.
+    """
+    value = parent.get(key)
+    if value is None:
+        return {}
+    if type(value) is not dict:
+        raise wrong_type((*path, key), "a map", value)
+    return value
+
+
+def sequence(parent: Object, key: str, path: Path) -> list[Any]:
+    """The list at ``key`` of ``parent`` (which lies at ``path``); an empty one where it is absent.
+
+    Raises:
+        MalformedError: the field is no list.
+    """
+    value = parent.get(key)
+    if value is None:
+        return []
+    if type(value) is not list:
+        raise wrong_type((*path, key), "a list", value)
+    return value
+
+
+def mappings(parent: Object, key: str, path: Path) -> list[Object]:
+    """The list of maps at ``key`` of ``parent``; an empty one where it is absent.
+
+    Raises:
+        MalformedError: the field is no list, or an element of it is no map.
+    """
+    found = sequence(parent, key, path)
+    for index, element in enumerate(found):
+        if type(element) is not dict:
+            raise wrong_type((*path, key, index), "a map", element)
+    return found
+
+
+def string(parent: Object, key: str, path: Path) -> str | None:
+    """The string at ``key`` of ``parent``; None where it is absent.
+
+    Raises:
+        MalformedError: the field is no string (an unquoted number or boolean in YAML, most often).
+    """
+    value = parent.get(key)
+    if value is None or type(value) is str:
+        return value
+    raise MalformedError((*path, key), f'must be a string, is {type_name(value)}: put it in quotes, "{str(value).lower():.40}"')
+
+
+def integer(parent: Object, key: str, path: Path) -> int | None:
+    """The whole number at ``key`` of ``parent``; None where it is absent.
+
+    Raises:
+        MalformedError: the field is no whole number.
+    """
+    value = parent.get(key)
+    if value is None or type(value) is int:
+        return value
+    raise wrong_type((*path, key), "a whole number", value)
+
+
+def lookup(root: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
+    """The value at ``path`` below ``root``; None where it, or anything on the way to it, is absent."""
+    found = root
+    for part in path:
+        if type(found) is dict:
+            found = found.get(part)
+        elif type(found) is list and type(part) is int and part < len(found):
+            found = found[part]
+        else:
+            return None
+    return found
+
+
+def clone(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """A copy of a JSON value that shares no map or list with it (faster than ``copy.deepcopy``: JSON has no cycles)."""
+    if type(value) is dict:
+        return {key: clone(item) if type(item) is dict or type(item) is list else item for key, item in value.items()}
+    if type(value) is list:
+        return [clone(item) if type(item) is dict or type(item) is list else item for item in value]
+    return value

@@ -1,0 +1,80 @@
+"""What a check says: a finding with its sums and its remedy."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from gpugate.policies.fields import Path, dotted
+
+
+class Level(enum.Enum):
+    """How much a finding weighs before the rule's mode is asked."""
+
+    DENY = "deny"
+    WARN = "warn"
+    UNKNOWN = "unknown"
+
+
+class Severity(enum.Enum):
+    """What a finding means for the object once the rule's mode has been asked."""
+
+    DENY = "deny"
+    WARN = "warn"
+    DRYRUN = "dryrun"
+    UNKNOWN = "unknown"
+
+
+class Mode(enum.Enum):
+    """How a rule acts (``Disabled``, not ``Off``: YAML 1.1 reads that as a boolean)."""
+
+    ENFORCE = "Enforce"
+    WARN = "Warn"
+    DRY_RUN = "DryRun"
+    DISABLED = "Disabled"
+
+
+class Finding(NamedTuple):
+    """One statement of a rule about one place.
+
+    Attributes:
+        reason: a stable CamelCase word for machines.
+        path: the field it is about.
+        message: what is wrong, with the sums that show it.
+        remedy: what to write instead, a sentence.
+        level: how much it weighs.
+        measure: how bad it is, in the finding's own unit: an UPDATE is refused only where it rises.
+    """
+
+    reason: str
+    path: Path
+    message: str
+    remedy: str
+    level: Level = Level.DENY
+    measure: int = 0
+
+
+class Judged(NamedTuple):
+    """A finding with the rule that made it and the severity that the rule's mode gives it."""
+
+    rule: str
+    severity: Severity
+    finding: Finding
+
+    @property
+    def sort_key(self) -> tuple[str, str, str, str]:
+        """Findings are listed in this order, so that the same input gives the same text."""
+        return (self.rule, dotted(self.finding.path), self.finding.reason, self.finding.message)
+
+
+def judge(rule: str, mode: Mode, finding: Finding) -> Judged:
+    """``finding`` of ``rule``, weighed by the rule's ``mode``."""
+    if mode is Mode.DRY_RUN:
+        severity = Severity.DRYRUN
+    elif finding.level is Level.UNKNOWN:
+        severity = Severity.UNKNOWN
+    elif finding.level is Level.DENY and mode is Mode.ENFORCE:
+        severity = Severity.DENY
+    else:
+        severity = Severity.WARN
+    return Judged(rule, severity, finding)

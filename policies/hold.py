@@ -1,0 +1,90 @@
+"""Where gpugate holds back: what Git states, and what Kueue has accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpugate.policies.edits import Draft, Edit
+from gpugate.policies.fields import Object, dotted, lookup
+from gpugate.policies.finding import Finding, Level
+from gpugate.policies.gitops import git_managed, kueue_marked
+from gpugate.policies.workload import Workload
+
+
+class Hold:
+    """Decides for one workload which edits may be made.
+
+    - In an object that a GitOps tool keeps, nothing is done that the tool would show as drift. An atomic list that Git
+      states is left to the pods; a value that Git states becomes a warning with the line to commit.
+    - On pods that a controller made for a workload under Kueue, resources stay as the quota was computed from.
+    """
+
+    __slots__ = ("_git", "_kueue", "_workload")
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._git: bool | None = None
+        self._kueue: bool | None = None
+
+    def _in_git(self) -> bool:
+        if self._git is None:
+            self._git = self._workload.controller() is None and git_managed(self._workload.root)
+        return self._git
+
+    def _under_kueue(self) -> bool:
+        if self._kueue is None:
+            work = self._workload
+            self._kueue = work.is_pod() and work.controller() is not None and kueue_marked(work.root)
+        return self._kueue
+
+    def sift(self, draft: Draft, edits: Sequence[Edit]) -> tuple[list[Edit], list[Edit]]:
+        """The edits that may be made, and those held back that somebody must be told of."""
+        blocked = [edit for edit in edits if self._blocks(draft, edit)]
+        if not blocked:
+            return list(edits), []
+        groups = {edit.group for edit in blocked if edit.group}
+        kept = [edit for edit in edits if edit not in blocked and (not edit.group or edit.group not in groups)]
+        told = [edit for edit in edits if edit not in kept and not self._under_kueue() and not self._left_to_pods(edit)]
+        return kept, told
+
+    def _left_to_pods(self, edit: Edit) -> bool:
+        # A list can be extended on the pods when they are made; resources can't, they are accounted from the template.
+        return edit.op == "append" and self._workload.is_template()
+
+    def _blocks(self, draft: Draft, edit: Edit) -> bool:
+        if "resources" in edit.path and self._under_kueue():
+            return True
+        if not draft.drifts(edit) or not self._in_git():
+            return False
+        # A bare pod in Git is never the tool's alone: the apiserver extends its lists, too.
+        return not (self._workload.is_pod() and edit.op == "append")
+
+    def soften(self, finding: Finding) -> Finding:
+        """``finding``, no refusal where the fault lies in the template of an owner that already runs under Kueue."""
+        if finding.level is Level.DENY and "resources" in finding.path and self._under_kueue():
+            return finding._replace(level=Level.WARN, remedy=f"{finding.remedy} Do so in the template of the owner.")
+        return finding
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    if value is None:
+        return "nothing"
+    text = value if type(value) is str else str(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def held_back(root: Object, edit: Edit, *, refuse: bool) -> Finding:
+    """The finding for an ``edit`` that Git's own statement forbids."""
+    present = lookup(root, edit.path)
+    place = dotted(edit.path)
+    if edit.op == "remove":
+        message = f"Git states {place}, which gpugate would remove"
+        remedy = f"Remove {place} in Git."
+    elif edit.op == "append":
+        message = f"Git states the list {place}, which gpugate would extend by {_shown(edit.value)}"
+        remedy = f"Add to {place} in Git: {_shown(edit.value)}."
+    else:
+        message = f"Git states {place}: {_shown(present)}, where gpugate would write {_shown(edit.value)}"
+        remedy = f"Commit {place}: {_shown(edit.value)}."
+    return Finding("HeldBack", edit.path, message, remedy, Level.DENY if refuse else Level.WARN)

@@ -1,0 +1,41 @@
+"""Where Kueue reads a queue name, and where people put it by mistake (Kueue v0.15.0, ``pkg/controller/jobframework``)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpugate.policies.fields import Path, lookup, mapping, string
+from gpugate.policies.workload import Workload
+
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+
+
+def queue_path(workload: Workload) -> Path | None:
+    """Path of the queue-name label where Kueue reads it; None for a kind that it does not manage."""
+    if workload.kind.queue is None:
+        return None
+    return (*workload.kind.queue, "metadata", "labels", QUEUE_NAME)
+
+
+def _label_at(workload: Workload, holder: Path) -> str | None:
+    parent = lookup(workload.root, holder)
+    if type(parent) is not dict:
+        return None
+    labels = mapping(mapping(parent, "metadata", holder), "labels", (*holder, "metadata"))
+    return string(labels, QUEUE_NAME, (*holder, "metadata", "labels"))
+
+
+def queue_label(workload: Workload) -> str | None:
+    """The queue name where Kueue reads it; None where there is none."""
+    return None if workload.kind.queue is None else _label_at(workload, workload.kind.queue)
+
+
+def misplaced_queue_label(workload: Workload) -> str | None:
+    """A queue name on the object or its pod template, where Kueue does not read it; None where there is none."""
+    for holder in ((), *(pods.path for pods in workload.pod_sets)):
+        if holder != workload.kind.queue:
+            found = _label_at(workload, holder)
+            if found:
+                return found
+    return None

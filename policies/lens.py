@@ -1,0 +1,55 @@
+"""Opening an object under review as a workload."""
+
+from __future__ import annotations
+
+from gpugate.policies.facts import Facts
+from gpugate.policies.fields import Object, Path, mapping, mappings, string
+from gpugate.policies.kinds import Kind
+from gpugate.policies.workload import PodSet, Workload, find_pod_sets
+
+
+def open_workload(
+    kind: Kind,
+    root: Object,
+    facts: Facts,
+    *,
+    namespace: str = "",
+    operation: str = "CREATE",
+    old: Object | None = None,
+    subresource: str = "",
+) -> Workload:
+    """``root`` as a workload of ``kind``.
+
+    Args:
+        kind: its entry in the table of kinds.
+        root: the object; edits change it in place.
+        facts: the cluster, for what the pods' resource claims stand for.
+        namespace: where the request puts it; its own metadata says so where this is empty.
+        operation: ``CREATE`` or ``UPDATE``.
+        old: the object that an UPDATE replaces.
+        subresource: the sub-resource that is written to, if any.
+
+    Raises:
+        MalformedError: a field that gpugate reads has a type that the API does not accept.
+    """
+    metadata = mapping(root, "metadata", ())
+    space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
+    pod_sets = tuple(
+        PodSet(template, path, count, _gpu_claims(template, path, space, facts))
+        for place in kind.pod_sets
+        for path, template, count in find_pod_sets(place, root)
+    )
+    return Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
+
+
+def _gpu_claims(template: Object, path: Path, namespace: str, facts: Facts) -> frozenset[str]:
+    spec = mapping(template, "spec", path)
+    if "resourceClaims" not in spec:
+        return frozenset()
+    names: set[str] = set()
+    for claim in mappings(spec, "resourceClaims", (*path, "spec")):
+        named = facts.claims.get((namespace, str(claim.get("resourceClaimName"))))
+        made = facts.claim_templates.get((namespace, str(claim.get("resourceClaimTemplateName"))))
+        if (named and named.is_gpu) or (made and made.is_gpu):
+            names.add(str(claim.get("name")))
+    return frozenset(names)

@@ -1,0 +1,251 @@
+"""GPUPolicy: the models, and which policy binds which rule for an object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, Literal
+
+from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator
+
+from gpugate.policies.catalogue import BY_ID, RULES
+from gpugate.policies.engine import Bound
+from gpugate.policies.fields import Object, dotted
+from gpugate.policies.finding import Mode
+from gpugate.policies.rule import Params, Rule
+
+API_VERSION: Final = "gpugate.io/v1alpha1"
+KIND: Final = "GPUPolicy"
+
+
+class PolicyError(ValueError):
+    """A GPUPolicy that does not parse; its message names the field and what belongs there."""
+
+
+class Requirement(Params):
+    """One expression of a label selector."""
+
+    key: str
+    """The label's key."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How the label is compared."""
+    values: tuple[str, ...] = ()
+    """What it is compared with, for In and NotIn."""
+
+    def matches(self, labels: Mapping[str, Any]) -> bool:
+        """Whether ``labels`` meet the expression."""
+        if self.operator == "In":
+            return labels.get(self.key) in self.values
+        if self.operator == "NotIn":
+            return labels.get(self.key) not in self.values
+        return (self.key in labels) == (self.operator == "Exists")
+
+
+class LabelSelector(Params):
+    """A Kubernetes label selector; an empty one selects everything."""
+
+    match_labels: dict[str, str] = Field(default_factory=dict)
+    """Labels that must have these values."""
+    match_expressions: tuple[Requirement, ...] = ()
+    """Expressions that must be met, too."""
+
+    def matches(self, labels: Mapping[str, Any]) -> bool:
+        """Whether ``labels`` are selected."""
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            one.matches(labels) for one in self.match_expressions
+        )
+
+
+class Match(Params):
+    """What a policy applies to."""
+
+    namespace_selector: LabelSelector = LabelSelector()
+    """Labels of the namespaces."""
+    object_selector: LabelSelector = LabelSelector()
+    """Labels of the objects themselves."""
+
+
+class Exemptions(Params):
+    """From which rules workloads may be exempt."""
+
+    rules: tuple[str, ...] = ()
+    """Rule ids; `*` for every rule."""
+
+    @field_validator("rules")
+    @classmethod
+    def _known(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        for name in rules:
+            if name != "*" and name not in BY_ID:
+                message = f"{name!r:.60} is no rule: name one of {', '.join(sorted(BY_ID))}, or *"
+                raise ValueError(message)
+        return rules
+
+
+def _settings_model(rule: Rule) -> Any:  # noqa: ANN401 - a model made at run time
+    """The model of ``spec.rules.<rule>``: the rule's parameters, its mode, and what becomes of held-back edits."""
+    name = rule.params.__name__.removesuffix("Params") + "Settings"
+    fields: dict[str, Any] = {
+        "mode": (Mode | None, Field(default=None, description="How the rule acts; the policy's mode where it is left out.")),
+        "on_git_conflict": (
+            Literal["Warn", "Refuse"],
+            Field(default="Warn", description="Whether an edit that would overwrite what Git states is warned about or refused."),
+        ),
+    }
+    return create_model(name, __base__=rule.params, __doc__=rule.title + ".", **fields)
+
+
+SETTINGS: Final[dict[str, Any]] = {rule.id: _settings_model(rule) for rule in RULES}
+
+
+def _field_name(rule_id: str) -> str:
+    return rule_id.replace("-", "_")
+
+
+_RULE_FIELDS: Final[dict[str, Any]] = {
+    _field_name(rule.id): (SETTINGS[rule.id] | None, Field(default=None, alias=rule.id, description=rule.title + "."))
+    for rule in RULES
+}
+
+
+class _RulesBase(Params):
+    model_config = ConfigDict(alias_generator=None)
+
+
+RuleSettings: Final[Any] = create_model("RuleSettings", __base__=_RulesBase, __doc__="Settings by rule id.", **_RULE_FIELDS)
+
+
+class PolicySpec(Params):
+    """The desired state of a GPUPolicy."""
+
+    match: Match = Match()
+    """What the policy applies to; everything where it is left out."""
+    priority: int = 0
+    """Of several policies that match, the one with the highest priority binds a rule; then the first by name."""
+    mode: Mode | None = None
+    """Mode of every rule that states none. Where it is left out, the policy binds only the rules that it names."""
+    exemptions: Exemptions = Exemptions()
+    """From which rules workloads may be exempt."""
+    rules: RuleSettings = Field(default_factory=RuleSettings)
+    """Settings by rule id."""
+
+
+class Policy(Params):
+    """A parsed GPUPolicy.
+
+    Attributes:
+        name: its name.
+        spec: what it says.
+        generation: its ``metadata.generation``, 0 where it comes from a file.
+    """
+
+    name: str
+    spec: PolicySpec
+    generation: int = 0
+
+
+def _explain(error: ValidationError, prefix: tuple[str | int, ...] = ("spec",)) -> str:
+    texts = []
+    for problem in error.errors(include_url=False, include_input=False)[:5]:
+        message = str(problem["msg"]).removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = "there is no such field"
+        texts.append(f"{dotted((*prefix, *problem['loc']))}: {message}")
+    return "; ".join(texts)
+
+
+def parse_policy(obj: Object) -> Policy:
+    """The policy that a GPUPolicy object states.
+
+    Raises:
+        PolicyError: it is of another kind or version, has no name, or a field of its spec is wrong.
+    """
+    if obj.get("kind") != KIND or obj.get("apiVersion") != API_VERSION:
+        found = f"{obj.get('kind')!s:.60} of {obj.get('apiVersion')!s:.60}"
+        message = f"is a {found}, not a {KIND} of {API_VERSION}"
+        raise PolicyError(message)
+    metadata = obj.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        message = "metadata.name: a policy needs a name"
+        raise PolicyError(message)
+    unknown = sorted(set(map(str, obj)) - {"apiVersion", "kind", "metadata", "spec", "status"})
+    if unknown:
+        message = f"{name}: {unknown[0]}: there is no such field"
+        raise PolicyError(message)
+    try:
+        spec = PolicySpec.model_validate(obj.get("spec") or {})
+    except ValidationError as error:
+        message = f"{name}: {_explain(error)}"
+        raise PolicyError(message) from None
+    generation = metadata.get("generation") if isinstance(metadata, dict) else None
+    return Policy(name=name, spec=spec, generation=generation if isinstance(generation, int) else 0)
+
+
+def default_policy(mode: Mode) -> Policy:
+    """The policy that holds where there is none: every rule with its defaults, in ``mode``."""
+    return Policy(name="default", spec=PolicySpec(mode=mode))
+
+
+@cache
+def _defaults(rule_id: str) -> Any:  # noqa: ANN401 - a settings model made at run time
+    return SETTINGS[rule_id]()
+
+
+class PolicySet:
+    """Policies in order, and the rules that they bind.
+
+    Attributes:
+        policies: the policies, the one that wins first.
+    """
+
+    __slots__ = ("_bound", "_by_objects", "policies")
+
+    #: Distinct label sets remembered; namespaces with the same labels share an entry.
+    _REMEMBERED: Final = 4096
+
+    def __init__(self, policies: Iterable[Policy]) -> None:
+        self.policies: Sequence[Policy] = sorted(policies, key=lambda one: (-one.spec.priority, one.name))
+        everything = LabelSelector()
+        self._by_objects = any(one.spec.match.object_selector != everything for one in self.policies)
+        self._bound: dict[Any, tuple[Bound, ...]] = {}
+
+    def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> tuple[Bound, ...]:
+        """The rules for an object with these labels, in the catalogue's order; disabled ones left out."""
+        key = (
+            frozenset(namespace_labels.items()),
+            frozenset((name, str(value)) for name, value in object_labels.items()) if self._by_objects else None,
+        )
+        found = self._bound.get(key)
+        if found is None:
+            found = self._bind(namespace_labels, object_labels)
+            if len(self._bound) >= self._REMEMBERED:
+                self._bound.clear()
+            self._bound[key] = found
+        return found
+
+    def _bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> tuple[Bound, ...]:
+        matching = [
+            one
+            for one in self.policies
+            if one.spec.match.namespace_selector.matches(namespace_labels) and one.spec.match.object_selector.matches(object_labels)
+        ]
+        bound = (_bind_rule(rule, matching) for rule in RULES)
+        return tuple(one for one in bound if one is not None and one.mode is not Mode.DISABLED)
+
+
+def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> Bound | None:
+    for policy in matching:
+        spec = policy.spec
+        settings = getattr(spec.rules, _field_name(rule.id))
+        if settings is None and spec.mode is None:
+            continue
+        chosen = _defaults(rule.id) if settings is None else settings
+        return Bound(
+            rule=rule,
+            params=chosen,
+            mode=chosen.mode or spec.mode or Mode.ENFORCE,
+            policy=policy.name,
+            exemptable=rule.id in spec.exemptions.rules or "*" in spec.exemptions.rules,
+            refuse_held=chosen.on_git_conflict == "Refuse",
+        )
+    return None

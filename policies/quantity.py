@@ -1,0 +1,138 @@
+"""Kubernetes quantities, exactly: ``16Gi`` as bytes, ``1500m`` as millicores.
+
+Grammar and rounding follow ``k8s.io/apimachinery/pkg/api/resource`` (``Quantity``): decimal and
+binary suffixes, decimal exponents, and values rounded *up* to the unit asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+_PATTERN: Final = re.compile(
+    r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i))?",
+    re.ASCII,
+)
+_SUFFIXES: Final[dict[str, Fraction]] = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 10**3),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(1 << 10),
+    "Mi": Fraction(1 << 20),
+    "Gi": Fraction(1 << 30),
+    "Ti": Fraction(1 << 40),
+    "Pi": Fraction(1 << 50),
+    "Ei": Fraction(1 << 60),
+}
+#: A quantity longer than this is no honest one; the apiserver's own parser caps values at int64.
+_LONGEST: Final = 64
+_LARGEST: Final = (1 << 63) - 1
+
+
+class QuantityError(ValueError):
+    """A text that is no Kubernetes quantity; its message says how to write one."""
+
+
+@lru_cache(maxsize=8192)
+def _parse(text: str) -> Fraction:
+    match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        hint = _hint(text)
+        message = f"{text[:_LONGEST]!r} is no Kubernetes quantity{hint}"
+        raise QuantityError(message)
+    sign, digits, exponent, suffix = match.groups()
+    value = Fraction(digits)
+    if exponent:
+        value *= Fraction(10) ** int(exponent)
+    elif suffix:
+        value *= _SUFFIXES[suffix]
+    if value > _LARGEST:
+        value = Fraction(_LARGEST)
+    return -value if sign == "-" else value
+
+
+def _hint(text: str) -> str:
+    stripped = text.strip()
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKmMgGtTpP])(i?)[bB]?", stripped[:_LONGEST])
+    if match is None:
+        return " (examples: 16Gi, 500m, 4)"
+    number, unit, binary = match.groups()
+    proper = f"{unit.upper()}i" if binary or unit != "k" else "k"
+    return f": write {number}{proper}"
+
+
+@lru_cache(maxsize=8192)
+def _scaled_up(text: str, scale: int) -> int:
+    value = _parse(text) * scale
+    return -((-value.numerator) // value.denominator)
+
+
+def _text(quantity: object) -> str:
+    if type(quantity) is str:
+        return quantity
+    if isinstance(quantity, bool) or not isinstance(quantity, int | float):
+        message = f"{quantity!r:.64} is no Kubernetes quantity (examples: 16Gi, 500m, 4)"
+        raise QuantityError(message)
+    return repr(quantity)
+
+
+def exact(quantity: object) -> Fraction:
+    """The value of ``quantity`` (a string, or a number as YAML gives it), not rounded.
+
+    Raises:
+        QuantityError: it is no quantity.
+    """
+    return _parse(_text(quantity))
+
+
+def whole(quantity: object) -> int:
+    """The value rounded up to a whole number: bytes for memory, a count for devices.
+
+    Raises:
+        QuantityError: it is no quantity.
+    """
+    return _scaled_up(_text(quantity), 1)
+
+
+def millicores(quantity: object) -> int:
+    """A CPU quantity in millicores, rounded up.
+
+    Raises:
+        QuantityError: it is no quantity.
+    """
+    return _scaled_up(_text(quantity), 1000)
+
+
+def format_bytes(size: int) -> str:
+    """``size`` in bytes as the shortest exact binary quantity: ``17179869184`` is ``16Gi``."""
+    for exponent, suffix in ((60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        unit = 1 << exponent
+        if size and size % unit == 0:
+            return f"{size // unit}{suffix}"
+    return str(size)
+
+
+def show_bytes(size: int) -> str:
+    """``size`` in bytes for a reader: exact where short, else GiB with one decimal."""
+    exact_text = format_bytes(size)
+    if len(exact_text) <= len("2048Gi"):
+        return exact_text
+    unit, suffix = (GIB, "Gi") if size >= GIB else (MIB, "Mi")
+    return f"{size / unit:.1f}{suffix}"
+
+
+def format_millicores(amount: int) -> str:
+    """``amount`` in millicores as a CPU quantity: ``4000`` is ``4``, ``1500`` is ``1500m``."""
+    return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"

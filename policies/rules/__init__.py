@@ -1,0 +1,1 @@
+"""The rules, one module each; :mod:`gpugate.policies.catalogue` puts them in order."""

@@ -1,0 +1,210 @@
+"""Accelerators are asked for by names and counts that a device plugin serves.
+
+## What it does
+
+Renames the legacy `alpha.kubernetes.io/nvidia-gpu` to `nvidia.com/gpu` and makes requests and limits of an extended
+resource equal, as the API demands. Refuses a name that no device plugin serves, with the name that one does, and a count
+that is no whole number. Warns about a count of zero, which asks for nothing, and about a container that takes devices
+through `NVIDIA_VISIBLE_DEVICES` without asking for them.
+
+## Why
+
+The legacy name went with Kubernetes 1.11 and the apiserver refuses it. A pod that asks for a name nobody serves stays
+Pending without an error; so does one that asks for half a device. A container that names devices in its environment uses
+them behind the scheduler's back.
+
+## Example
+
+Before:
+
+```yaml
+resources:
+  limits:
+    alpha.kubernetes.io/nvidia-gpu: 1
+```
+
+After:
+
+```yaml
+resources:
+  limits:
+    nvidia.com/gpu: 1
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpugate.policies.accelerators import LEGACY_GPU, NVIDIA_GPU, is_accelerator, suggestion
+from gpugate.policies.edits import Edit
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.finding import Finding, Level
+from gpugate.policies.rule import Params, Rule
+from gpugate.policies.workload import EPHEMERAL, Container, PodSet, Workload
+
+_KINDS = ("limits", "requests")
+
+
+class AcceleratorNamesParams(Params):
+    """Parameters of `accelerator-names`."""
+
+    served: tuple[str, ...] = ()
+    """Resource names that this cluster's device plugins serve, though they look like mistakes."""
+
+
+def mutate(workload: Workload, _params: AcceleratorNamesParams, _facts: Facts) -> Iterator[Edit]:
+    """Rename the legacy resource; make requests and limits equal."""
+    for pods in workload.pod_sets:
+        for container in pods.containers:
+            if container.role is EPHEMERAL:
+                continue
+            names = container.extended()
+            if LEGACY_GPU in names:
+                yield from _rename(container)
+                names = [name for name in names if name not in {LEGACY_GPU, NVIDIA_GPU}]
+            for name in names:
+                yield from _equalise(container, name)
+
+
+def _rename(container: Container) -> Iterator[Edit]:
+    group = f"rename {container.name}"
+    legacy = {kind: container.raw(kind, LEGACY_GPU) for kind in _KINDS}
+    proper = {kind: container.raw(kind, NVIDIA_GPU) for kind in _KINDS}
+    amount = next((value for value in (*proper.values(), *legacy.values()) if value is not None), None)
+    note = f"{LEGACY_GPU} renamed to {NVIDIA_GPU} in {container.name}"
+    for kind in _KINDS:
+        if legacy[kind] is not None:
+            yield Edit("remove", container.place(kind, LEGACY_GPU), None, note, group)
+    yield Edit("set", container.place("limits", NVIDIA_GPU), amount, "", group)
+    if legacy["requests"] is not None or proper["requests"] is not None:
+        yield Edit("set", container.place("requests", NVIDIA_GPU), amount, "", group)
+
+
+def _equalise(container: Container, name: str) -> Iterator[Edit]:
+    limit, request = container.raw("limits", name), container.raw("requests", name)
+    if request is None or container.is_fraction("requests", name):
+        return
+    if limit is None:
+        yield Edit("set", container.place("limits", name), request, f"limit of {name} set to its request in {container.name}")
+    elif container.count("limits", name) != container.count("requests", name) and not container.is_fraction("limits", name):
+        yield Edit("set", container.place("requests", name), limit, f"request of {name} made its limit in {container.name}")
+
+
+def check(workload: Workload, params: AcceleratorNamesParams, facts: Facts) -> Iterator[Finding]:
+    """Refuse names and counts that no device plugin serves."""
+    offered = {name for shape in facts.shapes for name in shape.devices if is_accelerator(name)}
+    served = {*params.served, *(name for shape in facts.shapes for name in shape.devices)}
+    for pods in workload.pod_sets:
+        asks = pods.asks()
+        for container in pods.containers:
+            for name in container.extended():
+                yield from _check_name(container, name, served)
+                yield from _check_counts(container, name)
+            if asks:
+                yield from _check_environment(pods, container)
+        if facts.state("nodes") is Known.SYNCED:
+            yield from _check_offered(pods, offered | set(params.served))
+
+
+def _where(container: Container, name: str) -> str:
+    return "limits" if container.raw("limits", name) is not None else "requests"
+
+
+def _check_name(container: Container, name: str, served: set[str]) -> Iterator[Finding]:
+    place = container.place(_where(container, name), name)
+    if name == LEGACY_GPU:
+        yield Finding(
+            "LegacyName",
+            place,
+            f"{LEGACY_GPU} went with Kubernetes 1.11: no device plugin serves it and the apiserver refuses it",
+            f"Write {NVIDIA_GPU} instead of {LEGACY_GPU}.",
+        )
+        return
+    proper = suggestion(name)
+    if proper is not None and name not in served:
+        yield Finding(
+            "UnservedName",
+            place,
+            f"no device plugin serves {name}: the pod would stay Pending",
+            f"Write {proper} instead of {name}.",
+        )
+
+
+def _check_counts(container: Container, name: str) -> Iterator[Finding]:
+    if not is_accelerator(name):
+        return
+    for kind in _KINDS:
+        written = container.raw(kind, name)
+        if written is None:
+            continue
+        place = container.place(kind, name)
+        if container.is_fraction(kind, name):
+            yield Finding(
+                "FractionalCount",
+                place,
+                f"{written} of {name}: devices are handed out whole",
+                f"Write {container.count(kind, name)}, or ask for a part of a card by a MIG profile (nvidia.com/mig-1g.5gb)"
+                " or on nodes whose device plugin time-slices.",
+            )
+        elif (container.count(kind, name) or 0) < 0:
+            yield Finding("NegativeCount", place, f"{written} of {name} is below zero", "Write the number of devices needed.")
+        elif container.count(kind, name) == 0 and kind == _where(container, name):
+            yield Finding(
+                "ZeroCount",
+                place,
+                f"0 of {name} asks for nothing: no rule for accelerator pods applies on its account",
+                f"Remove the line {name}: 0, or write the number of devices needed.",
+                Level.WARN,
+            )
+    limit, request = container.count("limits", name), container.count("requests", name)
+    if limit is not None and request is not None and limit != request and not container.is_fraction("limits", name):
+        yield Finding(
+            "UnequalCounts",
+            container.place("requests", name),
+            f"request {request} and limit {limit} of {name} differ: the apiserver refuses that of an extended resource",
+            f"Write requests[{name}]: {limit}, or leave the request out.",
+        )
+
+
+def _check_environment(pods: PodSet, container: Container) -> Iterator[Finding]:
+    entry = container.env("NVIDIA_VISIBLE_DEVICES")
+    if entry is None or pods.holds(container):
+        return
+    value = entry.get("value")
+    if value in {None, "", "none", "void"}:
+        return
+    yield Finding(
+        "DevicesByEnvironment",
+        (*container.path, "env"),
+        f"{container.role} {container.name} takes devices {value!s:.40} by NVIDIA_VISIBLE_DEVICES and asks for 0:"
+        " the scheduler counts none of them",
+        f"Remove NVIDIA_VISIBLE_DEVICES and ask for {NVIDIA_GPU} under resources.limits.",
+        Level.WARN,
+    )
+
+
+def _check_offered(pods: PodSet, offered: set[str]) -> Iterator[Finding]:
+    for name in sorted(pods.accelerators()):
+        if name in offered or name == LEGACY_GPU:
+            continue
+        known = ", ".join(sorted(offered)) or "no accelerator at all"
+        yield Finding(
+            "NotOffered",
+            pods.field("containers"),
+            f"no node offers {name} now; the nodes offer {known}",
+            "Ask for a resource that the nodes offer, or add nodes that offer this one.",
+            Level.WARN,
+        )
+
+
+RULE = Rule(
+    id="accelerator-names",
+    title="Accelerators are asked for by names and counts that a device plugin serves",
+    since="0.1.0",
+    params=AcceleratorNamesParams,
+    mutate=mutate,
+    check=check,
+    needs=frozenset({"nodes"}),
+    documentation=__doc__,
+)

@@ -1,0 +1,255 @@
+"""Accelerator pods state their host memory, and no more of it than a node can hold.
+
+## What it does
+
+Gives a container that asks for accelerators and states no memory a limit and an equal request: the share that belongs to its
+accelerators on the smallest node shape it may land on, or the policy's figure where no nodes are known.
+
+Refuses, with the sums: a container without a memory limit where the policy forbids defaulting or where the limit has not
+been put in; a limit that is more than the policy's ratio times the request; a `/dev/shm` larger than the memory limit that
+must hold it; and a pod that no node which offers its accelerators could ever hold, added up as the scheduler adds.
+
+## Why
+
+Pods without a memory limit take the memory of their neighbours, and the kernel kills whoever asks next, most often a
+training run hours in. A pod too large for every node stays Pending for ever and holds its queue.
+
+## Example
+
+Before: `nvidia.com/gpu: 1` and no memory, on nodes with 8 GPUs and 1968Gi. After:
+
+```yaml
+resources:
+  limits:
+    nvidia.com/gpu: 1
+    memory: 221Gi
+  requests:
+    memory: 221Gi
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpugate.policies.demand import Demand, demand_of
+from gpugate.policies.edits import Edit
+from gpugate.policies.facts import Facts, Known, Shape
+from gpugate.policies.feasibility import offering, reachable, roomy, share_of, tolerated
+from gpugate.policies.finding import Finding, Level
+from gpugate.policies.quantity import GIB, MIB, format_bytes, format_millicores, show_bytes
+from gpugate.policies.rule import Bytes, Params, Rule
+from gpugate.policies.shm import DIRECTORY, pod_memory_limit, shared_memory_of
+from gpugate.policies.workload import EPHEMERAL, Container, PodSet, Workload
+
+_SHOWN_SHAPES = 4
+
+
+class HostMemoryParams(Params):
+    """Parameters of `host-memory`."""
+
+    default_limits: bool = True
+    """Whether a missing memory limit is put in; if not, it is refused."""
+    memory_per_accelerator: Bytes = 32 * GIB
+    """Memory given per accelerator where no nodes are known."""
+    node_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Part of a node's allocatable memory kept back when it is shared out among its accelerators."""
+    max_overcommit_ratio: Annotated[float, Field(ge=1)] = 2.0
+    """How many times its request a memory limit may be."""
+    never_fits: Literal["Deny", "Warn"] = "Deny"
+    """Whether a pod that no known node could hold is refused, or only warned about (nodes that scale up from none)."""
+
+
+def _devices(pods: PodSet, container: Container) -> int:
+    return sum(container.accelerators().values()) or len(pods.gpu_claims.intersection(container.claims()))
+
+
+def _memory_share(pods: PodSet, params: HostMemoryParams, facts: Facts) -> tuple[int, str]:
+    share = share_of(roomy(pods, facts), params.node_reserve) if facts.shapes else None
+    if share is None:
+        return params.memory_per_accelerator, "the policy's figure"
+    return share.memory, share.source
+
+
+def mutate(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterator[Edit]:
+    """Put in memory limits, and requests with them, where a container with accelerators states none."""
+    if not params.default_limits:
+        return
+    for pods in workload.asking():
+        bare = [one for one in pods.holders() if one.memory("limits") is None]
+        if not bare or pod_memory_limit(pods) is not None:
+            continue
+        share, source = _memory_share(pods, params, facts)
+        for container in bare:
+            yield from _default(container, share * _devices(pods, container), source, params)
+
+
+def _default(container: Container, fair: int, source: str, params: HostMemoryParams) -> Iterator[Edit]:
+    request = container.memory("requests")
+    if request:
+        fair = max(request, min(fair, int(request * params.max_overcommit_ratio) // MIB * MIB))
+    amount = format_bytes(fair)
+    group = f"memory {container.name}"
+    yield Edit("set", container.place("limits", "memory"), amount, f"memory limit {amount} in {container.name} ({source})", group)
+    if not request:
+        yield Edit("set", container.place("requests", "memory"), amount, "", group)
+
+
+def check(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterator[Finding]:
+    """Refuse missing limits, overcommitted ones, too large a /dev/shm, and pods that fit nowhere."""
+    for pods in workload.asking():
+        pod_limit = pod_memory_limit(pods)
+        for container in pods.holders():
+            if container.memory("limits") is None:
+                if pod_limit is None:
+                    yield _limit_missing(pods, container, params, facts)
+            else:
+                yield from _check_ratio(container, params)
+        yield from _check_shared_memory(pods, pod_limit)
+        yield from _check_fit(pods, params, facts)
+
+
+def _limit_missing(pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> Finding:
+    share, source = _memory_share(pods, params, facts)
+    count = _devices(pods, container)
+    amount = show_bytes(share * count)
+    return Finding(
+        "LimitMissing",
+        container.place("limits", "memory"),
+        f"{container.name} asks for {count} accelerator{'s' if count != 1 else ''} and has no memory limit:"
+        " it could take the whole node's memory",
+        f"Write resources.limits.memory: {amount} ({count} x {show_bytes(share)}, {source}).",
+    )
+
+
+def _check_ratio(container: Container, params: HostMemoryParams) -> Iterator[Finding]:
+    limit, request = container.memory("limits") or 0, container.memory("requests")
+    if request is None or limit <= request * params.max_overcommit_ratio:
+        return
+    ratio = f"{limit / request:.2f}".rstrip("0").rstrip(".") if request else "without bound"
+    least = -(-int(limit / params.max_overcommit_ratio) // MIB) * MIB
+    yield Finding(
+        "Overcommit",
+        container.place("limits", "memory"),
+        f"limit {show_bytes(limit)} / request {show_bytes(request)} = {ratio}, above the ratio of"
+        f" {params.max_overcommit_ratio:g} that the policy allows",
+        f"Write resources.requests.memory: {format_bytes(least)} or more, or lower the limit.",
+        measure=int(1000 * limit / request) if request else 1 << 62,
+    )
+
+
+def _check_shared_memory(pods: PodSet, pod_limit: int | None) -> Iterator[Finding]:
+    for container in pods.containers:
+        if container.role is EPHEMERAL:
+            continue
+        found = shared_memory_of(pods, container)
+        if found is None or not found.is_memory:
+            continue
+        size, limit = found.size_limit, container.memory("limits")
+        limit = pod_limit if limit is None else limit
+        if size is None or limit is None or size <= limit:
+            continue
+        yield Finding(
+            "SharedMemoryExceedsLimit",
+            (*found.place, "emptyDir", "sizeLimit"),
+            f"{DIRECTORY} of {show_bytes(size)} is larger than the memory limit of {show_bytes(limit)} in {container.name},"
+            f" against which its pages count: {show_bytes(size)} > {show_bytes(limit)}",
+            f"Write sizeLimit: {format_bytes(limit // 2 // MIB * MIB or limit)}, or raise the memory limit to"
+            f" {show_bytes(size * 2)}.",
+            measure=size - limit,
+        )
+
+
+def _check_fit(pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterator[Finding]:
+    if facts.state("nodes") is Known.PENDING:
+        yield Finding(
+            "NodesUnknown",
+            pods.field("containers"),
+            "the nodes are not synced yet, so it is not known whether any could hold the pod",
+            "Try again in a few seconds.",
+            Level.UNKNOWN,
+        )
+        return
+    candidates = offering(pods, facts)
+    if not candidates:
+        return
+    chosen = reachable(pods, facts)
+    open_to = [shape for shape in chosen if tolerated(pods, shape)]
+    demand = demand_of(pods)
+    names = " and ".join(sorted(demand.devices))
+    if not open_to:
+        what = "its tolerations let it onto none" if chosen else "its nodeSelector and affinity match none"
+        yield Finding(
+            "NoNodeSelected",
+            pods.field("tolerations" if chosen else "nodeSelector"),
+            f"of {sum(len(shape.nodes) for shape in candidates)} nodes that offer {names}, {what}",
+            "Tolerate the taint of the nodes meant, or correct the selector to labels that they carry.",
+            Level.WARN,
+        )
+        return
+    if any(not _lacks(demand, shape) for shape in open_to):
+        return
+    sums = "; ".join(_sums(demand, open_to)[:_SHOWN_SHAPES])
+    yield Finding(
+        "NeverFits",
+        pods.field("containers"),
+        f"no node that offers {names} could ever hold the pod: {sums}",
+        _fit_remedy(demand, open_to),
+        Level.DENY if params.never_fits == "Deny" else Level.WARN,
+        measure=demand.memory + demand.cpu + sum(demand.devices.values()),
+    )
+
+
+def _sums(demand: Demand, shapes: list[Shape]) -> list[str]:
+    nodes: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    for shape in shapes:
+        text = ", ".join(_lacks(demand, shape))
+        key = f"{shape.title} {text}"
+        nodes[key] = nodes.get(key, 0) + len(shape.nodes)
+        texts[key] = f"{shape.title} ({nodes[key]} node{'s' if nodes[key] > 1 else ''}): {text}"
+    return list(texts.values())
+
+
+def _lacks(demand: Demand, shape: Shape) -> list[str]:
+    short = []
+    if demand.memory > shape.memory:
+        total = f" = {show_bytes(demand.memory)}" if "+" in demand.memory_sum else ""
+        short.append(f"memory {demand.memory_sum}{total} > {show_bytes(shape.memory)} allocatable")
+    if demand.cpu > shape.cpu:
+        total = f" = {format_millicores(demand.cpu)}" if "+" in demand.cpu_sum else ""
+        short.append(f"cpu {demand.cpu_sum}{total} > {format_millicores(shape.cpu)} allocatable")
+    for name, count in sorted(demand.devices.items()):
+        if count > shape.devices.get(name, 0):
+            short.append(f"{name} {count} > {shape.devices.get(name, 0)} allocatable")
+    return short
+
+
+def _fit_remedy(demand: Demand, shapes: list[Shape]) -> str:
+    memory = max(shape.memory for shape in shapes)
+    cpu = max(shape.cpu for shape in shapes)
+    ask = []
+    if demand.memory > memory:
+        ask.append(f"at most {show_bytes(memory // GIB * GIB)} of memory")
+    if demand.cpu > cpu:
+        ask.append(f"at most {format_millicores(cpu)} CPU")
+    for name, count in sorted(demand.devices.items()):
+        most = max(shape.devices.get(name, 0) for shape in shapes)
+        if count > most:
+            ask.append(f"at most {most} of {name}, and spread the work over several pods")
+    return f"Ask for {' and '.join(ask) or 'what one of these nodes has'} per pod."
+
+
+RULE = Rule(
+    id="host-memory",
+    title="Accelerator pods state their host memory, and no more of it than a node can hold",
+    since="0.1.0",
+    params=HostMemoryParams,
+    mutate=mutate,
+    check=check,
+    needs=frozenset({"nodes"}),
+    documentation=__doc__,
+)

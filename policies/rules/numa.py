@@ -1,0 +1,365 @@
+"""Pods that hold whole accelerators are made eligible for NUMA alignment and sent where nodes align.
+
+## What it does
+
+For pods that hold whole devices (no MIG slices, no time-sliced shares):
+
+- Guaranteed quality of service: in every container, init containers and sidecars too, requests are raised to the limits and
+  CPU to whole cores; a container with accelerators and no CPU gets its accelerators' share of the node, or the policy's
+  figure. All of it or nothing: where one container has no limit that could be met, or Git or Kueue forbid a change, the pod
+  stays as it is and the warning says which lines to commit.
+- Where the policy names the label of nodes known to align, a node affinity for it, unless no node carries it.
+- A topologySpreadConstraint on the policy's NUMA key, with a label selector for the workload's own pods, only where nodes
+  carry that key (no stock component sets one: it takes one node object per NUMA domain).
+- `NCCL_TOPO_FILE` and other NCCL settings that the policy states, where the container does not set them.
+
+Warns about a pod-level `spec.resources`, which makes the kubelet skip alignment, about a spread constraint that selects no
+pods or names a key that no node carries, and about `NCCL_TOPOLOGY_FILE`, which NCCL does not read.
+
+## Why
+
+The kubelet's Topology Manager aligns CPUs, memory and devices only for Guaranteed pods with whole CPUs. A pod across two
+NUMA domains loses PCIe and memory bandwidth for its whole run. What a webhook can't do is set the kubelet's policy: nodes
+must run `topologyManagerPolicy: single-numa-node` or `restricted`.
+
+## Example
+
+Before: `limits: {cpu: 7500m, memory: 64Gi, nvidia.com/gpu: 1}`, `requests: {cpu: "4", memory: 32Gi}`. After:
+
+```yaml
+resources:
+  limits:
+    cpu: "8"
+    memory: 64Gi
+    nvidia.com/gpu: 1
+  requests:
+    cpu: "8"
+    memory: 64Gi
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from gpugate.policies.demand import demand_of
+from gpugate.policies.edits import Edit
+from gpugate.policies.facts import Facts, Known, Shape
+from gpugate.policies.feasibility import roomy, share_of
+from gpugate.policies.fields import Object, Path, dotted, lookup, mapping, mappings
+from gpugate.policies.finding import Finding, Level
+from gpugate.policies.quantity import format_bytes, format_millicores
+from gpugate.policies.rule import Millicores, Params, Rule
+from gpugate.policies.workload import EPHEMERAL, Container, PodSet, Workload
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_SHARING: Final = frozenset({"time-slicing", "mps"})
+
+
+class NodeLabel(Params):
+    """A node label."""
+
+    key: str
+    """The label's key."""
+    value: str = "true"
+    """The label's value."""
+
+
+class NumaParams(Params):
+    """Parameters of `numa`."""
+
+    guaranteed: bool = True
+    """Whether pods are raised to Guaranteed quality of service with whole CPUs."""
+    cpu_per_accelerator: Millicores = 4000
+    """CPU given per accelerator, where a container states none and no nodes are known."""
+    max_cpu_per_accelerator: Millicores = 16000
+    """The most CPU given per accelerator from a node's share."""
+    node_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Part of a node's allocatable CPU kept back when it is shared out among its accelerators."""
+    aligned_nodes: NodeLabel | None = None
+    """The label of nodes whose kubelets are known to align; no node affinity is added where this is left out."""
+    affinity: Literal["Required", "Preferred"] = "Required"
+    """Whether pods must go to such nodes or only prefer them."""
+    topology_key: str = "topology.kubernetes.io/NUMANode"
+    """The node label that stands for one NUMA domain, in clusters with a node object per domain."""
+    when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
+    """What the spread constraint does where it can't be met."""
+    nccl_topo_file: str | None = None
+    """Value of NCCL_TOPO_FILE in containers that hold accelerators."""
+    nccl_env: dict[str, str] = Field(default_factory=dict)
+    """Other environment variables for NCCL in those containers."""
+
+
+def _shared_only(shapes: list[Shape]) -> bool:
+    """Whether every shape hands out shares of its cards under the whole card's name."""
+    return bool(shapes) and all(_SHARING.intersection(shape.labels.get("nvidia.com/gpu.sharing-strategy", ())) for shape in shapes)
+
+
+def _candidates(workload: Workload, facts: Facts) -> Iterator[tuple[PodSet, list[Shape]]]:
+    for pods in workload.asking():
+        shapes = roomy(pods, facts) if facts.shapes else []
+        if pods.whole_devices() and not _shared_only(shapes):
+            yield pods, shapes
+
+
+def _running(pods: PodSet) -> list[Container]:
+    return [one for one in pods.containers if one.role is not EPHEMERAL]
+
+
+def _whole_cores(amount: int) -> int:
+    return -(-amount // 1000) * 1000
+
+
+class _Target:
+    """What one container's resources become under Guaranteed quality of service."""
+
+    __slots__ = ("container", "cpu", "memory")
+
+    def __init__(self, container: Container, cpu: int, memory: int) -> None:
+        self.container = container
+        self.cpu = cpu
+        self.memory = memory
+
+
+def _cpu_share(shapes: list[Shape], params: NumaParams) -> int:
+    share = share_of(shapes, params.node_reserve)
+    return params.cpu_per_accelerator if share is None else max(1000, min(share.cpu, params.max_cpu_per_accelerator))
+
+
+def _targets(pods: PodSet, shapes: list[Shape], params: NumaParams) -> tuple[list[_Target], list[str]]:
+    """What each container becomes, or else what is missing for it, in words."""
+    targets: list[_Target] = []
+    missing: list[str] = []
+    for container in _running(pods):
+        cpu, memory = container.cpu("limits"), container.memory("limits")
+        count = sum(container.accelerators().values()) or len(pods.gpu_claims.intersection(container.claims()))
+        if cpu is None and count:
+            cpu = container.cpu("requests") or _cpu_share(shapes, params) * count
+        lacking = [name for name, amount in (("cpu", cpu), ("memory", memory)) if not amount]
+        if lacking:
+            missing.append(f"{container.role} {container.name} has no limit for {' and '.join(lacking)}")
+        elif cpu is not None and memory is not None:
+            targets.append(_Target(container, _whole_cores(cpu), memory))
+    return targets, missing
+
+
+def _is_met(target: _Target) -> bool:
+    one = target.container
+    return (
+        one.cpu("limits") == target.cpu
+        and one.cpu("requests") in {None, target.cpu}
+        and one.memory("requests") in {None, target.memory}
+    )
+
+
+def _would_fit(pods: PodSet, targets: list[_Target], shapes: list[Shape]) -> bool:
+    """Whether the raised pod fits some shape, or none could hold it before either."""
+    demand = demand_of(pods)
+    memory = max(demand.memory, sum(target.memory for target in targets if target.container.role != "init container"))
+    cpu = max(demand.cpu, sum(target.cpu for target in targets if target.container.role != "init container"))
+    before = [shape for shape in shapes if demand.memory <= shape.memory and demand.cpu <= shape.cpu]
+    return not before or any(memory <= shape.memory and cpu <= shape.cpu for shape in before)
+
+
+def _raise(pods: PodSet, shapes: list[Shape], params: NumaParams) -> Iterator[Edit]:
+    if not params.guaranteed or pods.spec.get("resources"):
+        return
+    targets, missing = _targets(pods, shapes, params)
+    if missing or not _would_fit(pods, targets, shapes):
+        return
+    group = f"guaranteed {dotted(pods.path)}"
+    for target in targets:
+        if _is_met(target):
+            continue
+        yield from _raise_container(target, group)
+
+
+def _raise_container(target: _Target, group: str) -> Iterator[Edit]:
+    container = target.container
+    cpu, memory = format_millicores(target.cpu), format_bytes(target.memory)
+    note = f"{container.name} made Guaranteed: cpu {cpu}, memory {memory}"
+    if container.cpu("limits") != target.cpu:
+        yield Edit("set", container.place("limits", "cpu"), cpu, note, group)
+        note = ""
+    if container.cpu("requests") not in {None, target.cpu}:
+        yield Edit("set", container.place("requests", "cpu"), cpu, note, group)
+        note = ""
+    if container.memory("requests") not in {None, target.memory}:
+        yield Edit("set", container.place("requests", "memory"), memory, note, group)
+
+
+def _align(pods: PodSet, shapes: list[Shape], params: NumaParams, facts: Facts) -> Iterator[Edit]:
+    label = params.aligned_nodes
+    if label is None or _already_bound(pods, label.key):
+        return
+    if facts.state("nodes") is Known.SYNCED and not any(label.value in shape.labels.get(label.key, ()) for shape in shapes):
+        return
+    expression = {"key": label.key, "operator": "In", "values": [label.value]}
+    place = pods.field("affinity", "nodeAffinity", _REQUIRED if params.affinity == "Required" else _PREFERRED)
+    note = f"node affinity {label.key}={label.value}"
+    if params.affinity == "Preferred":
+        yield Edit("append", place, {"weight": 100, "preference": {"matchExpressions": [expression]}}, note)
+        return
+    terms = lookup(pods.root, (*place[len(pods.path) :], "nodeSelectorTerms"))
+    if not terms:
+        yield Edit("set", place, {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}, note)
+        return
+    for at in range(len(terms)):
+        # Terms are alternatives: each must ask for the label, or the pod could pass by another.
+        yield Edit("append", (*place, "nodeSelectorTerms", at, "matchExpressions"), expression, note, "affinity")
+        note = ""
+
+
+def _already_bound(pods: PodSet, key: str) -> bool:
+    if key in mapping(pods.spec, "nodeSelector", pods.field()):
+        return True
+    affinity = mapping(pods.spec, "affinity", pods.field())
+    node = mapping(affinity, "nodeAffinity", pods.field("affinity"))
+    path = pods.field("affinity", "nodeAffinity")
+    terms = list(mappings(mapping(node, _REQUIRED, path), "nodeSelectorTerms", path))
+    terms += [mapping(one, "preference", path) for one in mappings(node, _PREFERRED, path)]
+    return any(one.get("key") == key for term in terms for one in mappings(term, "matchExpressions", path))
+
+
+def _own_selector(workload: Workload, pods: PodSet) -> Object | None:
+    """A label selector for the pods of this workload; None where they carry nothing to tell them by."""
+    if workload.kind.kind == "Job" and workload.name:
+        return {"matchLabels": {"batch.kubernetes.io/job-name": workload.name}}
+    selector = mapping(mapping(workload.root, "spec", ()), "selector", ("spec",))
+    if workload.kind.group == "apps" and selector.get("matchLabels"):
+        return {"matchLabels": dict(mapping(selector, "matchLabels", ("spec", "selector")))}
+    labels = pods.labels()
+    for key in ("batch.kubernetes.io/job-name", "app.kubernetes.io/name", "app"):
+        if key in labels:
+            return {"matchLabels": {key: labels[key]}}
+    return None
+
+
+def _numa_constraints(pods: PodSet, params: NumaParams) -> Iterator[tuple[Path, Object]]:
+    for at, one in enumerate(mappings(pods.spec, "topologySpreadConstraints", pods.field())):
+        if one.get("topologyKey") == params.topology_key:
+            yield pods.field("topologySpreadConstraints", at), one
+
+
+def _spread(workload: Workload, pods: PodSet, shapes: list[Shape], params: NumaParams) -> Iterator[Edit]:
+    if not any(params.topology_key in shape.labels for shape in shapes):
+        return
+    selector = _own_selector(workload, pods)
+    if selector is None:
+        return
+    present = list(_numa_constraints(pods, params))
+    for path, constraint in present:
+        if not constraint.get("labelSelector"):
+            yield Edit("set", (*path, "labelSelector"), selector, f"label selector of the spread over {params.topology_key}")
+    if not present:
+        constraint = {
+            "maxSkew": 1,
+            "topologyKey": params.topology_key,
+            "whenUnsatisfiable": params.when_unsatisfiable,
+            "labelSelector": selector,
+        }
+        yield Edit("append", pods.field("topologySpreadConstraints"), constraint, f"spread over {params.topology_key}")
+
+
+def _environment(pods: PodSet, params: NumaParams) -> Iterator[Edit]:
+    wanted = dict(sorted(params.nccl_env.items()))
+    if params.nccl_topo_file:
+        wanted["NCCL_TOPO_FILE"] = params.nccl_topo_file
+    for container in pods.holders() if wanted else ():
+        for name, value in wanted.items():
+            if container.env(name) is None:
+                yield Edit("append", (*container.path, "env"), {"name": name, "value": value}, f"{name} in {container.name}")
+
+
+def mutate(workload: Workload, params: NumaParams, facts: Facts) -> Iterator[Edit]:
+    """Make the pods Guaranteed, and send them to nodes that align."""
+    for pods, shapes in _candidates(workload, facts):
+        yield from _raise(pods, shapes, params)
+        yield from _align(pods, shapes, params, facts)
+        yield from _spread(workload, pods, shapes, params)
+        yield from _environment(pods, params)
+
+
+def check(workload: Workload, params: NumaParams, facts: Facts) -> Iterator[Finding]:
+    """Warn about what keeps the pods from being aligned."""
+    for pods, shapes in _candidates(workload, facts):
+        yield from _check_guaranteed(pods, shapes, params)
+        yield from _check_constraints(pods, shapes, params, facts)
+        for container in pods.holders():
+            if container.env("NCCL_TOPOLOGY_FILE") is not None:
+                yield Finding(
+                    "WrongVariable",
+                    (*container.path, "env"),
+                    f"{container.name} sets NCCL_TOPOLOGY_FILE, which NCCL does not read",
+                    "Write NCCL_TOPO_FILE instead of NCCL_TOPOLOGY_FILE.",
+                    Level.WARN,
+                )
+
+
+def _check_guaranteed(pods: PodSet, shapes: list[Shape], params: NumaParams) -> Iterator[Finding]:
+    if pods.spec.get("resources"):
+        yield Finding(
+            "PodLevelResources",
+            pods.field("resources"),
+            "pod-level resources make the kubelet skip NUMA alignment for the pod",
+            "State the resources of each container instead of spec.resources.",
+            Level.WARN,
+        )
+        return
+    if not params.guaranteed:
+        return
+    targets, missing = _targets(pods, shapes, params)
+    if missing:
+        yield Finding(
+            "NotGuaranteed",
+            pods.field("containers"),
+            f"the pod is not Guaranteed and the kubelet aligns nothing: {'; '.join(missing)}",
+            "Write limits for cpu (whole cores) and memory in every container.",
+            Level.WARN,
+        )
+    elif not _would_fit(pods, targets, shapes):
+        yield Finding(
+            "RaisedWouldNotFit",
+            pods.field("containers"),
+            "requests raised to the limits would fit no node, so the pod stays Burstable and the kubelet aligns nothing",
+            "Lower the limits to what the pod really needs.",
+            Level.WARN,
+        )
+
+
+def _check_constraints(pods: PodSet, shapes: list[Shape], params: NumaParams, facts: Facts) -> Iterator[Finding]:
+    for path, constraint in _numa_constraints(pods, params):
+        if not constraint.get("labelSelector"):
+            yield Finding(
+                "SelectsNoPods",
+                path,
+                f"the spread over {params.topology_key} has no labelSelector: it counts no pods and spreads none",
+                "Write a labelSelector that matches the workload's own pods.",
+                Level.WARN,
+            )
+        if facts.state("nodes") is Known.SYNCED and not any(params.topology_key in shape.labels for shape in shapes):
+            waits = constraint.get("whenUnsatisfiable") != "ScheduleAnyway"
+            yield Finding(
+                "KeyOnNoNode",
+                path,
+                f"no node that offers the accelerators carries {params.topology_key}"
+                f"{': the pod would stay Pending' if waits else ': the constraint does nothing'}",
+                "Remove the constraint; alignment is the work of the kubelet's Topology Manager.",
+                Level.WARN,
+            )
+
+
+RULE = Rule(
+    id="numa",
+    title="Pods that hold whole accelerators are eligible for NUMA alignment and go where nodes align",
+    since="0.1.0",
+    params=NumaParams,
+    mutate=mutate,
+    check=check,
+    needs=frozenset({"nodes"}),
+    documentation=__doc__,
+)

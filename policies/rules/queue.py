@@ -1,0 +1,147 @@
+"""Accelerator workloads stand in a Kueue queue, named where Kueue reads it.
+
+## What it does
+
+Puts the label `kueue.x-k8s.io/queue-name` on the object where Kueue reads it (a Job's own labels, a CronJob's
+`spec.jobTemplate.metadata.labels`), never on what a controller made. The name comes from the object itself (where somebody
+put it in another place), else from the namespace's label `gpugate.io/default-queue`, else from the policy, else it is the
+only LocalQueue of the namespace.
+
+Refuses a workload for which none can be found where the policy requires one, and a name of a LocalQueue that does not exist.
+
+## Why
+
+Without the label a workload passes Kueue by and takes devices that others have quota for. With a name that does not exist it
+is never admitted, and Kueue says so only in a Workload that nobody reads. The name must be there before Kueue's own webhook
+runs.
+
+## Example
+
+Before: a Job without labels in a namespace with one LocalQueue, `team-a-train`. After:
+
+```yaml
+metadata:
+  labels:
+    kueue.x-k8s.io/queue-name: team-a-train
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from gpugate.policies.edits import Edit
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.finding import Finding, Level
+from gpugate.policies.kueue import PREBUILT, QUEUE_NAME, misplaced_queue_label, queue_label, queue_path
+from gpugate.policies.rule import Params, Rule
+from gpugate.policies.workload import Workload
+
+_NAMESPACE_LABEL: Final = "gpugate.io/default-queue"
+
+
+class QueueParams(Params):
+    """Parameters of `queue`."""
+
+    required: bool = False
+    """Whether a workload for which no queue can be found is refused."""
+    queue_name: str | None = None
+    """Queue of workloads whose object and namespace name none."""
+    kinds: tuple[Literal["CronJob", "Deployment", "Job", "Pod", "StatefulSet"], ...] = (
+        "CronJob",
+        "Deployment",
+        "Job",
+        "Pod",
+        "StatefulSet",
+    )
+    """Kinds that stand in queues here; Kueue's own configuration says which it manages."""
+
+
+def _applies(workload: Workload, params: QueueParams) -> bool:
+    if workload.kind.queue is None or workload.kind.kind not in params.kinds or workload.controller() is not None:
+        return False
+    return PREBUILT not in workload.labels() and bool(workload.asking())
+
+
+def _find(workload: Workload, params: QueueParams, facts: Facts) -> tuple[str, str] | None:
+    """The queue for a workload that names none where Kueue reads it, and where the name comes from."""
+    misplaced = misplaced_queue_label(workload)
+    if misplaced:
+        return misplaced, "from another place of the object"
+    by_namespace = facts.namespace_labels(workload.namespace).get(_NAMESPACE_LABEL)
+    if by_namespace:
+        return by_namespace, f"from the label of namespace {workload.namespace}"
+    if params.queue_name:
+        return params.queue_name, "from the policy"
+    queues = facts.queues.get(workload.namespace, ())
+    if len(queues) == 1:
+        return queues[0].name, f"the only LocalQueue in {workload.namespace}"
+    return None
+
+
+def mutate(workload: Workload, params: QueueParams, facts: Facts) -> Iterator[Edit]:
+    """Name the queue where Kueue reads it."""
+    path = queue_path(workload)
+    if path is None or not _applies(workload, params) or queue_label(workload):
+        return
+    found = _find(workload, params, facts)
+    if found is not None:
+        yield Edit("set", path, found[0], f"queue {found[0]} ({found[1]})")
+
+
+def check(workload: Workload, params: QueueParams, facts: Facts) -> Iterator[Finding]:
+    """Refuse a missing queue, and one that does not exist."""
+    path = queue_path(workload)
+    if path is None or not _applies(workload, params):
+        return
+    name = queue_label(workload)
+    known = facts.state("localqueues")
+    here = [queue.name for queue in facts.queues.get(workload.namespace, ())]
+    if not name:
+        if params.required:
+            yield _missing(path, workload, known, here)
+    elif known is Known.SYNCED and name not in here:
+        yield Finding(
+            "QueueUnknown",
+            path,
+            f"namespace {workload.namespace} has no LocalQueue {name}: Kueue would never admit the workload; {_list(here)}",
+            f"Write {QUEUE_NAME}: {here[0]}." if len(here) == 1 else "Name a LocalQueue that exists, or have one made.",
+        )
+
+
+def _list(names: list[str]) -> str:
+    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}" if names else "it has no LocalQueue at all"
+
+
+def _missing(path: tuple[str | int, ...], workload: Workload, known: Known, here: list[str]) -> Finding:
+    if known in {Known.PENDING, Known.NOT_GIVEN}:
+        return Finding(
+            "QueueUndecided",
+            path,
+            f"no queue is named, and the LocalQueues of namespace {workload.namespace} are not known",
+            f"Write the label {QUEUE_NAME}, or give the cluster's LocalQueues.",
+            Level.UNKNOWN,
+        )
+    return Finding(
+        "QueueMissing",
+        path,
+        f"the policy requires a queue and none is named by the object, its namespace or the policy;"
+        f" in namespace {workload.namespace}: {_list(here)}",
+        f"Write the label {QUEUE_NAME} with one of {', '.join(here)}."
+        if here
+        else f"Have a LocalQueue made in namespace {workload.namespace}, and name it in the label {QUEUE_NAME}.",
+    )
+
+
+RULE = Rule(
+    id="queue",
+    title="Accelerator workloads stand in a Kueue queue, named where Kueue reads it",
+    since="0.1.0",
+    params=QueueParams,
+    mutate=mutate,
+    check=check,
+    needs=frozenset({"localqueues", "namespaces"}),
+    documentation=__doc__,
+    on_update=False,
+)

@@ -1,0 +1,175 @@
+"""Containers with accelerators get a /dev/shm that is large enough and that their memory limit holds.
+
+## What it does
+
+Mounts an `emptyDir` in memory at `/dev/shm` in the containers that ask for accelerators (sidecars too, other init containers
+only by parameter), sized as a fraction of the smallest memory limit among them, between the policy's bounds and never above
+that limit. A mount of the user's own at `/dev/shm`, or above it, wins in its container, and a pod with `hostIPC` is left
+alone. Warns where the user's own mount cannot serve: read-only, not in memory, or without any bound.
+
+## Why
+
+The container runtime's default is 64 MiB. PyTorch DataLoader workers and NCCL put tensors there and die with a bus error
+when it is full. A tmpfs without a size may fill the node; its pages count against the memory limit of the container that
+writes them.
+
+## Example
+
+After, with a memory limit of 32Gi:
+
+```yaml
+volumeMounts:
+  - name: gpugate-shm
+    mountPath: /dev/shm
+volumes:
+  - name: gpugate-shm
+    emptyDir:
+      medium: Memory
+      sizeLimit: 16Gi
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+
+from pydantic import Field, model_validator
+
+from gpugate.policies.edits import Edit
+from gpugate.policies.facts import Facts
+from gpugate.policies.finding import Finding, Level
+from gpugate.policies.quantity import GIB, MIB, format_bytes
+from gpugate.policies.rule import Bytes, Params, Rule
+from gpugate.policies.shm import DIRECTORY, SharedMemory, pod_memory_limit, shared_memory_of
+from gpugate.policies.workload import INIT, Container, PodSet, Workload
+
+_NAME: Final = "gpugate-shm"
+
+
+class SharedMemoryParams(Params):
+    """Parameters of `shared-memory`."""
+
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Part of the container's memory limit that /dev/shm may take."""
+    min_size: Bytes = 1 * GIB
+    """Smallest size given, where the memory limit allows it."""
+    max_size: Bytes = 16 * GIB
+    """Largest size given."""
+    size_without_limit: Bytes = 8 * GIB
+    """Size given where the container has no memory limit."""
+    init_containers: bool = False
+    """Whether init containers that ask for accelerators get the mount, too (sidecars always do)."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> SharedMemoryParams:
+        if self.min_size > self.max_size:
+            message = f"minSize {format_bytes(self.min_size)} is above maxSize {format_bytes(self.max_size)}"
+            raise ValueError(message)
+        return self
+
+
+def size_for(limit: int | None, params: SharedMemoryParams) -> int:
+    """Size in bytes of /dev/shm for a memory ``limit`` in bytes, whole MiB where it is one at least."""
+    if limit is None:
+        return params.size_without_limit
+    wanted = max(params.min_size, min(params.max_size, int(limit * params.fraction)))
+    size = wanted if wanted < limit else int(limit * params.fraction)
+    return size // MIB * MIB if size >= MIB else max(size, 1)
+
+
+def _consumers(pods: PodSet, params: SharedMemoryParams) -> list[Container]:
+    return [one for one in pods.holders() if one.role is not INIT or params.init_containers]
+
+
+def _left_alone(pods: PodSet) -> bool:
+    return pods.spec.get("hostIPC") is True
+
+
+def _unused_name(pods: PodSet) -> str:
+    taken = {volume.get("name") for volume in pods.volumes()}
+    name, number = _NAME, 2
+    while name in taken:
+        name, number = f"{_NAME}-{number}", number + 1
+    return name
+
+
+def mutate(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterator[Edit]:
+    """Mount one memory-backed volume at /dev/shm in the containers that have nothing there."""
+    for pods in workload.asking():
+        if _left_alone(pods):
+            continue
+        bare = [one for one in _consumers(pods, params) if shared_memory_of(pods, one) is None]
+        if not bare:
+            continue
+        # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
+        limits = [limit for limit in (*(one.memory("limits") for one in bare), pod_memory_limit(pods)) if limit is not None]
+        size = format_bytes(size_for(min(limits) if limits else None, params))
+        name = _unused_name(pods)
+        group = f"shm {name}"
+        volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+        yield Edit(
+            "append", pods.field("volumes"), volume, f"{DIRECTORY} of {size} in {', '.join(one.name for one in bare)}", group
+        )
+        for container in bare:
+            yield Edit("append", (*container.path, "volumeMounts"), {"name": name, "mountPath": DIRECTORY}, "", group)
+
+
+def check(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterator[Finding]:
+    """Refuse a missing /dev/shm; warn about one of the user's own that cannot serve."""
+    for pods in workload.asking():
+        if _left_alone(pods):
+            continue
+        for container in _consumers(pods, params):
+            found = shared_memory_of(pods, container)
+            if found is None:
+                yield Finding(
+                    "NotMounted",
+                    (*container.path, "volumeMounts"),
+                    f"{container.name} has nothing mounted at {DIRECTORY}: the runtime's default is 64Mi",
+                    f"Mount an emptyDir with medium Memory and sizeLimit"
+                    f" {format_bytes(size_for(container.memory('limits'), params))} at {DIRECTORY}.",
+                )
+            else:
+                yield from _check_own(container, found)
+
+
+def _check_own(container: Container, found: SharedMemory) -> Iterator[Finding]:
+    place = (*container.path, "volumeMounts")
+    if found.mount.get("readOnly") is True:
+        yield Finding(
+            "ReadOnly",
+            place,
+            f"{container.name} mounts {DIRECTORY} read-only: nothing can be shared through it",
+            "Remove readOnly: true from that mount.",
+            Level.WARN,
+        )
+    if found.volume is None or "emptyDir" not in found.volume:
+        return
+    if not found.is_memory:
+        yield Finding(
+            "NotInMemory",
+            (*found.place, "emptyDir"),
+            f"{DIRECTORY} of {container.name} lies on the node's disk",
+            "Write medium: Memory in that emptyDir.",
+            Level.WARN,
+        )
+    elif found.size_limit is None and container.memory("limits") is None:
+        yield Finding(
+            "Unbounded",
+            (*found.place, "emptyDir"),
+            f"{DIRECTORY} of {container.name} has no sizeLimit and the container no memory limit: it may fill the node's memory",
+            "Write a sizeLimit in that emptyDir, 8Gi to 16Gi for training, and a memory limit.",
+            Level.WARN,
+        )
+
+
+RULE = Rule(
+    id="shared-memory",
+    title="Containers with accelerators get a /dev/shm that is large enough and that their memory limit holds",
+    since="0.1.0",
+    params=SharedMemoryParams,
+    mutate=mutate,
+    check=check,
+    documentation=__doc__,
+)

@@ -1,0 +1,211 @@
+"""Accelerator pods tolerate the taints that keep everyone else off accelerator nodes.
+
+## What it does
+
+Adds to pods that ask for an accelerator, and to no others, a toleration for the accelerator's own taint, for the taints that
+the policy names, and, where nodes are known, for the accelerator taints found on nodes that offer the accelerator
+(`sku=gpu`). A taint that an existing toleration covers in whatever words gets none.
+
+Taints of maintenance, shutdown and node conditions are never tolerated, whoever puts them in: a policy that names one is
+refused.
+
+## Why
+
+GPU nodes are tainted so that CPU pods stay away; a GPU pod without the toleration stays Pending. The apiserver's
+ExtendedResourceToleration plugin, where it is on at all, knows neither a provider's own taints nor claims for dynamic
+resource allocation.
+
+## Example
+
+Before: no `tolerations`. After:
+
+```yaml
+tolerations:
+  - key: nvidia.com/gpu
+    operator: Exists
+    effect: NoSchedule
+```
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+from pydantic import field_validator
+
+from gpugate.policies.accelerators import NVIDIA_GPU, taint_key
+from gpugate.policies.edits import Edit
+from gpugate.policies.facts import Facts, Taint
+from gpugate.policies.feasibility import reachable
+from gpugate.policies.fields import Object, mappings
+from gpugate.policies.finding import Finding
+from gpugate.policies.rule import Params, Rule
+from gpugate.policies.workload import PodSet, Workload
+
+#: Taints that say "not now" or "not you", never "accelerators only".
+_NEVER_PREFIXES: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "node-role.kubernetes.io/",
+    "node.cilium.io/",
+    "karpenter.sh/",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+)
+_NEVER_WORDS: Final = frozenset(
+    [
+        "unschedulable",
+        "maintenance",
+        "drain",
+        "draining",
+        "cordon",
+        "cordoned",
+        "shutdown",
+        "terminating",
+        "termination",
+        "deletion",
+        "disrupted",
+        "disruption",
+        "repair",
+        "unhealthy",
+        "faulty",
+        "fault",
+        "broken",
+        "upgrade",
+        "upgrading",
+        "update",
+        "quarantine",
+        "interruption",
+    ]
+)
+#: Words in a taint's key or value that mark a node as one for accelerators.
+_ACCELERATOR_WORDS: Final = frozenset(
+    ["gpu", "gpus", "accelerator", "accelerators", "tpu", "neuron", "gaudi", "nvidia", "amd", "cuda", "rocm", "trainium"]
+)
+#: Words of taints that reserve nodes for something else; such a node is not for every accelerator pod.
+_RESERVING_WORDS: Final = frozenset(["spot", "preemptible", "reserved", "dedicated", "team", "tenant", "owner"])
+
+
+def _words(*texts: str) -> set[str]:
+    return {word.lower() for text in texts for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text)}
+
+
+@lru_cache(maxsize=1024)
+def is_never_tolerated(key: str, value: str) -> bool:
+    """Whether the taint is one of maintenance, shutdown or a node's condition."""
+    return key.startswith(_NEVER_PREFIXES) or not _NEVER_WORDS.isdisjoint(_words(key, value))
+
+
+@lru_cache(maxsize=1024)
+def marks_accelerators(key: str, value: str) -> bool:
+    """Whether the taint says "accelerators only" and nothing more."""
+    words = _words(key, value)
+    if is_never_tolerated(key, value) or not _RESERVING_WORDS.isdisjoint(words):
+        return False
+    return not _ACCELERATOR_WORDS.isdisjoint(words)
+
+
+class TaintParam(Params):
+    """A taint that accelerator pods are to tolerate."""
+
+    key: str
+    """The taint's key."""
+    value: str | None = None
+    """The taint's value; any value where it is left out."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+    """The taint's effect."""
+
+    @field_validator("key")
+    @classmethod
+    def _never_maintenance(cls, key: str) -> str:
+        if not key:
+            message = "a toleration without a key tolerates every taint: name one"
+            raise ValueError(message)
+        if is_never_tolerated(key, ""):
+            message = f"{key} marks maintenance or a node's condition: gpugate never tolerates it"
+            raise ValueError(message)
+        return key
+
+
+class TolerationsParams(Params):
+    """Parameters of `tolerations`."""
+
+    taints: tuple[TaintParam, ...] = ()
+    """Taints of this cluster's accelerator nodes, tolerated by every accelerator pod."""
+    from_nodes: bool = True
+    """Whether accelerator taints found on nodes that offer the accelerator are tolerated, too."""
+
+
+class _Wanted(NamedTuple):
+    key: str
+    value: str | None
+    effect: str
+
+    def toleration(self) -> Object:
+        if self.value is None:
+            return {"key": self.key, "operator": "Exists", "effect": self.effect}
+        return {"key": self.key, "operator": "Equal", "value": self.value, "effect": self.effect}
+
+    def __str__(self) -> str:
+        return f"{self.key}{'' if self.value is None else '=' + self.value}:{self.effect}"
+
+
+def covers(toleration: Object, key: str, value: str | None, effect: str) -> bool:
+    """Whether ``toleration`` tolerates every taint with this key, effect and value (any value where it is None)."""
+    if (toleration.get("effect") or effect) != effect:
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if not toleration.get("key"):
+        return bool(operator == "Exists")
+    if toleration.get("key") != key:
+        return False
+    return bool(operator == "Exists") or (value is not None and (toleration.get("value") or "") == value)
+
+
+def _wanted(pods: PodSet, params: TolerationsParams, facts: Facts) -> Iterator[_Wanted]:
+    keys = {taint_key(name) for name in pods.accelerators()}
+    if pods.gpu_claims:
+        keys.add(NVIDIA_GPU)
+    for key in sorted(keys):
+        yield _Wanted(key, None, "NoSchedule")
+    for taint in params.taints:
+        yield _Wanted(taint.key, taint.value, taint.effect)
+    if params.from_nodes and facts.shapes:
+        found: set[Taint] = {taint for shape in reachable(pods, facts) for taint in shape.taints}
+        for taint_found in sorted(found):
+            if taint_found.key in keys:
+                yield _Wanted(taint_found.key, None, taint_found.effect)
+            elif marks_accelerators(taint_found.key, taint_found.value):
+                yield _Wanted(*taint_found)
+
+
+def mutate(workload: Workload, params: TolerationsParams, facts: Facts) -> Iterator[Edit]:
+    """Add the tolerations that are not covered yet."""
+    for pods in workload.asking():
+        present = list(mappings(pods.spec, "tolerations", pods.field()))
+        for wanted in _wanted(pods, params, facts):
+            if wanted.effect == "PreferNoSchedule" or any(covers(one, *wanted) for one in present):
+                continue
+            toleration = wanted.toleration()
+            present.append(toleration)
+            yield Edit("append", pods.field("tolerations"), toleration, f"toleration {wanted}")
+
+
+def check(_workload: Workload, _params: TolerationsParams, _facts: Facts) -> Iterator[Finding]:
+    """Nothing is refused: a pod without its toleration waits, it does no harm."""
+    return iter(())
+
+
+RULE = Rule(
+    id="tolerations",
+    title="Accelerator pods tolerate the taints of accelerator nodes, and no other pod does",
+    since="0.1.0",
+    params=TolerationsParams,
+    mutate=mutate,
+    check=check,
+    needs=frozenset({"nodes"}),
+    documentation=__doc__,
+)
