@@ -101,10 +101,9 @@ class Draft:
     def _remove(self, path: Path) -> bool:
         parent = lookup(self.root, path[:-1])
         key = path[-1]
-        if (type(parent) is dict and key in parent) or (type(parent) is list and type(key) is int and key < len(parent)):
-            del parent[key]
-        else:
+        if type(parent) is not dict or key not in parent:
             return False
+        del parent[key]
         if id(parent) not in self._fresh:
             self.ops.append({"op": "remove", "path": pointer(path)})
         return True

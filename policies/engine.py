@@ -88,7 +88,9 @@ class Decision:
 _NEVER_MUTATED_ON_UPDATE = frozenset({"Pod"})
 
 
-def decide(workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase = Phase.REVIEW) -> Decision:
+def decide(
+    workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase = Phase.REVIEW, *, remember: bool = True
+) -> Decision:
     """Decide on ``workload``, editing it in place.
 
     Args:
@@ -96,18 +98,20 @@ def decide(workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phas
         bound: the rules that apply to it, in the catalogue's order.
         facts: one snapshot of the cluster.
         phase: what is asked.
+        remember: whether edits to a template are recorded in the object, as the door does at CREATE.
 
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
     """
     decision = Decision()
-    if workload.metadata().get("deletionTimestamp") is not None or not _concerns(workload):
+    if not _concerns(workload):
         return decision
     active, reported = _heed_exemptions(workload, bound)
     enforced = [one for one in active if one.mode is not Mode.DRY_RUN]
     if len(enforced) != len(active):
         _rehearse(workload, active, facts, phase, decision)
-    _run(workload, enforced, facts, phase, decision, exempt=any(one.finding.reason == "Exempt" for one in reported))
+    exempt = any(one.finding.reason == "Exempt" for one in reported)
+    _run(workload, enforced, facts, phase, decision, exempt=exempt, remember=remember)
     if Phase.CHECK in phase:
         decision.findings.extend(reported)
     decision.findings.sort(key=lambda one: one.sort_key)
@@ -115,7 +119,14 @@ def decide(workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phas
 
 
 def _concerns(workload: Workload) -> bool:
-    """Whether there is anything to judge: an UPDATE that leaves spec, labels and annotations alone is nobody's business."""
+    """Whether there is anything to judge.
+
+    Not what is being deleted, nor the mirror of a static pod, nor an UPDATE that leaves spec, labels and annotations alone.
+    """
+    if workload.metadata().get("deletionTimestamp") is not None:
+        return False
+    if workload.is_pod() and "kubernetes.io/config.mirror" in workload.annotations():
+        return False
     old = workload.old
     if workload.operation != "UPDATE" or old is None:
         return True
@@ -157,21 +168,32 @@ def _rehearse(workload: Workload, active: Sequence[Bound], facts: Facts, phase: 
         subresource=workload.subresource,
     )
     rehearsal = Decision()
-    _run(copy, active, facts, phase, rehearsal, exempt=False)
+    # Checks look at the edited object, so the validating door, too, edits the copy first.
+    _run(copy, active, facts, phase | Phase.MUTATE, rehearsal, exempt=False, remember=False)
     dry = {one.rule.id for one in active if one.mode is Mode.DRY_RUN}
-    decision.would_change = [change for change in rehearsal.changes if change.rule in dry]
+    if Phase.MUTATE in phase:
+        decision.would_change = [change for change in rehearsal.changes if change.rule in dry]
     decision.findings.extend(one for one in rehearsal.findings if one.rule in dry)
     decision.failures.extend(one for one in rehearsal.failures if one.rule in dry)
 
 
-def _run(workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase, decision: Decision, *, exempt: bool) -> None:
+def _run(
+    workload: Workload,
+    bound: Sequence[Bound],
+    facts: Facts,
+    phase: Phase,
+    decision: Decision,
+    *,
+    exempt: bool,
+    remember: bool,
+) -> None:
     hold = Hold(workload)
     if Phase.MUTATE in phase and not workload.subresource:
         draft = Draft(workload.root)
         _edit(workload, draft, bound, facts, decision, hold)
         if exempt and workload.operation != "UPDATE":
             _apply(workload, draft, "exemption", list(exemptions.carry_to_pods(workload)), decision)
-        if workload.operation != "UPDATE" and workload.is_template():
+        if remember and workload.operation != "UPDATE" and workload.is_template():
             record(draft)
         decision.patch = draft.ops
     if Phase.CHECK in phase:

@@ -300,11 +300,11 @@ def facts_from(
     )
 
 
-def facts_from_objects(objects: Iterable[Object]) -> Facts:
+def facts_from_objects(objects: Iterable[Object], known: Mapping[str, Known] | None = None) -> Facts:
     """A snapshot from plain Kubernetes objects, as exported with ``kubectl get -o yaml``; other kinds are passed over.
 
-    A kind of which there is no object at all counts as not given, not as empty: nothing may be concluded from what
-    nobody exported.
+    A kind of which there is no object at all counts as not given, not as empty, unless ``known`` says otherwise: nothing
+    may be concluded from what nobody exported.
 
     Raises:
         MalformedError: an object's field is of the wrong type.
@@ -327,5 +327,5 @@ def facts_from_objects(objects: Iterable[Object]) -> Facts:
         queues=records["localqueues"],
         claims=records["resourceclaims"],
         claim_templates=records["resourceclaimtemplates"],
-        known={resource: Known.SYNCED for resource, found in records.items() if found},
+        known={**{resource: Known.SYNCED for resource, found in records.items() if found}, **(known or {})},
     )

@@ -9,8 +9,8 @@ through `NVIDIA_VISIBLE_DEVICES` without asking for them.
 
 ## Why
 
-The legacy name went with Kubernetes 1.11 and the apiserver refuses it. A pod that asks for a name nobody serves stays
-Pending without an error; so does one that asks for half a device. A container that names devices in its environment uses
+The legacy name went with Kubernetes 1.11, yet the apiserver takes it. A pod that asks for a name nobody serves stays
+Pending without an error. A container that names devices in its environment uses
 them behind the scheduler's back.
 
 ## Example
@@ -117,7 +117,7 @@ def _check_name(container: Container, name: str, served: set[str]) -> Iterator[F
         yield Finding(
             "LegacyName",
             place,
-            f"{LEGACY_GPU} went with Kubernetes 1.11: no device plugin serves it and the apiserver refuses it",
+            f"{LEGACY_GPU} went with Kubernetes 1.11: no device plugin serves it and the pod would stay Pending",
             f"Write {NVIDIA_GPU} instead of {LEGACY_GPU}.",
         )
         return

@@ -7,7 +7,8 @@ For pods that hold whole devices (no MIG slices, no time-sliced shares):
 - Guaranteed quality of service: in every container, init containers and sidecars too, requests are raised to the limits and
   CPU to whole cores; a container with accelerators and no CPU gets its accelerators' share of the node, or the policy's
   figure. All of it or nothing: where one container has no limit that could be met, or Git or Kueue forbid a change, the pod
-  stays as it is and the warning says which lines to commit.
+  stays as it is and the warning says which lines to commit. Nor is a pod raised off nodes that can hold it now, or a memory
+  request by more than the policy's ratio.
 - Where the policy names the label of nodes known to align, a node affinity for it, unless no node carries it.
 - A topologySpreadConstraint on the policy's NUMA key, with a label selector for the workload's own pods, only where nodes
   carry that key (no stock component sets one: it takes one node object per NUMA domain).
@@ -53,7 +54,7 @@ from gpugate.policies.fields import Object, Path, dotted, lookup, mapping, mappi
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.quantity import format_bytes, format_millicores
 from gpugate.policies.rule import Millicores, Params, Rule
-from gpugate.policies.workload import EPHEMERAL, Container, PodSet, Workload
+from gpugate.policies.workload import EPHEMERAL, INIT, Container, PodSet, Workload
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -74,6 +75,8 @@ class NumaParams(Params):
 
     guaranteed: bool = True
     """Whether pods are raised to Guaranteed quality of service with whole CPUs."""
+    max_raise_ratio: Annotated[float, Field(ge=1)] = 2.0
+    """How many times itself a memory request may be raised by; beyond that the limit is no statement of need."""
     cpu_per_accelerator: Millicores = 4000
     """CPU given per accelerator, where a container states none and no nodes are known."""
     max_cpu_per_accelerator: Millicores = 16000
@@ -82,8 +85,8 @@ class NumaParams(Params):
     """Part of a node's allocatable CPU kept back when it is shared out among its accelerators."""
     aligned_nodes: NodeLabel | None = None
     """The label of nodes whose kubelets are known to align; no node affinity is added where this is left out."""
-    affinity: Literal["Required", "Preferred"] = "Required"
-    """Whether pods must go to such nodes or only prefer them."""
+    affinity: Literal["Required", "Preferred"] = "Preferred"
+    """Whether pods must go to such nodes or only prefer them; required, a gang larger than these nodes never starts."""
     topology_key: str = "topology.kubernetes.io/NUMANode"
     """The node label that stands for one NUMA domain, in clusters with a node object per domain."""
     when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
@@ -156,20 +159,31 @@ def _is_met(target: _Target) -> bool:
     )
 
 
-def _would_fit(pods: PodSet, targets: list[_Target], shapes: list[Shape]) -> bool:
-    """Whether the raised pod fits some shape, or none could hold it before either."""
+def _keeps_shapes(pods: PodSet, targets: list[_Target], shapes: list[Shape]) -> bool:
+    """Whether every shape that can hold the pod as it is could hold it raised, too."""
     demand = demand_of(pods)
-    memory = max(demand.memory, sum(target.memory for target in targets if target.container.role != "init container"))
-    cpu = max(demand.cpu, sum(target.cpu for target in targets if target.container.role != "init container"))
-    before = [shape for shape in shapes if demand.memory <= shape.memory and demand.cpu <= shape.cpu]
-    return not before or any(memory <= shape.memory and cpu <= shape.cpu for shape in before)
+    running = [target for target in targets if target.container.role != INIT]
+    memory = max(demand.memory, sum(target.memory for target in running))
+    cpu = max(demand.cpu, sum(target.cpu for target in running))
+    return all(
+        memory <= shape.memory and cpu <= shape.cpu for shape in shapes if demand.memory <= shape.memory and demand.cpu <= shape.cpu
+    )
+
+
+def _overcommitted(targets: list[_Target], params: NumaParams) -> Container | None:
+    """A container whose memory request would be raised by more than the policy lets it."""
+    for target in targets:
+        request = target.container.memory("requests")
+        if request is not None and target.memory > request * params.max_raise_ratio:
+            return target.container
+    return None
 
 
 def _raise(pods: PodSet, shapes: list[Shape], params: NumaParams) -> Iterator[Edit]:
     if not params.guaranteed or pods.spec.get("resources"):
         return
     targets, missing = _targets(pods, shapes, params)
-    if missing or not _would_fit(pods, targets, shapes):
+    if missing or _overcommitted(targets, params) or not _keeps_shapes(pods, targets, shapes):
         return
     group = f"guaranteed {dotted(pods.path)}"
     for target in targets:
@@ -321,12 +335,24 @@ def _check_guaranteed(pods: PodSet, shapes: list[Shape], params: NumaParams) -> 
             "Write limits for cpu (whole cores) and memory in every container.",
             Level.WARN,
         )
-    elif not _would_fit(pods, targets, shapes):
+        return
+    wide = _overcommitted(targets, params)
+    if wide is not None:
+        yield Finding(
+            "RaisedTooFar",
+            wide.place("requests", "memory"),
+            f"the memory limit of {wide.name} is more than {params.max_raise_ratio:g} times its request: the request is not raised"
+            " to it, and the kubelet aligns nothing",
+            "Write the memory that the container needs as both request and limit.",
+            Level.WARN,
+        )
+    elif not _keeps_shapes(pods, targets, shapes):
         yield Finding(
             "RaisedWouldNotFit",
             pods.field("containers"),
-            "requests raised to the limits would fit no node, so the pod stays Burstable and the kubelet aligns nothing",
-            "Lower the limits to what the pod really needs.",
+            "with requests raised to the limits the pod would no longer fit nodes that can hold it now, so it stays Burstable"
+            " and the kubelet aligns nothing",
+            "Lower the limits to what the pod really needs, or select the nodes that are large enough.",
             Level.WARN,
         )
 

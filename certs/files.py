@@ -1,0 +1,183 @@
+"""Files and locks under the store: bounded reads, atomic replacement, plain errors."""
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from gpugate.certs.errors import CertificateError
+
+MAX_BYTES: Final = 1 << 20
+"""The size of a Kubernetes Secret, and far more than any chain needs."""
+
+_POLL_SECONDS: Final = 0.02
+_REMEDIES: Final = {
+    errno.ENOENT: "check the path",
+    errno.EEXIST: "give a directory",
+    errno.ENOTDIR: "give a directory",
+    errno.EISDIR: "give a file, or move the directory away",
+    errno.EACCES: "run as the owner of these files, or let this user in",
+    errno.EPERM: "run as the owner of these files, or let this user in",
+    errno.EROFS: "mount a writable volume here, such as an emptyDir",
+    errno.ENOSPC: "make room on this volume",
+}
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into a CertificateError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or 0
+        problem = (error.strerror or str(error)).lower()
+        if number == errno.EEXIST:
+            problem = "is not a directory"
+        remedy = _REMEDIES.get(number, "check the path and its file system")
+        raise CertificateError(place=path, problem=problem, remedy=remedy) from None
+
+
+def require_directory(path: Path) -> None:
+    """Raise CertificateError unless there is a directory at `path`."""
+    with explained(path):
+        mode = path.stat().st_mode
+    if not stat.S_ISDIR(mode):
+        raise CertificateError(place=path, problem="is not a directory", remedy="give a directory")
+
+
+def read(path: Path) -> bytes:
+    """Read a file of at most MAX_BYTES bytes.
+
+    Raises:
+        CertificateError: When it is absent, unreadable or larger.
+    """
+    with explained(path), path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise CertificateError(
+            place=path,
+            problem=f"is larger than {MAX_BYTES} bytes",
+            remedy="give a PEM file",
+        )
+    return data
+
+
+def read_if_there(path: Path) -> bytes | None:
+    """Read a file as `read` does; None when there is none.
+
+    Raises:
+        CertificateError: When it is unreadable or too large.
+    """
+    with explained(path):
+        try:
+            path.stat()
+        except FileNotFoundError:
+            return None
+    return read(path)
+
+
+def replace(path: Path, data: bytes, mode: int) -> None:
+    """Put `data` into place at once: a reader sees the old file or the new, whole.
+
+    The file is on disk, with `mode` (permission bits), before its name is. Only one
+    process may write at a time: hold `exclusive`.
+
+    Raises:
+        CertificateError: When the directory cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    with explained(path):
+        temporary.unlink(missing_ok=True)  # Left over by a process that was killed.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)  # What the umask took is given back.
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_directory(path.parent)
+
+
+def close_to_others(path: Path) -> None:
+    """Take away what group and others may do with a file.
+
+    Raises:
+        CertificateError: When this user may not do so.
+    """
+    with explained(path):
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            path.chmod(0o600)
+
+
+@contextmanager
+def exclusive(lock: Path, timeout: float) -> Iterator[None]:
+    """Hold the lock file alone, waiting up to `timeout` seconds for it.
+
+    The kernel lets go of it when the process dies; the empty file stays.
+
+    Raises:
+        CertificateError: When it cannot be made or had.
+    """
+    with explained(lock):
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _acquire(descriptor, fcntl.LOCK_EX, lock, timeout)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def shared(lock: Path, timeout: float) -> Iterator[None]:
+    """Hold the lock file together with other readers, where there is one.
+
+    A mounted Secret has no lock file and no second writer either: the kubelet
+    swaps all of its files at once.
+
+    Raises:
+        CertificateError: When a writer keeps it longer than `timeout` seconds.
+    """
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # Whatever is wrong with the directory, reading a file will tell.
+        yield
+        return
+    try:
+        _acquire(descriptor, fcntl.LOCK_SH, lock, timeout)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, kind: int, lock: Path, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while not _locked(descriptor, kind, lock):
+        if time.monotonic() >= deadline:
+            raise CertificateError(
+                place=lock,
+                problem=f"is held by another process for more than {timeout:g} seconds",
+                remedy="end that process and try again",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _locked(descriptor: int, kind: int, lock: Path) -> bool:
+    with explained(lock):
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,281 @@
+"""Issue a certificate authority and the certificates that it signs.
+
+Everything is ECDSA on P-256 with SHA-256, which every TLS 1.3 stack must know
+(RFC 8446, section 9.1). The extensions follow RFC 5280, section 4.2. The only thing
+here that is not a pure function of the arguments is the random key and serial number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gpugate.certs.errors import CertificateError
+from gpugate.certs.names import general_names
+from gpugate.certs.pem import is_ca, key_matches, load_certificates, load_key
+
+CA_NAME: Final = "gpugate CA"
+SERVING_NAME: Final = "gpugate"
+MIN_LIFETIME: Final = timedelta(minutes=1)
+MAX_LIFETIME: Final = timedelta(days=36_500)
+
+_SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its private key, both PEM; the key is PKCS #8, unencrypted.
+
+    `certificate_pem` may carry more certificates behind the first; the key belongs
+    to the first. The key stays out of `repr`, and so out of logs.
+    """
+
+    certificate_pem: bytes
+    key_pem: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """How long new certificates live, counted from `now`, and how far back they begin.
+
+    `skew` lets a peer whose clock is behind accept a fresh certificate.
+
+    Raises:
+        CertificateError: When `skew` is negative, when a lifetime is not above `skew`,
+            below a minute or above 100 years, or when `serving` is longer than `ca`.
+    """
+
+    ca: timedelta = timedelta(days=3650)
+    serving: timedelta = timedelta(days=90)
+    skew: timedelta = timedelta(minutes=5)
+
+    def __post_init__(self) -> None:
+        """Refuse lifetimes that could not be kept."""
+        if self.skew < timedelta(0):
+            raise CertificateError(
+                place="skew",
+                problem=f"is negative ({self.skew})",
+                remedy="give zero or more",
+            )
+        for place, span in (("CA lifetime", self.ca), ("lifetime", self.serving)):
+            # A life no longer than the skew could be due for renewal at birth.
+            if span <= self.skew or not MIN_LIFETIME <= span <= MAX_LIFETIME:
+                raise CertificateError(
+                    place=place,
+                    problem=f"is out of range ({span})",
+                    remedy=f"give {MIN_LIFETIME} to {MAX_LIFETIME.days} days, and more than the skew, {self.skew}",
+                )
+        if self.serving > self.ca:
+            raise CertificateError(
+                place="lifetime",
+                problem=f"{self.serving} is longer than the CA's, {self.ca}",
+                remedy="shorten it or give the CA a longer one",
+            )
+
+
+DEFAULT_LIFETIMES: Final = Lifetimes()
+
+
+def issue_ca(now: datetime, lifetimes: Lifetimes = DEFAULT_LIFETIMES, *, name: str = CA_NAME) -> KeyPair:
+    """Make a self-signed CA that may sign leaf certificates and nothing below them.
+
+    `now` must have a time zone; `name` becomes the common name.
+
+    Raises:
+        CertificateError: When `now` has no time zone or the life ends after 9999.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(name)
+    begin, end = _span(now, lifetimes.ca, lifetimes.skew)
+    builder = (
+        _builder(subject, subject, key.public_key(), begin, end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(authority=True), critical=True)
+    )
+    return _key_pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def issue_serving(
+    ca: KeyPair,
+    hostnames: Sequence[str],
+    now: datetime,
+    lifetimes: Lifetimes = DEFAULT_LIFETIMES,
+) -> KeyPair:
+    """Make a server certificate for DNS names and IP addresses, signed by `ca`.
+
+    It never outlives its CA nor begins before it.
+
+    Raises:
+        CertificateError: When a name is unusable, `now` has no time zone, or `ca`
+            cannot sign: damaged, no CA, not in its time, or with a key that is not its
+            own.
+    """
+    sans = x509.SubjectAlternativeName(general_names(hostnames))
+    usage = ExtendedKeyUsageOID.SERVER_AUTH
+    return _issue_leaf(ca, _name(SERVING_NAME), usage, sans, now, lifetimes)
+
+
+def issue_client(
+    ca: KeyPair,
+    name: str,
+    now: datetime,
+    lifetimes: Lifetimes = DEFAULT_LIFETIMES,
+) -> KeyPair:
+    """Make a client certificate whose common name is `name`, signed by `ca`.
+
+    It lives as long as a serving certificate would.
+
+    Raises:
+        CertificateError: As `issue_serving` does.
+    """
+    usage = ExtendedKeyUsageOID.CLIENT_AUTH
+    return _issue_leaf(ca, _name(name), usage, None, now, lifetimes)
+
+
+def _issue_leaf(
+    ca: KeyPair,
+    subject: x509.Name,
+    usage: x509.ObjectIdentifier,
+    sans: x509.SubjectAlternativeName | None,
+    now: datetime,
+    lifetimes: Lifetimes,
+) -> KeyPair:
+    issuer, issuer_key = _signer(ca)
+    begin, end = _span(now, lifetimes.serving, lifetimes.skew)
+    begin = max(begin, issuer.not_valid_before_utc)
+    end = min(end, issuer.not_valid_after_utc)
+    if not issuer.not_valid_before_utc <= now < end:
+        raise CertificateError(
+            place="CA certificate",
+            problem=f"is valid from {issuer.not_valid_before_utc.isoformat()} to "
+            f"{issuer.not_valid_after_utc.isoformat()}, which leaves no time to issue",
+            remedy="rotate the CA first",
+        )
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        _builder(subject, issuer.subject, key.public_key(), begin, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(_authority_key_identifier(issuer), critical=False)
+    )
+    if sans is not None:
+        builder = builder.add_extension(sans, critical=False)
+    return _key_pair(builder.sign(issuer_key, hashes.SHA256()), key)
+
+
+def _signer(ca: KeyPair) -> tuple[x509.Certificate, _SigningKey]:
+    issuer = load_certificates(ca.certificate_pem, "CA certificate")[0]
+    key = load_key(ca.key_pem, "CA key")
+    if not is_ca(issuer):
+        raise CertificateError(
+            place="CA certificate",
+            problem="is not a CA's",
+            remedy="give one with BasicConstraints CA:TRUE",
+        )
+    if not isinstance(key, _SigningKey):
+        raise CertificateError(
+            place="CA key",
+            problem="is neither ECDSA nor RSA",
+            remedy="give a CA with such a key",
+        )
+    if not key_matches(issuer, key):
+        raise CertificateError(
+            place="CA key",
+            problem="is not the CA certificate's",
+            remedy="give both files of one CA",
+        )
+    return issuer, key
+
+
+def _span(now: datetime, lifetime: timedelta, skew: timedelta) -> tuple[datetime, datetime]:
+    if now.tzinfo is None:
+        raise CertificateError(
+            place="now",
+            problem="has no time zone",
+            remedy="pass a time such as datetime.now(UTC)",
+        )
+    try:
+        second = now.astimezone(UTC).replace(microsecond=0)  # X.509 knows no fractions.
+        return second - skew, second + lifetime
+    except OverflowError:
+        raise CertificateError(
+            place="lifetime",
+            problem="ends after the year 9999",
+            remedy="correct the clock or shorten it",
+        ) from None
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    begin: datetime,
+    end: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    # The issuer's own identifier, not one computed anew: a CA made elsewhere may have
+    # derived it in another way, and verifiers compare the two.
+    kind = x509.SubjectKeyIdentifier
+    try:
+        identifier = issuer.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        identifier = kind.from_public_key(issuer.public_key())
+    return x509.AuthorityKeyIdentifier(
+        key_identifier=identifier.digest,
+        authority_cert_issuer=None,
+        authority_cert_serial_number=None,
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    try:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    except ValueError:
+        raise CertificateError(
+            place=f"name {common_name!r}",
+            problem="is unusable",
+            remedy="give 1 to 64 characters",
+        ) from None
+
+
+def _key_pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    return KeyPair(
+        certificate_pem=certificate.public_bytes(serialization.Encoding.PEM),
+        key_pem=key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )

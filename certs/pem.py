@@ -1,0 +1,92 @@
+"""PEM in, objects of `cryptography` out; whatever is amiss is one clear error."""
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.types import (
+    PrivateKeyTypes,
+    PublicKeyTypes,
+)
+
+from gpugate.certs.errors import CertificateError
+
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+
+
+def load_certificates(pem: bytes, place: object) -> tuple[x509.Certificate, ...]:
+    """Parse every certificate of a PEM text, in order; other blocks are passed over.
+
+    `place` names the input in the error.
+
+    Raises:
+        CertificateError: When there is no certificate or one is damaged.
+    """
+    try:
+        certificates = tuple(x509.load_pem_x509_certificates(pem))
+        for certificate in certificates:
+            _touch(certificate)
+    except _UNREADABLE:
+        raise CertificateError(
+            place=place,
+            problem="holds no readable PEM certificate",
+            remedy="give a file with '-----BEGIN CERTIFICATE-----' blocks, or move it away and issue anew",
+        ) from None
+    return certificates
+
+
+def load_key(pem: bytes, place: object) -> PrivateKeyTypes:
+    """Parse one private key in PEM without a password.
+
+    Raises:
+        CertificateError: When it is damaged, encrypted or of an unknown kind.
+    """
+    try:
+        return serialization.load_pem_private_key(pem, password=None)
+    except _UNREADABLE:
+        raise CertificateError(
+            place=place,
+            problem="holds no readable PEM private key",
+            remedy="give a key without password ('-----BEGIN PRIVATE KEY-----'), or move it away and issue anew",
+        ) from None
+
+
+def dump_certificates(certificates: tuple[x509.Certificate, ...]) -> bytes:
+    """Write the certificates as PEM, one after the other, and nothing else."""
+    return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
+
+
+def key_matches(certificate: x509.Certificate, key: PrivateKeyTypes) -> bool:
+    """Tell whether the private key is the one that the certificate speaks of."""
+    return _spki(certificate.public_key()) == _spki(key.public_key())
+
+
+def is_ca(certificate: x509.Certificate) -> bool:
+    """Tell whether BasicConstraints and KeyUsage let it sign certificates."""
+    extensions = certificate.extensions
+    try:
+        basic = extensions.get_extension_for_class(x509.BasicConstraints).value
+    except x509.ExtensionNotFound:
+        return False
+    try:
+        usage = extensions.get_extension_for_class(x509.KeyUsage).value
+    except x509.ExtensionNotFound:  # Without KeyUsage nothing is ruled out.
+        return basic.ca
+    return basic.ca and usage.key_cert_sign
+
+
+def _touch(certificate: x509.Certificate) -> None:
+    """Read what is parsed lazily, so that damage shows here and not later."""
+    _ = certificate.extensions, certificate.public_key()
+    _ = certificate.subject, certificate.issuer
+    _ = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+
+def _spki(key: PublicKeyTypes) -> bytes:
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)

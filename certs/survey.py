@@ -1,0 +1,113 @@
+"""Judge all certificates of a file or a store at once, for a report to people."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from gpugate.certs.errors import CertificateError
+from gpugate.certs.inspect import CertificateInfo, State, Validity, parse, validity
+from gpugate.certs.pem import load_key
+from gpugate.certs.store import Contents, Paths
+from gpugate.certs.verify import Problem, ProblemKind, check_key, verify
+
+
+class Role(StrEnum):
+    """What a certificate is there for; a retired CA is trusted but signs no more."""
+
+    CA = "ca"
+    RETIRED_CA = "retired-ca"
+    LEAF = "leaf"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One certificate: the file it lies in, its part there, and its state."""
+
+    file: str
+    role: Role
+    info: CertificateInfo
+    validity: Validity
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All certificates in the order of the files, and what is wrong among them."""
+
+    entries: tuple[Entry, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """True when nothing is wrong and no certificate in use is due or over."""
+        return not self.problems and all(
+            entry.validity.state is State.VALID for entry in self.entries if entry.role is not Role.RETIRED_CA
+        )
+
+
+def survey_file(pem: bytes, file: str, now: datetime) -> Survey:
+    """Judge the certificates of one PEM text, called `file` in the entries.
+
+    A CA behind another CA of the same subject is its retired predecessor.
+
+    Raises:
+        CertificateError: When there is none or one is damaged.
+    """
+    return Survey(_entries(pem, file, now), ())
+
+
+def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now: datetime) -> Survey:
+    """Judge what the files of a store hold; check each against the others.
+
+    The names are checked unless `hostnames` is empty. A CA without its key is no
+    problem: a Secret mounted to serve from carries none.
+
+    Raises:
+        CertificateError: When there is no certificate or a file is damaged.
+    """
+    entries: tuple[Entry, ...] = ()
+    if contents.ca_certificate is not None:
+        first, *others = _entries(contents.ca_certificate, paths.ca_certificate, now)
+        # The store signs with the first alone, whatever the others' subjects are.
+        entries += (first, *(replace(it, role=Role.RETIRED_CA) for it in others))
+    if contents.certificate is not None:
+        entries += _entries(contents.certificate, paths.certificate, now)
+    if not entries:
+        raise CertificateError(
+            place=paths.directory,
+            problem="holds no ca.crt and no tls.crt",
+            remedy="run 'gpugate certs issue' or give another directory",
+        )
+    for path, key in ((paths.ca_key, contents.ca_key), (paths.key, contents.key)):
+        if key is not None:
+            load_key(key, path)
+    return Survey(entries, tuple(_problems(contents, hostnames, now)))
+
+
+def _entries(pem: bytes, file: object, now: datetime) -> tuple[Entry, ...]:
+    entries = []
+    signing: set[str] = set()
+    for info in parse(pem, file):
+        role = Role.LEAF
+        if info.is_ca:
+            role = Role.RETIRED_CA if info.subject in signing else Role.CA
+            signing.add(info.subject)
+        entries.append(Entry(str(file), role, info, validity(info, now)))
+    return tuple(entries)
+
+
+def _problems(contents: Contents, hostnames: Sequence[str], now: datetime) -> list[Problem]:
+    problems: list[Problem] = []
+    ca, serving = contents.ca_certificate, contents.certificate
+    if ca is not None and contents.ca_key is not None:
+        problems += check_key("CA", ca, contents.ca_key)
+    if serving is None:
+        return problems
+    # Alone, it is checked as its own anchor: for its time and names, not its signer.
+    anchors = serving if ca is None else ca
+    problems += verify(serving, anchors, hostnames, now, key_pem=contents.key)
+    if contents.key is None:
+        message = "the serving certificate has no key beside it"
+        remedy = "put back the matching key, or issue anew"
+        problems.append(Problem(ProblemKind.KEY_MISSING, message, remedy))
+    return problems

@@ -1,0 +1,188 @@
+"""Check a serving certificate against its key, its CA, its names and the time.
+
+This tells a mismatch (the serving pair and the CA do not belong together, as when a
+GitOps tool re-applies an old caBundle) from an expiry (they do, but one has run out):
+the two need different remedies. Nothing here reads a clock or a file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from gpugate.certs.inspect import State, describe, timestamp, validity
+from gpugate.certs.names import normalize, uncovered
+from gpugate.certs.pem import is_ca, key_matches, load_certificates, load_key
+
+
+class ProblemKind(StrEnum):
+    """What can be wrong between a serving certificate, its key, its CA, its names."""
+
+    FOREIGN_CA = "foreign-ca"
+    NOT_A_CA = "not-a-ca"
+    CA_NOT_YET = "ca-not-yet"
+    CA_EXPIRED = "ca-expired"
+    SERVING_NOT_YET = "serving-not-yet"
+    SERVING_EXPIRED = "serving-expired"
+    KEY_MISMATCH = "key-mismatch"
+    KEY_MISSING = "key-missing"
+    WRONG_NAMES = "wrong-names"
+    WRONG_USAGE = "wrong-usage"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, and what to do about it."""
+
+    kind: ProblemKind
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Give all of it in one line."""
+        return f"{self.kind}: {self.message}; {self.remedy}"
+
+
+def verify(
+    serving_pem: bytes,
+    ca_pem: bytes,
+    hostnames: Sequence[str],
+    now: datetime,
+    *,
+    key_pem: bytes | None = None,
+) -> list[Problem]:
+    """Check a serving certificate as a client trusting `ca_pem` would; empty is good.
+
+    `serving_pem` is the certificate, intermediates behind it; `ca_pem` may hold
+    several CAs, any of which will do. Names are checked unless `hostnames` is empty,
+    the key when `key_pem` is given. A certificate that is itself in `ca_pem` is
+    trusted as it is, as Go and OpenSSL do.
+
+    Raises:
+        CertificateError: When an input is damaged or a host name is unusable.
+    """
+    leaf, *intermediates = load_certificates(serving_pem, "serving certificate")
+    anchors = load_certificates(ca_pem, "CA certificate")
+    problems = _check_path(leaf, intermediates, anchors, now)
+    problems += _check_time("serving", leaf, now)
+    problems += _check_usage(leaf)
+    problems += _check_names(leaf, hostnames)
+    if key_pem is not None:
+        problems += check_key("serving", serving_pem, key_pem)
+    return problems
+
+
+def check_key(role: str, certificate_pem: bytes, key_pem: bytes) -> list[Problem]:
+    """Check that a private key belongs to the first certificate of a PEM text.
+
+    `role` ("serving", "CA") goes into the message.
+
+    Raises:
+        CertificateError: When an input is damaged.
+    """
+    certificate = load_certificates(certificate_pem, f"{role} certificate")[0]
+    if key_matches(certificate, load_key(key_pem, f"{role} key")):
+        return []
+    message = f"the {role} key is not the {role} certificate's"
+    remedy = "put back the matching key, or issue anew"
+    return [Problem(ProblemKind.KEY_MISMATCH, message, remedy)]
+
+
+def _check_path(
+    leaf: x509.Certificate,
+    intermediates: Sequence[x509.Certificate],
+    anchors: Sequence[x509.Certificate],
+    now: datetime,
+) -> list[Problem]:
+    issuers = _issuers(leaf, intermediates, anchors)
+    if issuers is None:
+        ids = ", ".join(describe(anchor).fingerprint_sha256[:16] for anchor in anchors)
+        message = f"the serving certificate (issuer {leaf.issuer.rfc4514_string()}) was not signed by the CA given (SHA-256 {ids})"
+        remedy = "publish the caBundle of the CA that signed it, or issue it anew"
+        return [Problem(ProblemKind.FOREIGN_CA, message, remedy)]
+    problems = [problem for ca in issuers for problem in _check_time("CA", ca, now)]
+    if not all(is_ca(ca) for ca in issuers):
+        message = "the certificate that signed the serving certificate is not a CA's"
+        remedy = "rotate the CA"
+        problems.append(Problem(ProblemKind.NOT_A_CA, message, remedy))
+    return problems
+
+
+def _issuers(
+    leaf: x509.Certificate,
+    intermediates: Sequence[x509.Certificate],
+    anchors: Sequence[x509.Certificate],
+) -> list[x509.Certificate] | None:
+    """Return the issuers from the leaf's to the anchor, or None if no path is found."""
+    if leaf in anchors:
+        return []
+    # A CA renewed with its old key signs for both certificates: prefer the longer-lived
+    # one, so that an expiry is reported only when no other would do.
+    anchors = sorted(anchors, key=lambda ca: ca.not_valid_after_utc, reverse=True)
+    path: list[x509.Certificate] = []
+    current = leaf
+    for _ in range(len(intermediates) + 1):
+        anchor = next((ca for ca in anchors if _signed(current, ca)), None)
+        if anchor is not None:
+            return [*path, anchor]
+        above = (ca for ca in intermediates if ca not in path and _signed(current, ca))
+        parent = next(above, None)
+        if parent is None:
+            return None
+        path.append(parent)
+        current = parent
+    return None
+
+
+def _signed(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def _check_time(role: str, certificate: x509.Certificate, now: datetime) -> list[Problem]:
+    info = describe(certificate)
+    state = validity(info, now).state
+    if state is State.NOT_YET:
+        kind = ProblemKind(f"{role.lower()}-not-yet")
+        message = f"the {role} certificate begins at {timestamp(info.not_before)}"
+        return [Problem(kind, message, "correct the clock, or issue anew")]
+    if state is State.EXPIRED:
+        kind = ProblemKind(f"{role.lower()}-expired")
+        message = f"the {role} certificate ended at {timestamp(info.not_after)}"
+        return [Problem(kind, message, "issue anew")]
+    return []
+
+
+def _check_usage(leaf: x509.Certificate) -> list[Problem]:
+    try:
+        usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:  # Without the extension any usage is allowed.
+        return []
+    allowed = {
+        ExtendedKeyUsageOID.SERVER_AUTH,
+        ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,
+    }
+    if not allowed.isdisjoint(usages):
+        return []
+    message = "the serving certificate is not meant for servers (no serverAuth)"
+    remedy = "use a serving certificate, or issue anew"
+    return [Problem(ProblemKind.WRONG_USAGE, message, remedy)]
+
+
+def _check_names(leaf: x509.Certificate, hostnames: Sequence[str]) -> list[Problem]:
+    if not hostnames:
+        return []
+    sans = describe(leaf).sans
+    missing = uncovered(normalize(hostnames), sans)
+    if not missing:
+        return []
+    message = f"the serving certificate does not cover {', '.join(missing)} (it covers {', '.join(sans) or 'nothing'})"
+    remedy = "issue it anew for these names"
+    return [Problem(ProblemKind.WRONG_NAMES, message, remedy)]

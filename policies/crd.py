@@ -1,0 +1,261 @@
+"""The CustomResourceDefinition of GPUPolicy, generated from the models that parse it.
+
+The API server takes structural schemas only: no references, no alternatives but the integer-or-string of quantities, the
+numeric bounds of OpenAPI 3.0. Two things are left out on purpose:
+
+- Defaults. The API server would write them into the stored object, where a GitOps tool sees what Git does not state; and a
+  default that changes with a release would stay behind in every policy that exists. They stand in the descriptions.
+- ``additionalProperties: false``, which a structural schema may not have beside properties. Unknown fields are refused by
+  the API server's strict field validation, which kubectl asks for, and are dropped otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from gpugate.policies.catalogue import RULES
+from gpugate.policies.policy import API_VERSION, KIND, PolicySpec
+
+Schema: TypeAlias = dict[str, Any]
+
+GROUP, _, VERSION = API_VERSION.partition("/")
+PLURAL: Final = "gpupolicies"
+
+_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+#: What ``gpugate.policies.quantity`` reads, without a sign: no parameter may be negative.
+_QUANTITY: Final[Schema] = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$",
+    "maxLength": 64,
+    "minimum": 1,
+    _INT_OR_STRING: True,
+}
+
+#: Keys taken over as they are, keys left out, and keys said in other words; any other is refused.
+_KEPT: Final = frozenset({"description", "enum", "maxItems", "maxLength", "minItems", "minLength", "pattern", "type"})
+_DROPPED: Final = frozenset({"$defs", "default", "title"})
+_CHANGED: Final = frozenset(
+    {"additionalProperties", "anyOf", "exclusiveMaximum", "exclusiveMinimum", "items", "maximum", "minimum", "properties"}
+) | {"required", _INT_OR_STRING}
+
+
+class _WithWrittenDefaults(GenerateJsonSchema):
+    """Defaults as people write them: ``32Gi``, not its bytes."""
+
+    def default_schema(self, schema: Any) -> Schema:  # noqa: ANN401 - one of pydantic's core schemas
+        """The schema of a field with a default."""
+        made: Schema = super().default_schema(schema)
+        inner = schema
+        while isinstance(inner := inner.get("schema"), dict):
+            serialization = inner.get("serialization") or {}
+            if serialization.get("type") == "function-plain" and made.get("default") is not None:
+                made["default"] = serialization["function"](made["default"])
+                break
+        return made
+
+
+@cache
+def _spec_text() -> str:
+    made = PolicySpec.model_json_schema(by_alias=True, schema_generator=_WithWrittenDefaults)
+    definitions = made.get("$defs", {})
+    resolved = _resolved(made, definitions)
+    resolved["properties"]["exemptions"]["properties"]["rules"]["items"]["enum"] = ["*", *sorted(rule.id for rule in RULES)]
+    return json.dumps(resolved)
+
+
+def spec_schema() -> Schema:
+    """The JSON schema of a GPUPolicy's spec, every reference resolved, with defaults as people write them."""
+    found: Schema = json.loads(_spec_text())
+    return found
+
+
+def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    """``node`` with what it refers to in it, and ``X or null`` as ``X``."""
+    node = dict(node)
+    while "$ref" in node or _alternative(node) is not None:
+        if "$ref" in node:
+            base = definitions[node.pop("$ref").rpartition("/")[2]]
+        else:
+            base = _alternative(node) or {}
+            del node["anyOf"]
+        node = {**base, **node}
+    if "properties" in node:
+        node["properties"] = {name: _resolved(child, definitions) for name, child in node["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            node[key] = _resolved(node[key], definitions)
+    return node
+
+
+def _alternative(node: Schema) -> Schema | None:
+    """The X of ``X or null``; None where the node is no such choice."""
+    options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
+    return options[0] if len(options) == 1 else None
+
+
+def written(value: object) -> str:
+    """A default as people write it in YAML; empty where there is none to speak of."""
+    if value is None or value == [] or isinstance(value, dict):
+        return ""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _structural(node: Schema) -> Schema:
+    """``node``, a resolved schema, as the API server takes it.
+
+    Raises:
+        ValueError: it says something that has no place in a structural schema yet.
+    """
+    unknown = set(node) - _KEPT - _DROPPED - _CHANGED
+    if not node.get(_INT_OR_STRING):
+        unknown |= {"anyOf"}.intersection(node)
+    if unknown:
+        message = f"no structural schema for {', '.join(sorted(unknown))} in {node.get('title', node)!s:.200}"
+        raise ValueError(message)
+    made = {key: value for key, value in node.items() if key in _KEPT}
+    if "description" in made:
+        made["description"] = _description(made["description"], written(node.get("default")))
+    return made | (_QUANTITY if node.get(_INT_OR_STRING) else _bounds(node)) | _children(node)
+
+
+def _bounds(node: Schema) -> Schema:
+    """Numeric bounds in the words of OpenAPI 3.0, where an exclusive one is a flag."""
+    made: Schema = {}
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if exclusive in node:
+            made |= {bound: node[exclusive], exclusive: True}
+        elif bound in node:
+            made[bound] = node[bound]
+    return made
+
+
+def _children(node: Schema) -> Schema:
+    """What ``node`` says about its fields, elements or values."""
+    made: Schema = {}
+    if "properties" in node:
+        made["properties"] = {name: _structural(child) for name, child in node["properties"].items()}
+        if node.get("required"):
+            made["required"] = list(node["required"])
+        if "matchLabels" in node["properties"]:  # a label selector has one owner, as in the API's own kinds
+            made["x-kubernetes-map-type"] = "atomic"
+    if isinstance(node.get("additionalProperties"), dict):
+        made["additionalProperties"] = _structural(node["additionalProperties"])
+    if "items" in node:
+        made |= {"items": _structural(node["items"]), "x-kubernetes-list-type": "atomic"}
+    return made
+
+
+def _description(text: str, default: str) -> str:
+    text = " ".join(text.replace("``", "`").split())
+    return f"{text} Default: {default}." if default else text
+
+
+def _status_schema() -> Schema:
+    text: Schema = {"type": "string"}
+    condition = {
+        "type": "object",
+        "description": "One aspect of the policy's state.",
+        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+        "properties": {
+            "lastTransitionTime": {"type": "string", "format": "date-time", "description": "When status last changed."},
+            "message": {"type": "string", "maxLength": 32768, "description": "Details for people; may be empty."},
+            "observedGeneration": {
+                "type": "integer",
+                "format": "int64",
+                "minimum": 0,
+                "description": "The metadata.generation that the condition is about.",
+            },
+            "reason": {
+                **text,
+                "minLength": 1,
+                "maxLength": 1024,
+                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+                "description": "Why the condition has this status, a CamelCase word.",
+            },
+            "status": {**text, "enum": ["True", "False", "Unknown"], "description": "Whether the condition holds."},
+            "type": {
+                **text,
+                "maxLength": 316,
+                "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+                r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+                "description": "The condition's name, such as Ready.",
+            },
+        },
+    }
+    return {
+        "type": "object",
+        "description": "The observed state of the policy, written by gpugate.",
+        "properties": {
+            "conditions": {
+                "type": "array",
+                "description": "Ready says whether the policy is in force, and if not, why.",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+                "items": condition,
+            },
+            "observedGeneration": {
+                "type": "integer",
+                "format": "int64",
+                "minimum": 0,
+                "description": "The metadata.generation that was last looked at.",
+            },
+        },
+    }
+
+
+def _column(name: str, kind: str, path: str, description: str) -> Schema:
+    return {"name": name, "type": kind, "jsonPath": path, "description": description}
+
+
+def gpupolicy_crd() -> Schema:
+    """The CustomResourceDefinition of GPUPolicy, as it is applied to a cluster."""
+    schema = {
+        "type": "object",
+        "description": "A GPUPolicy says which rules hold for GPU workloads, how strictly, and with which parameters.",
+        "properties": {
+            "apiVersion": {"type": "string", "description": "The version of the schema of this object."},
+            "kind": {"type": "string", "description": "The kind of this object."},
+            "metadata": {"type": "object"},
+            "spec": _structural(spec_schema()),
+            "status": _status_schema(),
+        },
+    }
+    ready = '.status.conditions[?(@.type=="Ready")]'
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": [
+            _column("Mode", "string", ".spec.mode", "Mode of every rule that states none."),
+            _column("Priority", "integer", ".spec.priority", "The policy with the highest priority binds a rule."),
+            _column("Ready", "string", f"{ready}.status", "Whether the policy is in force."),
+            _column("Age", "date", ".metadata.creationTimestamp", "Time since the policy was made."),
+        ],
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}", "labels": {"app.kubernetes.io/name": "gpugate"}},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["gpol"],
+            },
+            "conversion": {"strategy": "None"},
+            "versions": [version],
+        },
+    }

@@ -1,0 +1,75 @@
+"""Custom resource definitions: installed quickly, and waited for."""
+
+from __future__ import annotations
+
+import http
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.controlplane.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tests.e2e.controlplane.access import ClusterAccess
+    from tests.e2e.controlplane.programs import Programs
+
+_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+# The kinds of jobs that Kueue knows beside Kubernetes' own: the module, the folder in it, the files there.
+# These are the CRDs only; the controllers behind them do not run. Each costs the apiserver about half a second.
+JOB_KINDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "jobset": ("sigs.k8s.io/jobset", "config/components/crd/bases", ("jobset.x-k8s.io_jobsets",)),
+    "leaderworkerset": ("sigs.k8s.io/lws", "config/crd/bases", ("leaderworkerset.x-k8s.io_leaderworkersets",)),
+    **{
+        kind: ("github.com/kubeflow/training-operator", "manifests/base/crds", (f"kubeflow.org_{kind}s",))
+        for kind in ("jaxjob", "paddlejob", "pytorchjob", "tfjob", "xgboostjob")
+    },
+    "trainjob": (
+        "github.com/kubeflow/trainer/v2",
+        "manifests/base/crds",
+        tuple(f"trainer.kubeflow.org_{kind}s" for kind in ("clustertrainingruntime", "trainingruntime", "trainjob")),
+    ),
+    "mpijob": ("github.com/kubeflow/mpi-operator", "manifests/base", ("kubeflow.org_mpijobs",)),
+    **{
+        kind: ("github.com/ray-project/kuberay/ray-operator", "config/crd/bases", (f"ray.io_{kind}s",))
+        for kind in ("raycluster", "rayjob", "rayservice")
+    },
+}
+JOB_KIND_MODULES = tuple(sorted({module for module, _, _ in JOB_KINDS.values()}))
+
+
+def install_crds(cluster: ClusterAccess, crds: Iterable[bytes | Mapping[str, Any]]) -> None:
+    """Create CRDs (YAML text or objects) and wait until they are served.
+
+    Raw requests, because kubectl would fetch the whole OpenAPI document, which is rebuilt after every new CRD.
+    """
+    names = set()
+    for crd in crds:
+        content_type = "application/yaml" if isinstance(crd, bytes) else "application/json"
+        answer = cluster.request("POST", _PATH, crd, content_type=content_type)
+        if answer.status != http.HTTPStatus.CREATED:
+            raise AssertionError(f"a CRD was not created: {answer.status} {answer.body}")
+        names.add(answer.body["metadata"]["name"])
+
+    def established() -> bool:
+        return names <= {crd["metadata"]["name"] for crd in cluster.request("GET", _PATH).body["items"] if _served(crd)}
+
+    wait_until(established, 60, f"CRDs {', '.join(sorted(names))} to be established")
+
+
+def install_job_kinds(cluster: ClusterAccess, programs: Programs, kinds: Iterable[str]) -> None:
+    """Install the CRDs of some of `JOB_KINDS`, from the very modules that Kueue is built with."""
+    wanted = [JOB_KINDS[kind] for kind in kinds]
+    install_crds(
+        cluster,
+        [
+            (programs.sources[module] / folder / f"{name}.yaml").read_bytes()
+            for module, folder, names in wanted
+            for name in names
+        ],
+    )
+
+
+def _served(crd: Mapping[str, Any]) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or []
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)

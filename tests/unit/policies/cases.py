@@ -1,0 +1,125 @@
+"""Golden cases: one YAML file each, with what is given and what is wanted of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from gpugate.policies.catalogue import RULES
+from gpugate.policies.engine import Bound, Decision, Phase, decide
+from gpugate.policies.facts import Facts, facts_from_objects
+from gpugate.policies.fields import clone
+from gpugate.policies.kinds import kind_of
+from gpugate.policies.lens import open_workload
+from gpugate.policies.policy import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.replay import ANNOTATION
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+SHARED_FACTS = GOLDEN / "_facts"
+_KEYS = {"given", "old", "subresource", "params", "facts", "only", "mode", "phase", "exemptions", "wanted"}
+_WANTED_KEYS = {"changed", "patch", "clean", "findings"}
+_FINDING_KEYS = {"rule", "reason", "path", "severity", "message", "message_has", "remedy", "remedy_has"}
+
+
+def read(path: Path) -> Any:
+    return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+
+
+@cache
+def shared_facts(name: str) -> Facts:
+    return facts_from_objects(read(SHARED_FACTS / f"{name}.yaml"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One golden case, read and checked for slips of its writer."""
+
+    path: Path
+    content: dict[str, Any]
+
+    @property
+    def rule(self) -> str:
+        return self.path.parent.name
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        return dict(self.content["wanted"])
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return dict(clone(self.content["given"]))
+
+    def facts(self) -> Facts:
+        named = self.content.get("facts") or []
+        return shared_facts(named) if isinstance(named, str) else facts_from_objects(named)
+
+    def bound(self) -> tuple[Bound, ...]:
+        spec: dict[str, Any] = {"exemptions": {"rules": self.content.get("exemptions", [])}}
+        mode = self.content.get("mode", "Enforce")
+        spec["rules"] = {self.rule: {"mode": mode, **(self.content.get("params") or {})}}
+        if not self.content.get("only", True):
+            spec["mode"] = mode
+        policy = parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "golden"}, "spec": spec})
+        return PolicySet([policy]).bind({}, {})
+
+    def decide(self, root: dict[str, Any]) -> Decision:
+        """Decide on ``root``, which is edited in place."""
+        kind = kind_of(root["apiVersion"], root["kind"])
+        assert kind is not None, f"{root['kind']} is in no table"
+        old = self.content.get("old")
+        facts = self.facts()
+        workload = open_workload(
+            kind,
+            root,
+            facts,
+            operation="CREATE" if old is None else "UPDATE",
+            old=clone(old),
+            subresource=self.content.get("subresource", ""),
+        )
+        return decide(workload, self.bound(), facts, Phase[self.content.get("phase", "REVIEW")])
+
+
+def load(path: Path) -> Case:
+    content = read(path)
+    unknown = set(content) - _KEYS | set(content["wanted"]) - _WANTED_KEYS
+    for finding in content["wanted"].get("findings") or []:
+        unknown |= set(finding) - _FINDING_KEYS
+    assert not unknown, f"{path.name}: no such key: {sorted(unknown)}"
+    return Case(path, content)
+
+
+def all_paths() -> list[Path]:
+    return sorted(path for path in GOLDEN.glob("*/*.yaml") if path.parent != SHARED_FACTS)
+
+
+def folders() -> set[str]:
+    return {path.name for path in GOLDEN.iterdir() if path != SHARED_FACTS}
+
+
+def rule_ids() -> set[str]:
+    return {rule.id for rule in RULES}
+
+
+def without_record(root: dict[str, Any]) -> dict[str, Any]:
+    """``root`` without the annotation in which the edits of a template are recorded, which has tests of its own."""
+    copy: dict[str, Any] = clone(root)
+    annotations = (copy.get("metadata") or {}).get("annotations")
+    if isinstance(annotations, dict) and annotations.pop(ANNOTATION, None) is not None and not annotations:
+        del copy["metadata"]["annotations"]
+    return copy
+
+
+def patch_without_record(patch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """``patch`` without the operations that write that annotation."""
+    kept = []
+    for op in clone(patch):
+        if op["path"] == f"/metadata/annotations/{ANNOTATION.replace('/', '~1')}":
+            continue
+        if op["path"] == "/metadata/annotations" and op["value"].pop(ANNOTATION, None) is not None and not op["value"]:
+            continue
+        kept.append(op)
+    return kept

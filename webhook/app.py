@@ -1,0 +1,105 @@
+"""The HTTP edge: routes, limits, probes and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from gpugate.webhook.handlers import Door
+from gpugate.webhook.log import Log
+from gpugate.webhook.metrics import Metrics
+from gpugate.webhook.state import State
+from gpugate.webhook.wire import BadRequestError
+
+#: An object in etcd is at most 1.5 MiB, and a review may hold two of them. Bytes.
+BODY_LIMIT: Final = 4 * 1024 * 1024
+#: The longest that the apiserver lets a webhook take (``timeoutSeconds``). Seconds.
+_LONGEST_TIMEOUT: Final = 30.0
+_JSON: Final = {"Content-Type": "application/json"}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _problem(status: int, message: str) -> web.Response:
+    return web.Response(status=status, text=message + "\n")
+
+
+def timeout_of(text: str | None) -> float:
+    """Seconds that the apiserver waits, from its ``?timeout=`` (``3s``, ``500ms``); the longest where it says none.
+
+    Raises:
+        BadRequestError: the text is no such time.
+    """
+    if not text:
+        return _LONGEST_TIMEOUT
+    for suffix, unit in (("ms", 0.001), ("m", 60.0), ("s", 1.0)):
+        number = text.removesuffix(suffix)
+        if number != text and number.replace(".", "", 1).isascii() and number.replace(".", "", 1).isdigit():
+            return max(0.001, min(float(number) * unit, _LONGEST_TIMEOUT))
+    message = f"timeout {text!r:.20} is no time such as 5s or 500ms"
+    raise BadRequestError(message, reason="timeout")
+
+
+def _review_handler(endpoint: str, door: Door, metrics: Metrics, *, client_ca: bool) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            if client_ca and not _authenticated(request):
+                metrics.refused_body("client-certificate")
+                return _problem(401, "a client certificate signed by the configured CA is required")
+            async with asyncio.timeout(timeout_of(request.query.get("timeout")) if request.query_string else _LONGEST_TIMEOUT):
+                body = await request.read()
+            return web.Response(body=door.answer(endpoint, body), headers=_JSON)
+        except BadRequestError as error:
+            metrics.refused_body(error.reason)
+            return _problem(error.status, str(error))
+        except web.HTTPRequestEntityTooLarge:
+            metrics.refused_body("size")
+            return _problem(413, f"the body is larger than {BODY_LIMIT} bytes")
+        except TimeoutError:
+            metrics.refused_body("timeout")
+            return _problem(408, "the body did not arrive within the apiserver's timeout")
+
+    return handle
+
+
+def _authenticated(request: web.Request) -> bool:
+    return bool(request.transport is not None and request.transport.get_extra_info("peercert"))
+
+
+def make_app(state: State, metrics: Metrics, log: Log, *, client_ca: bool = False, body_limit: int = BODY_LIMIT) -> web.Application:
+    """The application that serves reviews from ``state``.
+
+    Args:
+        state: the snapshot in force and readiness.
+        metrics: where reviews are counted.
+        log: where they are logged.
+        client_ca: whether reviews need a client certificate (probes and metrics never do).
+        body_limit: the largest body read, in bytes.
+    """
+    door = Door(state, metrics, log)
+
+    async def healthz(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(request: web.Request) -> web.Response:
+        reason = state.not_ready
+        lines = [reason or "ok"]
+        if "verbose" in request.query:
+            facts = state.snapshot.facts
+            lines += [f"{resource}: {known.value}" for resource, known in sorted(facts.known.items())]
+            lines += [f"policy {one.name}: generation {one.generation}" for one in state.snapshot.policies.policies]
+        return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
+
+    async def metrics_text(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    app = web.Application(client_max_size=body_limit)
+    app.router.add_post("/mutate", _review_handler("mutate", door, metrics, client_ca=client_ca))
+    app.router.add_post("/validate", _review_handler("validate", door, metrics, client_ca=client_ca))
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics_text)
+    return app

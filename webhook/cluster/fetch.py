@@ -1,0 +1,56 @@
+"""One look at a live cluster, for the offline commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpugate.policies.facts import Known
+from gpugate.webhook.cluster import ApiError, JsonObject, NotServed, WatchedKind
+from gpugate.webhook.cluster.client import ApiClient, connect
+from gpugate.webhook.cluster.store import FACT_KINDS, POLICIES
+
+
+async def fetch(kubeconfig: Path | None, context: str | None) -> tuple[list[JsonObject], dict[str, Known]]:
+    """Every object that rules and policies are made from, and how far each kind is known.
+
+    Raises:
+        ClusterError: the cluster cannot be reached, or refuses.
+    """
+    client = await connect(kubeconfig, context)
+    objects: list[JsonObject] = []
+    known: dict[str, Known] = {}
+    try:
+        for kind in (*FACT_KINDS, POLICIES):
+            found = await _list(client, kind)
+            known[kind.plural] = Known.ABSENT if found is None else Known.SYNCED
+            objects.extend(found or [])
+    finally:
+        await client.close()
+    return objects, known
+
+
+async def _list(client: ApiClient, kind: WatchedKind) -> list[JsonObject] | None:
+    """All objects of ``kind``; None where the cluster does not serve it."""
+    for version in kind.versions:
+        try:
+            if not await client.served(kind.group, version, kind.plural):
+                continue
+            return await _pages(client, kind, version)
+        except NotServed:
+            continue
+        except ApiError as error:
+            message = f"{kind.name}: {error.message}"
+            raise ApiError(error.status, error.reason, message) from None
+    return None
+
+
+async def _pages(client: ApiClient, kind: WatchedKind, version: str) -> list[JsonObject]:
+    objects: list[JsonObject] = []
+    token: str | None = None
+    while True:
+        page = await client.list(kind.path(version), continue_=token)
+        group = f"{kind.group}/{version}" if kind.group else version
+        objects.extend({"apiVersion": group, **item, "kind": kind.name} for item in page.get("items") or [])
+        token = (page.get("metadata") or {}).get("continue")
+        if not token:
+            return objects

@@ -1,0 +1,1 @@
+"""Commands of the gpugate command line, one Typer application a module."""

@@ -1,0 +1,223 @@
+"""`gpugate certs`: issue, inspect and publish the webhook's certificates."""
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from gpugate.certs import files
+from gpugate.certs.errors import CertificateError
+from gpugate.certs.inspect import State, parse, timestamp
+from gpugate.certs.issue import Lifetimes
+from gpugate.certs.renew import trust_bundle
+from gpugate.certs.store import DirectoryStore, ensure
+from gpugate.certs.survey import Entry, Role, Survey, survey_file, survey_store
+
+EXIT_ATTENTION: Final = 1
+EXIT_UNUSABLE: Final = 2
+
+_STYLES: Final = {
+    State.VALID: "green",
+    State.RENEW: "yellow",
+    State.NOT_YET: "yellow",
+    State.EXPIRED: "red",
+}
+_ONE_DAY: Final = timedelta(days=1)
+
+app = typer.Typer(
+    name="certs",
+    help="Issue, inspect and publish the webhook's certificates.",
+    no_args_is_help=True,
+)
+
+
+class Output(StrEnum):
+    """How to print a report."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Directory = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="Directory with ca.crt, ca.key, tls.crt and tls.key."),
+]
+
+
+@app.command()
+def issue(
+    directory: Directory,
+    *,
+    hostname: Annotated[
+        list[str],
+        typer.Option(help="DNS name or IP address to serve, e.g. gpugate.gpugate-system.svc; repeat it for more."),
+    ],
+    days: Annotated[int, typer.Option(help="Life of a new serving certificate, in days.")] = 90,
+    ca_days: Annotated[int, typer.Option(help="Life of a new CA, in days.")] = 3650,
+    force: Annotated[bool, typer.Option("--force", help="Renew the serving certificate now.")] = False,
+) -> None:
+    """Issue what is missing, wrong or due in DIR; keep what is good.
+
+    To replace a CA before its time, move ca.crt and ca.key away first.
+    """
+    with _unusable_input():
+        lifetimes = Lifetimes(ca=_days("--ca-days", ca_days), serving=_days("--days", days))
+        bundle = ensure(directory, hostname, _now(), lifetimes, force=force)
+        info = parse(bundle.serving.certificate_pem)[0]
+    _say("action", bundle.plan.action)
+    _say("reason", bundle.plan.reason)
+    _say("directory", str(directory))
+    _say("names", ", ".join(info.sans))
+    _say("ends", timestamp(info.not_after))
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="PEM file, or directory.")],
+    *,
+    hostname: Annotated[
+        list[str] | None,
+        typer.Option(help="Name that the certificate of DIR must cover; repeatable."),
+    ] = None,
+    output: Annotated[Output, typer.Option("-o", "--output", help="Form of the report.")] = Output.TEXT,
+) -> None:
+    """Report subjects, names and ends of the certificates in FILE or DIR.
+
+    Exit status: 0 all good, 1 something has expired, is due for renewal or does not
+    match, 2 unusable input.
+    """
+    now = _now()
+    with _unusable_input():
+        survey = _survey(path, hostname or [], now)
+    if output is Output.JSON:
+        typer.echo(json.dumps(_document(survey, now), indent=2))
+    else:
+        _print_text(survey)
+    if not survey.healthy:
+        raise typer.Exit(EXIT_ATTENTION)
+
+
+@app.command()
+def ca_bundle(directory: Directory) -> None:
+    """Print the CA of DIR in base64, as a webhook configuration's caBundle wants it."""
+    with _unusable_input():
+        store = DirectoryStore(directory)
+        place = store.paths.ca_certificate
+        pem = store.read().ca_certificate
+        if pem is None:
+            raise CertificateError(
+                place=place,
+                problem="is not there",
+                remedy="run 'gpugate certs issue' first",
+            )
+        bundle = trust_bundle(pem, _now(), place)
+    typer.echo(base64.b64encode(bundle).decode("ascii"))
+
+
+@contextmanager
+def _unusable_input() -> Iterator[None]:
+    try:
+        yield
+    except CertificateError as error:
+        typer.echo(f"gpugate: {_printable(str(error))}", err=True)
+        raise typer.Exit(EXIT_UNUSABLE) from None
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _days(option: str, count: int) -> timedelta:
+    try:
+        return timedelta(days=count)
+    except OverflowError:
+        raise CertificateError(place=option, problem=f"{count} is too many", remedy="give fewer") from None
+
+
+def _survey(path: Path, hostnames: list[str], now: datetime) -> Survey:
+    with files.explained(path):
+        directory = path.is_dir()
+    if not directory:
+        if hostnames:
+            raise CertificateError(
+                place="--hostname",
+                problem="needs a directory",
+                remedy="give the directory of the files",
+            )
+        return survey_file(files.read(path), str(path), now)
+    store = DirectoryStore(path)
+    return survey_store(store.read(), store.paths, hostnames, now)
+
+
+def _document(survey: Survey, now: datetime) -> dict[str, object]:
+    return {
+        "healthy": survey.healthy,
+        "checkedAt": timestamp(now),
+        "certificates": [_entry_document(entry) for entry in survey.entries],
+        "problems": [{"kind": it.kind, "message": it.message, "remedy": it.remedy} for it in survey.problems],
+    }
+
+
+def _entry_document(entry: Entry) -> dict[str, object]:
+    info = entry.info
+    return {
+        "file": entry.file,
+        "role": entry.role,
+        "subject": info.subject,
+        "issuer": info.issuer,
+        "sans": list(info.sans),
+        "notBefore": timestamp(info.not_before),
+        "notAfter": timestamp(info.not_after),
+        "daysLeft": entry.validity.remaining // _ONE_DAY,
+        "state": entry.validity.state,
+        "serial": f"{info.serial:x}",
+        "isCA": info.is_ca,
+        "fingerprintSHA256": info.fingerprint_sha256,
+    }
+
+
+def _print_text(survey: Survey) -> None:
+    console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
+    for entry in survey.entries:
+        _say("file", entry.file)
+        _say("role", entry.role)
+        _say("subject", entry.info.subject)
+        _say("names", ", ".join(entry.info.sans) or "-")
+        _say("ends", f"{timestamp(entry.info.not_after)} ({_days_left(entry)})")
+        state = entry.validity.state
+        style = "" if entry.role is Role.RETIRED_CA else _STYLES[state]
+        console.print(Text.assemble(_label("state"), (state, style)))
+        typer.echo()
+    for problem in survey.problems:
+        _say("problem", str(problem))
+    verdict = "all good" if survey.healthy else "needs attention"
+    _say("result", verdict)
+
+
+def _days_left(entry: Entry) -> str:
+    remaining = entry.validity.remaining
+    if remaining < timedelta(0):
+        return f"ended {-remaining // _ONE_DAY} days ago"
+    return f"{remaining // _ONE_DAY} days left"
+
+
+def _say(label: str, text: str) -> None:
+    typer.echo(_label(label) + _printable(text))
+
+
+def _label(label: str) -> str:
+    return f"{label:<11}"
+
+
+def _printable(text: str) -> str:
+    """Escape control characters: a certificate from elsewhere may carry any."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

@@ -1,0 +1,205 @@
+"""Reading manifests: files, directories and standard input, YAML and JSON, many documents, lists."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+STDIN: Final = "-"
+#: A manifest above this is a mistake (a dump, an archive). Bytes.
+_LARGEST: Final = 256 * 1024 * 1024
+_HIDDEN: Final = "."
+#: Values in one document; aliases of aliases can stand for more than any memory holds.
+_MOST_VALUES: Final = 5_000_000
+#: As deep as orjson reads; no Kubernetes object comes near.
+_DEEPEST: Final = 256
+
+
+class _Constructor(SafeConstructor):
+    """Makes plain JSON values: what looks like a date is a string, as it is for the Kubernetes clients."""
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+
+
+class Document(NamedTuple):
+    """One object of an input.
+
+    Attributes:
+        file: where it was read from, as the user named it; ``-`` for standard input.
+        number: which document of the file it is, from 1; elements of a List share their document's number.
+        value: what it holds.
+    """
+
+    file: str
+    number: int
+    value: Any
+
+
+class Unreadable(NamedTuple):
+    """An input that could not be read.
+
+    Attributes:
+        file: where it is.
+        number: which document, from 1; 0 for the file itself.
+        problem: what is wrong, with line and column where there are any.
+    """
+
+    file: str
+    number: int
+    problem: str
+
+
+def files_of(paths: Iterable[str]) -> Iterator[str | Unreadable]:
+    """Every manifest file that ``paths`` name, those of a directory sorted and hidden ones left out."""
+    for name in paths:
+        if name == STDIN:
+            yield name
+            continue
+        path = Path(name)
+        if path.is_dir():
+            found = sorted(
+                one
+                for one in path.rglob("*")
+                if one.suffix in SUFFIXES
+                and one.is_file()
+                and not any(part.startswith(_HIDDEN) for part in one.relative_to(path).parts)
+            )
+            if not found:
+                yield Unreadable(name, 0, f"the directory holds no {', '.join(SUFFIXES)} file")
+            yield from (str(one) for one in found)
+        elif path.exists():
+            yield name
+        else:
+            yield Unreadable(name, 0, "there is no such file or directory")
+
+
+def read(file: str) -> Iterator[Document | Unreadable]:
+    """The documents of one file; Lists are taken apart, empty documents left out.
+
+    A document that does not parse ends the file: where the next one begins can't be told then.
+    """
+    try:
+        text = _text(file)
+    except OSError as error:
+        yield Unreadable(file, 0, f"cannot be read: {error.strerror or error}")
+        return
+    except UnicodeDecodeError as error:
+        yield Unreadable(file, 0, f"is not UTF-8 text: byte {error.start} cannot be decoded")
+        return
+    if len(text) > _LARGEST:
+        yield Unreadable(file, 0, f"is larger than {_LARGEST >> 20} MiB")
+        return
+    if text.lstrip()[:1] in {"{", "["}:
+        json_value = _json(text)
+        if json_value is not None:
+            yield from _unfold(Document(file, 1, json_value[0]))
+            return
+    yield from _yaml(file, text)
+
+
+def _text(file: str) -> str:
+    raw = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+    return raw.decode("utf-8-sig")
+
+
+def _json(text: str) -> tuple[Any] | None:
+    try:
+        return (orjson.loads(text),)
+    except orjson.JSONDecodeError:
+        # JSON documents one after the other, or flow-style YAML: the YAML reader takes both and says where it breaks.
+        return None
+
+
+def _yaml(file: str, text: str) -> Iterator[Document | Unreadable]:
+    # The rules of YAML 1.1, as the Kubernetes clients read it: an unquoted yes or off is a boolean.
+    loader = YAML(typ="safe", pure=True)
+    loader.Constructor = _Constructor
+    loader.version = (1, 1)
+    number = 0
+    documents = loader.load_all(text)
+    while True:
+        number += 1
+        try:
+            value = _plain(next(documents))
+        except StopIteration:
+            return
+        except RecursionError:
+            yield Unreadable(file, number, "is nested too deeply to be read")
+            return
+        except (YAMLError, ValueError) as error:
+            yield Unreadable(file, number, _explain(error))
+            return
+        if value is not None:
+            yield from _unfold(Document(file, number, value))
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
+    """``value`` as JSON would hold it: keys are strings, nothing refers to itself."""
+    budget = _MOST_VALUES
+
+    def convert(one: Any, depth: int) -> Any:  # noqa: ANN401
+        nonlocal budget
+        budget -= 1
+        if budget < 0:
+            message = "its aliases stand for more values than can be read"
+            raise ValueError(message)
+        if depth > _DEEPEST:
+            message = f"is nested deeper than {_DEEPEST} levels"
+            raise ValueError(message)
+        if isinstance(one, dict):
+            return {_key(key): convert(item, depth + 1) for key, item in one.items()}
+        if isinstance(one, list | tuple | set):
+            return [convert(item, depth + 1) for item in one]
+        if isinstance(one, bytes):
+            return one.decode("utf-8", "replace")
+        return one
+
+    return convert(value, 0)
+
+
+def _key(key: Any) -> str:  # noqa: ANN401 - any YAML scalar
+    if isinstance(key, str):
+        return key
+    return orjson.dumps(key).decode() if isinstance(key, bool | int | float | None) else str(key)
+
+
+def _explain(error: Exception) -> str:
+    if not isinstance(error, MarkedYAMLError):
+        return str(error).splitlines()[0] if str(error) else f"is no valid YAML ({type(error).__name__})"
+    mark = error.problem_mark or error.context_mark
+    what = error.problem or error.context or "does not parse"
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    hint = " (a tag that Kubernetes does not know)" if isinstance(error, ConstructorError) and "tag" in what else ""
+    return f"{place}{what}{hint}"
+
+
+def _unfold(document: Document) -> Iterator[Document]:
+    value = document.value
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list):
+        for item in value["items"]:
+            inherited = item
+            if isinstance(item, dict) and kind != "List" and "kind" not in item:
+                # The elements of a typed list (PodList) leave out what the list says.
+                inherited = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
+            yield from _unfold(Document(document.file, document.number, inherited))
+        return
+    yield document
+
+
+def read_all(paths: Iterable[str]) -> Iterator[Document | Unreadable]:
+    """Every document that ``paths`` name."""
+    for file in files_of(paths):
+        if isinstance(file, Unreadable):
+            yield file
+        else:
+            yield from read(file)

@@ -1,0 +1,123 @@
+"""Answering one review: bytes in, a decision, bytes out."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from typing import Final
+
+from gpugate.policies.engine import Decision, Phase, decide
+from gpugate.policies.fields import MalformedError
+from gpugate.policies.finding import Severity
+from gpugate.policies.kinds import kind_of
+from gpugate.policies.lens import open_workload
+from gpugate.webhook.log import Log
+from gpugate.webhook.metrics import Metrics
+from gpugate.webhook.state import State
+from gpugate.webhook.verdict import PASS, malformed, verdict_of
+from gpugate.webhook.wire import BadRequestError, Request, Verdict, parse, render
+
+_PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
+_JUDGED: Final = frozenset({"CREATE", "UPDATE"})
+#: Sub-resources that hold the whole pod and can make it worse.
+_SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
+
+
+class Door:
+    """Answers reviews from the current snapshot of a state."""
+
+    __slots__ = ("_log", "_metrics", "_state")
+
+    def __init__(self, state: State, metrics: Metrics, log: Log) -> None:
+        self._state = state
+        self._metrics = metrics
+        self._log = log
+
+    def answer(self, endpoint: str, body: bytes) -> bytes:
+        """The response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``).
+
+        Raises:
+            BadRequestError: the body is no review that can be answered.
+        """
+        started = time.perf_counter()
+        request = parse(body)
+        try:
+            verdict, decision = self._judge(request, _PHASES[endpoint])
+        except MalformedError as error:
+            verdict, decision = malformed(_title(request), error), None
+        except RecursionError:
+            message = "the object is nested too deeply to be read"
+            raise BadRequestError(message, reason="depth") from None
+        answer = render(request.uid, verdict)
+        self._account(endpoint, request, verdict, decision, time.perf_counter() - started)
+        return answer
+
+    def _judge(self, request: Request, phase: Phase) -> tuple[Verdict, Decision | None]:
+        kind = kind_of(request.api_version, request.kind)
+        if kind is None or request.operation not in _JUDGED or request.subresource not in _SUBRESOURCES:
+            return PASS, None
+        if request.object is None:
+            message = f"request.object must be an object on {request.operation}, is null"
+            raise BadRequestError(message)
+        facts, policies = self._state.snapshot
+        workload = open_workload(
+            kind,
+            request.object,
+            facts,
+            namespace=request.namespace,
+            operation=request.operation,
+            old=request.old if request.operation == "UPDATE" else None,
+            subresource=request.subresource,
+        )
+        bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
+        decision = decide(workload, bound, facts, phase)
+        return verdict_of(_title(request), decision), decision
+
+    def _account(self, endpoint: str, request: Request, verdict: Verdict, decision: Decision | None, seconds: float) -> None:
+        outcome = "refused" if not verdict.allowed else "changed" if verdict.patch else "passed"
+        self._metrics.reviewed(endpoint, request.kind, request.operation, outcome, seconds)
+        fields = {
+            "uid": request.uid,
+            "endpoint": endpoint,
+            "operation": request.operation,
+            "kind": request.kind,
+            "namespace": request.namespace,
+            "name": request.name,
+            "user": request.user,
+            "outcome": outcome,
+            "ms": round(seconds * 1000, 3),
+        }
+        if request.subresource:
+            fields["subresource"] = request.subresource
+        if request.dry_run:
+            fields["dryRun"] = True
+        if decision is not None and (decision.changes or decision.would_change or decision.findings or decision.failures):
+            self._metrics.decided(decision)
+            self._describe(decision, fields, request)
+        elif not verdict.allowed:
+            fields["refusal"] = verdict.message
+        self._log.info("review", **fields)
+
+    def _describe(self, decision: Decision, fields: dict[str, object], request: Request) -> None:
+        if decision.changes:
+            fields["changed"] = [change.rule for change in decision.changes]
+        if decision.would_change:
+            fields["wouldChange"] = [change.rule for change in decision.would_change]
+        if decision.findings:
+            fields["findings"] = [f"{one.severity.value} {one.rule}/{one.finding.reason}" for one in decision.findings]
+        if any(one.severity is Severity.DENY for one in decision.findings):
+            fields["denied"] = [one.finding.message for one in decision.findings if one.severity is Severity.DENY]
+        for failure in decision.failures:
+            trace = "".join(traceback.format_exception(failure.error))
+            self._log.error("rule failed", uid=request.uid, rule=failure.rule, traceback=trace)
+
+
+def _title(request: Request) -> str:
+    name = request.name or _generated(request)
+    return f"{request.kind} {request.namespace}/{name}" if request.namespace else f"{request.kind} {name}"
+
+
+def _generated(request: Request) -> str:
+    metadata = (request.object or {}).get("metadata")
+    prefix = metadata.get("generateName") if type(metadata) is dict else None
+    return f"{prefix}*" if type(prefix) is str and prefix else "without a name"

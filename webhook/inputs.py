@@ -1,0 +1,74 @@
+"""Policies and facts from files, for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gpugate.policies.facts import Facts, facts_from_objects
+from gpugate.policies.fields import MalformedError
+from gpugate.policies.policy import KIND, Policy, PolicyError, parse_policy
+from gpugate.webhook.documents import Unreadable, read_all
+
+
+class InputError(Exception):
+    """Something that the user named cannot be used; the message names it and says why."""
+
+
+def objects_in(paths: Iterable[str]) -> list[dict[str, Any]]:
+    """Every object in these files, other documents left out.
+
+    Raises:
+        InputError: a file cannot be read or does not parse.
+    """
+    found: list[dict[str, Any]] = []
+    for document in read_all(paths):
+        if isinstance(document, Unreadable):
+            message = f"{document.file}: {document.problem}"
+            raise InputError(message)
+        if isinstance(document.value, dict):
+            found.append(document.value)
+    return found
+
+
+def load_policies(paths: Iterable[Path]) -> list[Policy]:
+    """The GPUPolicies in these files.
+
+    Raises:
+        InputError: a file cannot be read, holds no GPUPolicy, or one that is wrong; or two have the same name.
+    """
+    policies: dict[str, Policy] = {}
+    for path in paths:
+        objects = objects_in([str(path)])
+        mine = [one for one in objects if one.get("kind") == KIND]
+        if not mine:
+            message = f"{path}: holds no {KIND}"
+            raise InputError(message)
+        for one in mine:
+            try:
+                policy = parse_policy(one)
+            except PolicyError as error:
+                message = f"{path}: {error}"
+                raise InputError(message) from None
+            if policy.name in policies:
+                message = f"{path}: there are two policies called {policy.name}"
+                raise InputError(message)
+            policies[policy.name] = policy
+    return list(policies.values())
+
+
+def load_facts(paths: Iterable[Path], more: Iterable[dict[str, Any]] = ()) -> Facts:
+    """Facts from files of plain Kubernetes objects, and from ``more`` objects.
+
+    Raises:
+        InputError: a file cannot be read, or an object in it has a field of the wrong type.
+    """
+    objects: list[dict[str, Any]] = []
+    for path in paths:
+        objects.extend(objects_in([str(path)]))
+    try:
+        return facts_from_objects([*objects, *more])
+    except MalformedError as error:
+        message = f"a cluster object does not parse: {error}"
+        raise InputError(message) from None

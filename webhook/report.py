@@ -1,0 +1,107 @@
+"""Printing a review: for people, as JSON, as the rewritten manifests."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import orjson
+from rich.console import Console
+from rich.text import Text
+
+from gpugate.policies.finding import Judged, Severity
+from gpugate.webhook.review import Entry, Outcome
+from gpugate.webhook.verdict import harmless, sentence
+from gpugate.webhook.yaml_out import dump
+
+_OUTCOME_STYLES: Final = {
+    Outcome.CLEAN: "green",
+    Outcome.CHANGED: "cyan",
+    Outcome.REFUSED: "bold red",
+    Outcome.SKIPPED: "dim",
+    Outcome.INVALID: "bold red",
+}
+_SEVERITY_STYLES: Final = {
+    Severity.DENY: "red",
+    Severity.WARN: "yellow",
+    Severity.DRYRUN: "blue",
+    Severity.UNKNOWN: "magenta",
+}
+_CONTEXT: Final = 2
+
+
+def diff(entry: Entry) -> Iterator[str]:
+    """The lines of a unified diff from the object as read to the object as rewritten."""
+    before, after = dump(entry.before).splitlines(), dump(entry.after).splitlines()
+    lines = difflib.unified_diff(before, after, lineterm="", n=_CONTEXT)
+    for number, line in enumerate(lines):
+        # The first two lines name files; the header above says what this is.
+        if number > 1:
+            yield line
+
+
+def _line_style(line: str) -> str:
+    if line.startswith("@@"):
+        return "dim"
+    return {"+": "green", "-": "red"}.get(line[:1], "")
+
+
+def print_text(entries: Sequence[Entry], console: Console, *, show_diff: bool = True) -> None:
+    """Print every entry for people, and a line that counts them."""
+    for entry in entries:
+        if entry.outcome is Outcome.SKIPPED and not entry.note:
+            continue
+        _print_entry(entry, console, show_diff=show_diff)
+    counts = Counter(entry.outcome for entry in entries)
+    parts = [f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]]
+    total = len(entries)
+    console.print(Text(f"{total} object{'' if total == 1 else 's'}: {', '.join(parts) or 'none'}", style="bold"))
+
+
+def _print_entry(entry: Entry, console: Console, *, show_diff: bool) -> None:
+    header = Text()
+    header.append(entry.outcome.value.ljust(8), style=_OUTCOME_STYLES[entry.outcome])
+    header.append(entry.title, style="bold")
+    header.append(f"  {entry.file}" + (f" (document {entry.document})" if entry.document > 1 else ""), style="dim")
+    console.print(header, soft_wrap=True)
+    if entry.note:
+        console.print(Text(f"    {entry.note}", style="yellow"), soft_wrap=True)
+    for change in entry.changes if entry.outcome is Outcome.CHANGED else ():
+        console.print(Text(f"    {change.rule}: {'; '.join(change.notes)}", style="cyan"), soft_wrap=True)
+    for change in entry.would_change:
+        console.print(Text(f"    {change.rule} (dry run) would: {'; '.join(change.notes)}", style="blue"), soft_wrap=True)
+    for one in entry.findings if entry.outcome is not Outcome.INVALID else ():
+        console.print(_finding(one), soft_wrap=True)
+    if show_diff and entry.patch:
+        for line in diff(entry):
+            console.print(Text(f"      {line}", style=_line_style(line)), soft_wrap=True)
+
+
+def _finding(one: Judged) -> Text:
+    text = Text("    ")
+    text.append(one.severity.value.ljust(8), style=_SEVERITY_STYLES[one.severity])
+    text.append(harmless(sentence(one)))
+    return text
+
+
+def as_json(entries: Sequence[Entry]) -> str:
+    """One JSON list with an entry per object."""
+    return orjson.dumps([entry.as_json() for entry in entries], option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def as_yaml(entries: Sequence[Entry]) -> str:
+    """The rewritten manifests; refused objects and those that are none of gpugate's business as they were."""
+    return "---\n".join(dump(entry.after) for entry in entries if entry.outcome is not Outcome.INVALID or entry.before is not None)
+
+
+def problems(entries: Sequence[Entry]) -> Iterator[str]:
+    """A line for everything that a reader of the rewritten manifests must know."""
+    for entry in entries:
+        place = f"{entry.file}: {entry.title}"
+        if entry.note:
+            yield f"{place}: {entry.note}"
+            continue
+        for one in entry.findings:
+            yield f"{place}: {one.severity.value}: {harmless(sentence(one))}"

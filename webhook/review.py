@@ -1,0 +1,199 @@
+"""Offline review: the same engine as at the door, over documents from files."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpugate.policies.engine import Change, decide
+from gpugate.policies.facts import Facts
+from gpugate.policies.fields import MalformedError, clone, dotted
+from gpugate.policies.finding import Finding, Judged, Severity
+from gpugate.policies.kinds import kind_of
+from gpugate.policies.lens import open_workload
+from gpugate.policies.policy import PolicySet
+from gpugate.webhook.documents import Document, Unreadable
+from gpugate.webhook.verdict import harmless
+
+_REVIEW: Final = "AdmissionReview"
+
+
+class Outcome(enum.Enum):
+    """What became of one document."""
+
+    CLEAN = "clean"
+    CHANGED = "changed"
+    REFUSED = "refused"
+    SKIPPED = "skipped"
+    INVALID = "invalid"
+
+
+@dataclass(slots=True)
+class Entry:
+    """One reviewed object.
+
+    Attributes:
+        file: where it was read from.
+        document: which document of the file it is, from 1.
+        outcome: what became of it.
+        before: the object as it was read; None where nothing could be read.
+        after: the object as the rules leave it; the same as ``before`` where nothing changed or it was refused.
+        patch: JSON Patch from ``before`` to ``after``.
+        changes: what each rule changed.
+        would_change: what each rule in DryRun would have changed.
+        findings: what was found.
+        note: why a document was skipped or is invalid.
+    """
+
+    file: str
+    document: int
+    outcome: Outcome
+    before: Any = None
+    after: Any = None
+    patch: list[dict[str, Any]] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    would_change: list[Change] = field(default_factory=list)
+    findings: list[Judged] = field(default_factory=list)
+    note: str = ""
+
+    def _text(self, *path: str) -> str:
+        found = self.before
+        for part in path:
+            found = found.get(part) if isinstance(found, dict) else None
+        return found if isinstance(found, str) else ""
+
+    @property
+    def api_version(self) -> str:
+        """The object's ``apiVersion``, empty where it has none."""
+        return self._text("apiVersion")
+
+    @property
+    def kind(self) -> str:
+        """The object's ``kind``, empty where it has none."""
+        return self._text("kind")
+
+    @property
+    def namespace(self) -> str:
+        """The object's namespace, empty where it states none."""
+        return self._text("metadata", "namespace")
+
+    @property
+    def name(self) -> str:
+        """The object's name or generateName, empty where it has neither."""
+        return self._text("metadata", "name") or self._text("metadata", "generateName")
+
+    @property
+    def title(self) -> str:
+        """What the object is called in a report."""
+        place = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind} {place}".strip() or f"document {self.document}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The entry for ``-o json``."""
+        entry = {
+            "file": self.file,
+            "document": self.document,
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "outcome": self.outcome.value,
+            "patch": self.patch,
+            "findings": [finding_as_json(one) for one in self.findings],
+        }
+        if self.would_change:
+            entry["wouldChange"] = [{"rule": one.rule, "notes": list(one.notes)} for one in self.would_change]
+        if self.note:
+            entry["note"] = self.note
+        return entry
+
+
+def finding_as_json(one: Judged) -> dict[str, str]:
+    """A finding for ``-o json``."""
+    return {
+        "rule": one.rule,
+        "reason": one.finding.reason,
+        "path": dotted(one.finding.path),
+        "severity": one.severity.value,
+        "message": harmless(one.finding.message),
+        "remedy": harmless(one.finding.remedy),
+    }
+
+
+def review(documents: Iterable[Document | Unreadable], policies: PolicySet, facts: Facts, namespace: str = "") -> Iterator[Entry]:
+    """Judge every document.
+
+    Args:
+        documents: what was read.
+        policies: the policies to judge by.
+        facts: the cluster.
+        namespace: where objects go that state no namespace; ``default`` where it is empty.
+    """
+    for document in documents:
+        if isinstance(document, Unreadable):
+            yield _invalid(Entry(document.file, document.number, Outcome.INVALID), "Unreadable", document.problem)
+        else:
+            yield _review_one(document, policies, facts, namespace)
+
+
+def _invalid(entry: Entry, reason: str, problem: str) -> Entry:
+    entry.outcome = Outcome.INVALID
+    entry.note = problem
+    finding = Finding(reason, (), problem, "Correct the manifest and review it again.")
+    entry.findings = [Judged("input", Severity.DENY, finding)]
+    return entry
+
+
+def _review_one(document: Document, policies: PolicySet, facts: Facts, namespace: str) -> Entry:
+    value, old, operation = document.value, None, "CREATE"
+    if isinstance(value, dict) and value.get("kind") == _REVIEW:
+        request = value.get("request")
+        if not isinstance(request, dict) or not isinstance(request.get("object"), dict):
+            entry = Entry(document.file, document.number, Outcome.SKIPPED, value, value)
+            entry.note = "an AdmissionReview without request.object: nothing to judge"
+            return entry
+        value, old = _typed(request), request.get("oldObject")
+        operation = "UPDATE" if request.get("operation") == "UPDATE" else "CREATE"
+        stated = request.get("namespace")
+        namespace = stated if isinstance(stated, str) else namespace
+    entry = Entry(document.file, document.number, Outcome.SKIPPED, value, value)
+    if not isinstance(value, dict) or not isinstance(value.get("apiVersion"), str) or not isinstance(value.get("kind"), str):
+        entry.note = "is no Kubernetes object (no apiVersion and kind)"
+        return entry
+    if kind_of(value["apiVersion"], value["kind"]) is None:
+        return entry
+    old = old if isinstance(old, dict) and operation == "UPDATE" else None
+    try:
+        _judge(entry, policies, facts, namespace=namespace, operation=operation, old=old)
+    except MalformedError as error:
+        _invalid(entry, "Malformed", str(error))
+    except RecursionError:
+        _invalid(entry, "Malformed", "is nested too deeply to be read")
+    return entry
+
+
+def _typed(request: dict[str, Any]) -> dict[str, Any]:
+    """The request's object with the kind that the request states, where it has none itself."""
+    kind = request.get("kind") if isinstance(request.get("kind"), dict) else {}
+    group, version = (kind or {}).get("group"), (kind or {}).get("version")
+    stated = {"apiVersion": f"{group}/{version}" if group else version, "kind": (kind or {}).get("kind")}
+    return {**stated, **request["object"]}
+
+
+def _judge(entry: Entry, policies: PolicySet, facts: Facts, *, namespace: str, operation: str, old: dict[str, Any] | None) -> None:
+    kind = kind_of(entry.api_version, entry.kind)
+    if kind is None:
+        return
+    after = clone(entry.before)
+    workload = open_workload(kind, after, facts, namespace=entry.namespace or namespace, operation=operation, old=old)
+    bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
+    decision = decide(workload, bound, facts, remember=False)
+    entry.findings, entry.changes, entry.would_change = decision.findings, decision.changes, decision.would_change
+    if decision.refused:
+        entry.outcome = Outcome.REFUSED
+        return
+    entry.patch = decision.patch
+    entry.after = after
+    entry.outcome = Outcome.CHANGED if decision.patch else Outcome.CLEAN

@@ -1,0 +1,52 @@
+"""What a review decides from: one snapshot of facts and policies, swapped as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpugate.policies.facts import NO_FACTS, Facts
+from gpugate.policies.finding import Mode
+from gpugate.policies.policy import Policy, PolicySet, default_policy
+
+
+class Snapshot(NamedTuple):
+    """Facts and policies that belong together for one review."""
+
+    facts: Facts
+    policies: PolicySet
+
+
+class State:
+    """Holds the current snapshot; a review reads it once.
+
+    Attributes:
+        snapshot: facts and policies in force.
+        draining: whether the server is going down and wants no new connections.
+    """
+
+    __slots__ = ("_pending", "draining", "snapshot")
+
+    def __init__(self, facts: Facts = NO_FACTS, policies: Sequence[Policy] = ()) -> None:
+        self.snapshot = Snapshot(facts, PolicySet(policies or [default_policy(Mode.DRY_RUN)]))
+        self.draining = False
+        self._pending: tuple[str, ...] = ()
+
+    def publish(self, facts: Facts | None = None, policies: Sequence[Policy] | None = None) -> None:
+        """Put new facts or policies in force; without any policy the default holds, in DryRun."""
+        now = self.snapshot
+        self.snapshot = Snapshot(
+            now.facts if facts is None else facts,
+            now.policies if policies is None else PolicySet(policies or [default_policy(Mode.DRY_RUN)]),
+        )
+
+    def wait_for(self, pending: Sequence[str]) -> None:
+        """State which kinds are not synced for the first time yet; none means ready."""
+        self._pending = tuple(sorted(pending))
+
+    @property
+    def not_ready(self) -> str:
+        """Why the server is not ready; empty when it is."""
+        if self.draining:
+            return "shutting down"
+        return f"not synced yet: {', '.join(self._pending)}" if self._pending else ""

@@ -1,0 +1,86 @@
+"""From a decision to the words that the user, the audit log and the API get."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gpugate.policies.engine import Change, Decision
+from gpugate.policies.fields import MalformedError, dotted
+from gpugate.policies.finding import Judged, Severity
+from gpugate.webhook.wire import Verdict
+
+#: What an audit annotation holds at the most; the apiserver keeps them in every audit event. Characters.
+_LONGEST_AUDIT: Final = 512
+#: A warning above this may be cut by the apiserver (``k8s.io/apiserver`` ``endpoints/filters/warning.go``). Characters.
+_LONGEST_WARNING: Final = 1024
+_MOST_WARNINGS: Final = 16
+#: Flux with force and kubectl apply --force take these words, even under 403, for "delete it and create it anew".
+_FATAL: Final = re.compile(r"is immutable|immutable field", re.IGNORECASE)
+
+
+def harmless(text: str) -> str:
+    """``text`` without the words that make a GitOps tool delete the running object."""
+    return _FATAL.sub("is fixed", text)
+
+
+def sentence(judged: Judged) -> str:
+    """A finding in one line: rule, place, what is wrong with the sums, and the remedy."""
+    finding = judged.finding
+    place = f" {dotted(finding.path)}:" if finding.path else ""
+    return f"{judged.rule}:{place} {finding.message}. {finding.remedy}"
+
+
+def refusal(title: str, judged: list[Judged]) -> str:
+    """The message of a refusal of the object ``title``."""
+    lines = [sentence(one) for one in judged]
+    if len(lines) == 1:
+        return harmless(f"gpugate refuses {title}: {lines[0]}")
+    return harmless(f"gpugate refuses {title} for {len(lines)} reasons:\n" + "\n".join(f"- {line}" for line in lines))
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def _audit(decision: Decision) -> dict[str, str]:
+    audit: dict[str, str] = {}
+    for change in decision.changes:
+        audit[change.rule] = _cut(_notes(change), _LONGEST_AUDIT)
+    for change in decision.would_change:
+        audit[f"{change.rule}.dryrun"] = _cut(f"would change: {_notes(change)}", _LONGEST_AUDIT)
+    by_key: dict[str, list[str]] = {}
+    for one in decision.findings:
+        suffix = "dryrun-finding" if one.severity is Severity.DRYRUN else one.severity.value
+        key = f"{one.rule}.{suffix}"
+        by_key.setdefault(key, []).append(f"{one.finding.reason} at {dotted(one.finding.path)}")
+    for key, texts in by_key.items():
+        audit[key] = _cut("; ".join(texts), _LONGEST_AUDIT)
+    return audit
+
+
+def _notes(change: Change) -> str:
+    return "; ".join(change.notes)
+
+
+def verdict_of(title: str, decision: Decision) -> Verdict:
+    """The verdict on the object called ``title``."""
+    denials = [one for one in decision.findings if one.severity is Severity.DENY]
+    told = [one for one in decision.findings if one.severity in {Severity.WARN, Severity.UNKNOWN}]
+    warnings = [_cut(harmless(sentence(one)).replace("\n", " "), _LONGEST_WARNING) for one in told[:_MOST_WARNINGS]]
+    return Verdict(
+        allowed=not denials,
+        patch=[] if denials else decision.patch,
+        warnings=warnings,
+        audit=_audit(decision) if decision.changes or decision.would_change or decision.findings else {},
+        message=refusal(title, denials) if denials else "",
+    )
+
+
+def malformed(title: str, error: MalformedError) -> Verdict:
+    """The verdict on an object with a field that the API itself does not accept."""
+    return Verdict(allowed=False, patch=[], warnings=[], audit={}, message=harmless(f"gpugate cannot read {title}: {error}"))
+
+
+#: The answer to what is none of gpugate's business.
+PASS: Final = Verdict(allowed=True, patch=[], warnings=[], audit={})

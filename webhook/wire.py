@@ -1,0 +1,175 @@
+"""AdmissionReview on the wire: ``admission.k8s.io/v1`` bytes to a request, a verdict to bytes.
+
+Field meanings: ``k8s.io/api/admission/v1`` ``AdmissionRequest`` and ``AdmissionResponse``.
+"""
+
+from __future__ import annotations
+
+import binascii
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+
+
+class BadRequestError(ValueError):
+    """A body that is no AdmissionReview which can be answered.
+
+    Attributes:
+        status: the HTTP status to answer with.
+        reason: a short word for metrics.
+    """
+
+    def __init__(self, message: str, *, status: int = 400, reason: str = "malformed") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class Request(NamedTuple):
+    """One admission request.
+
+    Attributes:
+        uid: to be given back in the response.
+        api_version: of the object, ``group/version``.
+        kind: of the object.
+        operation: ``CREATE``, ``UPDATE``, ``DELETE`` or ``CONNECT``.
+        namespace: the namespace of the request, empty for cluster-scoped objects.
+        name: the object's name, empty while it is to be generated.
+        subresource: empty for the object itself.
+        dry_run: whether nothing will be stored.
+        user: who asks.
+        object: the object, None on DELETE.
+        old: the object before, None on CREATE.
+    """
+
+    uid: str
+    api_version: str
+    kind: str
+    operation: str
+    namespace: str
+    name: str
+    subresource: str
+    dry_run: bool
+    user: str
+    object: dict[str, Any] | None
+    old: dict[str, Any] | None
+
+
+class Verdict(NamedTuple):
+    """The answer to one request.
+
+    Attributes:
+        allowed: whether the object may pass.
+        patch: JSON Patch operations.
+        warnings: texts for the user.
+        audit: audit annotations, key (a qualified name's last part) to text.
+        message: why it may not pass.
+    """
+
+    allowed: bool
+    patch: list[dict[str, Any]]
+    warnings: list[str]
+    audit: dict[str, str]
+    message: str = ""
+
+
+def parse(body: bytes) -> Request:
+    """The request in an AdmissionReview.
+
+    Raises:
+        BadRequestError: the body is no JSON, no AdmissionReview of version v1, or lacks what an answer needs.
+    """
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        message = f"the body is no JSON that can be read: {error}"
+        raise BadRequestError(message, reason="json") from None
+    if type(review) is not dict:
+        message = f"the body must be an {KIND}, is {_name(review)}"
+        raise BadRequestError(message)
+    if review.get("kind") != KIND:
+        message = f"kind must be {KIND}, is {review.get('kind')!r:.60}"
+        raise BadRequestError(message, reason="kind")
+    if review.get("apiVersion") != API_VERSION:
+        message = (
+            f"apiVersion {review.get('apiVersion')!r:.60} is not served: put admissionReviewVersions: [v1] in the configuration"
+        )
+        raise BadRequestError(message, reason="version")
+    return _request(_field(review, "request", dict, ""))
+
+
+def _request(request: dict[str, Any]) -> Request:
+    uid = request.get("uid")
+    if type(uid) is not str or not uid:
+        message = "request.uid must be a string that is not empty"
+        raise BadRequestError(message, reason="uid")
+    kind = _field(request, "kind", dict, "request.")
+    operation = _field(request, "operation", str, "request.")
+    group, version = kind.get("group") or "", kind.get("version") or ""
+    name = kind.get("kind")
+    if type(group) is not str or type(version) is not str or type(name) is not str:
+        message = "request.kind must hold the strings group, version and kind"
+        raise BadRequestError(message)
+    user = request.get("userInfo")
+    return Request(
+        uid=uid,
+        api_version=f"{group}/{version}" if group else version,
+        kind=name,
+        operation=operation,
+        namespace=_text(request, "namespace"),
+        name=_text(request, "name"),
+        subresource=_text(request, "subResource"),
+        dry_run=request.get("dryRun") is True,
+        user=str(user.get("username") or "") if type(user) is dict else "",
+        object=_object(request, "object"),
+        old=_object(request, "oldObject"),
+    )
+
+
+def _name(value: object) -> str:
+    return {list: "a list", str: "a string", type(None): "null"}.get(type(value), type(value).__name__)
+
+
+def _field(holder: dict[str, Any], key: str, wanted: type, prefix: str) -> Any:  # noqa: ANN401 - of the type wanted
+    value = holder.get(key)
+    if type(value) is not wanted:
+        kind = "an object" if wanted is dict else "a string"
+        message = f"{prefix}{key} must be {kind}, is {_name(value)}"
+        raise BadRequestError(message)
+    return value
+
+
+def _text(request: dict[str, Any], key: str) -> str:
+    value = request.get(key)
+    if value is None:
+        return ""
+    if type(value) is not str:
+        message = f"request.{key} must be a string, is {_name(value)}"
+        raise BadRequestError(message)
+    return value
+
+
+def _object(request: dict[str, Any], key: str) -> dict[str, Any] | None:
+    value = request.get(key)
+    if value is None or type(value) is dict:
+        return value
+    message = f"request.{key} must be an object, is {_name(value)}"
+    raise BadRequestError(message)
+
+
+def render(uid: str, verdict: Verdict) -> bytes:
+    """The AdmissionReview that answers the request ``uid``."""
+    response: dict[str, Any] = {"uid": uid, "allowed": verdict.allowed}
+    if verdict.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = binascii.b2a_base64(orjson.dumps(verdict.patch), newline=False).decode("ascii")
+    if verdict.warnings:
+        response["warnings"] = verdict.warnings
+    if verdict.audit:
+        response["auditAnnotations"] = verdict.audit
+    if not verdict.allowed:
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": verdict.message}
+    return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})

@@ -1,0 +1,48 @@
+"""Writing objects as YAML that every Kubernetes client reads back the same."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import RoundTripRepresenter
+
+#: Strings that YAML 1.1 reads as something else: booleans, null, numbers in any base, sexagesimals and dates. A YAML 1.2
+#: writer leaves ``Y`` or ``on`` bare, and the apiserver then gets a boolean.
+_AMBIGUOUS: Final = re.compile(
+    r"y|n|yes|no|on|off|true|false|null|~|[-+]?(\d[\d_]*)?\.?[\d_]*([eE][-+]?\d+)?|[-+]?0[xXbBoO][\da-fA-F_]+"
+    r"|[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?|[-+]?\.(inf|nan)|\d{4}-\d{1,2}-\d{1,2}.*|=|<<",
+    re.IGNORECASE,
+)
+
+
+class _Representer(RoundTripRepresenter):
+    """Quotes what is ambiguous and writes several lines as a block."""
+
+
+def _string(representer: RoundTripRepresenter, text: str) -> ScalarNode:
+    style = None
+    if "\n" in text and not re.search(r"[ \t]\n|[^\n\x20-\x7e\xa0-\ud7ff]", text):
+        style = "|"
+    elif _AMBIGUOUS.fullmatch(text):
+        style = '"'
+    node: ScalarNode = representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return node
+
+
+_Representer.add_representer(str, _string)
+
+
+def dump(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """``value`` as one YAML document, keys in the order they have."""
+    writer = YAML()
+    writer.Representer = _Representer
+    writer.default_flow_style = False
+    writer.width = 4096
+    writer.indent(mapping=2, sequence=4, offset=2)
+    stream = io.StringIO()
+    writer.dump(value, stream)
+    return stream.getvalue().removesuffix("...\n")
