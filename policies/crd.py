@@ -5,8 +5,8 @@ numeric bounds of OpenAPI 3.0. Two things are left out on purpose:
 
 - Defaults. The API server would write them into the stored object, where a GitOps tool sees what Git does not state; and a
   default that changes with a release would stay behind in every policy that exists. They stand in the descriptions.
-- ``additionalProperties: false``, which a structural schema may not have beside properties. Unknown fields are refused by
-  the API server's strict field validation, which kubectl asks for, and are dropped otherwise.
+- ``additionalProperties: false``, which a structural schema may not have beside properties. Server-side apply and the
+  strict field validation that kubectl asks for refuse unknown fields by themselves.
 """
 
 from __future__ import annotations

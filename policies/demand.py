@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gpugate.policies.container import EPHEMERAL, INIT, REGULAR, SIDECAR, Container
 from gpugate.policies.fields import MalformedError, mapping
 from gpugate.policies.quantity import QuantityError, format_millicores, millicores, show_bytes, whole
-from gpugate.policies.workload import EPHEMERAL, INIT, SIDECAR, Container, PodSet
+from gpugate.policies.workload import PodSet
 
 
 class Demand(NamedTuple):
@@ -22,15 +23,11 @@ class Demand(NamedTuple):
         memory: bytes.
         cpu: millicores.
         devices: accelerator name to count.
-        memory_sum: how ``memory`` comes about, for people.
-        cpu_sum: how ``cpu`` comes about, for people.
     """
 
     memory: int
     cpu: int
     devices: dict[str, int]
-    memory_sum: str
-    cpu_sum: str
 
 
 def requested_memory(container: Container) -> int:
@@ -45,25 +42,19 @@ def requested_cpu(container: Container) -> int:
     return (container.cpu("limits") or 0) if asked is None else asked
 
 
-def _add_up(pods: PodSet, amount_of: Callable[[Container], int], show: Callable[[int], str]) -> tuple[int, str]:
+def _add_up(pods: PodSet, amount_of: Callable[[Container], int]) -> int:
     running = sidecars = peak = 0
-    terms: list[str] = []
-    peak_text = ""
     for container in pods.containers:
         if container.role is EPHEMERAL:
             continue
         amount = amount_of(container)
         if container.role is INIT:
-            if amount + sidecars > peak:
-                peak = amount + sidecars
-                peak_text = f"{show(amount)} (init container {container.name})"
-                peak_text += f" + {show(sidecars)} (sidecars)" if sidecars else ""
+            peak = max(peak, amount + sidecars)
             continue
         running += amount
-        sidecars += amount if container.role is SIDECAR else 0
-        if amount:
-            terms.append(f"{show(amount)} ({container.name})")
-    return (peak, peak_text) if peak > running else (running, " + ".join(terms) or show(0))
+        if container.role is SIDECAR:
+            sidecars += amount
+    return max(peak, running)
 
 
 def _stated(pods: PodSet, holder: str, resource: str, unit: Callable[[object], int]) -> int | None:
@@ -89,25 +80,64 @@ def demand_of(pods: PodSet) -> Demand:
     Raises:
         MalformedError: an amount is no quantity.
     """
-    memory, memory_sum = _total(pods, "memory", requested_memory, whole, show_bytes)
-    cpu, cpu_sum = _total(pods, "cpu", requested_cpu, millicores, format_millicores)
-    return Demand(memory, cpu, pods.accelerators(), memory_sum, cpu_sum)
+    found: Demand | None = pods.demand
+    if found is None:
+        memory = _total(pods, "memory", requested_memory, whole)
+        cpu = _total(pods, "cpu", requested_cpu, millicores)
+        found = pods.demand = Demand(memory, cpu, pods.accelerators())
+    return found
 
 
-def _total(
+def _total(pods: PodSet, resource: str, amount_of: Callable[[Container], int], unit: Callable[[object], int]) -> int:
+    stated = _stated(pods, "resources", resource, unit) if "resources" in pods.spec else None
+    overhead = _stated(pods, "overhead", resource, unit) if "overhead" in pods.spec else None
+    return (_add_up(pods, amount_of) if stated is None else stated) + (overhead or 0)
+
+
+def memory_sum(pods: PodSet) -> str:
+    """How the memory that the scheduler counts comes about, for people: ``96Gi (train) + 1Gi (proxy) = 97Gi``."""
+    return _explain(pods, "memory", requested_memory, whole, show_bytes)
+
+
+def cpu_sum(pods: PodSet) -> str:
+    """How the CPU that the scheduler counts comes about, for people."""
+    return _explain(pods, "cpu", requested_cpu, millicores, format_millicores)
+
+
+def _explain(
     pods: PodSet,
     resource: str,
     amount_of: Callable[[Container], int],
     unit: Callable[[object], int],
     show: Callable[[int], str],
-) -> tuple[int, str]:
-    total, text = _add_up(pods, amount_of, show)
-    if "resources" in pods.spec:
-        stated = _stated(pods, "resources", resource, unit)
-        if stated is not None:
-            total, text = stated, f"{show(stated)} (pod-level resources)"
-    if "overhead" in pods.spec:
-        overhead = _stated(pods, "overhead", resource, unit)
-        if overhead:
-            total, text = total + overhead, f"{text} + {show(overhead)} (overhead)"
-    return total, text
+) -> str:
+    stated = _stated(pods, "resources", resource, unit)
+    terms = _terms(pods, amount_of, show) if stated is None else [f"{show(stated)} (pod-level resources)"]
+    overhead = _stated(pods, "overhead", resource, unit)
+    if overhead:
+        terms.append(f"{show(overhead)} (overhead)")
+    text = " + ".join(terms) or show(0)
+    return f"{text} = {show(_total(pods, resource, amount_of, unit))}" if len(terms) > 1 else text
+
+
+def _terms(pods: PodSet, amount_of: Callable[[Container], int], show: Callable[[int], str]) -> list[str]:
+    """The summands of the larger of the two sums that count: what runs together, or the peak of an init container."""
+    running: list[tuple[int, str]] = []
+    sidecars: list[tuple[int, str]] = []
+    peak: list[tuple[int, str]] = []
+    for container in pods.containers:
+        amount = 0 if container.role is EPHEMERAL else amount_of(container)
+        if not amount:
+            continue
+        term = (amount, f"{show(amount)} ({container.role + ' ' if container.role is not REGULAR else ''}{container.name})")
+        if container.role is INIT:
+            peak = max(peak, [term, *sidecars], key=_amount_of_terms)
+            continue
+        running.append(term)
+        if container.role is SIDECAR:
+            sidecars.append(term)
+    return [text for _, text in max(running, peak, key=_amount_of_terms)]
+
+
+def _amount_of_terms(terms: list[tuple[int, str]]) -> int:
+    return sum(amount for amount, _ in terms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple
 
-from gpugate.policies.fields import MalformedError, Object, Path, clone, lookup, pointer
+from gpugate.policies.fields import MalformedError, Object, Path, lookup, pointer
 
 #: Lists that server-side apply and three-way merge join by key, so that an element added in admission is no
 #: drift (Kubernetes OpenAPI, ``x-kubernetes-list-type: map`` and ``patchMergeKey``). All others are atomic.
@@ -61,16 +61,17 @@ class Draft:
         if edit.op == "append":
             existing = lookup(self.root, path)
             if existing is None:
-                return self._set(path, [clone(edit.value)])
+                return self._set(path, self._adopt([edit.value]))
             if type(existing) is not list:
                 raise MalformedError(path, "must be a list")
-            value = clone(edit.value)
+            value = self._adopt(edit.value)
             existing.append(value)
-            self._record("add", (*path, "-"), value, id(existing) in self._fresh)
+            if id(existing) not in self._fresh:
+                self.ops.append({"op": "add", "path": pointer((*path, "-")), "value": value})
             return True
         if edit.op == "remove":
             return self._remove(path)
-        return self._set(path, clone(edit.value))
+        return self._set(path, self._adopt(edit.value))
 
     def _set(self, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
         parent: Any = self.root
@@ -80,6 +81,7 @@ class Draft:
                 # The first missing map on the way is added with all below it as one operation.
                 for key in reversed(path[depth + 1 :]):
                     value = {key: value}
+                    self._fresh.add(id(value))
                 path = path[: depth + 1]
                 break
             if type(child) is not dict and type(child) is not list:
@@ -95,7 +97,8 @@ class Draft:
         if exists and current == value and type(current) is type(value):
             return False
         parent[key] = value
-        self._record("replace" if exists else "add", path, value, id(parent) in self._fresh)
+        if id(parent) not in self._fresh:
+            self.ops.append({"op": "replace" if exists else "add", "path": pointer(path), "value": value})
         return True
 
     def _remove(self, path: Path) -> bool:
@@ -108,20 +111,19 @@ class Draft:
             self.ops.append({"op": "remove", "path": pointer(path)})
         return True
 
-    def _record(self, op: str, path: Path, value: Any, inside_fresh: bool) -> None:  # noqa: ANN401, FBT001 - any JSON value
-        self._mark(value)
-        if not inside_fresh:
-            self.ops.append({"op": op, "path": pointer(path), "value": value})
-
-    def _mark(self, value: Any) -> None:  # noqa: ANN401 - any JSON value
+    def _adopt(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        """A copy of ``value``, so that no rule's own value is ever edited, known as added by this review."""
         if type(value) is dict:
-            self._fresh.add(id(value))
-            for item in value.values():
-                self._mark(item)
+            copy: Any = value.copy()
+            for key, item in value.items():
+                if type(item) is dict or type(item) is list:
+                    copy[key] = self._adopt(item)
         elif type(value) is list:
-            self._fresh.add(id(value))
-            for item in value:
-                self._mark(item)
+            copy = [self._adopt(item) if type(item) is dict or type(item) is list else item for item in value]
+        else:
+            return value
+        self._fresh.add(id(copy))
+        return copy
 
     def drifts(self, edit: Edit) -> bool:
         """Whether ``edit`` would show as drift for a tool that compares the live object with what Git states.

@@ -86,6 +86,8 @@ class Decision:
 
 
 _NEVER_MUTATED_ON_UPDATE = frozenset({"Pod"})
+#: Fields from which the lens remembers what it worked out.
+_REMEMBERED_FROM = frozenset({"resources", "nodeSelector", "affinity", "resourceClaims"})
 
 
 def decide(
@@ -108,13 +110,14 @@ def decide(
         return decision
     active, reported = _heed_exemptions(workload, bound)
     enforced = [one for one in active if one.mode is not Mode.DRY_RUN]
-    if len(enforced) != len(active):
+    if len(enforced) < len(active):
         _rehearse(workload, active, facts, phase, decision)
-    exempt = any(one.finding.reason == "Exempt" for one in reported)
+    exempt = bool(reported) and any(one.finding.reason == "Exempt" for one in reported)
     _run(workload, enforced, facts, phase, decision, exempt=exempt, remember=remember)
     if Phase.CHECK in phase:
         decision.findings.extend(reported)
-    decision.findings.sort(key=lambda one: one.sort_key)
+    if len(decision.findings) > 1:
+        decision.findings.sort(key=lambda one: one.sort_key)
     return decision
 
 
@@ -230,8 +233,10 @@ def _apply(workload: Workload, draft: Draft, rule: str, edits: Sequence[Edit], d
     notes = [edit.note for edit in edits if draft.apply(edit) and edit.note]
     if notes:
         decision.changes.append(Change(rule, tuple(notes)))
-    if edits:
-        workload.refresh()
+    for edit in edits:
+        if not _REMEMBERED_FROM.isdisjoint(edit.path):
+            workload.refresh()
+            break
 
 
 def _template_changed(workload: Workload) -> bool:

@@ -69,7 +69,7 @@ def answer(plea: Plea, rule: str, *, allowed: bool) -> tuple[bool, Finding | Non
     return True, Finding(
         "Exempt",
         _PLACE,
-        f"exempt from {rule}: {plea.reason:.200}",
+        f"exempt from {rule}: {plea.reason.rstrip('.'):.200}",
         f"Remove {EXEMPT} when the reason has gone.",
         Level.WARN,
     )

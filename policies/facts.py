@@ -139,6 +139,8 @@ class Facts:
         claims: GPU-relevant ResourceClaims by namespace and name.
         claim_templates: ResourceClaimTemplates by namespace and name.
         known: how far each kind is known, by its plural resource name.
+        offered: every extended resource that some accelerator node has.
+        memo: what :mod:`gpugate.policies.feasibility` worked out from this snapshot, to be found again.
     """
 
     shapes: tuple[Shape, ...] = ()
@@ -147,6 +149,8 @@ class Facts:
     claims: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=lambda: _frozen({}))
     claim_templates: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=lambda: _frozen({}))
     known: Mapping[str, Known] = field(default_factory=lambda: _frozen({}))
+    offered: frozenset[str] = frozenset()
+    memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def state(self, resource: str) -> Known:
         """How far objects of ``resource`` (a plural name: ``nodes``) are known."""
@@ -290,8 +294,10 @@ def facts_from(
     by_namespace: dict[str, list[LocalQueue]] = {}
     for queue in queues:
         by_namespace.setdefault(queue.namespace, []).append(queue)
+    shapes = shapes_of(nodes)
     return Facts(
-        shapes=shapes_of(nodes),
+        shapes=shapes,
+        offered=frozenset(name for shape in shapes for name in shape.devices),
         namespaces=_frozen({one.name: one for one in namespaces}),
         queues=_frozen({name: tuple(sorted(found)) for name, found in by_namespace.items()}),
         claims=_frozen({(one.namespace, one.name): one for one in claims}),

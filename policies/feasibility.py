@@ -7,7 +7,9 @@ label the answer is yes if any node could match: a shape is only ruled out when 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import orjson
 
 from gpugate.policies.facts import Facts, Shape, Taint
 from gpugate.policies.fields import Object, mapping, mappings, sequence
@@ -35,11 +37,15 @@ def tolerates(toleration: Object, taint: Taint) -> bool:
 def tolerated(pods: PodSet, shape: Shape) -> bool:
     """Whether the pods tolerate every lasting taint of ``shape`` that keeps pods off."""
     tolerations = mappings(pods.spec, "tolerations", pods.field())
-    return all(
-        any(tolerates(one, taint) for one in tolerations)
-        for taint in shape.taints
-        if taint.effect in {"NoSchedule", "NoExecute"} and not taint.key.startswith(_PASSING)
-    )
+    for taint in shape.taints:
+        if taint.effect == "PreferNoSchedule" or taint.key.startswith(_PASSING):
+            continue
+        for one in tolerations:
+            if tolerates(one, taint):
+                break
+        else:
+            return False
+    return True
 
 
 def _values(labels: Mapping[str, frozenset[str | None]], shape: Shape, key: str) -> frozenset[str | None]:
@@ -98,21 +104,85 @@ def _term_meets(term: Object, shape: Shape) -> bool:
     )
 
 
-def offering(pods: PodSet, facts: Facts) -> list[Shape]:
+class Selection(NamedTuple):
+    """The shapes that concern one pod.
+
+    Attributes:
+        offering: those that offer every accelerator it asks for, in whatever number.
+        reachable: those among them that its nodeSelector and node affinity let it onto.
+        roomy: those among these with as many accelerators as it asks for.
+        taints: the taints of the reachable ones, sorted.
+        shared_only: whether every roomy one hands out shares of its cards under the whole card's name.
+        memo: what a rule worked out from these shapes and its parameters, by rule id.
+    """
+
+    offering: tuple[Shape, ...]
+    reachable: tuple[Shape, ...]
+    roomy: tuple[Shape, ...]
+    taints: tuple[Taint, ...]
+    shared_only: bool
+    memo: dict[str, Any]
+
+
+_NOTHING: Final = Selection((), (), (), (), shared_only=False, memo={})
+#: Values of ``nvidia.com/gpu.sharing-strategy`` under which ``nvidia.com/gpu`` is a share of a card.
+_SHARING: Final = frozenset({"time-slicing", "mps"})
+#: Different selections remembered for one snapshot; workloads of one team are much alike.
+_REMEMBERED: Final = 2048
+
+
+def selection(pods: PodSet, facts: Facts) -> Selection:
+    """The shapes that concern ``pods``, remembered with the facts: equal pods select equal shapes."""
+    found: Selection | None = pods.selection
+    if found is not None:
+        return found
+    wanted = pods.accelerators()
+    if not facts.shapes or not wanted:
+        pods.selection = _NOTHING
+        return _NOTHING
+    key = _selection_key(pods, wanted)
+    found = facts.memo.get(key)
+    if found is None:
+        found = _select(pods, wanted, facts)
+        if len(facts.memo) >= _REMEMBERED:
+            facts.memo.clear()
+        facts.memo[key] = found
+    pods.selection = found
+    return found
+
+
+def _selection_key(pods: PodSet, wanted: dict[str, int]) -> Any:  # noqa: ANN401 - any hashable
+    selector = pods.spec.get("nodeSelector")
+    affinity = pods.spec.get("affinity")
+    return (
+        *wanted.items(),
+        orjson.dumps(selector, option=orjson.OPT_SORT_KEYS) if selector else None,
+        orjson.dumps(affinity) if affinity else None,
+    )
+
+
+def _select(pods: PodSet, wanted: dict[str, int], facts: Facts) -> Selection:
+    offering = tuple(shape for shape in facts.shapes if all(name in shape.devices for name in wanted))
+    reachable = tuple(shape for shape in offering if selected(pods, shape))
+    roomy = tuple(shape for shape in reachable if all(shape.devices[name] >= count for name, count in wanted.items()))
+    taints = tuple(sorted({taint for shape in reachable for taint in shape.taints}))
+    shared = bool(roomy) and all(_SHARING.intersection(shape.labels.get("nvidia.com/gpu.sharing-strategy", ())) for shape in roomy)
+    return Selection(offering, reachable, roomy, taints, shared, {})
+
+
+def offering(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
     """Shapes that offer every accelerator the pods ask for by resource name, in whatever number."""
-    wanted = pods.accelerators()
-    return [shape for shape in facts.shapes if all(name in shape.devices for name in wanted)] if wanted else []
+    return selection(pods, facts).offering
 
 
-def reachable(pods: PodSet, facts: Facts) -> list[Shape]:
+def reachable(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
     """Shapes among :func:`offering` that the pods' own selectors let them onto."""
-    return [shape for shape in offering(pods, facts) if selected(pods, shape)]
+    return selection(pods, facts).reachable
 
 
-def roomy(pods: PodSet, facts: Facts) -> list[Shape]:
+def roomy(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
     """Shapes among :func:`reachable` with as many accelerators as one pod asks for."""
-    wanted = pods.accelerators()
-    return [shape for shape in reachable(pods, facts) if all(shape.devices[name] >= count for name, count in wanted.items())]
+    return selection(pods, facts).roomy
 
 
 class Share(NamedTuple):

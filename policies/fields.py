@@ -6,6 +6,7 @@ the apiserver: charts render ``annotations:`` with nothing behind it.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -54,6 +55,7 @@ def dotted(path: Path) -> str:
     return text
 
 
+@lru_cache(maxsize=8192)
 def pointer(path: Path) -> str:
     """``path`` as a JSON Pointer (RFC 6901)."""
     parts = []
@@ -90,11 +92,11 @@ def mapping(parent: Object, key: str, path: Path) -> Object:
         MalformedError: the field is no map.
     """
     value = parent.get(key)
+    if type(value) is dict:
+        return value
     if value is None:
         return {}
-    if type(value) is not dict:
-        raise wrong_type((*path, key), "a map", value)
-    return value
+    raise wrong_type((*path, key), "a map", value)
 
 
 def sequence(parent: Object, key: str, path: Path) -> list[Any]:
@@ -117,10 +119,12 @@ def mappings(parent: Object, key: str, path: Path) -> list[Object]:
     Raises:
         MalformedError: the field is no list, or an element of it is no map.
     """
+    if key not in parent:
+        return []
     found = sequence(parent, key, path)
-    for index, element in enumerate(found):
+    for element in found:
         if type(element) is not dict:
-            raise wrong_type((*path, key, index), "a map", element)
+            raise wrong_type((*path, key, found.index(element)), "a map", element)
     return found
 
 

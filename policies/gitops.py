@@ -7,11 +7,13 @@ from typing import Final
 from gpugate.policies.fields import Object, mapping, sequence
 
 #: Argo CD's tracking annotation, its tracking label where configured apart from Helm's, and Flux's owner labels.
-_ANNOTATIONS: Final = ("argocd.argoproj.io/tracking-id",)
-_LABELS: Final = (
-    "argocd.argoproj.io/instance",
-    "kustomize.toolkit.fluxcd.io/name",
-    "helm.toolkit.fluxcd.io/name",
+_ANNOTATIONS: Final = frozenset({"argocd.argoproj.io/tracking-id"})
+_LABELS: Final = frozenset(
+    {
+        "argocd.argoproj.io/instance",
+        "kustomize.toolkit.fluxcd.io/name",
+        "helm.toolkit.fluxcd.io/name",
+    }
 )
 _MANAGERS: Final = frozenset(
     {
@@ -23,24 +25,28 @@ _MANAGERS: Final = frozenset(
 )
 
 #: What Kueue puts on the pods of a workload that it manages (v0.15.0, ``pkg/controller/constants``).
-_KUEUE_LABELS: Final = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/podset", "kueue.x-k8s.io/managed")
-_KUEUE_ANNOTATIONS: Final = ("kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset-required-topology")
+_KUEUE_LABELS: Final = frozenset({"kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/podset", "kueue.x-k8s.io/managed"})
+_KUEUE_ANNOTATIONS: Final = frozenset({"kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset-required-topology"})
 
 
 def git_managed(root: Object) -> bool:
     """Whether Argo CD or Flux applies this object, by its tracking marks or its field managers."""
-    metadata = mapping(root, "metadata", ())
-    labels = mapping(metadata, "labels", ("metadata",))
-    annotations = mapping(metadata, "annotations", ("metadata",))
-    if any(key in annotations for key in _ANNOTATIONS) or any(key in labels for key in _LABELS):
+    metadata, labels, annotations = _marks(root)
+    if not _ANNOTATIONS.isdisjoint(annotations) or not _LABELS.isdisjoint(labels):
         return True
-    entries = sequence(metadata, "managedFields", ("metadata",))
-    return any(type(entry) is dict and entry.get("manager") in _MANAGERS for entry in entries)
+    for entry in sequence(metadata, "managedFields", ("metadata",)):
+        if type(entry) is dict and entry.get("manager") in _MANAGERS:
+            return True
+    return False
 
 
 def kueue_marked(root: Object) -> bool:
     """Whether a pod carries a mark that Kueue leaves on the pods of workloads it manages."""
+    _, labels, annotations = _marks(root)
+    return not _KUEUE_LABELS.isdisjoint(labels) or not _KUEUE_ANNOTATIONS.isdisjoint(annotations)
+
+
+def _marks(root: Object) -> tuple[Object, Object, Object]:
+    """The object's metadata, labels and annotations."""
     metadata = mapping(root, "metadata", ())
-    labels = mapping(metadata, "labels", ("metadata",))
-    annotations = mapping(metadata, "annotations", ("metadata",))
-    return any(key in labels for key in _KUEUE_LABELS) or any(key in annotations for key in _KUEUE_ANNOTATIONS)
+    return metadata, mapping(metadata, "labels", ("metadata",)), mapping(metadata, "annotations", ("metadata",))

@@ -40,6 +40,8 @@ class Hold:
 
     def sift(self, draft: Draft, edits: Sequence[Edit]) -> tuple[list[Edit], list[Edit]]:
         """The edits that may be made, and those held back that somebody must be told of."""
+        if not self._in_git() and not self._under_kueue():
+            return list(edits), []
         blocked = [edit for edit in edits if self._blocks(draft, edit)]
         if not blocked:
             return list(edits), []
@@ -55,7 +57,7 @@ class Hold:
     def _blocks(self, draft: Draft, edit: Edit) -> bool:
         if "resources" in edit.path and self._under_kueue():
             return True
-        if not draft.drifts(edit) or not self._in_git():
+        if not self._in_git() or not draft.drifts(edit):
             return False
         # A bare pod in Git is never the tool's alone: the apiserver extends its lists, too.
         return not (self._workload.is_pod() and edit.op == "append")

@@ -103,7 +103,7 @@ def whole(quantity: object) -> int:
     Raises:
         QuantityError: it is no quantity.
     """
-    return _scaled_up(_text(quantity), 1)
+    return _scaled_up(quantity if type(quantity) is str else _text(quantity), 1)
 
 
 def millicores(quantity: object) -> int:
@@ -112,7 +112,7 @@ def millicores(quantity: object) -> int:
     Raises:
         QuantityError: it is no quantity.
     """
-    return _scaled_up(_text(quantity), 1000)
+    return _scaled_up(quantity if type(quantity) is str else _text(quantity), 1000)
 
 
 def format_bytes(size: int) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from gpugate.policies.container import Container
 from gpugate.policies.fields import MalformedError, Object, Path, mapping
 from gpugate.policies.quantity import QuantityError, whole
-from gpugate.policies.workload import Container, PodSet
+from gpugate.policies.workload import PodSet
 
 DIRECTORY: Final = "/dev/shm"  # noqa: S108 - the mount path that containers use
 

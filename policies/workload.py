@@ -1,142 +1,18 @@
 """The lens: any kind of workload as sets of alike pods and their containers.
 
-Nothing is copied: the lens reads the very object under review, so what an edit changed is seen by the next rule.
+Nothing is copied: the lens reads the very object under review, so what an edit changed is seen by the next rule. What it
+works out from resources and selectors is kept until an edit touches those.
 """
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
-from gpugate.policies.accelerators import Form, form_of, is_accelerator
-from gpugate.policies.fields import (
-    MalformedError,
-    Object,
-    Path,
-    integer,
-    lookup,
-    mapping,
-    mappings,
-    string,
-)
+from gpugate.policies.accelerators import Form, form_of
+from gpugate.policies.container import EPHEMERAL, INIT, REGULAR, SIDECAR, Container
+from gpugate.policies.fields import MalformedError, Object, Path, integer, lookup, mapping, mappings, string
 from gpugate.policies.kinds import Kind, PodSetPlace
-from gpugate.policies.quantity import QuantityError, exact, millicores, whole
-
-REGULAR: Final = "container"
-INIT: Final = "init container"
-SIDECAR: Final = "sidecar"
-EPHEMERAL: Final = "ephemeral container"
-
-
-class Container:
-    """One container of a pod set, of any role.
-
-    Attributes:
-        spec: the container itself.
-        path: its path from the root of the workload.
-        role: ``REGULAR``, ``INIT``, ``SIDECAR`` (an init container that keeps running) or ``EPHEMERAL``.
-        name: its name, empty where it has none yet.
-    """
-
-    __slots__ = ("name", "path", "resources", "role", "spec")
-
-    def __init__(self, spec: Object, path: Path, role: str) -> None:
-        self.spec = spec
-        self.path = path
-        self.role = role
-        self.name = string(spec, "name", path) or ""
-        self.resources = mapping(spec, "resources", path)
-
-    def raw(self, kind: str, resource: str) -> Any:  # noqa: ANN401 - a quantity as somebody wrote it
-        """The quantity of ``resource`` under ``kind`` (``limits`` or ``requests``) as written; None where absent."""
-        amounts = self.spec.get("resources")
-        found = amounts.get(kind) if amounts else None
-        return found.get(resource) if found else None
-
-    def _amounts(self, kind: str) -> Object:
-        resources = mapping(self.spec, "resources", self.path)
-        return mapping(resources, kind, (*self.path, "resources"))
-
-    def place(self, kind: str, resource: str) -> Path:
-        """The path of ``resource`` under ``kind``."""
-        return (*self.path, "resources", kind, resource)
-
-    def _read(self, kind: str, resource: str, unit: Any) -> int | None:  # noqa: ANN401 - a function of quantity
-        written = self.raw(kind, resource)
-        if written is None:
-            return None
-        try:
-            amount: int = unit(written)
-        except QuantityError as error:
-            raise MalformedError(self.place(kind, resource), str(error)) from None
-        return amount
-
-    def memory(self, kind: str) -> int | None:
-        """Memory under ``kind`` in bytes; None where it is not stated."""
-        return self._read(kind, "memory", whole)
-
-    def cpu(self, kind: str) -> int | None:
-        """CPU under ``kind`` in millicores; None where it is not stated."""
-        return self._read(kind, "cpu", millicores)
-
-    def count(self, kind: str, resource: str) -> int | None:
-        """The whole number of an extended ``resource`` under ``kind``, a fraction rounded up; None where not stated."""
-        return self._read(kind, resource, whole)
-
-    def is_fraction(self, kind: str, resource: str) -> bool:
-        """Whether the stated amount is no whole number."""
-        written = self.raw(kind, resource)
-        try:
-            return written is not None and exact(written).denominator != 1
-        except QuantityError as error:
-            raise MalformedError(self.place(kind, resource), str(error)) from None
-
-    def extended(self) -> list[str]:
-        """Names under limits and requests that could be extended resources (with a ``/``), sorted."""
-        names = {name for kind in ("limits", "requests") for name in self._amounts(kind) if "/" in name}
-        return sorted(names) if len(names) > 1 else list(names)
-
-    def accelerators(self) -> dict[str, int]:
-        """Accelerators that the container asks for: resource name to count, none with a count of zero."""
-        found: dict[str, int] = {}
-        for kind in ("limits", "requests"):
-            for name in self._amounts(kind):
-                if "/" in name and is_accelerator(name):
-                    count = self.count(kind, name) or 0
-                    if count > found.get(name, 0):
-                        found[name] = count
-        return found
-
-    def claims(self) -> list[str]:
-        """Names of the pod's resource claims that the container uses."""
-        if "claims" not in self.resources:
-            return []
-        path = (*self.path, "resources")
-        names = (string(claim, "name", (*path, "claims", at)) for at, claim in enumerate(mappings(self.resources, "claims", path)))
-        return [name for name in names if name]
-
-    def mounts(self) -> list[Object]:
-        """Its volume mounts."""
-        return mappings(self.spec, "volumeMounts", self.path)
-
-    def mount_at(self, directory: str) -> Object | None:
-        """The mount at ``directory`` however it is spelled, or at a directory above it; None where there is none."""
-        for at, mount in enumerate(self.mounts()):
-            written = string(mount, "mountPath", (*self.path, "volumeMounts", at))
-            if written is None:
-                continue
-            place = posixpath.normpath("/" + written.lstrip("/"))
-            if place == directory or (place != "/" and directory.startswith(place + "/")):
-                return mount
-        return None
-
-    def env(self, name: str) -> Object | None:
-        """The environment entry called ``name``; None where there is none."""
-        for entry in mappings(self.spec, "env", self.path):
-            if entry.get("name") == name:
-                return entry
-        return None
 
 
 class PodSet:
@@ -149,9 +25,11 @@ class PodSet:
         spec: the pod spec.
         gpu_claims: names of the pod's resource claims that stand for a GPU (dynamic resource allocation).
         containers: all containers, init containers and sidecars first as the kubelet starts them.
+        selection: what :mod:`gpugate.policies.feasibility` worked out for the pods; None until it is asked.
+        demand: what :mod:`gpugate.policies.demand` added up for one of them; None until it is asked.
     """
 
-    __slots__ = ("_accelerators", "containers", "count", "gpu_claims", "path", "root", "spec")
+    __slots__ = ("_accelerators", "_holders", "containers", "count", "demand", "gpu_claims", "path", "root", "selection", "spec")
 
     def __init__(self, root: Object, path: Path, count: int | None, gpu_claims: frozenset[str]) -> None:
         self.root = root
@@ -160,7 +38,13 @@ class PodSet:
         self.spec = mapping(root, "spec", path)
         self.gpu_claims = gpu_claims
         self.containers: tuple[Container, ...] = tuple(self._walk())
+        self._forget()
+
+    def _forget(self) -> None:
         self._accelerators: dict[str, int] | None = None
+        self._holders: list[Container] | None = None
+        self.selection: Any = None
+        self.demand: Any = None
 
     def _walk(self) -> Iterator[Container]:
         spec, path = self.spec, (*self.path, "spec")
@@ -175,8 +59,10 @@ class PodSet:
                 yield Container(container, (*path, "ephemeralContainers", at), EPHEMERAL)
 
     def refresh(self) -> None:
-        """Forget what was worked out from the containers, after an edit changed them."""
-        self._accelerators = None
+        """Forget what was worked out, after an edit changed resources or selectors."""
+        self._forget()
+        for container in self.containers:
+            container.refresh()
 
     def field(self, *parts: str | int) -> Path:
         """A path below the pod spec."""
@@ -188,11 +74,15 @@ class PodSet:
 
     def labels(self) -> Object:
         """The pods' labels."""
-        return mapping(mapping(self.root, "metadata", self.path), "labels", self.meta())
+        metadata = self.root.get("metadata")
+        found = metadata.get("labels") if type(metadata) is dict else None
+        return found if type(found) is dict else mapping(mapping(self.root, "metadata", self.path), "labels", self.meta())
 
     def annotations(self) -> Object:
         """The pods' annotations."""
-        return mapping(mapping(self.root, "metadata", self.path), "annotations", self.meta())
+        metadata = self.root.get("metadata")
+        found = metadata.get("annotations") if type(metadata) is dict else None
+        return found if type(found) is dict else mapping(mapping(self.root, "metadata", self.path), "annotations", self.meta())
 
     def holds(self, container: Container) -> bool:
         """Whether ``container`` itself asks for an accelerator, by resource or by claim."""
@@ -202,7 +92,9 @@ class PodSet:
 
     def holders(self) -> list[Container]:
         """The containers that ask for accelerators, ephemeral ones left out (the API gives them none)."""
-        return [one for one in self.containers if one.role is not EPHEMERAL and self.holds(one)]
+        if self._holders is None:
+            self._holders = [one for one in self.containers if one.role is not EPHEMERAL and self.holds(one)]
+        return self._holders
 
     def accelerators(self) -> dict[str, int]:
         """What the scheduler counts for one pod: accelerator name to count."""
@@ -244,7 +136,7 @@ class PodSet:
 
     def is_windows(self) -> bool:
         """Whether the pods are for Windows, where no rule about Linux's memory or devices applies."""
-        return bool(mapping(self.spec, "os", self.field()).get("name") == "windows")
+        return "os" in self.spec and mapping(self.spec, "os", self.field()).get("name") == "windows"
 
 
 def find_pod_sets(place: PodSetPlace, root: Object) -> Iterator[tuple[Path, Object, int | None]]:
@@ -253,6 +145,9 @@ def find_pod_sets(place: PodSetPlace, root: Object) -> Iterator[tuple[Path, Obje
     Raises:
         MalformedError: something on the way is of the wrong type.
     """
+    if not place.template:
+        yield (), root, 1
+        return
     for path in _expand(root, place.template, ()):
         template = lookup(root, path)
         if template is None:
@@ -294,7 +189,7 @@ class Workload:
         pod_sets: its pods.
     """
 
-    __slots__ = ("kind", "namespace", "old", "operation", "pod_sets", "root", "subresource")
+    __slots__ = ("_asking", "kind", "namespace", "old", "operation", "pod_sets", "root", "subresource")
 
     def __init__(
         self,
@@ -314,10 +209,12 @@ class Workload:
         self.operation = operation
         self.old = old
         self.subresource = subresource
+        self._asking: list[PodSet] | None = None
 
     def metadata(self) -> Object:
         """The object's metadata."""
-        return mapping(self.root, "metadata", ())
+        found = self.root.get("metadata")
+        return found if type(found) is dict else mapping(self.root, "metadata", ())
 
     @property
     def name(self) -> str:
@@ -326,23 +223,27 @@ class Workload:
 
     def labels(self) -> Object:
         """The object's own labels."""
-        return mapping(self.metadata(), "labels", ("metadata",))
+        found = self.metadata().get("labels")
+        return found if type(found) is dict else mapping(self.metadata(), "labels", ("metadata",))
 
     def annotations(self) -> Object:
         """The object's own annotations."""
-        return mapping(self.metadata(), "annotations", ("metadata",))
+        found = self.metadata().get("annotations")
+        return found if type(found) is dict else mapping(self.metadata(), "annotations", ("metadata",))
 
     def annotation(self, key: str) -> str | None:
         """The object's own annotation ``key``, or that of its only template; None where neither has it."""
         own = string(self.annotations(), key, ("metadata", "annotations"))
-        if own is None and len(self.pod_sets) == 1:
+        if own is None and len(self.pod_sets) == 1 and self.pod_sets[0].path:
             pods = self.pod_sets[0]
             own = string(pods.annotations(), key, pods.meta("annotations"))
         return own
 
     def asking(self) -> list[PodSet]:
         """The pod sets whose pods ask for accelerators and run on Linux."""
-        return [pods for pods in self.pod_sets if pods.asks() and not pods.is_windows()]
+        if self._asking is None:
+            self._asking = [pods for pods in self.pod_sets if pods.asks() and not pods.is_windows()]
+        return self._asking
 
     def is_pod(self) -> bool:
         """Whether the object is a pod itself."""
@@ -363,5 +264,6 @@ class Workload:
 
     def refresh(self) -> None:
         """Forget what was worked out, after edits."""
+        self._asking = None
         for pods in self.pod_sets:
             pods.refresh()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Final
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 
@@ -27,12 +29,14 @@ def _problem(status: int, message: str) -> web.Response:
     return web.Response(status=status, text=message + "\n")
 
 
-def timeout_of(text: str | None) -> float:
-    """Seconds that the apiserver waits, from its ``?timeout=`` (``3s``, ``500ms``); the longest where it says none.
+@lru_cache(maxsize=256)
+def timeout_of(query: str) -> float:
+    """Seconds that the apiserver waits, from its query ``timeout=3s`` (or ``500ms``); the longest where it says none.
 
     Raises:
         BadRequestError: the text is no such time.
     """
+    text = next((value for key, value in parse_qsl(query) if key == "timeout"), "")
     if not text:
         return _LONGEST_TIMEOUT
     for suffix, unit in (("ms", 0.001), ("m", 60.0), ("s", 1.0)):
@@ -49,8 +53,13 @@ def _review_handler(endpoint: str, door: Door, metrics: Metrics, *, client_ca: b
             if client_ca and not _authenticated(request):
                 metrics.refused_body("client-certificate")
                 return _problem(401, "a client certificate signed by the configured CA is required")
-            async with asyncio.timeout(timeout_of(request.query.get("timeout")) if request.query_string else _LONGEST_TIMEOUT):
+            timeout = timeout_of(request.query_string)
+            if request.content.is_eof():
+                # The whole body came with the head, as nearly always: there is nothing to wait for.
                 body = await request.read()
+            else:
+                async with asyncio.timeout(timeout):
+                    body = await request.read()
             return web.Response(body=door.answer(endpoint, body), headers=_JSON)
         except BadRequestError as error:
             metrics.refused_body(error.reason)

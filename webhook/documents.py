@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +12,8 @@ import orjson
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.reader import ReaderError
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 STDIN: Final = "-"
@@ -19,14 +22,32 @@ _LARGEST: Final = 256 * 1024 * 1024
 _HIDDEN: Final = "."
 #: Values in one document; aliases of aliases can stand for more than any memory holds.
 _MOST_VALUES: Final = 5_000_000
-#: As deep as orjson reads; no Kubernetes object comes near.
+#: No Kubernetes object comes near, and the YAML writer does hardly more.
 _DEEPEST: Final = 256
+#: Whole numbers beyond these are floating-point numbers to the Kubernetes clients.
+_LEAST, _GREATEST = -(1 << 63), (1 << 64) - 1
 
 
 class _Constructor(SafeConstructor):
     """Makes plain JSON values: what looks like a date is a string, as it is for the Kubernetes clients."""
 
 
+def _placed(kind: str) -> Callable[[Any, ScalarNode], Any]:
+    """The constructor of ``kind`` whose errors say where the value is."""
+    construct = getattr(SafeConstructor, f"construct_yaml_{kind}")
+
+    def guarded(constructor: _Constructor, node: ScalarNode) -> Any:  # noqa: ANN401 - what the kind is in Python
+        try:
+            return construct(constructor, node)
+        except (ValueError, LookupError):
+            problem = f"{node.value!r:.40} is no {kind}"
+            raise ConstructorError(None, None, problem, node.start_mark) from None
+
+    return guarded
+
+
+for _kind in ("bool", "int", "float"):
+    _Constructor.add_constructor(f"tag:yaml.org,2002:{_kind}", _placed(_kind))
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
@@ -65,7 +86,12 @@ def files_of(paths: Iterable[str]) -> Iterator[str | Unreadable]:
             yield name
             continue
         path = Path(name)
-        if path.is_dir():
+        try:
+            is_directory, exists = path.is_dir(), path.exists()
+        except OSError as error:
+            yield Unreadable(name, 0, f"cannot be read: {error.strerror or error}")
+            continue
+        if is_directory:
             found = sorted(
                 one
                 for one in path.rglob("*")
@@ -76,7 +102,7 @@ def files_of(paths: Iterable[str]) -> Iterator[str | Unreadable]:
             if not found:
                 yield Unreadable(name, 0, f"the directory holds no {', '.join(SUFFIXES)} file")
             yield from (str(one) for one in found)
-        elif path.exists():
+        elif exists:
             yield name
         else:
             yield Unreadable(name, 0, "there is no such file or directory")
@@ -88,35 +114,64 @@ def read(file: str) -> Iterator[Document | Unreadable]:
     A document that does not parse ends the file: where the next one begins can't be told then.
     """
     try:
-        text = _text(file)
+        raw = _bytes(file)
+        text = raw.decode("utf-8-sig") if len(raw) <= _LARGEST else ""
     except OSError as error:
         yield Unreadable(file, 0, f"cannot be read: {error.strerror or error}")
         return
     except UnicodeDecodeError as error:
         yield Unreadable(file, 0, f"is not UTF-8 text: byte {error.start} cannot be decoded")
         return
-    if len(text) > _LARGEST:
+    if len(raw) > _LARGEST:
         yield Unreadable(file, 0, f"is larger than {_LARGEST >> 20} MiB")
         return
-    if text.lstrip()[:1] in {"{", "["}:
-        json_value = _json(text)
-        if json_value is not None:
-            yield from _unfold(Document(file, 1, json_value[0]))
-            return
-    yield from _yaml(file, text)
+    values = _json(text) if text.lstrip()[:1] in {"{", "["} else None
+    if values is None:
+        yield from _yaml(file, text)
+        return
+    for number, value in enumerate(values, start=1):
+        if _is_deep(value):
+            yield Unreadable(file, number, f"is nested deeper than {_DEEPEST} levels")
+        else:
+            yield from _unfold(Document(file, number, value))
 
 
-def _text(file: str) -> str:
-    raw = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
-    return raw.decode("utf-8-sig")
+def _bytes(file: str) -> bytes:
+    """What ``file`` holds, and no more than shows that it is too large: a device has no end."""
+    if file != STDIN:
+        with Path(file).open("rb") as stream:
+            return stream.read(_LARGEST + 1)
+    return b"" if sys.stdin is None else sys.stdin.buffer.read(_LARGEST + 1)
 
 
-def _json(text: str) -> tuple[Any] | None:
+def _json(text: str) -> list[Any] | None:
+    """The JSON documents in ``text``, one after the other as ``kubectl`` takes them; None where it is not JSON throughout.
+
+    What is not may be flow-style YAML: the YAML reader takes that, and says where it breaks.
+    """
     try:
-        return (orjson.loads(text),)
+        return [orjson.loads(text)]
     except orjson.JSONDecodeError:
-        # JSON documents one after the other, or flow-style YAML: the YAML reader takes both and says where it breaks.
+        pass
+    decoder, values, at = json.JSONDecoder(), [], 0
+    try:
+        while at < len(text):
+            value, end = decoder.raw_decode(text, at)
+            values.append(_plain(value))
+            at = end + len(text[end:]) - len(text[end:].lstrip())
+    except (ValueError, RecursionError):
         return None
+    return values
+
+
+def _is_deep(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
+        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _yaml(file: str, text: str) -> Iterator[Document | Unreadable]:
@@ -136,7 +191,7 @@ def _yaml(file: str, text: str) -> Iterator[Document | Unreadable]:
             yield Unreadable(file, number, "is nested too deeply to be read")
             return
         except (YAMLError, ValueError) as error:
-            yield Unreadable(file, number, _explain(error))
+            yield Unreadable(file, number, _explain(error, text))
             return
         if value is not None:
             yield from _unfold(Document(file, number, value))
@@ -159,20 +214,38 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
             return {_key(key): convert(item, depth + 1) for key, item in one.items()}
         if isinstance(one, list | tuple | set):
             return [convert(item, depth + 1) for item in one]
-        if isinstance(one, bytes):
-            return one.decode("utf-8", "replace")
-        return one
+        return _scalar(one)
 
     return convert(value, 0)
 
 
+def _scalar(value: Any) -> Any:  # noqa: ANN401 - any YAML scalar
+    if isinstance(value, str):
+        # An escape may stand for half a character, which no JSON can hold.
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if type(value) is int and not _LEAST <= value <= _GREATEST:
+        try:
+            return float(value)
+        except OverflowError:
+            message = f"holds a whole number of {value.bit_length()} bits"
+            raise ValueError(message) from None
+    return value
+
+
 def _key(key: Any) -> str:  # noqa: ANN401 - any YAML scalar
-    if isinstance(key, str):
-        return key
-    return orjson.dumps(key).decode() if isinstance(key, bool | int | float | None) else str(key)
+    plain = _scalar(key)
+    if isinstance(plain, str):
+        return plain
+    return orjson.dumps(plain).decode() if isinstance(plain, bool | int | float | None) else str(plain)
 
 
-def _explain(error: Exception) -> str:
+def _explain(error: Exception, text: str) -> str:
+    if isinstance(error, ReaderError):
+        before = text[: error.position]
+        column = error.position - before.rfind("\n")
+        return f"line {before.count(chr(10)) + 1}, column {column}: the character U+{ord(text[error.position]):04X} is not allowed"
     if not isinstance(error, MarkedYAMLError):
         return str(error).splitlines()[0] if str(error) else f"is no valid YAML ({type(error).__name__})"
     mark = error.problem_mark or error.context_mark

@@ -8,13 +8,13 @@ from typing import Final
 
 from gpugate.policies.engine import Decision, Phase, decide
 from gpugate.policies.fields import MalformedError
-from gpugate.policies.finding import Severity
+from gpugate.policies.finding import Mode, Severity
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.state import State
-from gpugate.webhook.verdict import PASS, malformed, verdict_of
+from gpugate.webhook.verdict import PASS, unjudged, verdict_of
 from gpugate.webhook.wire import BadRequestError, Request, Verdict, parse, render
 
 _PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
@@ -44,10 +44,15 @@ class Door:
         try:
             verdict, decision = self._judge(request, _PHASES[endpoint])
         except MalformedError as error:
-            verdict, decision = malformed(_title(request), error), None
+            problem = f"gpugate cannot read {_title(request)}: {error}"
+            verdict, decision = unjudged(problem, refuse=self._enforces(request)), None
         except RecursionError:
             message = "the object is nested too deeply to be read"
             raise BadRequestError(message, reason="depth") from None
+        except BadRequestError:
+            raise
+        except Exception as error:  # noqa: BLE001 - an answer that says so is worth more than a 500
+            verdict, decision = self._broken(endpoint, request, error), None
         answer = render(request.uid, verdict)
         self._account(endpoint, request, verdict, decision, time.perf_counter() - started)
         return answer
@@ -72,6 +77,23 @@ class Door:
         bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
         decision = decide(workload, bound, facts, phase)
         return verdict_of(_title(request), decision), decision
+
+    def _enforces(self, request: Request) -> bool:
+        """Whether any rule may refuse in the request's namespace."""
+        facts, policies = self._state.snapshot
+        bound = policies.bind(facts.namespace_labels(request.namespace), {})
+        return any(one.mode is Mode.ENFORCE for one in bound)
+
+    def _broken(self, endpoint: str, request: Request, error: Exception) -> Verdict:
+        """The verdict where gpugate itself broke: what the mutating door lets pass, the validating door stops."""
+        self._metrics.broken()
+        trace = "".join(traceback.format_exception(error))
+        self._log.error("review failed", uid=request.uid, endpoint=endpoint, traceback=trace)
+        problem = (
+            f"gpugate failed on {_title(request)} ({type(error).__name__}): an error in gpugate, not in the object. "
+            "Report it with the object, and set the policy's mode to Warn to go on meanwhile."
+        )
+        return unjudged(problem, refuse=endpoint == "validate" and self._enforces(request))
 
     def _account(self, endpoint: str, request: Request, verdict: Verdict, decision: Decision | None, seconds: float) -> None:
         outcome = "refused" if not verdict.allowed else "changed" if verdict.patch else "passed"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpugate.policies.facts import Facts, facts_from_objects
-from gpugate.policies.fields import MalformedError
+from gpugate.policies.facts import Facts, Known, facts_from_objects
+from gpugate.policies.fields import MalformedError, lookup
 from gpugate.policies.policy import KIND, Policy, PolicyError, parse_policy
 from gpugate.webhook.documents import Unreadable, read_all
 
@@ -64,11 +64,28 @@ def load_facts(paths: Iterable[Path], more: Iterable[dict[str, Any]] = ()) -> Fa
     Raises:
         InputError: a file cannot be read, or an object in it has a field of the wrong type.
     """
-    objects: list[dict[str, Any]] = []
-    for path in paths:
-        objects.extend(objects_in([str(path)]))
+    return facts_of([*objects_in(str(path) for path in paths), *more])
+
+
+def facts_of(objects: Sequence[dict[str, Any]], known: Mapping[str, Known] | None = None) -> Facts:
+    """Facts from plain Kubernetes objects, as :func:`facts_from_objects` makes them.
+
+    Raises:
+        InputError: an object has a field of the wrong type.
+    """
     try:
-        return facts_from_objects([*objects, *more])
+        return facts_from_objects(objects, known)
     except MalformedError as error:
-        message = f"a cluster object does not parse: {error}"
+        culprit = next((one for one in objects if not gives_facts(one)), {})
+        name = lookup(culprit, ("metadata", "name"))
+        message = f"cluster facts: {culprit.get('kind')} {name if isinstance(name, str) else 'without a name'}: {error}"
         raise InputError(message) from None
+
+
+def gives_facts(obj: dict[str, Any]) -> bool:
+    """Whether ``obj`` can be read as a fact, or is of no kind that is one."""
+    try:
+        facts_from_objects([obj])
+    except MalformedError:
+        return False
+    return True

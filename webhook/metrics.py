@@ -1,79 +1,114 @@
-"""Counters and histograms of the door, without labels that grow with the cluster (no namespaces, no names)."""
+"""Counters and histograms of the door, without labels that grow with the cluster (no namespaces, no names).
+
+A review counts half a dozen things. They are plain numbers in dictionaries, made into Prometheus's families when somebody
+scrapes: the library's own counters take a lock and a check of every label each time.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from gpugate.policies.engine import Decision
 from gpugate.policies.kinds import KINDS
 
 _KNOWN_KINDS: Final = frozenset(kind.kind for kind in KINDS)
+_OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 #: Seconds. A review takes a fraction of a millisecond; the tail is what a busy machine adds.
 _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
+#: Counters by name: what they count, and their labels.
+_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "gpugate_reviews": ("Admission reviews answered.", ("endpoint", "kind", "operation", "outcome")),
+    "gpugate_findings": ("Findings by rule and severity.", ("rule", "severity")),
+    "gpugate_changes": ("Objects that a rule changed, or in DryRun would have changed.", ("rule", "mode")),
+    "gpugate_rule_failures": ("Rules that broke on an object.", ("rule",)),
+    "gpugate_bad_requests": ("Bodies that were no review.", ("reason",)),
+}
 
 
-class Metrics:
+class _Histogram:
+    """Durations of one endpoint."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BUCKETS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(_BUCKETS, seconds)] += 1
+        self.total += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulated counts, as Prometheus has them."""
+        running, cumulated = 0, []
+        for bound, count in zip((*map(str, _BUCKETS), "+Inf"), self.counts, strict=True):
+            running += count
+            cumulated.append((bound, float(running)))
+        return cumulated
+
+
+class Metrics(Collector):
     """All metrics of one server, in a registry of its own."""
 
     def __init__(self) -> None:
+        self._counts: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._durations = {name: _Histogram() for name in ("mutate", "validate")}
         self.registry = CollectorRegistry()
-        self._reviews = Counter(
-            "gpugate_reviews",
-            "Admission reviews answered.",
-            ["endpoint", "kind", "operation", "outcome"],
-            registry=self.registry,
-        )
-        self._duration = Histogram(
-            "gpugate_review_duration_seconds",
-            "Time from the body read to the answer made.",
-            ["endpoint"],
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self._findings = Counter("gpugate_findings", "Findings by rule and severity.", ["rule", "severity"], registry=self.registry)
-        self._changes = Counter(
-            "gpugate_changes",
-            "Objects that a rule changed, or in DryRun would have changed.",
-            ["rule", "mode"],
-            registry=self.registry,
-        )
-        self._failures = Counter("gpugate_rule_failures", "Rules that broke on an object.", ["rule"], registry=self.registry)
-        self._bad = Counter("gpugate_bad_requests", "Bodies that were no review.", ["reason"], registry=self.registry)
-        self.facts = Gauge(
-            "gpugate_facts_synced", "1 where a kind is synced or known absent.", ["resource"], registry=self.registry
-        )
-        self.policies = Gauge("gpugate_policies", "GPUPolicies by whether they are in force.", ["state"], registry=self.registry)
+        self.facts = Gauge("gpugate_facts_synced", "1 where a kind is synced or absent.", ["resource"], registry=self.registry)
         self.certificate = Gauge(
             "gpugate_serving_certificate_not_after_seconds", "When the serving certificate ends, Unix time.", registry=self.registry
         )
-        self._review_children: dict[tuple[str, str, str, str], Counter] = {}
-        self._duration_children = {name: self._duration.labels(name) for name in ("mutate", "validate")}
+        self.registry.register(self)
+
+    def _count(self, name: str, *labels: str) -> None:
+        key = (name, labels)
+        self._counts[key] = self._counts.get(key, 0) + 1
 
     def reviewed(self, endpoint: str, kind: str, operation: str, outcome: str, seconds: float) -> None:
         """Count one answered review."""
-        key = (endpoint, kind if kind in _KNOWN_KINDS else "other", operation, outcome)
-        child = self._review_children.get(key)
-        if child is None:
-            child = self._review_children[key] = self._reviews.labels(*key)
-        child.inc()
-        self._duration_children[endpoint].observe(seconds)
+        known = kind if kind in _KNOWN_KINDS else "other"
+        self._count("gpugate_reviews", endpoint, known, operation if operation in _OPERATIONS else "other", outcome)
+        self._durations[endpoint].observe(seconds)
 
     def decided(self, decision: Decision) -> None:
         """Count what a decision changed and found."""
         for change in decision.changes:
-            self._changes.labels(change.rule, "enforced").inc()
+            self._count("gpugate_changes", change.rule, "enforced")
         for change in decision.would_change:
-            self._changes.labels(change.rule, "dryrun").inc()
+            self._count("gpugate_changes", change.rule, "dryrun")
         for one in decision.findings:
-            self._findings.labels(one.rule, one.severity.value).inc()
+            self._count("gpugate_findings", one.rule, one.severity.value)
         for failure in decision.failures:
-            self._failures.labels(failure.rule).inc()
+            self._count("gpugate_rule_failures", failure.rule)
+
+    def broken(self) -> None:
+        """Count a review on which gpugate itself failed, outside any one rule."""
+        self._count("gpugate_rule_failures", "none")
 
     def refused_body(self, reason: str) -> None:
         """Count a body that was no review."""
-        self._bad.labels(reason).inc()
+        self._count("gpugate_bad_requests", reason)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families as they stand now."""
+        for name, (text, labels) in _COUNTERS.items():
+            family = CounterMetricFamily(name, text, labels=labels)
+            for (counter, values), count in sorted(self._counts.items()):
+                if counter == name:
+                    family.add_metric(values, count)
+            yield family
+        durations = HistogramMetricFamily(
+            "gpugate_review_duration_seconds", "Time from the body read to the answer made.", labels=["endpoint"]
+        )
+        for endpoint, histogram in self._durations.items():
+            durations.add_metric([endpoint], histogram.buckets(), histogram.total)
+        yield durations
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""

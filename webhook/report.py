@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -30,6 +31,8 @@ _SEVERITY_STYLES: Final = {
     Severity.UNKNOWN: "magenta",
 }
 _CONTEXT: Final = 2
+#: What a manifest may not do to the terminal of whoever reviews it.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def diff(entry: Entry) -> Iterator[str]:
@@ -40,6 +43,10 @@ def diff(entry: Entry) -> Iterator[str]:
         # The first two lines name files; the header above says what this is.
         if number > 1:
             yield line
+
+
+def _shown(text: str) -> str:
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _line_style(line: str) -> str:
@@ -63,15 +70,16 @@ def print_text(entries: Sequence[Entry], console: Console, *, show_diff: bool = 
 def _print_entry(entry: Entry, console: Console, *, show_diff: bool) -> None:
     header = Text()
     header.append(entry.outcome.value.ljust(8), style=_OUTCOME_STYLES[entry.outcome])
-    header.append(entry.title, style="bold")
-    header.append(f"  {entry.file}" + (f" (document {entry.document})" if entry.document > 1 else ""), style="dim")
+    header.append(_shown(entry.title), style="bold")
+    header.append(_shown(f"  {entry.file}") + (f" (document {entry.document})" if entry.document > 1 else ""), style="dim")
     console.print(header, soft_wrap=True)
     if entry.note:
-        console.print(Text(f"    {entry.note}", style="yellow"), soft_wrap=True)
+        console.print(Text(f"    {_shown(entry.note)}", style="yellow"), soft_wrap=True)
     for change in entry.changes if entry.outcome is Outcome.CHANGED else ():
-        console.print(Text(f"    {change.rule}: {'; '.join(change.notes)}", style="cyan"), soft_wrap=True)
+        console.print(Text(f"    {change.rule}: {_shown('; '.join(change.notes))}", style="cyan"), soft_wrap=True)
     for change in entry.would_change:
-        console.print(Text(f"    {change.rule} (dry run) would: {'; '.join(change.notes)}", style="blue"), soft_wrap=True)
+        would = _shown("; ".join(change.notes))
+        console.print(Text(f"    {change.rule} (dry run) would: {would}", style="blue"), soft_wrap=True)
     for one in entry.findings if entry.outcome is not Outcome.INVALID else ():
         console.print(_finding(one), soft_wrap=True)
     if show_diff and entry.patch:
@@ -82,7 +90,7 @@ def _print_entry(entry: Entry, console: Console, *, show_diff: bool) -> None:
 def _finding(one: Judged) -> Text:
     text = Text("    ")
     text.append(one.severity.value.ljust(8), style=_SEVERITY_STYLES[one.severity])
-    text.append(harmless(sentence(one)))
+    text.append(harmless(_shown(sentence(one))))
     return text
 
 
@@ -101,7 +109,7 @@ def problems(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         place = f"{entry.file}: {entry.title}"
         if entry.note:
-            yield f"{place}: {entry.note}"
+            yield _shown(f"{place}: {entry.note}")
             continue
         for one in entry.findings:
-            yield f"{place}: {one.severity.value}: {harmless(sentence(one))}"
+            yield _shown(f"{place}: {one.severity.value}: {harmless(sentence(one))}")

@@ -88,7 +88,7 @@ class Entry:
     def title(self) -> str:
         """What the object is called in a report."""
         place = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.kind} {place}".strip() or f"document {self.document}"
+        return f"{self.kind} {place}".strip() or (f"document {self.document}" if self.document else "input")
 
     def as_json(self) -> dict[str, Any]:
         """The entry for ``-o json``."""

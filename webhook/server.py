@@ -97,8 +97,9 @@ async def serve(options: Options, log: Log) -> None:
         await asyncio.sleep(options.drain_delay)
     finally:
         await _stop(runner, tasks, client)
-        log.info("stopped")
         log.flush()
+    log.info("stopped")
+    log.flush()
 
 
 async def _watch(options: Options, state: State, log: Log) -> tuple[ApiClient | None, list[Reflector] | None]:
@@ -132,8 +133,9 @@ async def _listen(runner: web.AppRunner, options: Options, context: ssl.SSLConte
     site = web.TCPSite(runner, options.host, options.port, ssl_context=context, backlog=1024)
     try:
         await site.start()
-    except OSError as error:
-        message = f"cannot listen on {options.host}:{options.port}: {error.strerror or error}"
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"--listen {options.host}:{options.port}: cannot listen there: {reason}; give another HOST:PORT"
         raise InputError(message) from None
     port = runner.addresses[0][1] if runner.addresses else options.port
     log.info("listening", address=f"{options.host}:{port}", tls="1.2" if options.tls_1_2 else "1.3")

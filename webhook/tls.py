@@ -42,15 +42,23 @@ def make_context(certificate: Path, key: Path, *, tls_1_2: bool, client_ca: Path
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(certificate, key)
-        if client_ca is not None:
-            context.load_verify_locations(client_ca)
-            # Optional here and demanded for reviews: the kubelet's probes bring no certificate.
-            context.verify_mode = ssl.CERT_OPTIONAL
     except (OSError, ssl.SSLError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"{certificate} and {key} cannot be used as a serving certificate: {reason}"
+        message = f"{certificate} and {key} cannot be used as a serving certificate: {_reason(error)}; gpugate certs issues a pair"
         raise InputError(message) from None
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except (OSError, ssl.SSLError) as error:
+            message = f"{client_ca} cannot be used as the CA of client certificates: {_reason(error)}; give a PEM file"
+            raise InputError(message) from None
+        # Optional here and demanded for reviews: the kubelet's probes bring no certificate.
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+def _reason(error: OSError) -> str:
+    # OpenSSL's own words end in a place of Python's source: "[X509: NO_CERTIFICATE_OR_CRL_FOUND] ... (_ssl.c:4149)".
+    return str(error.strerror or error).partition(" (_ssl.c")[0].lower()
 
 
 def note_end(certificate: Path, metrics: Metrics) -> None:
@@ -71,6 +79,8 @@ async def exchange(context: ssl.SSLContext, certificate: Path, key: Path, log: L
         if now == seen or None in now:
             continue
         try:
+            # A pair that does not match would cost the context the key that it has: try it elsewhere first.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
             context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:
             # Half of a pair may be there for a moment; the next look finds the other half.

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from gpugate.policies.engine import Change, Decision
-from gpugate.policies.fields import MalformedError, dotted
+from gpugate.policies.fields import dotted
 from gpugate.policies.finding import Judged, Severity
 from gpugate.webhook.wire import Verdict
 
@@ -17,6 +17,9 @@ _LONGEST_WARNING: Final = 1024
 _MOST_WARNINGS: Final = 16
 #: Flux with force and kubectl apply --force take these words, even under 403, for "delete it and create it anew".
 _FATAL: Final = re.compile(r"is immutable|immutable field", re.IGNORECASE)
+
+#: The apiserver drops a warning that has any of these.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def harmless(text: str) -> str:
@@ -43,6 +46,11 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
+def _warning(text: str) -> str:
+    """``text`` as a warning header can carry it: on one line, without control characters, not too long."""
+    return _cut(harmless(_CONTROL.sub(" ", text)), _LONGEST_WARNING)
+
+
 def _audit(decision: Decision) -> dict[str, str]:
     audit: dict[str, str] = {}
     for change in decision.changes:
@@ -67,7 +75,7 @@ def verdict_of(title: str, decision: Decision) -> Verdict:
     """The verdict on the object called ``title``."""
     denials = [one for one in decision.findings if one.severity is Severity.DENY]
     told = [one for one in decision.findings if one.severity in {Severity.WARN, Severity.UNKNOWN}]
-    warnings = [_cut(harmless(sentence(one)).replace("\n", " "), _LONGEST_WARNING) for one in told[:_MOST_WARNINGS]]
+    warnings = [_warning(sentence(one)) for one in told[:_MOST_WARNINGS]]
     return Verdict(
         allowed=not denials,
         patch=[] if denials else decision.patch,
@@ -77,9 +85,11 @@ def verdict_of(title: str, decision: Decision) -> Verdict:
     )
 
 
-def malformed(title: str, error: MalformedError) -> Verdict:
-    """The verdict on an object with a field that the API itself does not accept."""
-    return Verdict(allowed=False, patch=[], warnings=[], audit={}, message=harmless(f"gpugate cannot read {title}: {error}"))
+def unjudged(problem: str, *, refuse: bool) -> Verdict:
+    """The verdict on an object that could not be judged: refused, or passed with a warning."""
+    if refuse:
+        return Verdict(allowed=False, patch=[], warnings=[], audit={}, message=harmless(problem))
+    return Verdict(allowed=True, patch=[], warnings=[_warning(problem)], audit={})
 
 
 #: The answer to what is none of gpugate's business.

@@ -108,8 +108,8 @@ def _request(request: dict[str, Any]) -> Request:
         raise BadRequestError(message, reason="uid")
     kind = _field(request, "kind", dict, "request.")
     operation = _field(request, "operation", str, "request.")
-    group, version = kind.get("group") or "", kind.get("version") or ""
-    name = kind.get("kind")
+    group, version, name = kind.get("group"), kind.get("version"), kind.get("kind")
+    group, version = "" if group is None else group, "" if version is None else version
     if type(group) is not str or type(version) is not str or type(name) is not str:
         message = "request.kind must hold the strings group, version and kind"
         raise BadRequestError(message)
@@ -130,7 +130,8 @@ def _request(request: dict[str, Any]) -> Request:
 
 
 def _name(value: object) -> str:
-    return {list: "a list", str: "a string", type(None): "null"}.get(type(value), type(value).__name__)
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
 
 
 def _field(holder: dict[str, Any], key: str, wanted: type, prefix: str) -> Any:  # noqa: ANN401 - of the type wanted

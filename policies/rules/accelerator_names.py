@@ -37,11 +37,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpugate.policies.accelerators import LEGACY_GPU, NVIDIA_GPU, is_accelerator, suggestion
+from gpugate.policies.container import EPHEMERAL, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.rule import Params, Rule
-from gpugate.policies.workload import EPHEMERAL, Container, PodSet, Workload
+from gpugate.policies.workload import PodSet, Workload
 
 _KINDS = ("limits", "requests")
 
@@ -60,6 +61,8 @@ def mutate(workload: Workload, _params: AcceleratorNamesParams, _facts: Facts) -
             if container.role is EPHEMERAL:
                 continue
             names = container.extended()
+            if not names:
+                continue
             if LEGACY_GPU in names:
                 yield from _rename(container)
                 names = [name for name in names if name not in {LEGACY_GPU, NVIDIA_GPU}]
@@ -83,7 +86,7 @@ def _rename(container: Container) -> Iterator[Edit]:
 
 def _equalise(container: Container, name: str) -> Iterator[Edit]:
     limit, request = container.raw("limits", name), container.raw("requests", name)
-    if request is None or container.is_fraction("requests", name):
+    if request is None or request == limit or container.is_fraction("requests", name):
         return
     if limit is None:
         yield Edit("set", container.place("limits", name), request, f"limit of {name} set to its request in {container.name}")
@@ -93,25 +96,37 @@ def _equalise(container: Container, name: str) -> Iterator[Edit]:
 
 def check(workload: Workload, params: AcceleratorNamesParams, facts: Facts) -> Iterator[Finding]:
     """Refuse names and counts that no device plugin serves."""
-    offered = {name for shape in facts.shapes for name in shape.devices if is_accelerator(name)}
-    served = {*params.served, *(name for shape in facts.shapes for name in shape.devices)}
     for pods in workload.pod_sets:
         asks = pods.asks()
         for container in pods.containers:
             for name in container.extended():
-                yield from _check_name(container, name, served)
-                yield from _check_counts(container, name)
+                if not _is_plain(container, name):
+                    yield from _check_name(container, name, params, facts)
+                    yield from _check_counts(container, name)
             if asks:
                 yield from _check_environment(pods, container)
         if facts.state("nodes") is Known.SYNCED:
-            yield from _check_offered(pods, offered | set(params.served))
+            yield from _check_offered(pods, params, facts)
+
+
+def _is_plain(container: Container, name: str) -> bool:
+    """Whether the resource is as nearly all are: a served name, a whole count above zero, request and limit alike."""
+    limit = container.limits.get(name)
+    return (
+        type(limit) is str
+        and limit.isdigit()
+        and limit.strip("0") != ""
+        and container.requests.get(name, limit) == limit
+        and name != LEGACY_GPU
+        and is_accelerator(name)
+    )
 
 
 def _where(container: Container, name: str) -> str:
     return "limits" if container.raw("limits", name) is not None else "requests"
 
 
-def _check_name(container: Container, name: str, served: set[str]) -> Iterator[Finding]:
+def _check_name(container: Container, name: str, params: AcceleratorNamesParams, facts: Facts) -> Iterator[Finding]:
     place = container.place(_where(container, name), name)
     if name == LEGACY_GPU:
         yield Finding(
@@ -122,7 +137,7 @@ def _check_name(container: Container, name: str, served: set[str]) -> Iterator[F
         )
         return
     proper = suggestion(name)
-    if proper is not None and name not in served:
+    if proper is not None and name not in facts.offered and name not in params.served:
         yield Finding(
             "UnservedName",
             place,
@@ -168,8 +183,10 @@ def _check_counts(container: Container, name: str) -> Iterator[Finding]:
 
 
 def _check_environment(pods: PodSet, container: Container) -> Iterator[Finding]:
+    if pods.holds(container):
+        return
     entry = container.env("NVIDIA_VISIBLE_DEVICES")
-    if entry is None or pods.holds(container):
+    if entry is None:
         return
     value = entry.get("value")
     if value in {None, "", "none", "void"}:
@@ -184,15 +201,15 @@ def _check_environment(pods: PodSet, container: Container) -> Iterator[Finding]:
     )
 
 
-def _check_offered(pods: PodSet, offered: set[str]) -> Iterator[Finding]:
+def _check_offered(pods: PodSet, params: AcceleratorNamesParams, facts: Facts) -> Iterator[Finding]:
     for name in sorted(pods.accelerators()):
-        if name in offered or name == LEGACY_GPU:
+        if name in facts.offered or name in params.served or name == LEGACY_GPU:
             continue
-        known = ", ".join(sorted(offered)) or "no accelerator at all"
+        offered = sorted(other for other in (*facts.offered, *params.served) if is_accelerator(other))
         yield Finding(
             "NotOffered",
             pods.field("containers"),
-            f"no node offers {name} now; the nodes offer {known}",
+            f"no node offers {name} now; the nodes offer {', '.join(offered) or 'no accelerator at all'}",
             "Ask for a resource that the nodes offer, or add nodes that offer this one.",
             Level.WARN,
         )

@@ -35,7 +35,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpugate.policies.demand import Demand, demand_of
+from gpugate.policies.container import EPHEMERAL, Container
+from gpugate.policies.demand import Demand, cpu_sum, demand_of, memory_sum
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known, Shape
 from gpugate.policies.feasibility import offering, reachable, roomy, share_of, tolerated
@@ -43,7 +44,7 @@ from gpugate.policies.finding import Finding, Level
 from gpugate.policies.quantity import GIB, MIB, format_bytes, format_millicores, show_bytes
 from gpugate.policies.rule import Bytes, Params, Rule
 from gpugate.policies.shm import DIRECTORY, pod_memory_limit, shared_memory_of
-from gpugate.policies.workload import EPHEMERAL, Container, PodSet, Workload
+from gpugate.policies.workload import PodSet, Workload
 
 _SHOWN_SHAPES = 4
 
@@ -177,8 +178,11 @@ def _check_fit(pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterator
     if not candidates:
         return
     chosen = reachable(pods, facts)
-    open_to = [shape for shape in chosen if tolerated(pods, shape)]
     demand = demand_of(pods)
+    for shape in chosen:
+        if _holds(shape, demand) and tolerated(pods, shape):
+            return
+    open_to = [shape for shape in chosen if tolerated(pods, shape)]
     names = " and ".join(sorted(demand.devices))
     if not open_to:
         what = "its tolerations let it onto none" if chosen else "its nodeSelector and affinity match none"
@@ -190,9 +194,7 @@ def _check_fit(pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterator
             Level.WARN,
         )
         return
-    if any(not _lacks(demand, shape) for shape in open_to):
-        return
-    sums = "; ".join(_sums(demand, open_to)[:_SHOWN_SHAPES])
+    sums = "; ".join(_sums(pods, demand, open_to)[:_SHOWN_SHAPES])
     yield Finding(
         "NeverFits",
         pods.field("containers"),
@@ -203,28 +205,36 @@ def _check_fit(pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterator
     )
 
 
-def _sums(demand: Demand, shapes: list[Shape]) -> list[str]:
+def _holds(shape: Shape, demand: Demand) -> bool:
+    return (
+        demand.memory <= shape.memory
+        and demand.cpu <= shape.cpu
+        and all(count <= shape.devices[name] for name, count in demand.devices.items())
+    )
+
+
+def _sums(pods: PodSet, demand: Demand, shapes: list[Shape]) -> list[str]:
     nodes: dict[str, int] = {}
     texts: dict[str, str] = {}
     for shape in shapes:
-        text = ", ".join(_lacks(demand, shape))
+        text = ", ".join(_lacks(pods, demand, shape))
         key = f"{shape.title} {text}"
         nodes[key] = nodes.get(key, 0) + len(shape.nodes)
         texts[key] = f"{shape.title} ({nodes[key]} node{'s' if nodes[key] > 1 else ''}): {text}"
     return list(texts.values())
 
 
-def _lacks(demand: Demand, shape: Shape) -> list[str]:
+def _lacks(pods: PodSet, demand: Demand, shape: Shape) -> list[str]:
     short = []
     if demand.memory > shape.memory:
-        total = f" = {show_bytes(demand.memory)}" if "+" in demand.memory_sum else ""
-        short.append(f"memory {demand.memory_sum}{total} > {show_bytes(shape.memory)} allocatable")
+        short.append(f"memory {memory_sum(pods)} > {show_bytes(shape.memory)} allocatable")
     if demand.cpu > shape.cpu:
-        total = f" = {format_millicores(demand.cpu)}" if "+" in demand.cpu_sum else ""
-        short.append(f"cpu {demand.cpu_sum}{total} > {format_millicores(shape.cpu)} allocatable")
-    for name, count in sorted(demand.devices.items()):
-        if count > shape.devices.get(name, 0):
-            short.append(f"{name} {count} > {shape.devices.get(name, 0)} allocatable")
+        short.append(f"cpu {cpu_sum(pods)} > {format_millicores(shape.cpu)} allocatable")
+    short += [
+        f"{name} {count} > {shape.devices[name]} allocatable"
+        for name, count in sorted(demand.devices.items())
+        if count > shape.devices[name]
+    ]
     return short
 
 

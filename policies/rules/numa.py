@@ -41,24 +41,24 @@ resources:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
 
+from gpugate.policies.container import EPHEMERAL, INIT, Container
 from gpugate.policies.demand import demand_of
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known, Shape
-from gpugate.policies.feasibility import roomy, share_of
+from gpugate.policies.feasibility import selection, share_of
 from gpugate.policies.fields import Object, Path, dotted, lookup, mapping, mappings
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.quantity import format_bytes, format_millicores
 from gpugate.policies.rule import Millicores, Params, Rule
-from gpugate.policies.workload import EPHEMERAL, INIT, Container, PodSet, Workload
+from gpugate.policies.workload import PodSet, Workload
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-_SHARING: Final = frozenset({"time-slicing", "mps"})
 
 
 class NodeLabel(Params):
@@ -97,69 +97,78 @@ class NumaParams(Params):
     """Other environment variables for NCCL in those containers."""
 
 
-def _shared_only(shapes: list[Shape]) -> bool:
-    """Whether every shape hands out shares of its cards under the whole card's name."""
-    return bool(shapes) and all(_SHARING.intersection(shape.labels.get("nvidia.com/gpu.sharing-strategy", ())) for shape in shapes)
-
-
-def _candidates(workload: Workload, facts: Facts) -> Iterator[tuple[PodSet, list[Shape]]]:
+def _candidates(workload: Workload, facts: Facts) -> Iterator[tuple[PodSet, Sequence[Shape]]]:
     for pods in workload.asking():
-        shapes = roomy(pods, facts) if facts.shapes else []
-        if pods.whole_devices() and not _shared_only(shapes):
-            yield pods, shapes
-
-
-def _running(pods: PodSet) -> list[Container]:
-    return [one for one in pods.containers if one.role is not EPHEMERAL]
+        chosen = selection(pods, facts)
+        if pods.whole_devices() and not chosen.shared_only:
+            yield pods, chosen.roomy
 
 
 def _whole_cores(amount: int) -> int:
     return -(-amount // 1000) * 1000
 
 
-class _Target:
-    """What one container's resources become under Guaranteed quality of service."""
+class _Target(NamedTuple):
+    """What one container's resources are, and what they become under Guaranteed quality of service."""
 
-    __slots__ = ("container", "cpu", "memory")
+    container: Container
+    cpu: int
+    memory: int
+    cpu_limit: int | None
+    cpu_request: int | None
+    memory_request: int | None
 
-    def __init__(self, container: Container, cpu: int, memory: int) -> None:
-        self.container = container
-        self.cpu = cpu
-        self.memory = memory
+    @property
+    def is_met(self) -> bool:
+        """Whether nothing is left to raise; a request that is not stated is the limit."""
+        return (
+            self.cpu_limit == self.cpu
+            and (self.cpu_request is None or self.cpu_request == self.cpu)
+            and (self.memory_request is None or self.memory_request == self.memory)
+        )
 
 
-def _cpu_share(shapes: list[Shape], params: NumaParams) -> int:
+def _cpu_share(shapes: Sequence[Shape], params: NumaParams) -> int:
     share = share_of(shapes, params.node_reserve)
     return params.cpu_per_accelerator if share is None else max(1000, min(share.cpu, params.max_cpu_per_accelerator))
 
 
-def _targets(pods: PodSet, shapes: list[Shape], params: NumaParams) -> tuple[list[_Target], list[str]]:
+def _targets(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> tuple[list[_Target], list[str]]:
     """What each container becomes, or else what is missing for it, in words."""
     targets: list[_Target] = []
     missing: list[str] = []
-    for container in _running(pods):
-        cpu, memory = container.cpu("limits"), container.memory("limits")
-        count = sum(container.accelerators().values()) or len(pods.gpu_claims.intersection(container.claims()))
-        if cpu is None and count:
-            cpu = container.cpu("requests") or _cpu_share(shapes, params) * count
-        lacking = [name for name, amount in (("cpu", cpu), ("memory", memory)) if not amount]
-        if lacking:
-            missing.append(f"{container.role} {container.name} has no limit for {' and '.join(lacking)}")
-        elif cpu is not None and memory is not None:
-            targets.append(_Target(container, _whole_cores(cpu), memory))
+    for container in pods.containers:
+        if container.role is EPHEMERAL:
+            continue
+        cpu_limit, cpu_request = container.cpu("limits"), container.cpu("requests")
+        memory, cpu = container.memory("limits"), cpu_limit
+        if cpu is None and (count := _devices(pods, container)):
+            cpu = cpu_request or _cpu_share(shapes, params) * count
+        if cpu and memory:
+            targets.append(_Target(container, _whole_cores(cpu), memory, cpu_limit, cpu_request, container.memory("requests")))
+        else:
+            lacking = " and ".join(name for name, amount in (("cpu", cpu), ("memory", memory)) if not amount)
+            missing.append(f"{container.role} {container.name} has no limit for {lacking}")
     return targets, missing
 
 
-def _is_met(target: _Target) -> bool:
-    one = target.container
-    return (
-        one.cpu("limits") == target.cpu
-        and one.cpu("requests") in {None, target.cpu}
-        and one.memory("requests") in {None, target.memory}
-    )
+def _devices(pods: PodSet, container: Container) -> int:
+    return sum(container.accelerators().values()) or len(pods.gpu_claims.intersection(container.claims()))
 
 
-def _keeps_shapes(pods: PodSet, targets: list[_Target], shapes: list[Shape]) -> bool:
+def _is_guaranteed(pods: PodSet) -> bool:
+    """Whether nothing is left to raise, told from the amounts as written: what nearly every pod is when it is validated."""
+    for container in pods.containers:
+        limits, requests = container.limits, container.requests
+        cpu, memory = limits.get("cpu"), limits.get("memory")
+        if type(cpu) is not str or not cpu.isdigit() or type(memory) is not str:
+            return False
+        if requests.get("cpu", cpu) != cpu or requests.get("memory", memory) != memory:
+            return False
+    return True
+
+
+def _keeps_shapes(pods: PodSet, targets: list[_Target], shapes: Sequence[Shape]) -> bool:
     """Whether every shape that can hold the pod as it is could hold it raised, too."""
     demand = demand_of(pods)
     running = [target for target in targets if target.container.role != INIT]
@@ -173,40 +182,41 @@ def _keeps_shapes(pods: PodSet, targets: list[_Target], shapes: list[Shape]) -> 
 def _overcommitted(targets: list[_Target], params: NumaParams) -> Container | None:
     """A container whose memory request would be raised by more than the policy lets it."""
     for target in targets:
-        request = target.container.memory("requests")
+        request = target.memory_request
         if request is not None and target.memory > request * params.max_raise_ratio:
             return target.container
     return None
 
 
-def _raise(pods: PodSet, shapes: list[Shape], params: NumaParams) -> Iterator[Edit]:
-    if not params.guaranteed or pods.spec.get("resources"):
+def _raise(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> Iterator[Edit]:
+    if not params.guaranteed or pods.spec.get("resources") or _is_guaranteed(pods):
         return
     targets, missing = _targets(pods, shapes, params)
-    if missing or _overcommitted(targets, params) or not _keeps_shapes(pods, targets, shapes):
+    if missing or all(target.is_met for target in targets):
+        return
+    if _overcommitted(targets, params) or not _keeps_shapes(pods, targets, shapes):
         return
     group = f"guaranteed {dotted(pods.path)}"
     for target in targets:
-        if _is_met(target):
-            continue
-        yield from _raise_container(target, group)
+        if not target.is_met:
+            yield from _raise_container(target, group)
 
 
 def _raise_container(target: _Target, group: str) -> Iterator[Edit]:
     container = target.container
     cpu, memory = format_millicores(target.cpu), format_bytes(target.memory)
     note = f"{container.name} made Guaranteed: cpu {cpu}, memory {memory}"
-    if container.cpu("limits") != target.cpu:
+    if target.cpu_limit != target.cpu:
         yield Edit("set", container.place("limits", "cpu"), cpu, note, group)
         note = ""
-    if container.cpu("requests") not in {None, target.cpu}:
+    if target.cpu_request is not None and target.cpu_request != target.cpu:
         yield Edit("set", container.place("requests", "cpu"), cpu, note, group)
         note = ""
-    if container.memory("requests") not in {None, target.memory}:
+    if target.memory_request is not None and target.memory_request != target.memory:
         yield Edit("set", container.place("requests", "memory"), memory, note, group)
 
 
-def _align(pods: PodSet, shapes: list[Shape], params: NumaParams, facts: Facts) -> Iterator[Edit]:
+def _align(pods: PodSet, shapes: Sequence[Shape], params: NumaParams, facts: Facts) -> Iterator[Edit]:
     label = params.aligned_nodes
     if label is None or _already_bound(pods, label.key):
         return
@@ -259,7 +269,7 @@ def _numa_constraints(pods: PodSet, params: NumaParams) -> Iterator[tuple[Path, 
             yield pods.field("topologySpreadConstraints", at), one
 
 
-def _spread(workload: Workload, pods: PodSet, shapes: list[Shape], params: NumaParams) -> Iterator[Edit]:
+def _spread(workload: Workload, pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> Iterator[Edit]:
     if not any(params.topology_key in shape.labels for shape in shapes):
         return
     selector = _own_selector(workload, pods)
@@ -314,7 +324,7 @@ def check(workload: Workload, params: NumaParams, facts: Facts) -> Iterator[Find
                 )
 
 
-def _check_guaranteed(pods: PodSet, shapes: list[Shape], params: NumaParams) -> Iterator[Finding]:
+def _check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> Iterator[Finding]:
     if pods.spec.get("resources"):
         yield Finding(
             "PodLevelResources",
@@ -324,7 +334,7 @@ def _check_guaranteed(pods: PodSet, shapes: list[Shape], params: NumaParams) -> 
             Level.WARN,
         )
         return
-    if not params.guaranteed:
+    if not params.guaranteed or _is_guaranteed(pods):
         return
     targets, missing = _targets(pods, shapes, params)
     if missing:
@@ -335,6 +345,8 @@ def _check_guaranteed(pods: PodSet, shapes: list[Shape], params: NumaParams) -> 
             "Write limits for cpu (whole cores) and memory in every container.",
             Level.WARN,
         )
+        return
+    if all(target.is_met for target in targets):
         return
     wide = _overcommitted(targets, params)
     if wide is not None:
@@ -357,7 +369,7 @@ def _check_guaranteed(pods: PodSet, shapes: list[Shape], params: NumaParams) -> 
         )
 
 
-def _check_constraints(pods: PodSet, shapes: list[Shape], params: NumaParams, facts: Facts) -> Iterator[Finding]:
+def _check_constraints(pods: PodSet, shapes: Sequence[Shape], params: NumaParams, facts: Facts) -> Iterator[Finding]:
     for path, constraint in _numa_constraints(pods, params):
         if not constraint.get("labelSelector"):
             yield Finding(

@@ -36,13 +36,14 @@ from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
+from gpugate.policies.container import INIT, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.quantity import GIB, MIB, format_bytes
 from gpugate.policies.rule import Bytes, Params, Rule
 from gpugate.policies.shm import DIRECTORY, SharedMemory, pod_memory_limit, shared_memory_of
-from gpugate.policies.workload import INIT, Container, PodSet, Workload
+from gpugate.policies.workload import PodSet, Workload
 
 _NAME: Final = "gpugate-shm"
 

@@ -38,8 +38,8 @@ from pydantic import field_validator
 
 from gpugate.policies.accelerators import NVIDIA_GPU, taint_key
 from gpugate.policies.edits import Edit
-from gpugate.policies.facts import Facts, Taint
-from gpugate.policies.feasibility import reachable
+from gpugate.policies.facts import Facts
+from gpugate.policies.feasibility import Selection, selection
 from gpugate.policies.fields import Object, mappings
 from gpugate.policies.finding import Finding
 from gpugate.policies.rule import Params, Rule
@@ -165,33 +165,41 @@ def covers(toleration: Object, key: str, value: str | None, effect: str) -> bool
     return bool(operator == "Exists") or (value is not None and (toleration.get("value") or "") == value)
 
 
-def _wanted(pods: PodSet, params: TolerationsParams, facts: Facts) -> Iterator[_Wanted]:
-    keys = {taint_key(name) for name in pods.accelerators()}
-    if pods.gpu_claims:
-        keys.add(NVIDIA_GPU)
-    for key in sorted(keys):
-        yield _Wanted(key, None, "NoSchedule")
-    for taint in params.taints:
-        yield _Wanted(taint.key, taint.value, taint.effect)
-    if params.from_nodes and facts.shapes:
-        found: set[Taint] = {taint for shape in reachable(pods, facts) for taint in shape.taints}
-        for taint_found in sorted(found):
-            if taint_found.key in keys:
-                yield _Wanted(taint_found.key, None, taint_found.effect)
-            elif marks_accelerators(taint_found.key, taint_found.value):
-                yield _Wanted(*taint_found)
+def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple[_Wanted, ...]:
+    """What the pods must tolerate, remembered with the selection: it depends on nothing else."""
+    remembered = chosen.memo.get("tolerations")
+    if remembered is not None and remembered[0] is params:
+        wanted: tuple[_Wanted, ...] = remembered[1]
+        return wanted
+    keys = {taint_key(name) for name in pods.accelerators()} or {NVIDIA_GPU}
+    found = [_Wanted(key, None, "NoSchedule") for key in sorted(keys)]
+    found += [_Wanted(taint.key, taint.value, taint.effect) for taint in params.taints]
+    for taint in chosen.taints if params.from_nodes else ():
+        if taint.key in keys:
+            found.append(_Wanted(taint.key, None, taint.effect))
+        elif marks_accelerators(taint.key, taint.value):
+            found.append(_Wanted(*taint))
+    wanted = tuple(dict.fromkeys(one for one in found if one.effect != "PreferNoSchedule"))
+    if pods.accelerators() and chosen.offering:
+        chosen.memo["tolerations"] = (params, wanted)
+    return wanted
 
 
 def mutate(workload: Workload, params: TolerationsParams, facts: Facts) -> Iterator[Edit]:
     """Add the tolerations that are not covered yet."""
     for pods in workload.asking():
         present = list(mappings(pods.spec, "tolerations", pods.field()))
-        for wanted in _wanted(pods, params, facts):
-            if wanted.effect == "PreferNoSchedule" or any(covers(one, *wanted) for one in present):
+        for wanted in _wanted(pods, params, selection(pods, facts)):
+            if _is_covered(present, wanted):
                 continue
             toleration = wanted.toleration()
             present.append(toleration)
             yield Edit("append", pods.field("tolerations"), toleration, f"toleration {wanted}")
+
+
+def _is_covered(tolerations: list[Object], wanted: _Wanted) -> bool:
+    key, value, effect = wanted
+    return any(covers(one, key, value, effect) for one in tolerations)
 
 
 def check(_workload: Workload, _params: TolerationsParams, _facts: Facts) -> Iterator[Finding]:

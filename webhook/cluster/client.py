@@ -9,6 +9,7 @@ building them costs more than all that a watcher does with them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -39,6 +40,9 @@ _LOAD_SECONDS = 60.0  # for exec plugins, some of which ask a person first
 _RENEW_SECONDS = 10.0  # a plugin may open a browser: ask again at most this often
 _SERVICE_TOKEN = Path(SERVICE_TOKEN_FILENAME)
 _FIRST_ERROR, _UNAUTHORIZED = 400, 401
+
+# What goes wrong comes as an error that says it; nobody wants the library's own line beside it.
+logging.getLogger("kubernetes").addHandler(logging.NullHandler())
 
 
 class ApiClient:

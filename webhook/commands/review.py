@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from gpugate.policies.facts import NO_FACTS, Facts, Known, facts_from_objects
-from gpugate.policies.fields import MalformedError
+from gpugate.policies.facts import NO_FACTS, Facts, Known
 from gpugate.policies.finding import Mode
 from gpugate.policies.policy import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
 from gpugate.webhook import report
@@ -21,7 +20,7 @@ from gpugate.webhook.cluster import ClusterError
 from gpugate.webhook.cluster.fetch import fetch
 from gpugate.webhook.commands.failing import UNUSABLE, fail
 from gpugate.webhook.documents import Document, Unreadable, read_all
-from gpugate.webhook.inputs import InputError, load_policies, objects_in
+from gpugate.webhook.inputs import InputError, facts_of, gives_facts, load_policies, objects_in
 from gpugate.webhook.review import Entry, Outcome
 from gpugate.webhook.review import review as judge
 
@@ -107,18 +106,14 @@ def _surroundings(
         objects = objects_in(str(path) for path in cluster)
     elif kubeconfig or context:
         objects, known = asyncio.run(fetch(kubeconfig, context))
-    try:
-        facts = facts_from_objects([*objects, *own], known) if objects or own else NO_FACTS
-    except MalformedError as error:
-        message = f"a cluster object does not parse: {error}"
-        raise InputError(message) from None
+    facts = facts_of([*objects, *own], known) if objects or own else NO_FACTS
     if policy:
         return facts, load_policies(policy)
     return facts, _policies_among(objects) or [default_policy(Mode.ENFORCE)]
 
 
 def _is_own_fact(value: object) -> bool:
-    return isinstance(value, dict) and value.get("kind") in _OWN_FACTS
+    return isinstance(value, dict) and value.get("kind") in _OWN_FACTS and gives_facts(value)
 
 
 def _policies_among(objects: Sequence[dict[str, Any]]) -> list[Policy]:
@@ -135,10 +130,12 @@ def _policies_among(objects: Sequence[dict[str, Any]]) -> list[Policy]:
 
 def _print(entries: Sequence[Entry], output: Output, color: Colour, *, show_diff: bool) -> None:
     if output is Output.TEXT:
-        forced = {Colour.ALWAYS: True, Colour.NEVER: False}.get(color)
-        console = Console(
-            file=sys.stdout, force_terminal=forced, no_color=color is Colour.NEVER or None, highlight=False, markup=False
-        )
+        # Left out, rich asks the terminal and the environment; asked for, colour comes whatever these say.
+        wanted: dict[Colour, dict[str, Any]] = {
+            Colour.ALWAYS: {"force_terminal": True, "color_system": "standard", "no_color": False},
+            Colour.NEVER: {"force_terminal": False, "no_color": True},
+        }
+        console = Console(file=sys.stdout, highlight=False, markup=False, **wanted.get(color, {}))
         report.print_text(entries, console, show_diff=show_diff)
         return
     if output is Output.JSON:

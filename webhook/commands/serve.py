@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -17,12 +18,13 @@ from gpugate.webhook.log import Log
 from gpugate.webhook.server import IN_CLUSTER, Options
 from gpugate.webhook.server import serve as run_server
 
+_PORT = re.compile("[0-9]{1,5}")
 _LOOPBACK = ["localhost", "127.0.0.1", "::1"]
 
 
 def _address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) < 1 << 16:
+    if not colon or not _PORT.fullmatch(port) or int(port) >= 1 << 16:
         fail(f"--listen {listen}: write HOST:PORT, for example 127.0.0.1:8443 or [::]:8443")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - what an empty host means
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import certifi
 import orjson
 import pytest
-from aiohttp import web
+from aiohttp import ClientTimeout, web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import incluster_config
@@ -260,12 +260,39 @@ async def test_a_silent_stream_is_a_lost_connection(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.asyncio
+async def test_an_answer_that_takes_too_long_is_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_ONE_ANSWER", ClientTimeout(total=0.01))
+    over = asyncio.Event()
+
+    async def handler(_: web.Request) -> web.Response:
+        await over.wait()
+        return web.Response()
+
+    async with serving(handler) as (api, _):
+        with pytest.raises(ConnectionLostError, match="Timeout"):
+            await api.list("/api/v1/nodes")
+        over.set()
+
+
+@pytest.mark.asyncio
 async def test_leaving_a_watch_early_frees_its_connection() -> None:
-    async with (
-        serving(streaming(line(name="a"), line(name="b"))) as (api, _),
-        api.watch("/api/v1/nodes", resource_version="7", timeout_seconds=5) as stream,
-    ):
-        assert names([await anext(stream)]) == ["a"]
+    over = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(line(name="a"))
+        await over.wait()
+        return response
+
+    async with serving(handler) as (api, _):
+        async with api.watch("/api/v1/nodes", resource_version="7", timeout_seconds=5) as stream:
+            assert names([await anext(stream)]) == ["a"]
+        session = api._transport.rest_client.pool_manager
+        assert session is not None
+        assert session.connector is not None
+        assert not session.connector._acquired
+        over.set()
 
 
 @pytest.mark.asyncio

@@ -457,12 +457,23 @@ async def test_a_kind_that_appeared_is_not_synced_before_it_is_listed() -> None:
 
 @pytest.mark.asyncio
 async def test_an_absent_kind_stays_known_absent_while_discovery_fails() -> None:
-    api = FakeApi(versions=set())
-    time = FakeTime(sleeps=3, before={0: lambda: api.discovery_errors.append(LOST)})
+    api = FakeApi(versions=set(), discovery_errors=[LOST, LOST])
+    time = FakeTime(sleeps=5, before={2: lambda: api.discovery_errors.append(LOST)})
     calls, state = await follow(api, time, kind=QUEUES)
     assert calls == [("absent", "ClusterQueue")]
-    assert time.slept == pytest.approx([30, 1, 30], abs=0.01)
+    assert time.slept == pytest.approx([1, 2, 30, 1, 30], abs=0.01)
     assert (state.phase, state.synced) == ("absent", True)
+
+
+@pytest.mark.asyncio
+async def test_a_kind_that_comes_and_goes_is_followed_every_time() -> None:
+    api = FakeApi([page(3), page(5)], [[NOT_SERVED], [NOT_SERVED]], versions=set())
+    install: Callable[[], None] = lambda: api.versions.add("v1beta1")  # noqa: E731
+    remove = api.versions.clear
+    time = FakeTime(sleeps=4, before={0: install, 1: remove, 2: install, 3: remove})
+    calls, state = await follow(api, time, kind=QUEUES)
+    assert [call[0] for call in calls] == ["absent", "replaced", "absent", "replaced", "absent"]
+    assert (state.phase, state.relists) == ("absent", 1)
 
 
 @pytest.mark.asyncio
@@ -541,10 +552,10 @@ async def test_a_list_that_fails_is_tried_again() -> None:
 
 @pytest.mark.asyncio
 async def test_an_older_list_never_replaces_newer_facts() -> None:
-    api = FakeApi([page(7), page(5, node("stale")), page(9, node("a"))], [[event("ADDED", "b", 8), GONE]])
+    stale = page(9, node("stale"))
+    api = FakeApi([page(7), stale, page(12, node("a"))], [[event("ADDED", "b", 11), GONE]])
     calls, _ = await follow(api, FakeTime(sleeps=2))
-    assert calls[-1] == ("replaced", "Node", "a")
-    assert ("replaced", "Node", "stale") not in calls
+    assert calls == [("replaced", "Node"), ("ADDED", "Node", "b", 11), ("replaced", "Node", "a")]
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,59 @@
+# Everything runs from .venv, which `make install` makes; nothing is installed outside this folder.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+FOLDERS := policies webhook certs
+
+.PHONY: help install demo test test-fast lint types imports docs bench e2e e2e-build playground clean
+
+help: ## Show these targets.
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+install: $(STAMP) ## Make .venv with gpugate and the tools for development.
+
+$(STAMP): pyproject.toml requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit("gpugate needs Python 3.11 or later, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: install ## Review the examples, then send them through the real TLS webhook.
+	@$(BIN)/python -m examples.demo
+
+test: install ## Unit, golden and property tests, and the server over real TLS (no Go needed).
+	$(BIN)/python -m pytest -n 2 tests/unit
+
+lint: install ## Lint and format check, strict types, import layers.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory types imports
+
+types: install
+	@mkdir -p build/typing/gpugate && for folder in $(FOLDERS); do ln -sfn ../../../$$folder build/typing/gpugate/$$folder; done
+	MYPYPATH=build/typing $(BIN)/mypy --namespace-packages --explicit-package-bases $(FOLDERS:%=-p gpugate.%)
+	$(BIN)/mypy --strict --explicit-package-bases tests/e2e
+
+imports: install
+	$(BIN)/lint-imports --no-logo
+
+docs: install ## Write the rule reference and the CRD from the models.
+	$(BIN)/gpugate policies --format markdown > docs/reference/rules.md
+	$(BIN)/gpugate policies --format crd > manifests/base/crd/gpugate.io_gpupolicies.yaml
+
+bench: install ## CPU per review, against a trivial handler in the same run.
+	$(BIN)/python -m benchmarks.bench
+
+e2e-build: install ## Build the control plane that the end-to-end tests run on (once; cached).
+	$(BIN)/python -m tests.e2e.controlplane.build
+
+e2e: e2e-build ## The real kube-apiserver, scheduler, Kueue and KWOK with gpugate at the door.
+	$(BIN)/python -m pytest tests/e2e -v
+
+playground: e2e-build ## Leave such a cluster running, with gpugate in it, until Ctrl-C.
+	$(BIN)/python -m tests.e2e.playground
+
+clean: ## Remove .venv and caches of this folder.
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

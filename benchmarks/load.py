@@ -1,0 +1,99 @@
+"""Starting a server, sending it reviews over TLS, and reading what CPU it took."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+
+class Server(NamedTuple):
+    """A server under load."""
+
+    pid: int
+    port: int
+
+
+class Result(NamedTuple):
+    """What one run cost.
+
+    Attributes:
+        reviews: reviews answered.
+        cpu_ms: milliseconds of CPU, user and system, per review in the server.
+        p50: median latency in milliseconds.
+        p99: 99th percentile in milliseconds.
+    """
+
+    reviews: int
+    cpu_ms: float
+    p50: float
+    p99: float
+
+
+@contextmanager
+def running(command: list[str], log: Path) -> Iterator[Server]:
+    """Run ``command``, a server that says in its log where it listens, until the block ends."""
+    with log.open("wb") as stream, subprocess.Popen(command, stderr=stream, stdout=stream) as process:  # noqa: S603
+        try:
+            yield Server(process.pid, _port(process, log))
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
+        for line in log.read_bytes().splitlines():
+            if line.startswith(b"{") and b'"listening"' in line:
+                return int(str(orjson.loads(line)["address"]).rpartition(":")[2])
+        time.sleep(0.05)
+    message = f"the server did not start:\n{log.read_text()}"
+    raise RuntimeError(message)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _client(port: int, context: ssl.SSLContext, request: bytes, until: float, times: list[float]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+    while time.perf_counter() < until:
+        started = time.perf_counter()
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            message = f"the server answered {head[:200]!r}"
+            raise RuntimeError(message)
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+        await reader.readexactly(length)
+        times.append(time.perf_counter() - started)
+    writer.close()
+
+
+async def load(server: Server, path: str, body: bytes, ca: Path, *, seconds: float, connections: int = 8) -> Result:
+    """Send ``body`` to ``path`` over and over for ``seconds``."""
+    context = ssl.create_default_context(cafile=ca)
+    head = f"POST {path}?timeout=3s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    request = head.encode() + body
+    times: list[float] = []
+    before = _cpu_seconds(server.pid)
+    until = time.perf_counter() + seconds
+    await asyncio.gather(*(_client(server.port, context, request, until, times) for _ in range(connections)))
+    spent = _cpu_seconds(server.pid) - before
+    times.sort()
+    return Result(
+        len(times), 1000 * spent / len(times), 1000 * times[len(times) // 2], 1000 * times[int(len(times) * 0.99)]
+    )

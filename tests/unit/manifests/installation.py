@@ -1,0 +1,36 @@
+"""What is in `manifests/base`, parsed."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).resolve().parents[3]
+BASE = ROOT / "manifests" / "base"
+
+
+def read(path: Path, version: str = "1.2") -> list[Any]:
+    """The documents of a YAML file, read by the rules of one version of YAML."""
+    reader = YAML(typ="safe", pure=True)
+    reader.version = version
+    return [document for document in reader.load_all(path.read_text(encoding="utf-8")) if document is not None]
+
+
+@cache
+def kustomization() -> Any:
+    return read(BASE / "kustomization.yaml")[0]
+
+
+@cache
+def documents() -> tuple[Any, ...]:
+    """Every object that the base lists."""
+    return tuple(document for name in kustomization()["resources"] for document in read(BASE / name))
+
+
+def the(kind: str) -> Any:
+    """The one object of this kind."""
+    (found,) = [document for document in documents() if document["kind"] == kind]
+    return found

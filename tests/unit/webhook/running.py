@@ -1,0 +1,140 @@
+"""A real `gpugate serve` in a process of its own, and clients for it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import queue
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+#: Seconds that anything may take before a test gives up on it; a slow machine needs a fraction.
+PATIENCE = 30.0
+_CLEAN = {key: value for key, value in os.environ.items() if key not in {"KUBECONFIG", "FORCE_COLOR", "NO_COLOR"}}
+COMMAND = [sys.executable, "-c", "from gpugate.webhook.cli import main; main()"]
+
+
+def run(*arguments: str, stdin: bytes | None = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run gpugate to its end."""
+    done = subprocess.run(
+        [*COMMAND, *arguments], input=stdin, capture_output=True, timeout=PATIENCE, check=False, env={**_CLEAN, **environment}
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+class Answer(NamedTuple):
+    """One HTTP answer."""
+
+    status: int
+    body: bytes
+    headers: http.client.HTTPMessage
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+class Server:
+    """One running server.
+
+    Attributes:
+        process: the process.
+        port: where it listens.
+        directory: where its certificates are.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], directory: Path) -> None:
+        self.process = process
+        self.directory = directory
+        self._raw: list[bytes] = []
+        self._arrived: queue.Queue[bytes | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        address = str(self.logged(message="listening")["address"])
+        self.port = int(address.rpartition(":")[2])
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._raw.append(line)
+            self._arrived.put(line)
+        self._arrived.put(None)
+
+    @property
+    def output(self) -> list[bytes]:
+        """All that it wrote so far, a line each."""
+        return list(self._raw)
+
+    def logged(self, **fields: Any) -> dict[str, Any]:
+        """Wait for the next line of the log that has these fields; lines before it are passed over."""
+        while True:
+            line = self._arrived.get(timeout=PATIENCE)
+            assert line is not None, f"the server ended: {b''.join(self._raw).decode()}"
+            try:
+                found = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                continue
+            if all(found.get(key) == value for key, value in fields.items()):
+                return dict(found)
+
+    def context(self, **versions: ssl.TLSVersion) -> ssl.SSLContext:
+        """A client context that trusts the server's own CA."""
+        made = ssl.create_default_context(cafile=str(self.directory / "ca.crt"))
+        for name, version in versions.items():
+            setattr(made, f"{name}_version", version)
+        return made
+
+    def connection(self, context: ssl.SSLContext | None = None) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection("127.0.0.1", self.port, context=context or self.context(), timeout=PATIENCE)
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, *, context: ssl.SSLContext | None = None, **headers: str
+    ) -> Answer:
+        """One request over a connection of its own."""
+        connection = self.connection(context)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+            response = connection.getresponse()
+            return Answer(response.status, response.read(), response.headers)
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: Any, **headers: str) -> Answer:
+        return self.ask("POST", path, body if isinstance(body, bytes) else orjson.dumps(body), **headers)
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
+
+@contextmanager
+def serving(directory: Path, *options: str) -> Iterator[Server]:
+    """Start `gpugate serve` on a free port with a certificate of its own, and stop it whatever happens."""
+    arguments = ["serve", "--listen", "127.0.0.1:0", "--self-signed", str(directory), "--drain-delay", "0", *options]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_CLEAN
+    )
+    try:
+        yield Server(process, directory)
+    finally:
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(PATIENCE)
+        if process.stderr is not None:
+            process.stderr.close()
