@@ -40,8 +40,9 @@ imports: install
 	$(BIN)/lint-imports --no-logo
 
 docs: install ## Write the rule reference and the CRD from the models.
-	$(BIN)/gpugate policies --format markdown > docs/reference/rules.md
-	$(BIN)/gpugate policies --format crd > manifests/base/crd/gpugate.io_gpupolicies.yaml
+	@mkdir -p build
+	$(BIN)/gpugate policies --format markdown > build/rules.md && mv build/rules.md docs/reference/rules.md
+	$(BIN)/gpugate policies --format crd > build/crd.yaml && mv build/crd.yaml manifests/base/crd/gpugate.io_gpupolicies.yaml
 
 bench: install ## CPU per review, against a trivial handler in the same run.
 	$(BIN)/python -m benchmarks.bench

@@ -47,7 +47,7 @@ def timeout_of(query: str) -> float:
     raise BadRequestError(message, reason="timeout")
 
 
-def _review_handler(endpoint: str, door: Door, metrics: Metrics, *, client_ca: bool) -> Handler:
+def _review_handler(endpoint: str, door: Door, state: State, metrics: Metrics, *, client_ca: bool) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             if client_ca and not _authenticated(request):
@@ -60,10 +60,17 @@ def _review_handler(endpoint: str, door: Door, metrics: Metrics, *, client_ca: b
             else:
                 async with asyncio.timeout(timeout):
                     body = await request.read()
-            return web.Response(body=door.answer(endpoint, body), headers=_JSON)
+            response = web.Response(body=door.answer(endpoint, body), headers=_JSON)
+            if state.draining:
+                # The apiserver's next review goes to another replica.
+                response.force_close()
+            return response  # noqa: TRY300 - the errors are all of what is above
         except BadRequestError as error:
             metrics.refused_body(error.reason)
             return _problem(error.status, str(error))
+        except web.RequestPayloadError:
+            metrics.refused_body("encoding")
+            return _problem(400, "the body cannot be decoded as its headers say")
         except web.HTTPRequestEntityTooLarge:
             metrics.refused_body("size")
             return _problem(413, f"the body is larger than {BODY_LIMIT} bytes")
@@ -106,8 +113,8 @@ def make_app(state: State, metrics: Metrics, log: Log, *, client_ca: bool = Fals
         return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     app = web.Application(client_max_size=body_limit)
-    app.router.add_post("/mutate", _review_handler("mutate", door, metrics, client_ca=client_ca))
-    app.router.add_post("/validate", _review_handler("validate", door, metrics, client_ca=client_ca))
+    app.router.add_post("/mutate", _review_handler("mutate", door, state, metrics, client_ca=client_ca))
+    app.router.add_post("/validate", _review_handler("validate", door, state, metrics, client_ca=client_ca))
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics_text)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
+import traceback
 from typing import Any, Final, TextIO
 
 import orjson
@@ -64,3 +66,28 @@ class Log:
         except (OSError, ValueError):
             # Whoever read the log is gone; the door stays open.
             return
+
+
+class Bridge(logging.Handler):
+    """Writes what libraries log, warnings and errors, as lines of the same kind."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record, with its traceback unless a client is to blame."""
+        fields: dict[str, Any] = {"logger": record.name}
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            fields["error"] = f"{type(error).__name__}: {error}"
+            if not _is_clients_fault(error):
+                fields["traceback"] = "".join(traceback.format_exception(error))
+        tell = self._log.error if record.levelno >= logging.ERROR and "traceback" in fields else self._log.warning
+        tell(record.getMessage(), **fields)
+
+
+def _is_clients_fault(error: BaseException) -> bool:
+    # aiohttp's errors about bad requests carry the HTTP status.
+    codes = [getattr(one, "code", None) for one in (error, error.__cause__)]
+    return isinstance(error, ConnectionError) or any(isinstance(code, int) and 400 <= code < 500 for code in codes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,7 @@ from gpugate.webhook import tls
 from gpugate.webhook.cluster import ClusterError
 from gpugate.webhook.commands.failing import fail
 from gpugate.webhook.inputs import InputError, load_facts, load_policies
-from gpugate.webhook.log import Log
+from gpugate.webhook.log import Bridge, Log
 from gpugate.webhook.server import IN_CLUSTER, Options
 from gpugate.webhook.server import serve as run_server
 
@@ -84,6 +85,8 @@ def serve(  # noqa: PLR0913 - one parameter an option
             drain_timeout=drain_timeout,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run_server(options, Log()))
+            log = Log()
+            logging.basicConfig(level=logging.WARNING, handlers=[Bridge(log)])
+            runner.run(run_server(options, log))
     except (InputError, ClusterError) as error:
         fail(str(error))

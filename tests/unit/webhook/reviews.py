@@ -29,7 +29,9 @@ FATAL_WORDS = ("is immutable", "immutable field")
 Json = dict[str, Any]
 
 
-def pod(name: str = "train", *, gpus: int | str = 1, memory: str | None = None, request: str | None = None, **metadata: Any) -> Json:
+def pod(
+    name: str = "train", *, gpus: int | str = 1, memory: str | None = None, request: str | None = None, **metadata: Any
+) -> Json:
     """A pod that asks for ``gpus``; refused by host-memory where the limit is far above the request."""
     resources: Json = {"limits": {"nvidia.com/gpu": gpus}}
     if memory is not None:

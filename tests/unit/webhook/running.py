@@ -116,8 +116,12 @@ class Server:
 
     def wait(self) -> int:
         code = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        self.join()
         return code
+
+    def join(self) -> None:
+        """Read the log to its end, once the process has ended."""
+        self._reader.join(PATIENCE)
 
 
 @contextmanager
@@ -127,8 +131,10 @@ def serving(directory: Path, *options: str) -> Iterator[Server]:
     process = subprocess.Popen(
         [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_CLEAN
     )
+    server = None
     try:
-        yield Server(process, directory)
+        server = Server(process, directory)
+        yield server
     finally:
         process.terminate()
         try:
@@ -136,5 +142,7 @@ def serving(directory: Path, *options: str) -> Iterator[Server]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(PATIENCE)
+        if server is not None:
+            server.join()
         if process.stderr is not None:
             process.stderr.close()

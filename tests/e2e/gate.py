@@ -1,0 +1,142 @@
+"""gpugate at the door of a test cluster: its own manifests applied, its server run as a process beside the apiserver."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import sys
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tests.e2e.controlplane import ManagedProcess, answers_ok, free_port, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.e2e.controlplane import ControlPlane
+
+MANIFESTS = Path(__file__).parents[2] / "manifests" / "base"
+NAMESPACE = "gpugate-system"
+_WEBHOOKS = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
+_REVIEWS = re.compile(r"^gpugate_reviews_total\{([^}]*)\} (\S+)$", re.MULTILINE)
+
+
+class Gate:
+    """A running gpugate, registered with the apiserver by the manifests that a real cluster applies.
+
+    Attributes:
+        url: where it answers.
+        log: its log file.
+    """
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        """Prepare; nothing runs before `install` and `start`."""
+        self._cluster = cluster
+        self._files = cluster.authority.serving("gpugate")
+        self._tls = cluster.run_dir / "gpugate-tls"
+        self._port = free_port()
+        self._process: ManagedProcess | None = None
+        self.url = f"https://127.0.0.1:{self._port}"
+        self.log = cluster.run_dir / "gpugate.log"
+
+    def _rendered(self, *, webhooks: bool) -> list[str]:
+        """The documents that `kubectl kustomize` makes of the base: the webhook configurations, or all the others."""
+        text = self._cluster.kubectl("kustomize", str(MANIFESTS)).stdout
+        return [one for one in text.split("\n---\n") if one.strip() and _is_webhook(one) == webhooks]
+
+    def install(self) -> None:
+        """Apply all of the base but the webhook configurations."""
+        plain = "\n---\n".join(self._rendered(webhooks=False))
+        self._cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=plain)
+        self._cluster.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpugate.io", "--timeout=30s")
+
+    def register(self) -> None:
+        """Apply the webhook configurations: the CA added, a loopback URL in place of the Service, and nothing else changed."""
+        for document in self._rendered(webhooks=True):
+            by_url = self._by_url(document)
+            self._cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=by_url)
+
+    def _by_url(self, document: str) -> str:
+        listed = self._cluster.kubectl("create", "--dry-run=client", "-o", "json", "-f", "-", input=document)
+        configuration = orjson.loads(listed.stdout)
+        for webhook in configuration["webhooks"]:
+            path = webhook["clientConfig"].pop("service")["path"]
+            webhook["clientConfig"] |= {"url": self.url + path, "caBundle": self._cluster.authority.ca_bundle}
+        configuration["metadata"].pop("creationTimestamp", None)
+        return orjson.dumps(configuration).decode()
+
+    def unregister(self) -> None:
+        """Take the webhook configurations away, the first step of removing gpugate."""
+        for kind, name in (("mutating", "gpugate-mutating"), ("validating", "gpugate-validating")):
+            self._cluster.kubectl("delete", f"{kind}webhookconfiguration", name, "--ignore-not-found")
+
+    def start(self) -> None:
+        """Run the server under its own service account and wait until it is ready."""
+        self._tls.mkdir(exist_ok=True)
+        for name, source in (("tls.crt", self._files.cert), ("tls.key", self._files.key)):
+            (self._tls / name).write_bytes(source.read_bytes())
+        kubeconfig = self._cluster.kubeconfig_for_service_account(NAMESPACE, "gpugate")
+        command = [
+            Path(sys.executable).with_name("gpugate"),
+            "serve",
+            f"--listen=127.0.0.1:{self._port}",
+            f"--tls-dir={self._tls}",
+            f"--kubeconfig={kubeconfig}",
+            "--drain-delay=0",
+        ]
+        self._process = ManagedProcess.start("gpugate", command, log=self.log)
+        self._process.wait_ready(lambda: answers_ok(f"{self.url}/readyz", self._files.ca), 30)
+
+    def stop(self) -> None:
+        """Stop the server; the webhook configurations stay."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def kill(self) -> None:
+        """End the server without a chance to say goodbye."""
+        if self._process is not None:
+            self._process.send_signal(9)
+            self._process.wait(10)
+            self._process = None
+
+    def get(self, path: str) -> str:
+        """The text at ``path`` of the server."""
+        context = ssl.create_default_context(cafile=str(self._files.ca))
+        with urllib.request.urlopen(self.url + path, context=context, timeout=10) as response:
+            return str(response.read().decode())
+
+    def reviews(self, **labels: str) -> int:
+        """How many reviews the server counts with these labels (``kind="Pod"``)."""
+        total = 0.0
+        for found, value in _REVIEWS.findall(self.get("/metrics")):
+            have = dict(re.findall(r'(\w+)="([^"]*)"', found))
+            if all(have.get(name) == wanted for name, wanted in labels.items()):
+                total += float(value)
+        return int(total)
+
+    def set_policy(self, spec: Mapping[str, Any], name: str = "default") -> None:
+        """Apply a GPUPolicy and wait until the server has it in force."""
+        self._cluster.apply(
+            {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": name}, "spec": dict(spec)}
+        )
+        generation = self._cluster.kubectl_json("get", "gpupolicy", name, "-o", "json")["metadata"]["generation"]
+        line = f"policy {name}: generation {generation}"
+        wait_until(lambda: line in self.get("/readyz?verbose"), 20, f"{line} to be in force")
+
+    def events(self, **fields: object) -> list[dict[str, Any]]:
+        """Lines of the server's log with these fields."""
+        found = []
+        for line in self.log.read_bytes().splitlines():
+            if line.startswith(b"{"):
+                event = orjson.loads(line)
+                if all(event.get(name) == value for name, value in fields.items()):
+                    found.append(event)
+        return found
+
+
+def _is_webhook(document: str) -> bool:
+    return any(f"\nkind: {kind}\n" in f"\n{document}\n" for kind in _WEBHOOKS)

@@ -1,0 +1,180 @@
+"""The door against arbitrary bytes and arbitrary JSON: a bad request or a well-formed response, nothing else."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from reviews import CLUSTER, InProcess, admission, patched, pod, policy, well_formed
+
+from gpugate.webhook.inputs import load_facts
+from gpugate.webhook.wire import BadRequestError
+
+_FACTS = load_facts([CLUSTER])
+#: One door for each mode, shared by all examples: it must outlive them anyway.
+_DOORS = [InProcess([policy(mode=mode)], _FACTS) for mode in ("Enforce", "Warn", "DryRun")]
+_QUICK = settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=8),
+    st.sampled_from(
+        ["Pod", "v1", "CREATE", "UPDATE", "nvidia.com/gpu", "1Gi", "-1", "1e99", "64Gi", "Always", "/dev/shm", "Memory"]
+    ),  # noqa: S108
+)
+KEYS = st.one_of(
+    st.text(max_size=5),
+    st.sampled_from(
+        [
+            *("metadata", "spec", "template", "containers", "initContainers", "resources", "limits", "requests", "labels"),
+            *("annotations", "name", "volumes", "emptyDir", "tolerations", "env", "volumeMounts", "nvidia.com/gpu", "memory"),
+            *("nodeSelector", "affinity", "topologySpreadConstraints", "resourceClaims", "claims", "ownerReferences", "replicas"),
+        ]
+    ),
+)
+json_values = st.recursive(
+    scalars, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=4)), max_leaves=20
+)
+
+
+def check(body: bytes) -> None:
+    """Every door answers ``body`` in one of the two ways, and nothing broke on the way."""
+    for door in _DOORS:
+        for endpoint in ("mutate", "validate"):
+            try:
+                answer = door.door.answer(endpoint, body)
+            except BadRequestError as error:
+                assert 400 <= error.status < 500
+                assert str(error)
+            else:
+                well_formed(answer)
+        broken = [line for line in door.lines if line["level"] == "error"]
+        assert not broken, broken[0].get("traceback")
+
+
+@_QUICK
+@given(st.binary(max_size=200))
+@example(b"")
+@example(b"\xff")
+def test_any_bytes_are_answered(body: bytes) -> None:
+    check(body)
+
+
+@_QUICK
+@given(json_values)
+def test_any_json_is_answered(value: Any) -> None:
+    check(orjson.dumps(value))
+
+
+@_QUICK
+@given(json_values)
+def test_any_json_as_request_is_answered(value: Any) -> None:
+    check(orjson.dumps({**admission(pod()), "request": value}))
+
+
+@_QUICK
+@given(st.sampled_from(sorted(admission(pod())["request"])), json_values)
+def test_any_json_in_any_field_of_the_request_is_answered(field: str, value: Any) -> None:
+    check(orjson.dumps(admission(pod(), **{field: value})))
+
+
+KINDS = {
+    "Pod": "v1",
+    "Job": "batch/v1",
+    "CronJob": "batch/v1",
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+}
+
+
+@_QUICK
+@given(st.sampled_from(sorted(KINDS)), json_values, json_values, st.sampled_from(["CREATE", "UPDATE"]))
+def test_any_object_of_a_known_kind_is_answered(kind: str, spec: Any, metadata: Any, operation: str) -> None:
+    obj = {"apiVersion": KINDS[kind], "kind": kind, "metadata": metadata, "spec": spec}
+    stated = {"group": KINDS[kind].rpartition("/")[0], "version": "v1", "kind": kind}
+    check(orjson.dumps(admission(obj, operation=operation, old=obj, kind=stated, name="fuzz")))
+    check(orjson.dumps(admission(obj, operation="UPDATE", old={"spec": spec}, kind=stated, name="fuzz")))
+
+
+def rich_pod() -> dict[str, Any]:
+    """A pod with most of the fields that rules read."""
+    obj = pod(labels={"kueue.x-k8s.io/queue-name": "team-a-train"}, annotations={"gpugate.io/gang-size": "2"})
+    obj["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "controller": True}]
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+    obj["spec"] |= {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+        "initContainers": [{"name": "warm", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}],
+        "nodeSelector": {"accelerator": "nvidia"},
+        "os": {"name": "linux"},
+        "overhead": {"memory": "100Mi"},
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
+        "resources": {"limits": {"memory": "64Gi"}},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "labelSelector": {"matchLabels": {"a": "b"}}}],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}],
+    }
+    main = obj["spec"]["containers"][0]
+    main["env"] = [{"name": "NCCL_TOPO_FILE", "value": "/etc/topo.xml"}]
+    main["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
+    main["resources"] = {
+        "limits": {"nvidia.com/gpu": 2, "memory": "32Gi", "cpu": 8},
+        "requests": {"nvidia.com/gpu": 2, "memory": "16Gi", "cpu": "4500m"},
+        "claims": [{"name": "gpu", "request": "r"}],
+    }
+    return obj
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    found = [path] if path else []
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        found += places(item, (*path, key))
+    return found
+
+
+_RICH = rich_pod()
+_PLACES = [path for path in places(_RICH) if path not in {("apiVersion",), ("kind",)}]
+_JUNK: list[Any] = [None, True, 0, -1, 1.5, 2**63, "", "x", "-1", "1.5", [], {}, [1], [None], {"a": 1}]
+
+
+def with_value(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    obj = deepcopy(_RICH)
+    holder: Any = obj
+    for part in path[:-1]:
+        holder = holder[part]
+    holder[path[-1]] = value
+    return obj
+
+
+@pytest.mark.parametrize("path", _PLACES, ids=lambda path: ".".join(map(str, path)))
+def test_junk_in_any_one_field_of_a_pod_is_answered(path: tuple[str | int, ...]) -> None:
+    for value in _JUNK:
+        check(orjson.dumps(admission(with_value(path, value), name="fuzz")))
+
+
+@_QUICK
+@given(st.sampled_from(_PLACES), json_values, st.sampled_from(_PLACES), json_values)
+def test_a_patch_applies_and_leaves_nothing_more_to_patch(
+    path: tuple[str | int, ...], value: Any, other: tuple[str | int, ...], second: Any
+) -> None:
+    obj = with_value(path, value)
+    try:
+        holder: Any = obj
+        for part in other[:-1]:
+            holder = holder[part]
+        holder[other[-1]] = second
+    except (KeyError, IndexError, TypeError):
+        pass
+    obj |= {"apiVersion": "v1", "kind": "Pod"}
+    response = _DOORS[0].ask(admission(obj, name="fuzz"))
+    after = patched(obj, response)
+    again = _DOORS[0].ask(admission(after, name="fuzz"))
+    assert patched(after, again) == after
