@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import ssl
 import statistics
 import sys
 import tempfile
+import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,9 +39,6 @@ def _bodies(server: Server, ca: Path) -> tuple[bytes, bytes]:
 
 
 def _ask(server: Server, body: bytes, ca: Path) -> bytes:
-    import ssl
-    import urllib.request
-
     context = ssl.create_default_context(cafile=str(ca))
     request = urllib.request.Request(f"https://localhost:{server.port}/mutate", data=body)
     with urllib.request.urlopen(request, context=context, timeout=10) as response:

@@ -31,7 +31,11 @@ async def _serve(certificate: str, key: str) -> None:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    print(orjson.dumps({"message": "listening", "address": f"127.0.0.1:{runner.addresses[0][1]}"}).decode(), file=sys.stderr, flush=True)
+    print(
+        orjson.dumps({"message": "listening", "address": f"127.0.0.1:{runner.addresses[0][1]}"}).decode(),
+        file=sys.stderr,
+        flush=True,
+    )
     await asyncio.Event().wait()
 
 

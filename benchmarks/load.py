@@ -86,7 +86,8 @@ async def _client(port: int, context: ssl.SSLContext, request: bytes, until: flo
 async def load(server: Server, path: str, body: bytes, ca: Path, *, seconds: float, connections: int = 8) -> Result:
     """Send ``body`` to ``path`` over and over for ``seconds``."""
     context = ssl.create_default_context(cafile=ca)
-    head = f"POST {path}?timeout=3s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST {path}?timeout=3s HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     request = head.encode() + body
     times: list[float] = []
     before = _cpu_seconds(server.pid)
@@ -94,6 +95,4 @@ async def load(server: Server, path: str, body: bytes, ca: Path, *, seconds: flo
     await asyncio.gather(*(_client(server.port, context, request, until, times) for _ in range(connections)))
     spent = _cpu_seconds(server.pid) - before
     times.sort()
-    return Result(
-        len(times), 1000 * spent / len(times), 1000 * times[len(times) // 2], 1000 * times[int(len(times) * 0.99)]
-    )
+    return Result(len(times), 1000 * spent / len(times), 1000 * times[len(times) // 2], 1000 * times[int(len(times) * 0.99)])

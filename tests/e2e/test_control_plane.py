@@ -80,9 +80,7 @@ def test_a_gpu_machine_shows_what_feature_discovery_would(control_plane: Control
         control_plane.remove_node(name)
 
 
-def test_a_gpu_pod_that_tolerates_the_taint_runs_on_the_gpu_machine(
-    control_plane: ControlPlane, namespace: str, node: str
-) -> None:
+def test_a_gpu_pod_that_tolerates_the_taint_runs_on_the_gpu_machine(control_plane: ControlPlane, namespace: str, node: str) -> None:
     control_plane.apply(pod("train", namespace))
     wait_until(lambda: phase(control_plane, namespace, "train") == "Running", 30, "the pod to run")
     assert control_plane.kubectl_json("get", "pod", "train", "-n", namespace)["spec"]["nodeName"] == node
@@ -106,9 +104,7 @@ def test_a_running_pod_finishes_only_when_it_is_annotated_to(control_plane: Cont
     wait_until(lambda: phase(control_plane, namespace, "lasting") == "Running", 30, "the other pod to run")
 
 
-def test_a_certificate_makes_a_caller_someone_with_only_the_rights_rbac_grants(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+def test_a_certificate_makes_a_caller_someone_with_only_the_rights_rbac_grants(control_plane: ControlPlane, namespace: str) -> None:
     kubeconfig = control_plane.kubeconfig_for("dana", ["ml-team", "researchers"])
     me = control_plane.kubectl_json("auth", "whoami", kubeconfig=kubeconfig)["status"]["userInfo"]
     assert me["username"] == "dana"
@@ -154,9 +150,7 @@ def job(name: str, namespace: str, *, pods: int, gpus: int) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("node")
-def test_a_job_with_a_queue_name_is_admitted_by_kueue_and_its_pods_run(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+def test_a_job_with_a_queue_name_is_admitted_by_kueue_and_its_pods_run(control_plane: ControlPlane, namespace: str) -> None:
     control_plane.apply(*queue(namespace, gpus=8))
     control_plane.apply(job("fits", namespace, pods=2, gpus=4), job("too-big", namespace, pods=2, gpus=8))
 
@@ -177,9 +171,7 @@ def test_a_job_with_a_queue_name_is_admitted_by_kueue_and_its_pods_run(
 
 
 @pytest.mark.usefixtures("node")
-def test_a_plain_pod_with_a_queue_name_is_gated_and_let_go_by_kueue(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+def test_a_plain_pod_with_a_queue_name_is_gated_and_let_go_by_kueue(control_plane: ControlPlane, namespace: str) -> None:
     control_plane.apply(*queue(namespace, gpus=8))
     queued = pod("queued", namespace)
     queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
@@ -189,9 +181,7 @@ def test_a_plain_pod_with_a_queue_name_is_gated_and_let_go_by_kueue(
     assert seen["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true"
 
 
-def test_a_jobset_with_a_queue_name_is_suspended_and_then_admitted_by_kueue(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+def test_a_jobset_with_a_queue_name_is_suspended_and_then_admitted_by_kueue(control_plane: ControlPlane, namespace: str) -> None:
     replicated = {"name": "workers", "replicas": 1, "template": {"spec": {"template": {"spec": pod_spec(namespace)}}}}
     control_plane.apply(
         {

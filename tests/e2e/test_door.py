@@ -66,7 +66,11 @@ def test_a_pod_with_the_legacy_name_runs_because_it_was_renamed(control_plane: C
 REFUSALS = {
     "a name that no device plugin serves": (
         lambda ns: pod("x", ns, container({"limits": {"nvidia.com/gpu.mig-1g.5gb": "1"}})),
-        ["accelerator-names", "spec.containers[0].resources.limits[nvidia.com/gpu.mig-1g.5gb]", "Write nvidia.com/mig-1g.5gb instead"],
+        [
+            "accelerator-names",
+            "spec.containers[0].resources.limits[nvidia.com/gpu.mig-1g.5gb]",
+            "Write nvidia.com/mig-1g.5gb instead",
+        ],
     ),
     "a memory limit far above its request": (
         lambda ns: pod("x", ns, container(gpus(1, "64Gi", request="8Gi"))),
@@ -156,7 +160,7 @@ def test_with_gpugate_down_cpu_pods_are_created_and_gpu_pods_are_refused(
     wait_running(control_plane, namespace, 1, "app=train")
 
 
-def test_a_job_gets_its_queue_here_is_admitted_by_kueue_and_runs(control_plane: ControlPlane, gate: Gate, namespace: str) -> None:
+def test_a_job_gets_its_queue_here_is_admitted_by_kueue_and_runs(control_plane: ControlPlane, namespace: str) -> None:
     control_plane.apply(*queue(namespace, "training", 16))
     wait_until(lambda: f"{namespace}" in control_plane.kubectl("get", "clusterqueues").stdout, 20, "the queue")
     gang = job("llm", namespace, container(gpus(8, "512Gi", cpu="64")), size=2)
@@ -242,7 +246,9 @@ def test_the_manifest_of_a_running_job_can_be_replaced_after_the_policy_changed(
     manifest = orjson.dumps(job("once", namespace, container(gpus(1, "32Gi")))).decode()
     control_plane.kubectl("apply", "--server-side", "-f", "-", input=manifest)
     before = get(control_plane, "job", "once", namespace)["spec"]["template"]
-    gate.set_policy({"mode": "Enforce", "rules": {"shared-memory": {"maxSize": "4Gi"}, "tolerations": {"taints": [{"key": "sku"}]}}})
+    gate.set_policy(
+        {"mode": "Enforce", "rules": {"shared-memory": {"maxSize": "4Gi"}, "tolerations": {"taints": [{"key": "sku"}]}}}
+    )
     try:
         # A full replace states the template without what gpugate added: only the exact replay leaves it unchanged.
         live = get(control_plane, "job", "once", namespace)

@@ -60,9 +60,7 @@ def test_a_webhook_beside_the_cluster_is_called_and_its_patch_is_in_the_audit_lo
                 "failurePolicy": "Ignore",
                 "clientConfig": {"url": url, "caBundle": control_plane.authority.ca_bundle},
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-                "rules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-                ],
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
             }
         ],
     }
@@ -79,13 +77,9 @@ def test_a_webhook_beside_the_cluster_is_called_and_its_patch_is_in_the_audit_lo
             return str(created.body["metadata"]["name"])
 
         name = wait_until(labelled, 20, "the apiserver to know the webhook")
-        control_plane.request(
-            "DELETE", f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{namespace}"
-        )
+        control_plane.request("DELETE", f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{namespace}")
 
     events = [orjson.loads(line) for line in control_plane.audit_log.read_bytes().splitlines()]
     mine = [event for event in events if event.get("objectRef", {}).get("namespace") == namespace]
-    patches = [
-        value for event in mine for key, value in event.get("annotations", {}).items() if key.startswith("patch.")
-    ]
+    patches = [value for event in mine for key, value in event.get("annotations", {}).items() if key.startswith("patch.")]
     assert any('"seen"' in patch for patch in patches), f"no patch of {name} among {mine}"

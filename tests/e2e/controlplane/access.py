@@ -43,13 +43,11 @@ class ClusterAccess:
         self.server = server
         self.authority = authority
         self.run_dir = run_dir
-        self._kubectl = kubectl
+        self.kubectl_path = kubectl
         self._admin = authority.client("admin", "e2e-admin", [ADMIN_GROUP])
         self.kubeconfig = self._write_kubeconfig("admin", self._admin, "default")
 
-    def kubeconfig_for(
-        self, user: str, groups: Sequence[str] = (), *, namespace: str = "default", name: str | None = None
-    ) -> Path:
+    def kubeconfig_for(self, user: str, groups: Sequence[str] = (), *, namespace: str = "default", name: str | None = None) -> Path:
         """A kubeconfig with a client certificate for this user and these groups. Its rights are what RBAC grants."""
         name = name or user.replace(":", "-").replace("/", "-")
         return self._write_kubeconfig(name, self.authority.client(name, user, groups), namespace)
@@ -75,7 +73,7 @@ class ClusterAccess:
         }
         text = input.decode() if isinstance(input, bytes) else input
         done = subprocess.run(
-            [self._kubectl, *args],
+            [self.kubectl_path, *args],
             input=text or "",
             capture_output=True,
             text=True,
@@ -152,9 +150,7 @@ class ClusterAccess:
         taints: Sequence[Mapping[str, str]] | None = None,
     ) -> dict[str, Any]:
         """Add a machine and wait until pods can be scheduled on it; the Node as it is then."""
-        status, body, _ = self.request(
-            "POST", "/api/v1/nodes", node_manifest(name, shape, labels=labels, taints=taints)
-        )
+        status, body, _ = self.request("POST", "/api/v1/nodes", node_manifest(name, shape, labels=labels, taints=taints))
         if status != http.HTTPStatus.CREATED:
             raise AssertionError(f"node {name} was not created: {status} {body}")
 

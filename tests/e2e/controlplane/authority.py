@@ -70,9 +70,7 @@ class Authority:
 
     def serving(self, name: str, hosts: Sequence[str] = LOOPBACK) -> CertificateFiles:
         """Issue a serving certificate for these host names and addresses, into `<folder>/<name>/tls.{crt,key}`."""
-        return self._issue(
-            name, [x509.NameAttribute(NameOID.COMMON_NAME, name)], ExtendedKeyUsageOID.SERVER_AUTH, hosts
-        )
+        return self._issue(name, [x509.NameAttribute(NameOID.COMMON_NAME, name)], ExtendedKeyUsageOID.SERVER_AUTH, hosts)
 
     def client(self, name: str, user: str, groups: Sequence[str] = ()) -> CertificateFiles:
         """Issue a client certificate: to the apiserver, CN is the user and every O a group."""
@@ -99,9 +97,7 @@ class Authority:
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         )
         if hosts:
-            builder = builder.add_extension(
-                x509.SubjectAlternativeName([_general_name(h) for h in hosts]), critical=False
-            )
+            builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(h) for h in hosts]), critical=False)
         files = CertificateFiles(folder / "tls.crt", folder / "tls.key", self.ca_file)
         files.cert.write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         _write_key(files.key, key)
@@ -132,7 +128,5 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     # SEC 1, not PKCS 8: the apiserver takes the public half of a service account key only from the former.
     path.touch(mode=0o600)
     path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
     )

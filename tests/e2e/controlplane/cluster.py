@@ -68,9 +68,7 @@ class ControlPlane(ClusterAccess):
         run_dir, authority = self.run_dir, self.authority
         self.processes["etcd"], etcd = components.start_etcd(programs, run_dir)
         self._wait_ready("etcd", f"{etcd}/readyz")
-        self.processes["kube-apiserver"] = components.start_apiserver(
-            programs, run_dir, authority, etcd, port, apiserver_args
-        )
+        self.processes["kube-apiserver"] = components.start_apiserver(programs, run_dir, authority, etcd, port, apiserver_args)
         self._wait_ready("kube-apiserver", f"{self.server}/readyz")
         for name, start in (
             ("kube-controller-manager", components.start_controller_manager),
@@ -105,8 +103,6 @@ class ControlPlane(ClusterAccess):
         """Nothing more to do: it runs already."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Stop everything."""
         self.stop()

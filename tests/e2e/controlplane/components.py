@@ -131,9 +131,7 @@ def start_controller_manager(
     return _start_controllers("kube-controller-manager", command, run_dir, authority, kubeconfig)
 
 
-def start_scheduler(
-    programs: Programs, run_dir: Path, authority: Authority, kubeconfig: Path
-) -> tuple[ManagedProcess, str]:
+def start_scheduler(programs: Programs, run_dir: Path, authority: Authority, kubeconfig: Path) -> tuple[ManagedProcess, str]:
     """Start kube-scheduler; returns the URL that says when it is ready."""
     return _start_controllers("kube-scheduler", [str(programs["kube-scheduler"])], run_dir, authority, kubeconfig)
 

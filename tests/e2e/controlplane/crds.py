@@ -62,11 +62,7 @@ def install_job_kinds(cluster: ClusterAccess, programs: Programs, kinds: Iterabl
     wanted = [JOB_KINDS[kind] for kind in kinds]
     install_crds(
         cluster,
-        [
-            (programs.sources[module] / folder / f"{name}.yaml").read_bytes()
-            for module, folder, names in wanted
-            for name in names
-        ],
+        [(programs.sources[module] / folder / f"{name}.yaml").read_bytes() for module, folder, names in wanted for name in names],
     )
 
 

@@ -66,9 +66,7 @@ class GoBuild:
 
 def _version(name: str, module: str) -> str:
     """The version of a module that the go.mod requires, as in v1.2.3."""
-    found = re.search(
-        rf"^(?:require|\t)\s*{re.escape(module)} (v\S+)", (MODULES / name / "go.mod").read_text(), re.MULTILINE
-    )
+    found = re.search(rf"^(?:require|\t)\s*{re.escape(module)} (v\S+)", (MODULES / name / "go.mod").read_text(), re.MULTILINE)
     if not found:
         raise RuntimeError(f"{MODULES / name / 'go.mod'} does not require {module}")
     return found[1]

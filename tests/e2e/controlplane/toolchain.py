@@ -34,9 +34,7 @@ class Go:
 
     def run(self, *args: str, cwd: Path) -> str:
         """Run `go` in the folder of a module and return what it printed; its errors end up in the exception."""
-        done = subprocess.run(
-            [self.command, *args], cwd=cwd, env=self._env, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([self.command, *args], cwd=cwd, env=self._env, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"go {' '.join(args)} in {cwd} ended with {done.returncode}:\n{done.stderr[-8000:]}")
         return done.stdout

@@ -59,6 +59,7 @@ def cpu_pod() -> Json:
 def admission(obj: Json | None, *, operation: str = "CREATE", old: Json | None = None, **request: Any) -> Json:
     """The AdmissionReview that an apiserver sends for ``obj``."""
     stated = obj if obj is not None else old or {}
+    metadata = stated.get("metadata")
     group, _, version = str(stated.get("apiVersion", "v1")).rpartition("/")
     return {
         "apiVersion": "admission.k8s.io/v1",
@@ -69,7 +70,7 @@ def admission(obj: Json | None, *, operation: str = "CREATE", old: Json | None =
             "resource": {"group": group, "version": version, "resource": f"{stated.get('kind', '')}s".lower()},
             "operation": operation,
             "namespace": "team-a",
-            "name": (stated.get("metadata") or {}).get("name", ""),
+            "name": str(metadata.get("name") or "") if isinstance(metadata, dict) else "",
             "userInfo": {"username": "dana@example.com"},
             "dryRun": False,
             "object": obj,
@@ -120,6 +121,11 @@ class InProcess:
     def lines(self) -> list[Json]:
         self.log.flush()
         return [orjson.loads(line) for line in self._stream.getvalue().splitlines()]
+
+    def forget_lines(self) -> None:
+        self.log.flush()
+        self._stream.seek(0)
+        self._stream.truncate()
 
     def count(self, series: str) -> float:
         return counted(self.metrics.text().decode(), series)

@@ -156,7 +156,7 @@ def test_any_version_of_a_kind_is_judged() -> None:
 
 @pytest.mark.parametrize("words", ["is immutable", "Is Immutable", "immutable field", "field is immutable field is immutable"])
 def test_a_denial_never_holds_the_words_that_make_gitops_delete_a_workload(words: str) -> None:
-    obj = pod(words, annotations={"gpugate.io/gang-size": words, "gpugate.io/exempt": "numa", "gpugate.io/exempt-reason": words})
+    obj = pod(words, annotations={"gpugate.io/exempt": "numa", "gpugate.io/exempt-reason": words})
     obj["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": words}
     container = obj["spec"]["containers"][0]
     container["name"] = words
@@ -180,11 +180,14 @@ def test_neither_does_the_answer_to_a_malformed_object() -> None:
 def test_a_warning_holds_no_line_break_even_between_the_fatal_words() -> None:
     door = InProcess([policy(mode="Warn")])
     obj = pod(annotations={"gpugate.io/gang-size": "is\nimmutable\x00\x1b[31m"})
-    warnings = door.ask(admission(obj), "validate")["warnings"]
-    assert any("gang-size" in one for one in warnings)
-    for one in warnings:
-        assert one.isprintable()
-        assert "is immutable" not in one
+    named = pod()
+    named["spec"]["containers"][0]["name"] = "is\nimmutable\x9b"
+    for asked, part in ((obj, "gang-size"), (named, "is fixed")):
+        warnings = door.ask(admission(asked), "validate")["warnings"]
+        assert any(part in one for one in warnings)
+        for one in warnings:
+            assert one.isprintable()
+            assert "is immutable" not in one
 
 
 def test_warnings_are_few_and_short() -> None:
@@ -198,7 +201,7 @@ def test_warnings_are_few_and_short() -> None:
 
 
 def test_audit_annotations_have_valid_keys_and_are_short() -> None:
-    obj = pod(annotations={"gpugate.io/gang-size": "x" * 5000})
+    obj = overcommitted_pod()
     spec = obj["spec"]["containers"][0]
     obj["spec"]["containers"] = [{**spec, "name": f"c{number}"} for number in range(100)]
     for mode in ("Enforce", "Warn", "DryRun"):

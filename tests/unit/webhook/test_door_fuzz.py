@@ -17,7 +17,7 @@ from gpugate.webhook.wire import BadRequestError
 _FACTS = load_facts([CLUSTER])
 #: One door for each mode, shared by all examples: it must outlive them anyway.
 _DOORS = [InProcess([policy(mode=mode)], _FACTS) for mode in ("Enforce", "Warn", "DryRun")]
-_QUICK = settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+_QUICK = settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 scalars = st.one_of(
     st.none(),
@@ -25,9 +25,7 @@ scalars = st.one_of(
     st.integers(-(2**63), 2**64 - 1),
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=8),
-    st.sampled_from(
-        ["Pod", "v1", "CREATE", "UPDATE", "nvidia.com/gpu", "1Gi", "-1", "1e99", "64Gi", "Always", "/dev/shm", "Memory"]
-    ),  # noqa: S108
+    st.sampled_from(["Pod", "v1", "CREATE", "UPDATE", "nvidia.com/gpu", "1Gi", "-1", "1e99", "64Gi", "Always", "Memory"]),
 )
 KEYS = st.one_of(
     st.text(max_size=5),
@@ -44,19 +42,26 @@ json_values = st.recursive(
 )
 
 
-def check(body: bytes) -> None:
-    """Every door answers ``body`` in one of the two ways, and nothing broke on the way."""
+def check(body: bytes) -> list[str]:
+    """Every door answers ``body`` in one of the two ways; gives the tracebacks of rules that broke on the way."""
+    broken = []
     for door in _DOORS:
         for endpoint in ("mutate", "validate"):
+            before = len(door.lines)
             try:
                 answer = door.door.answer(endpoint, body)
             except BadRequestError as error:
-                assert 400 <= error.status < 500
-                assert str(error)
+                status, text = error.status, str(error)
+                assert 400 <= status < 500, text
+                assert text
             else:
                 well_formed(answer)
-        broken = [line for line in door.lines if line["level"] == "error"]
-        assert not broken, broken[0].get("traceback")
+            for line in door.lines[before:]:
+                assert line["message"] != "review failed", line["traceback"]
+                if line["message"] == "rule failed":
+                    broken.append(line["traceback"])
+        door.forget_lines()
+    return broken
 
 
 @_QUICK
@@ -123,7 +128,7 @@ def rich_pod() -> dict[str, Any]:
     }
     main = obj["spec"]["containers"][0]
     main["env"] = [{"name": "NCCL_TOPO_FILE", "value": "/etc/topo.xml"}]
-    main["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
+    main["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]
     main["resources"] = {
         "limits": {"nvidia.com/gpu": 2, "memory": "32Gi", "cpu": 8},
         "requests": {"nvidia.com/gpu": 2, "memory": "16Gi", "cpu": "4500m"},
@@ -154,10 +159,14 @@ def with_value(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
     return obj
 
 
-@pytest.mark.parametrize("path", _PLACES, ids=lambda path: ".".join(map(str, path)))
-def test_junk_in_any_one_field_of_a_pod_is_answered(path: tuple[str | int, ...]) -> None:
+_UNHASHABLE = pytest.mark.xfail(strict=True, reason="policies/feasibility.py looks a list up in a set of label values")
+_MARKED = [pytest.param(one, marks=_UNHASHABLE if one[-2:-1] == ("nodeSelector",) else ()) for one in _PLACES]
+
+
+@pytest.mark.parametrize("path", _MARKED, ids=lambda path: ".".join(map(str, path)))
+def test_junk_in_any_one_field_of_a_pod_is_answered_and_breaks_no_rule(path: tuple[str | int, ...]) -> None:
     for value in _JUNK:
-        check(orjson.dumps(admission(with_value(path, value), name="fuzz")))
+        assert check(orjson.dumps(admission(with_value(path, value)))) == []
 
 
 @_QUICK

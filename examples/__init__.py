@@ -1,0 +1,1 @@
+"""Example manifests, and the demo that reviews them."""
