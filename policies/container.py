@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from gpugate.policies.accelerators import is_accelerator
-from gpugate.policies.fields import MalformedError, Object, Path, mapping, mappings, string
+from gpugate.policies.fields import MalformedError, Object, Path, mapping, mappings, string, wrong_type
 from gpugate.policies.quantity import QuantityError, exact, millicores, whole
 
 REGULAR: Final = "container"
@@ -45,17 +45,23 @@ class Container:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the resources anew, after an edit changed them."""
-        spec = self.spec
+        """Read the resources anew, after an edit changed which devices the container asks for."""
         self._accelerators: dict[str, int] | None = None
         self._extended: list[str] | None = None
-        if spec.get("resources") is None:
+        self.reload()
+
+    def reload(self) -> None:
+        """Read limits and requests anew, after an edit of memory or CPU made one of the two."""
+        resources = self.spec.get("resources")
+        if resources is None:
             self.limits: Object = {}
             self.requests: Object = {}
             return
-        resources = mapping(spec, "resources", self.path)
-        self.limits = mapping(resources, "limits", (*self.path, "resources"))
-        self.requests = mapping(resources, "requests", (*self.path, "resources"))
+        if type(resources) is not dict:
+            raise wrong_type((*self.path, "resources"), "a map", resources)
+        limits, requests = resources.get("limits"), resources.get("requests")
+        self.limits = limits if type(limits) is dict else mapping(resources, "limits", (*self.path, "resources"))
+        self.requests = requests if type(requests) is dict else mapping(resources, "requests", (*self.path, "resources"))
 
     def raw(self, kind: str, resource: str) -> Any:  # noqa: ANN401 - a quantity as somebody wrote it
         """The quantity of ``resource`` under ``kind`` (``limits`` or ``requests``) as written; None where absent."""
@@ -66,8 +72,9 @@ class Container:
         return (*self.path, "resources", kind, resource)
 
     def memory(self, kind: str) -> int | None:
-        """Memory under ``kind`` in bytes; None where it is not stated."""
-        return self.count(kind, "memory")
+        """Memory under ``kind`` in bytes; None where it is not stated, a limit of zero being none for the kubelet."""
+        amount = self.count(kind, "memory")
+        return None if amount == 0 and kind == "limits" else amount
 
     def cpu(self, kind: str) -> int | None:
         """CPU under ``kind`` in millicores; None where it is not stated."""

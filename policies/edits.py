@@ -57,43 +57,58 @@ class Draft:
         Raises:
             MalformedError: something on the way is no map or list.
         """
-        path = edit.path
-        if edit.op == "append":
-            existing = lookup(self.root, path)
-            if existing is None:
-                return self._set(path, self._adopt([edit.value]))
-            if type(existing) is not list:
-                raise MalformedError(path, "must be a list")
-            value = self._adopt(edit.value)
-            existing.append(value)
-            if id(existing) not in self._fresh:
-                self.ops.append({"op": "add", "path": pointer((*path, "-")), "value": value})
-            return True
-        if edit.op == "remove":
+        op, path, value = edit.op, edit.path, edit.value
+        if op == "remove":
             return self._remove(path)
-        return self._set(path, self._adopt(edit.value))
-
-    def _set(self, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        if type(value) is dict or type(value) is list:
+            value = self._adopt(value)
         parent: Any = self.root
         for depth, part in enumerate(path[:-1]):
-            child = parent[part] if type(parent) is list and type(part) is int else parent.get(part)
+            child = parent.get(part) if type(parent) is dict else self._element(parent, path, depth)
             if child is None:
                 # The first missing map on the way is added with all below it as one operation.
-                for key in reversed(path[depth + 1 :]):
-                    value = {key: value}
-                    self._fresh.add(id(value))
-                path = path[: depth + 1]
-                break
+                return self._add_branch(parent, path, depth, self._wrap(value) if op == "append" else value)
             if type(child) is not dict and type(child) is not list:
                 raise MalformedError(path[: depth + 1], "must be a map")
             parent = child
+        return self._append(parent, path, value) if op == "append" else self._set(parent, path, value)
+
+    @staticmethod
+    def _element(parent: list[Any], path: Path, depth: int) -> Any:  # noqa: ANN401 - any JSON value
+        at = path[depth]
+        if type(at) is not int or at >= len(parent):
+            raise MalformedError(path[: depth + 1], "does not exist")
+        return parent[at]
+
+    def _add_branch(self, parent: Any, path: Path, depth: int, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        for key in reversed(path[depth + 1 :]):
+            value = {key: value}
+            self._fresh.add(id(value))
+        return self._set(parent, path[: depth + 1], value)
+
+    def _append(self, parent: Any, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        existing = parent.get(path[-1]) if type(parent) is dict else self._element(parent, path, len(path) - 1)
+        if existing is None:
+            return self._set(parent, path, self._wrap(value))
+        if type(existing) is not list:
+            raise MalformedError(path, "must be a list")
+        existing.append(value)
+        if id(existing) not in self._fresh:
+            self.ops.append({"op": "add", "path": pointer((*path, "-")), "value": value})
+        return True
+
+    def _wrap(self, value: Any) -> list[Any]:  # noqa: ANN401 - any JSON value
+        wrapped = [value]
+        self._fresh.add(id(wrapped))
+        return wrapped
+
+    def _set(self, parent: Any, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
         key = path[-1]
         if type(parent) is list:
-            if type(key) is not int or key >= len(parent):
-                raise MalformedError(path, "does not exist")
-            exists, current = True, parent[key]
+            current, exists = self._element(parent, path, len(path) - 1), True
         else:
-            exists, current = key in parent, parent.get(key)
+            current = parent.get(key)
+            exists = current is not None or key in parent
         if exists and current == value and type(current) is type(value):
             return False
         parent[key] = value

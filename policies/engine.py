@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gpugate.policies import exemptions
+from gpugate.policies.catalogue import BY_ID
 from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, Object, clone
 from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, judge
-from gpugate.policies.hold import Hold, held_back
+from gpugate.policies.hold import Hold
 from gpugate.policies.lens import open_workload
 from gpugate.policies.replay import record, replay
 from gpugate.policies.rule import Params, Rule
@@ -86,8 +87,6 @@ class Decision:
 
 
 _NEVER_MUTATED_ON_UPDATE = frozenset({"Pod"})
-#: Fields from which the lens remembers what it worked out.
-_REMEMBERED_FROM = frozenset({"resources", "nodeSelector", "affinity", "resourceClaims"})
 
 
 def decide(
@@ -153,7 +152,7 @@ def _heed_exemptions(workload: Workload, bound: Sequence[Bound]) -> tuple[list[B
             reported.append(judge(one.rule.id, one.mode, finding))
         if not exempt:
             active.append(one)
-    names = [one.rule.id for one in bound]
+    names = {*BY_ID, *(one.rule.id for one in bound)}
     reported.extend(judge("exemption", Mode.WARN, finding) for finding in exemptions.unknown_rules(plea, names))
     return active, reported
 
@@ -225,7 +224,7 @@ def _edit(workload: Workload, draft: Draft, bound: Sequence[Bound], facts: Facts
             continue
         kept, held = hold.sift(draft, edits)
         for edit in held:
-            decision.findings.append(judge(one.rule.id, one.mode, held_back(workload.root, edit, refuse=one.refuse_held)))
+            decision.findings.append(judge(one.rule.id, one.mode, hold.held_back(edit, refuse=one.refuse_held)))
         _apply(workload, draft, one.rule.id, kept, decision)
 
 
@@ -233,10 +232,7 @@ def _apply(workload: Workload, draft: Draft, rule: str, edits: Sequence[Edit], d
     notes = [edit.note for edit in edits if draft.apply(edit) and edit.note]
     if notes:
         decision.changes.append(Change(rule, tuple(notes)))
-    for edit in edits:
-        if not _REMEMBERED_FROM.isdisjoint(edit.path):
-            workload.refresh()
-            break
+    workload.edited(edits)
 
 
 def _template_changed(workload: Workload) -> bool:

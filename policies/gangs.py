@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpugate.policies.fields import MalformedError, Path, integer, lookup, mapping
+from gpugate.policies.fields import Path, integer, lookup, mapping
 from gpugate.policies.kinds import GANG_SIZE
 from gpugate.policies.workload import PodSet, Workload
 
@@ -28,27 +28,29 @@ class Gang(NamedTuple):
     members: int | None
 
 
-def declared_size(workload: Workload) -> int | None:
-    """The size that ``gpugate.io/gang-size`` states; None where it is absent.
+def _is_size(written: str) -> bool:
+    return written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS and int(written) >= 1
 
-    Raises:
-        MalformedError: it is no whole number of at least 1.
+
+def unreadable_size(workload: Workload) -> str | None:
+    """What ``gpugate.io/gang-size`` says where it is no whole number of at least 1; None where it is one, or absent.
+
+    The API accepts any text in an annotation, so that this is the rule's to judge, by its mode.
     """
     written = workload.annotation(GANG_SIZE)
-    if written is None:
-        return None
-    if not (written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS and int(written) >= 1):
-        raise MalformedError(("metadata", "annotations", GANG_SIZE), f"{written!r:.40} must be a whole number of at least 1")
-    return int(written)
+    return None if written is None or _is_size(written) else written
+
+
+def declared_size(workload: Workload) -> int | None:
+    """The size that ``gpugate.io/gang-size`` states; None where it states none that can be read."""
+    written = workload.annotation(GANG_SIZE)
+    return int(written) if written is not None and _is_size(written) else None
 
 
 def gang_of(workload: Workload) -> Gang | None:
     """The gang that ``workload`` is, or that the pod joins; None where its pods may start one by one.
 
     A size of 1 declares that a parallel workload is no gang.
-
-    Raises:
-        MalformedError: the declared size is no whole number of at least 1.
     """
     asking = workload.asking()
     if len(asking) != 1:

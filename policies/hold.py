@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from gpugate.policies.edits import Draft, Edit
@@ -38,16 +37,16 @@ class Hold:
             self._kueue = work.is_pod() and work.controller() is not None and kueue_marked(work.root)
         return self._kueue
 
-    def sift(self, draft: Draft, edits: Sequence[Edit]) -> tuple[list[Edit], list[Edit]]:
+    def sift(self, draft: Draft, edits: list[Edit]) -> tuple[list[Edit], list[Edit]]:
         """The edits that may be made, and those held back that somebody must be told of."""
         if not self._in_git() and not self._under_kueue():
-            return list(edits), []
+            return edits, []
         blocked = [edit for edit in edits if self._blocks(draft, edit)]
         if not blocked:
-            return list(edits), []
+            return edits, []
         groups = {edit.group for edit in blocked if edit.group}
         kept = [edit for edit in edits if edit not in blocked and (not edit.group or edit.group not in groups)]
-        told = [edit for edit in edits if edit not in kept and not self._under_kueue() and not self._left_to_pods(edit)]
+        told = [edit for edit in edits if edit not in kept and not self._left_to_pods(edit)]
         return kept, told
 
     def _left_to_pods(self, edit: Edit) -> bool:
@@ -61,6 +60,12 @@ class Hold:
             return False
         # A bare pod in Git is never the tool's alone: the apiserver extends its lists, too.
         return not (self._workload.is_pod() and edit.op == "append")
+
+    def held_back(self, edit: Edit, *, refuse: bool) -> Finding:
+        """The finding for an ``edit`` that was held back, a refusal in Git's own objects where the policy wants it so."""
+        if self._under_kueue():
+            return _held_for_kueue(self._workload.root, edit)
+        return _held_for_git(self._workload.root, edit, refuse=refuse)
 
     def soften(self, finding: Finding) -> Finding:
         """``finding``, no refusal where the fault lies in the template of an owner that already runs under Kueue."""
@@ -76,8 +81,20 @@ def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def held_back(root: Object, edit: Edit, *, refuse: bool) -> Finding:
-    """The finding for an ``edit`` that Git's own statement forbids."""
+def _held_for_kueue(root: Object, edit: Edit) -> Finding:
+    place = dotted(edit.path)
+    message = f"Kueue computed the quota with {place}: {_shown(lookup(root, edit.path))}, where gpugate would"
+    if edit.op == "remove":
+        message, remedy = f"{message} remove it", f"Remove {place} in the template of the owner."
+    else:
+        message, remedy = (
+            f"{message} write {_shown(edit.value)}",
+            f"Write {place}: {_shown(edit.value)} in the template of the owner.",
+        )
+    return Finding("HeldBack", edit.path, message, remedy, Level.WARN)
+
+
+def _held_for_git(root: Object, edit: Edit, *, refuse: bool) -> Finding:
     present = lookup(root, edit.path)
     place = dotted(edit.path)
     if edit.op == "remove":

@@ -19,6 +19,8 @@ def queue_path(workload: Workload) -> Path | None:
 
 
 def _label_at(workload: Workload, holder: Path) -> str | None:
+    if not holder:
+        return string(workload.labels(), QUEUE_NAME, ("metadata", "labels"))
     parent = lookup(workload.root, holder)
     if type(parent) is not dict:
         return None
@@ -33,6 +35,8 @@ def queue_label(workload: Workload) -> str | None:
 
 def misplaced_queue_label(workload: Workload) -> str | None:
     """A queue name on the object or its pod template, where Kueue does not read it; None where there is none."""
+    if workload.is_pod():
+        return None
     for holder in ((), *(pods.path for pods in workload.pod_sets)):
         if holder != workload.kind.queue:
             found = _label_at(workload, holder)

@@ -153,6 +153,13 @@ def _explain(error: ValidationError, prefix: tuple[str | int, ...] = ("spec",)) 
     return "; ".join(texts)
 
 
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """``value`` without the keys that hold nothing, which the apiserver prunes, too."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
 def parse_policy(obj: Object) -> Policy:
     """The policy that a GPUPolicy object states.
 
@@ -173,7 +180,7 @@ def parse_policy(obj: Object) -> Policy:
         message = f"{name}: {unknown[0]}: there is no such field"
         raise PolicyError(message)
     try:
-        spec = PolicySpec.model_validate(obj.get("spec") or {})
+        spec = PolicySpec.model_validate(_without_nulls(obj.get("spec") or {}))
     except ValidationError as error:
         message = f"{name}: {_explain(error)}"
         raise PolicyError(message) from None

@@ -1,7 +1,7 @@
 """Kubernetes quantities, exactly: ``16Gi`` as bytes, ``1500m`` as millicores.
 
 Grammar and rounding follow ``k8s.io/apimachinery/pkg/api/resource`` (``Quantity``): decimal and
-binary suffixes, decimal exponents, and values rounded *up* to the unit asked for.
+binary suffixes, decimal exponents, and values rounded *up* (away from zero) to the unit asked for.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _hint(text: str) -> str:
 @lru_cache(maxsize=8192)
 def _scaled_up(text: str, scale: int) -> int:
     value = _parse(text) * scale
-    return -((-value.numerator) // value.denominator)
+    rounded = -(-abs(value.numerator) // value.denominator)
+    return rounded if value >= 0 else -rounded
 
 
 def _text(quantity: object) -> str:

@@ -6,13 +6,17 @@ works out from resources and selectors is kept until an edit touches those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from gpugate.policies.accelerators import Form, form_of
 from gpugate.policies.container import EPHEMERAL, INIT, REGULAR, SIDECAR, Container
+from gpugate.policies.edits import Edit
 from gpugate.policies.fields import MalformedError, Object, Path, integer, lookup, mapping, mappings, string
 from gpugate.policies.kinds import Kind, PodSetPlace
+
+#: Fields that decide which nodes a pod may land on (a preference does not).
+_SELECTING: Final = frozenset({"nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution"})
 
 
 class PodSet:
@@ -59,10 +63,17 @@ class PodSet:
                 yield Container(container, (*path, "ephemeralContainers", at), EPHEMERAL)
 
     def refresh(self) -> None:
-        """Forget what was worked out, after an edit changed resources or selectors."""
+        """Forget what was worked out, after an edit changed which devices are asked for."""
         self._forget()
         for container in self.containers:
             container.refresh()
+
+    def reload(self) -> None:
+        """Forget only what depends on memory, CPU and selectors."""
+        self.selection = None
+        self.demand = None
+        for container in self.containers:
+            container.reload()
 
     def field(self, *parts: str | int) -> Path:
         """A path below the pod spec."""
@@ -263,7 +274,22 @@ class Workload:
         return not self.is_pod() and self.controller() is None
 
     def refresh(self) -> None:
-        """Forget what was worked out, after edits."""
+        """Forget all that was worked out."""
         self._asking = None
         for pods in self.pod_sets:
             pods.refresh()
+
+    def edited(self, edits: Sequence[Edit]) -> None:
+        """Forget what these edits, just applied, made wrong."""
+        stale = False
+        for edit in edits:
+            if "resources" in edit.path:
+                if "/" in str(edit.path[-1]):
+                    self.refresh()
+                    return
+                stale = True
+            elif not _SELECTING.isdisjoint(edit.path):
+                stale = True
+        if stale:
+            for pods in self.pod_sets:
+                pods.reload()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import ConstructorError, SafeConstructor
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.reader import ReaderError
 
@@ -153,15 +154,21 @@ def _json(text: str) -> list[Any] | None:
         return [orjson.loads(text)]
     except orjson.JSONDecodeError:
         pass
-    decoder, values, at = json.JSONDecoder(), [], 0
+    decoder, values, at = json.JSONDecoder(), [], _after_space(text, 0)
     try:
         while at < len(text):
             value, end = decoder.raw_decode(text, at)
             values.append(_plain(value))
-            at = end + len(text[end:]) - len(text[end:].lstrip())
+            at = _after_space(text, end)
     except (ValueError, RecursionError):
         return None
     return values
+
+
+def _after_space(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
 
 
 def _is_deep(value: Any) -> bool:  # noqa: ANN401 - any JSON value
@@ -184,7 +191,10 @@ def _yaml(file: str, text: str) -> Iterator[Document | Unreadable]:
     while True:
         number += 1
         try:
-            value = _plain(next(documents))
+            with warnings.catch_warnings():
+                # 1e9 without a dot is a number to the Kubernetes clients, too.
+                warnings.simplefilter("ignore", YAMLWarning)
+                value = _plain(next(documents))
         except StopIteration:
             return
         except RecursionError:

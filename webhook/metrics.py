@@ -58,6 +58,7 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._combinations: dict[tuple[str, ...], int] = {}
         self._durations = {name: _Histogram() for name in ("mutate", "validate")}
         self.registry = CollectorRegistry()
         self.facts = Gauge("gpugate_facts_synced", "1 where a kind is synced or absent.", ["resource"], registry=self.registry)
@@ -78,8 +79,10 @@ class Metrics(Collector):
 
     def decided(self, decision: Decision) -> None:
         """Count what a decision changed and found."""
-        for change in decision.changes:
-            self._count("gpugate_changes", change.rule, "enforced")
+        # Most decisions change the same few combinations of rules: one count now, taken apart at the scrape.
+        if decision.changes:
+            key = tuple([change.rule for change in decision.changes])
+            self._combinations[key] = self._combinations.get(key, 0) + 1
         for change in decision.would_change:
             self._count("gpugate_changes", change.rule, "dryrun")
         for one in decision.findings:
@@ -97,9 +100,14 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families as they stand now."""
+        counts = dict(self._counts)
+        for rules, count in self._combinations.items():
+            for rule in rules:
+                key = ("gpugate_changes", (rule, "enforced"))
+                counts[key] = counts.get(key, 0) + count
         for name, (text, labels) in _COUNTERS.items():
             family = CounterMetricFamily(name, text, labels=labels)
-            for (counter, values), count in sorted(self._counts.items()):
+            for (counter, values), count in sorted(counts.items()):
                 if counter == name:
                     family.add_metric(values, count)
             yield family

@@ -19,21 +19,40 @@ _AMBIGUOUS: Final = re.compile(
 )
 
 
+#: Line breaks of YAML 1.1 that are none of YAML 1.2, and the byte order mark: only escapes carry them through both.
+_ESCAPED: Final = re.compile("[\x85\u2028\u2029\ufeff]")
+
+
 class _Representer(RoundTripRepresenter):
-    """Quotes what is ambiguous and writes several lines as a block."""
+    """Quotes what is ambiguous, writes several lines as a block, and everything where it stands (no aliases)."""
+
+    def ignore_aliases(self, _data: Any) -> bool:  # noqa: ANN401 - any JSON value
+        return True
 
 
 def _string(representer: RoundTripRepresenter, text: str) -> ScalarNode:
     style = None
     if "\n" in text and not re.search(r"[ \t]\n|[^\n\x20-\x7e\xa0-\ud7ff]", text):
         style = "|"
-    elif _AMBIGUOUS.fullmatch(text):
+    elif _AMBIGUOUS.fullmatch(text) or _ESCAPED.search(text):
         style = '"'
     node: ScalarNode = representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
     return node
 
 
+def _float(representer: RoundTripRepresenter, number: float) -> ScalarNode:
+    text = repr(number)
+    if "e" in text and "." not in text:
+        # YAML 1.1 takes 1e-07 for a string.
+        text = text.replace("e", ".0e", 1)
+    node: ScalarNode = representer.represent_scalar(
+        "tag:yaml.org,2002:float", {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
+    )
+    return node
+
+
 _Representer.add_representer(str, _string)
+_Representer.add_representer(float, _float)
 
 
 def dump(value: Any) -> str:  # noqa: ANN401 - any JSON value

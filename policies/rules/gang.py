@@ -38,11 +38,12 @@ from typing import Final, Literal
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known, Shape
 from gpugate.policies.feasibility import reachable
-from gpugate.policies.fields import Path, integer, lookup, string
+from gpugate.policies.fields import Path, string
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.gangs import Gang, completions, gang_of, is_running, job_spec_path
+from gpugate.policies.gangs import Gang, completions, declared_size, gang_of, is_running, job_spec_path, unreadable_size
 from gpugate.policies.kinds import GANG_NAME, GANG_SIZE
 from gpugate.policies.kueue import QUEUE_NAME, queue_label
+from gpugate.policies.lens import open_workload
 from gpugate.policies.rule import Params, Rule
 from gpugate.policies.workload import Workload
 
@@ -71,6 +72,8 @@ class GangParams(Params):
 
 def mutate(workload: Workload, params: GangParams, _facts: Facts) -> Iterator[Edit]:
     """Mark the gang for the policy's scheduler."""
+    if unreadable_size(workload) is not None:
+        return
     gang = gang_of(workload)
     if gang is None or workload.kind.makes == "Job" or (workload.is_pod() and workload.controller() is not None):
         return
@@ -103,7 +106,8 @@ def _schedule_by(gang: Gang, scheduler: str | None) -> Iterator[Edit]:
 
 def _mark_for_kueue(workload: Workload, gang: Gang, name: str) -> Iterator[Edit]:
     # Only plain pods need a group: any other kind that Kueue manages is one Workload, admitted whole.
-    if workload.is_pod() and name and _KUEUE_GROUP not in gang.pods.labels():
+    # Kueue refuses a group without its count, so one of the user's own gets it, too.
+    if workload.is_pod() and (name or _KUEUE_GROUP in gang.pods.labels()):
         yield from _set_once(gang, "labels", _KUEUE_GROUP, name)
         yield from _set_once(gang, "annotations", _KUEUE_COUNT, str(gang.size))
 
@@ -118,7 +122,17 @@ def _mark_for_volcano(workload: Workload, gang: Gang, name: str) -> Iterator[Edi
 
 def check(workload: Workload, params: GangParams, facts: Facts) -> Iterator[Finding]:
     """Refuse gangs that could start in part, fall apart, or leave devices that nobody can use."""
+    written = unreadable_size(workload)
+    if written is not None:
+        yield Finding(
+            "SizeUnreadable",
+            ("metadata", "annotations", GANG_SIZE),
+            f"{GANG_SIZE} is {written!r:.40}, no whole number of at least 1",
+            f'Write {GANG_SIZE}: "4" for a gang of 4 pods, or remove it.',
+        )
+        return
     gang = gang_of(workload)
+    yield from _check_shrinking(workload, gang, facts)
     if gang is None:
         return
     yield from _check_size(workload, gang)
@@ -127,7 +141,6 @@ def check(workload: Workload, params: GangParams, facts: Facts) -> Iterator[Find
     yield from _check_mark(workload, gang, params)
     if params.fragments != "Allow":
         yield from _check_fragments(gang, params, facts)
-    yield from _check_shrinking(workload, gang)
 
 
 def _check_size(workload: Workload, gang: Gang) -> Iterator[Finding]:
@@ -187,18 +200,8 @@ def _check_minimum(workload: Workload, gang: Gang) -> Iterator[Finding]:
 def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[Finding]:
     labels = gang.pods.labels()
     named = any(key in labels for key in (_KUEUE_GROUP, _COSCHEDULING_GROUP)) or _VOLCANO_GROUP in gang.pods.annotations()
-    if (
-        workload.is_pod()
-        and workload.controller() is None
-        and params.scheduler in {"Kueue", "Coscheduling", "Volcano"}
-        and not named
-    ):
-        yield Finding(
-            "GangNameMissing",
-            ("metadata", "annotations", GANG_NAME),
-            f"the pod is 1 of {gang.size} and does not say of which group: {params.scheduler} would place it alone",
-            f"Write the annotation {GANG_NAME} with the same name in all {gang.size} pods.",
-        )
+    if not named and workload.controller() is None:
+        yield from _check_name(workload, gang, params)
     if params.scheduler == "Kueue" and not workload.is_pod() and not queue_label(workload):
         yield Finding(
             "NotHeldTogether",
@@ -222,6 +225,25 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             f"KAI makes one pod group per pod of a Job: nothing holds the {gang.size} pods together",
             "Use a JobSet, LeaderWorkerSet or PyTorchJob for a gang under KAI.",
             Level.WARN,
+        )
+
+
+def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[Finding]:
+    place = ("metadata", "annotations", GANG_NAME)
+    if workload.is_pod() and params.scheduler in {"Kueue", "Coscheduling", "Volcano"}:
+        yield Finding(
+            "GangNameMissing",
+            place,
+            f"the pod is 1 of {gang.size} and does not say of which group: {params.scheduler} would place it alone",
+            f"Write the annotation {GANG_NAME} with the same name in all {gang.size} pods.",
+        )
+    elif params.scheduler == "Coscheduling" and workload.kind.makes != "Job" and gang.members == gang.size:
+        # The name that metadata.generateName stands for is made after the mutating webhooks have run.
+        yield Finding(
+            "GangNameMissing",
+            place,
+            f"the pods of the gang of {gang.size} carry no {_COSCHEDULING_GROUP}: the scheduler would place them one by one",
+            f"Write the annotation {GANG_NAME}, or metadata.name in place of metadata.generateName.",
         )
 
 
@@ -258,23 +280,23 @@ def _remainder(shape: Shape, name: str, count: int) -> str:
     return f"{shape.title}: {offered} = {offered // count} x {count} + {offered % count}"
 
 
-def _check_shrinking(workload: Workload, gang: Gang) -> Iterator[Finding]:
-    if workload.old is None or gang.members is None or not is_running(workload):
+def _check_shrinking(workload: Workload, gang: Gang | None, facts: Facts) -> Iterator[Finding]:
+    if workload.old is None or not is_running(workload) or (gang is None and declared_size(workload) == 1):
         return
-    place = gang.pods.path
-    count_path = next((one.count for one in workload.kind.pod_sets if one.template == place), None)
-    if count_path is None:
+    old = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
+    ran = None if unreadable_size(old) is not None else gang_of(old)
+    if ran is None or ran.members is None:
         return
-    holder = lookup(workload.old, count_path[:-1])
-    before = integer(holder, str(count_path[-1]), count_path[:-1]) if type(holder) is dict else None
-    if before is None or gang.members == 0 or gang.members >= before:
+    now = next((pods.count for pods in workload.pod_sets if pods.path == ran.pods.path), None)
+    count_path = next((one.count for one in workload.kind.pod_sets if one.template == ran.pods.path), None)
+    if not now or count_path is None or now >= ran.members:
         return
     yield Finding(
         "Shrinks",
         count_path,
-        f"the gang runs with {before} pods and would go on with {gang.members}: {gang.members} < {before}",
-        f"Leave {count_path[-1]} at {before}, or stop the gang (suspend it, or scale to 0) and start it anew.",
-        measure=before - gang.members,
+        f"the gang runs with {ran.members} pods and would go on with {now}: {now} < {ran.members}",
+        f"Leave {count_path[-1]} at {ran.members}, or stop the gang (suspend it, or scale to 0) and start it anew.",
+        measure=ran.members - now,
     )
 
 

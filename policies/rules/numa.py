@@ -53,7 +53,7 @@ from gpugate.policies.facts import Facts, Known, Shape
 from gpugate.policies.feasibility import selection, share_of
 from gpugate.policies.fields import Object, Path, dotted, lookup, mapping, mappings
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.quantity import format_bytes, format_millicores
+from gpugate.policies.quantity import format_millicores
 from gpugate.policies.rule import Millicores, Params, Rule
 from gpugate.policies.workload import PodSet, Workload
 
@@ -204,7 +204,8 @@ def _raise(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> Iterato
 
 def _raise_container(target: _Target, group: str) -> Iterator[Edit]:
     container = target.container
-    cpu, memory = format_millicores(target.cpu), format_bytes(target.memory)
+    # As the limit is written: the apiserver keeps 64G as it is, and what is recorded must be what it keeps.
+    cpu, memory = format_millicores(target.cpu), container.raw("limits", "memory")
     note = f"{container.name} made Guaranteed: cpu {cpu}, memory {memory}"
     if target.cpu_limit != target.cpu:
         yield Edit("set", container.place("limits", "cpu"), cpu, note, group)
@@ -218,9 +219,11 @@ def _raise_container(target: _Target, group: str) -> Iterator[Edit]:
 
 def _align(pods: PodSet, shapes: Sequence[Shape], params: NumaParams, facts: Facts) -> Iterator[Edit]:
     label = params.aligned_nodes
-    if label is None or _already_bound(pods, label.key):
+    if label is None:
         return
     if facts.state("nodes") is Known.SYNCED and not any(label.value in shape.labels.get(label.key, ()) for shape in shapes):
+        return
+    if _already_bound(pods, label.key):
         return
     expression = {"key": label.key, "operator": "In", "values": [label.value]}
     place = pods.field("affinity", "nodeAffinity", _REQUIRED if params.affinity == "Required" else _PREFERRED)
@@ -241,6 +244,8 @@ def _align(pods: PodSet, shapes: Sequence[Shape], params: NumaParams, facts: Fac
 def _already_bound(pods: PodSet, key: str) -> bool:
     if key in mapping(pods.spec, "nodeSelector", pods.field()):
         return True
+    if "affinity" not in pods.spec:
+        return False
     affinity = mapping(pods.spec, "affinity", pods.field())
     node = mapping(affinity, "nodeAffinity", pods.field("affinity"))
     path = pods.field("affinity", "nodeAffinity")
@@ -270,14 +275,17 @@ def _numa_constraints(pods: PodSet, params: NumaParams) -> Iterator[tuple[Path, 
 
 
 def _spread(workload: Workload, pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> Iterator[Edit]:
-    if not any(params.topology_key in shape.labels for shape in shapes):
+    for shape in shapes:
+        if params.topology_key in shape.labels:
+            break
+    else:
         return
     selector = _own_selector(workload, pods)
     if selector is None:
         return
     present = list(_numa_constraints(pods, params))
     for path, constraint in present:
-        if not constraint.get("labelSelector"):
+        if constraint.get("labelSelector") is None:
             yield Edit("set", (*path, "labelSelector"), selector, f"label selector of the spread over {params.topology_key}")
     if not present:
         constraint = {
@@ -290,10 +298,12 @@ def _spread(workload: Workload, pods: PodSet, shapes: Sequence[Shape], params: N
 
 
 def _environment(pods: PodSet, params: NumaParams) -> Iterator[Edit]:
+    if not params.nccl_env and not params.nccl_topo_file:
+        return
     wanted = dict(sorted(params.nccl_env.items()))
     if params.nccl_topo_file:
         wanted["NCCL_TOPO_FILE"] = params.nccl_topo_file
-    for container in pods.holders() if wanted else ():
+    for container in pods.holders():
         for name, value in wanted.items():
             if container.env(name) is None:
                 yield Edit("append", (*container.path, "env"), {"name": name, "value": value}, f"{name} in {container.name}")
@@ -371,7 +381,7 @@ def _check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: NumaParams)
 
 def _check_constraints(pods: PodSet, shapes: Sequence[Shape], params: NumaParams, facts: Facts) -> Iterator[Finding]:
     for path, constraint in _numa_constraints(pods, params):
-        if not constraint.get("labelSelector"):
+        if constraint.get("labelSelector") is None:
             yield Finding(
                 "SelectsNoPods",
                 path,

@@ -5,7 +5,7 @@
 Puts the label `kueue.x-k8s.io/queue-name` on the object where Kueue reads it (a Job's own labels, a CronJob's
 `spec.jobTemplate.metadata.labels`), never on what a controller made. The name comes from the object itself (where somebody
 put it in another place), else from the namespace's label `gpugate.io/default-queue`, else from the policy, else it is the
-only LocalQueue of the namespace.
+only LocalQueue of the namespace, or the one called `default`, which Kueue itself would take.
 
 Refuses a workload for which none can be found where the policy requires one, and a name of a LocalQueue that does not exist.
 
@@ -39,6 +39,8 @@ from gpugate.policies.rule import Params, Rule
 from gpugate.policies.workload import Workload
 
 _NAMESPACE_LABEL: Final = "gpugate.io/default-queue"
+#: Kueue's LocalQueueDefaulting names the LocalQueue of this name where a workload names none.
+_KUEUE_DEFAULT: Final = "default"
 
 
 class QueueParams(Params):
@@ -77,6 +79,8 @@ def _find(workload: Workload, params: QueueParams, facts: Facts) -> tuple[str, s
     queues = facts.queues.get(workload.namespace, ())
     if len(queues) == 1:
         return queues[0].name, f"the only LocalQueue in {workload.namespace}"
+    if any(queue.name == _KUEUE_DEFAULT for queue in queues):
+        return _KUEUE_DEFAULT, "the LocalQueue that Kueue itself defaults to"
     return None
 
 

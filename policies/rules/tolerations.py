@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from gpugate.policies.accelerators import NVIDIA_GPU, taint_key
 from gpugate.policies.edits import Edit
@@ -120,14 +120,19 @@ class TaintParam(Params):
 
     @field_validator("key")
     @classmethod
-    def _never_maintenance(cls, key: str) -> str:
+    def _named(cls, key: str) -> str:
         if not key:
             message = "a toleration without a key tolerates every taint: name one"
             raise ValueError(message)
-        if is_never_tolerated(key, ""):
-            message = f"{key} marks maintenance or a node's condition: gpugate never tolerates it"
-            raise ValueError(message)
         return key
+
+    @model_validator(mode="after")
+    def _never_maintenance(self) -> TaintParam:
+        if is_never_tolerated(self.key, self.value or ""):
+            shown = self.key if self.value is None else f"{self.key}={self.value}"
+            message = f"{shown} marks maintenance or a node's condition: gpugate never tolerates it"
+            raise ValueError(message)
+        return self
 
 
 class TolerationsParams(Params):
@@ -140,17 +145,21 @@ class TolerationsParams(Params):
 
 
 class _Wanted(NamedTuple):
+    """A taint to be tolerated, with any value where it is None, and the toleration for it."""
+
     key: str
     value: str | None
     effect: str
+    toleration: Object
+    note: str
 
-    def toleration(self) -> Object:
-        if self.value is None:
-            return {"key": self.key, "operator": "Exists", "effect": self.effect}
-        return {"key": self.key, "operator": "Equal", "value": self.value, "effect": self.effect}
 
-    def __str__(self) -> str:
-        return f"{self.key}{'' if self.value is None else '=' + self.value}:{self.effect}"
+def _want(key: str, value: str | None, effect: str) -> _Wanted:
+    toleration = {"key": key, "operator": "Exists" if value is None else "Equal"}
+    if value is not None:
+        toleration["value"] = value
+    toleration["effect"] = effect
+    return _Wanted(key, value, effect, toleration, f"toleration {key}{'' if value is None else '=' + value}:{effect}")
 
 
 def covers(toleration: Object, key: str, value: str | None, effect: str) -> bool:
@@ -172,14 +181,16 @@ def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple
         wanted: tuple[_Wanted, ...] = remembered[1]
         return wanted
     keys = {taint_key(name) for name in pods.accelerators()} or {NVIDIA_GPU}
-    found = [_Wanted(key, None, "NoSchedule") for key in sorted(keys)]
-    found += [_Wanted(taint.key, taint.value, taint.effect) for taint in params.taints]
+    found = [_want(key, None, "NoSchedule") for key in sorted(keys)]
+    found += [_want(taint.key, taint.value, taint.effect) for taint in params.taints]
     for taint in chosen.taints if params.from_nodes else ():
+        if is_never_tolerated(taint.key, taint.value):
+            continue
         if taint.key in keys:
-            found.append(_Wanted(taint.key, None, taint.effect))
+            found.append(_want(taint.key, None, taint.effect))
         elif marks_accelerators(taint.key, taint.value):
-            found.append(_Wanted(*taint))
-    wanted = tuple(dict.fromkeys(one for one in found if one.effect != "PreferNoSchedule"))
+            found.append(_want(*taint))
+    wanted = tuple({one[:3]: one for one in found if one.effect != "PreferNoSchedule"}.values())
     if pods.accelerators() and chosen.offering:
         chosen.memo["tolerations"] = (params, wanted)
     return wanted
@@ -192,14 +203,12 @@ def mutate(workload: Workload, params: TolerationsParams, facts: Facts) -> Itera
         for wanted in _wanted(pods, params, selection(pods, facts)):
             if _is_covered(present, wanted):
                 continue
-            toleration = wanted.toleration()
-            present.append(toleration)
-            yield Edit("append", pods.field("tolerations"), toleration, f"toleration {wanted}")
+            present.append(wanted.toleration)
+            yield Edit("append", pods.field("tolerations"), wanted.toleration, wanted.note)
 
 
 def _is_covered(tolerations: list[Object], wanted: _Wanted) -> bool:
-    key, value, effect = wanted
-    return any(covers(one, key, value, effect) for one in tolerations)
+    return any(covers(one, wanted.key, wanted.value, wanted.effect) for one in tolerations)
 
 
 def check(_workload: Workload, _params: TolerationsParams, _facts: Facts) -> Iterator[Finding]:
