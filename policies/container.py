@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpugate.policies.accelerators import is_accelerator
 from gpugate.policies.fields import MalformedError, Object, Path, mapping, mappings, string, wrong_type
@@ -17,10 +18,19 @@ EPHEMERAL: Final = "ephemeral container"
 
 
 @lru_cache(maxsize=4096)
-def _normal_path(written: str) -> str:
+def normal_path(written: str) -> str:
     """A mount path as the kernel sees it; the root is ``//``, since a mount there says nothing about what lies below."""
     normal = posixpath.normpath("/" + written.lstrip("/"))
     return "//" if normal == "/" else normal
+
+
+class Amounts(NamedTuple):
+    """Memory in bytes and CPU in millicores that a container states; None where it states none."""
+
+    memory_limit: int | None
+    memory_request: int | None
+    cpu_limit: int | None
+    cpu_request: int | None
 
 
 class Container:
@@ -35,7 +45,7 @@ class Container:
         requests: its resource requests, as written.
     """
 
-    __slots__ = ("_accelerators", "_extended", "limits", "name", "path", "requests", "role", "spec")
+    __slots__ = ("_accelerators", "_amounts", "_extended", "limits", "name", "path", "requests", "role", "spec")
 
     def __init__(self, spec: Object, path: Path, role: str) -> None:
         self.spec = spec
@@ -51,7 +61,8 @@ class Container:
         self.reload()
 
     def reload(self) -> None:
-        """Read limits and requests anew, after an edit of memory or CPU made one of the two."""
+        """Read limits and requests anew, after an edit of memory or CPU."""
+        self._amounts: Amounts | None = None
         resources = self.spec.get("resources")
         if resources is None:
             self.limits: Object = {}
@@ -71,30 +82,43 @@ class Container:
         """The path of ``resource`` under ``kind``."""
         return (*self.path, "resources", kind, resource)
 
+    @property
+    def amounts(self) -> Amounts:
+        """Memory and CPU, limits and requests, read once.
+
+        Raises:
+            MalformedError: one of them is no quantity.
+        """
+        found = self._amounts
+        if found is None:
+            limits, requests = self.limits, self.requests
+            found = self._amounts = Amounts(
+                # A memory limit of zero is none for the kubelet.
+                None if (written := limits.get("memory")) is None else self._read(whole, written, "limits", "memory") or None,
+                None if (written := requests.get("memory")) is None else self._read(whole, written, "requests", "memory"),
+                None if (written := limits.get("cpu")) is None else self._read(millicores, written, "limits", "cpu"),
+                None if (written := requests.get("cpu")) is None else self._read(millicores, written, "requests", "cpu"),
+            )
+        return found
+
+    def _read(self, unit: Callable[[object], int], written: object, kind: str, resource: str) -> int:
+        try:
+            return unit(written)
+        except QuantityError as error:
+            raise MalformedError(self.place(kind, resource), str(error)) from None
+
     def memory(self, kind: str) -> int | None:
-        """Memory under ``kind`` in bytes; None where it is not stated, a limit of zero being none for the kubelet."""
-        amount = self.count(kind, "memory")
-        return None if amount == 0 and kind == "limits" else amount
+        """Memory under ``kind`` in bytes; None where it is not stated."""
+        return self.amounts.memory_limit if kind == "limits" else self.amounts.memory_request
 
     def cpu(self, kind: str) -> int | None:
         """CPU under ``kind`` in millicores; None where it is not stated."""
-        written = (self.limits if kind == "limits" else self.requests).get("cpu")
-        if written is None:
-            return None
-        try:
-            return millicores(written)
-        except QuantityError as error:
-            raise MalformedError(self.place(kind, "cpu"), str(error)) from None
+        return self.amounts.cpu_limit if kind == "limits" else self.amounts.cpu_request
 
     def count(self, kind: str, resource: str) -> int | None:
         """The amount of ``resource`` under ``kind``, a fraction rounded up to a whole number; None where not stated."""
         written = (self.limits if kind == "limits" else self.requests).get(resource)
-        if written is None:
-            return None
-        try:
-            return whole(written)
-        except QuantityError as error:
-            raise MalformedError(self.place(kind, resource), str(error)) from None
+        return None if written is None else self._read(whole, written, kind, resource)
 
     def is_fraction(self, kind: str, resource: str) -> bool:
         """Whether the stated amount is no whole number."""
@@ -144,7 +168,7 @@ class Container:
             written = string(mount, "mountPath", (*self.path, "volumeMounts", at))
             if written is None:
                 continue
-            place = _normal_path(written)
+            place = normal_path(written)
             if place == directory or (directory.startswith(place) and directory[len(place) :][:1] == "/"):
                 return mount
         return None

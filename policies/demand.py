@@ -32,14 +32,14 @@ class Demand(NamedTuple):
 
 def requested_memory(container: Container) -> int:
     """Bytes that the scheduler counts for ``container``: its request, or its limit where it states no request."""
-    asked = container.memory("requests")
-    return (container.memory("limits") or 0) if asked is None else asked
+    amounts = container.amounts
+    return (amounts.memory_limit or 0) if amounts.memory_request is None else amounts.memory_request
 
 
 def requested_cpu(container: Container) -> int:
     """Millicores that the scheduler counts for ``container``: its request, or its limit where it states no request."""
-    asked = container.cpu("requests")
-    return (container.cpu("limits") or 0) if asked is None else asked
+    amounts = container.amounts
+    return (amounts.cpu_limit or 0) if amounts.cpu_request is None else amounts.cpu_request
 
 
 def _add_up(pods: PodSet, amount_of: Callable[[Container], int]) -> int:

@@ -42,11 +42,13 @@ class Edit(NamedTuple):
 class Draft:
     """The object under review while edits are applied to it, and the patch that they make."""
 
-    __slots__ = ("_fresh", "ops", "root")
+    __slots__ = ("_fresh", "ops", "overwritten", "root")
 
     def __init__(self, root: Object) -> None:
         self.root = root
         self.ops: list[Object] = []
+        #: What stood at each place that was overwritten, by its JSON Pointer.
+        self.overwritten: dict[str, Any] = {}
         # Maps and lists that this review itself added: later edits inside them change the value of an
         # operation already recorded, so they need none of their own.
         self._fresh: set[int] = set()
@@ -113,7 +115,10 @@ class Draft:
             return False
         parent[key] = value
         if id(parent) not in self._fresh:
-            self.ops.append({"op": "replace" if exists else "add", "path": pointer(path), "value": value})
+            at = pointer(path)
+            if current is not None:
+                self.overwritten.setdefault(at, current)
+            self.ops.append({"op": "replace" if exists else "add", "path": at, "value": value})
         return True
 
     def _remove(self, path: Path) -> bool:

@@ -15,7 +15,7 @@ from gpugate.policies.fields import MalformedError, Object, clone
 from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, judge
 from gpugate.policies.hold import Hold
 from gpugate.policies.lens import open_workload
-from gpugate.policies.replay import record, replay
+from gpugate.policies.replay import keep_record, record, record_anew, replay
 from gpugate.policies.rule import Params, Rule
 from gpugate.policies.workload import Workload
 
@@ -192,7 +192,7 @@ def _run(
     hold = Hold(workload)
     if Phase.MUTATE in phase and not workload.subresource:
         draft = Draft(workload.root)
-        _edit(workload, draft, bound, facts, decision, hold)
+        _edit(workload, draft, bound, facts, decision, hold, remember=remember)
         if exempt and workload.operation != "UPDATE":
             _apply(workload, draft, "exemption", list(exemptions.carry_to_pods(workload)), decision)
         if remember and workload.operation != "UPDATE" and workload.is_template():
@@ -202,16 +202,34 @@ def _run(
         _check(workload, bound, facts, decision, hold)
 
 
-def _edit(workload: Workload, draft: Draft, bound: Sequence[Bound], facts: Facts, decision: Decision, hold: Hold) -> None:
-    rules: Iterable[Bound] = bound
+def _edit(
+    workload: Workload,
+    draft: Draft,
+    bound: Sequence[Bound],
+    facts: Facts,
+    decision: Decision,
+    hold: Hold,
+    *,
+    remember: bool,
+) -> None:
     if workload.operation == "UPDATE":
         if workload.kind.kind in _NEVER_MUTATED_ON_UPDATE or workload.old is None:
             return
-        replay(draft, workload.old)
+        mutable = workload.kind.template_mutable
+        replay(draft, workload.old, [pods.path for pods in workload.pod_sets] if mutable else ())
         workload.refresh()
-        if not workload.kind.template_mutable or not _template_changed(workload):
+        if not mutable or not _template_changed(workload):
+            keep_record(draft, workload.old)
             return
-        rules = (one for one in bound if one.rule.on_update)
+        given_back = len(draft.ops)
+        _fold(workload, draft, [one for one in bound if one.rule.on_update], facts, decision, hold)
+        if remember and workload.is_template():
+            record_anew(draft, workload.old, given_back)
+        return
+    _fold(workload, draft, bound, facts, decision, hold)
+
+
+def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts, decision: Decision, hold: Hold) -> None:
     for one in rules:
         try:
             edits = list(one.rule.mutate(workload, one.params, facts))

@@ -81,7 +81,7 @@ def unknown_rules(plea: Plea, known: Collection[str]) -> Iterator[Finding]:
         yield Finding(
             "UnknownRule",
             _PLACE,
-            f"{EXEMPT} names {name:.60!r}, which is no rule",
+            f"{EXEMPT} names {name!r:.60}, which is no rule",
             f"Name one of {', '.join(sorted(known))}.",
             Level.WARN,
         )

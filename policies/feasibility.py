@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from gpugate.policies.facts import Facts, Shape, Taint
-from gpugate.policies.fields import Object, mapping, mappings, sequence
+from gpugate.policies.fields import Object, mapping, mappings, sequence, wrong_type
 from gpugate.policies.workload import PodSet
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -84,6 +84,8 @@ def _meets(expression: Object, found: frozenset[str | None]) -> bool:
 def selected(pods: PodSet, shape: Shape) -> bool:
     """Whether nodeSelector and required node affinity of ``pods`` let them onto some node of ``shape``."""
     for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
+        if type(value) is not str:
+            raise wrong_type(pods.field("nodeSelector", key), "a string", value)
         if value not in _values(shape.labels, shape, key):
             return False
     affinity = mapping(pods.spec, "affinity", pods.field())

@@ -180,7 +180,7 @@ def parse_policy(obj: Object) -> Policy:
         message = f"{name}: {unknown[0]}: there is no such field"
         raise PolicyError(message)
     try:
-        spec = PolicySpec.model_validate(_without_nulls(obj.get("spec") or {}))
+        spec = PolicySpec.model_validate(_without_nulls(obj.get("spec") or {}), by_alias=True, by_name=False)
     except ValidationError as error:
         message = f"{name}: {_explain(error)}"
         raise PolicyError(message) from None

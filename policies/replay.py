@@ -1,16 +1,21 @@
 """What gpugate did to a template at CREATE, written down in the object, and done again on UPDATE.
 
 Git, and whoever applies from it, sends the template as Git states it. On UPDATE the recorded edits are given back exactly, so
-that neither an immutable template appears changed nor a rollout starts because the policy changed meanwhile.
+that neither an immutable template appears changed nor a rollout starts because the policy changed meanwhile. What the user
+changes in the very request is the user's: no edit is given back over it.
+
+A record is a list of ``["add", place, value]``, ``["replace", place, value, what stood there]`` and ``["remove", place]``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import orjson
 
+from gpugate.policies.accelerators import LEGACY_GPU
+from gpugate.policies.container import normal_path
 from gpugate.policies.edits import Draft
 from gpugate.policies.fields import Object, Path, clone, from_pointer, lookup, mapping, pointer
 
@@ -18,30 +23,54 @@ ANNOTATION: Final = "gpugate.io/mutations"
 _PLACE: Final[Path] = ("metadata", "annotations", ANNOTATION)
 #: The record is for gpugate's own few edits; anything larger was not written by it. Bytes.
 _LARGEST: Final = 64 * 1024
+_LENGTHS: Final = {"add": 3, "replace": 4, "remove": 2}
 
 
 def record(draft: Draft) -> None:
     """Write the draft's operations into the annotation, after those that an earlier review of the same object wrote."""
-    ops = [op for op in draft.ops if not op["path"].startswith(pointer(_PLACE))]
-    if not ops:
-        return
-    earlier = recorded(draft.root)
+    _write(draft, [*recorded(draft.root), *_operations(draft, 0)])
+
+
+def record_anew(draft: Draft, old: Object, given_back: int) -> None:
+    """Write down an UPDATE: of the ``old`` record what still holds, and the draft's operations after the first ``given_back``."""
+    held = [op for op in [*recorded(old), *recorded(draft.root)] if _holds(draft.root, op)]
+    _write(draft, [*held, *_operations(draft, given_back)])
+
+
+def _operations(draft: Draft, start: int) -> list[list[Any]]:
     # Operations hold their values by reference, and one of them may be the annotations themselves.
-    kept = [[op["op"], op["path"], clone(op["value"])] if "value" in op else [op["op"], op["path"]] for op in ops]
-    text = orjson.dumps([*earlier, *kept]).decode()
-    parent: Any = draft.root
-    for depth, part in enumerate(_PLACE[:-1]):
-        child = parent.get(part)
-        if child is None:
-            value: Any = {ANNOTATION: text}
-            for key in reversed(_PLACE[depth + 1 : -1]):
-                value = {key: value}
-            parent[part] = value
-            draft.ops.append({"op": "add", "path": pointer(_PLACE[: depth + 1]), "value": value})
-            return
-        parent = child
-    parent[ANNOTATION] = text
-    draft.ops.append({"op": "add", "path": pointer(_PLACE), "value": text})
+    found: list[list[Any]] = []
+    for op in draft.ops[start:]:
+        at = op["path"]
+        if at.startswith(pointer(_PLACE)):
+            continue
+        before = draft.overwritten.get(at)
+        if op["op"] == "remove":
+            found.append(["remove", at])
+        elif before is None:
+            found.append(["add", at, clone(op["value"])])
+        else:
+            found.append(["replace", at, clone(op["value"]), clone(before)])
+    return found
+
+
+def _write(draft: Draft, operations: list[list[Any]]) -> None:
+    distinct = [op for at, op in enumerate(operations) if op not in operations[:at]]
+    if not distinct or distinct == recorded(draft.root):
+        return
+    _put(draft, _PLACE, orjson.dumps(distinct).decode())
+
+
+def _holds(root: Object, operation: list[Any]) -> bool:
+    """Whether ``root`` is as a recorded operation left it."""
+    op, at, *values = operation
+    path = from_pointer(at)
+    if op == "remove":
+        return lookup(root, path) is None
+    if path[-1] == "-":
+        held = lookup(root, path[:-1])
+        return type(held) is list and _element_in(held, values[0])
+    return lookup(root, path) is not None
 
 
 def recorded(root: Object) -> list[list[Any]]:
@@ -60,46 +89,134 @@ def recorded(root: Object) -> list[list[Any]]:
 def _is_operation(op: Any) -> bool:  # noqa: ANN401 - untrusted JSON
     return (
         type(op) is list
-        and 2 <= len(op) <= 3
-        and op[0] in {"add", "replace", "remove"}
+        and len(op) >= 2
+        and type(op[0]) is str
+        and _LENGTHS.get(op[0]) == len(op)
         and type(op[1]) is str
         and op[1].startswith("/")
-        and (len(op) == 3) == (op[0] != "remove")
     )
 
 
-def replay(draft: Draft, old: Object) -> None:
-    """Give ``draft`` back what ``old`` records and still has, and the record itself.
+def replay(draft: Draft, old: Object, templates: Collection[Path] = ()) -> None:
+    """Give ``draft`` back what ``old`` records and still has.
 
-    Nothing is put in that the old object does not have at that very place, so a forged record can ask for nothing new.
+    Nothing is put in that the old object does not have at that very place, so a forged record can ask for nothing new, and
+    nothing is taken out but the legacy resource name.
+
+    Args:
+        draft: the object as it was sent.
+        old: the object that it replaces.
+        templates: pod templates that the API lets a user change. In one whose containers, resources or placement the
+            request changes, the pods are left as they were sent, for the rules to edit anew: a memory limit that was right
+            for one accelerator is not right for two.
     """
     operations = recorded(old)
     if not operations:
         return
-    for op, at, *value in operations:
-        _give_back(draft, old, op, from_pointer(at), value[0] if value else None)
-    text = lookup(old, _PLACE)
-    if lookup(draft.root, _PLACE) != text:
-        _put(draft, _PLACE, text)
+    changed = _changed_templates(draft.root, old, operations, templates) if templates else []
+    for op, at, *values in operations:
+        path = from_pointer(at)
+        if not any(_is_of_pods(path, template) for template in changed):
+            _give_back(draft, old, op, path, values)
 
 
-def _give_back(draft: Draft, old: Object, op: str, path: Path, value: Any) -> None:  # noqa: ANN401 - any JSON value
+def keep_record(draft: Draft, old: Object) -> None:
+    """Give ``draft`` the record of ``old`` back: what it tells of the templates holds still."""
+    if recorded(old):
+        text = lookup(old, _PLACE)
+        if lookup(draft.root, _PLACE) != text:
+            _put(draft, _PLACE, text)
+
+
+#: What edits of pods rest on. A change to anything else (an image, a command) leaves them right.
+_POD_FIELDS: Final = (
+    *("affinity", "hostIPC", "nodeSelector", "os", "overhead", "resourceClaims", "resources", "tolerations"),
+    *("topologySpreadConstraints", "volumes"),
+)
+_CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy", "volumeMounts")
+
+
+def _changed_templates(root: Object, old: Object, operations: list[list[Any]], templates: Collection[Path]) -> list[Path]:
+    """The templates whose pods the request changes in what the edits rest on: all edits given back, they differ still."""
+    trial = Draft(clone(root))
+    for op, at, *values in operations:
+        _give_back(trial, old, op, from_pointer(at), values)
+    return [template for template in templates if _basis(trial.root, template) != _basis(old, template)]
+
+
+def _basis(root: Object, template: Path) -> list[Any]:
+    spec = lookup(root, (*template, "spec"))
+    if type(spec) is not dict:
+        return []
+    found: list[Any] = [spec.get(name) for name in _POD_FIELDS]
+    for kind in ("initContainers", "containers"):
+        containers = spec.get(kind) or ()
+        found.append([[one.get(name) for name in _CONTAINER_FIELDS] for one in containers if type(one) is dict])
+    return found
+
+
+def _is_of_pods(path: Path, template: Path) -> bool:
+    """Whether ``path`` lies in the pod spec of ``template``, the name of the scheduler aside, which goes with the gang."""
+    depth = len(template)
+    return path[: depth + 1] == (*template, "spec") and path[depth + 1 : depth + 2] != ("schedulerName",)
+
+
+def _give_back(draft: Draft, old: Object, op: str, path: Path, values: list[Any]) -> None:
     if op == "remove":
-        if lookup(old, path) is None and lookup(draft.root, path) is not None:
+        if path[-1] == LEGACY_GPU and lookup(old, path) is None and lookup(draft.root, path) is not None:
             _take(draft, path)
     elif path[-1] == "-":
         held, wanted = lookup(old, path[:-1]), lookup(draft.root, path[:-1])
-        if type(held) is list and type(wanted) is list and _element_in(held, value) and not _element_in(wanted, value):
-            element = clone(next(one for one in held if _same(one, value)))
-            wanted.append(element)
-            draft.ops.append({"op": "add", "path": pointer(path), "value": element})
+        if type(held) is list and type(wanted) is list:
+            _append_back(draft, path, held, wanted, values[0])
+    elif op == "add":
+        _add_back(draft, path, lookup(old, path), values[0])
     else:
-        held = lookup(old, path)
-        if held is None:
-            return
-        present = lookup(draft.root, path)
-        if present is None or (op == "replace" and _same(held, value) and present != held):
+        held, present = lookup(old, path), lookup(draft.root, path)
+        if held is not None and present == values[1] and present != held:
             _put(draft, path, clone(held))
+
+
+def _append_back(draft: Draft, path: Path, held: list[Any], wanted: list[Any], value: Any) -> None:  # noqa: ANN401 - any JSON value
+    if any(_same(one, value) or _rivals(one, value) for one in wanted):
+        return
+    for one in held:
+        if _same(one, value):
+            wanted.append(clone(one))
+            draft.ops.append({"op": "add", "path": pointer(path), "value": clone(one)})
+            return
+
+
+def _add_back(draft: Draft, path: Path, held: Any, value: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Put back of ``held`` what ``value`` records, key by key, so that keys which others added meanwhile are left to them."""
+    present = lookup(draft.root, path)
+    if type(present) is dict and type(held) is dict and type(value) is dict:
+        for key, item in value.items():
+            _add_back(draft, (*path, key), held.get(key), item)
+    elif present is None:
+        common = _common(held, value)
+        if common is not None:
+            _put(draft, path, common)
+
+
+def _common(held: Any, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """What ``held`` still has of ``value``; None where that is nothing."""
+    if type(held) is dict and type(value) is dict:
+        found = {key: _common(held[key], item) for key, item in value.items() if key in held}
+        return {key: item for key, item in found.items() if item is not None} or None
+    if type(held) is list and type(value) is list:
+        return [clone(one) for one in held if _element_in(value, one, superset=True)] or None
+    return clone(held)
+
+
+def _rivals(one: Any, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Whether a list merged by key can't hold both: the same mount path, or the same name."""
+    if type(one) is not dict or type(value) is not dict:
+        return False
+    if "mountPath" in value:
+        mine, other = value["mountPath"], one.get("mountPath")
+        return type(mine) is str and type(other) is str and normal_path(mine) == normal_path(other)
+    return "name" in value and one.get("name") == value["name"]
 
 
 def _same(one: Any, recorded_value: Any) -> bool:  # noqa: ANN401 - any JSON value
@@ -109,8 +226,8 @@ def _same(one: Any, recorded_value: Any) -> bool:  # noqa: ANN401 - any JSON val
     return bool(one == recorded_value)
 
 
-def _element_in(elements: Iterable[Any], value: Any) -> bool:  # noqa: ANN401 - any JSON value
-    return any(_same(one, value) for one in elements)
+def _element_in(elements: Iterable[Any], value: Any, *, superset: bool = False) -> bool:  # noqa: ANN401 - any JSON value
+    return any(_same(value, one) if superset else _same(one, value) for one in elements)
 
 
 def _put(draft: Draft, path: Path, value: Any) -> None:  # noqa: ANN401 - any JSON value
@@ -129,7 +246,8 @@ def _put(draft: Draft, path: Path, value: Any) -> None:  # noqa: ANN401 - any JS
         return
     op = "replace" if path[-1] in parent else "add"
     parent[path[-1]] = value
-    draft.ops.append({"op": op, "path": pointer(path), "value": value})
+    # A copy: what a rule changes in it afterwards is an operation of its own.
+    draft.ops.append({"op": op, "path": pointer(path), "value": clone(value)})
 
 
 def _take(draft: Draft, path: Path) -> None:

@@ -18,9 +18,9 @@ from gpugate.webhook.verdict import PASS, unjudged, verdict_of
 from gpugate.webhook.wire import BadRequestError, Request, Verdict, parse, render
 
 _PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
-_JUDGED: Final = frozenset({"CREATE", "UPDATE"})
+JUDGED: Final = frozenset({"CREATE", "UPDATE"})
 #: Sub-resources that hold the whole pod and can make it worse.
-_SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
+SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
 
 
 class Door:
@@ -59,7 +59,7 @@ class Door:
 
     def _judge(self, request: Request, phase: Phase) -> tuple[Verdict, Decision | None]:
         kind = kind_of(request.api_version, request.kind)
-        if kind is None or request.operation not in _JUDGED or request.subresource not in _SUBRESOURCES:
+        if kind is None or request.operation not in JUDGED or request.subresource not in SUBRESOURCES:
             return PASS, None
         if request.object is None:
             message = f"request.object must be an object on {request.operation}, is null"

@@ -15,6 +15,7 @@ from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.policy import PolicySet
 from gpugate.webhook.documents import Document, Unreadable
+from gpugate.webhook.handlers import JUDGED, SUBRESOURCES
 from gpugate.webhook.verdict import harmless
 
 _REVIEW: Final = "AdmissionReview"
@@ -147,15 +148,19 @@ def _invalid(entry: Entry, reason: str, problem: str) -> Entry:
 
 
 def _review_one(document: Document, policies: PolicySet, facts: Facts, namespace: str) -> Entry:
-    value, old, operation = document.value, None, "CREATE"
+    value, old, operation, subresource = document.value, None, "CREATE", ""
     if isinstance(value, dict) and value.get("kind") == _REVIEW:
         request = value.get("request")
         if not isinstance(request, dict) or not isinstance(request.get("object"), dict):
             entry = Entry(document.file, document.number, Outcome.SKIPPED, value, value)
             entry.note = "an AdmissionReview without request.object: nothing to judge"
             return entry
+        operation, subresource = str(request.get("operation") or "CREATE"), str(request.get("subResource") or "")
+        if operation not in JUDGED or subresource not in SUBRESOURCES:
+            entry = Entry(document.file, document.number, Outcome.SKIPPED, value, value)
+            entry.note = f"an AdmissionReview of {operation:.60} {subresource:.60}".rstrip() + ": none of gpugate's business"
+            return entry
         value, old = _typed(request), request.get("oldObject")
-        operation = "UPDATE" if request.get("operation") == "UPDATE" else "CREATE"
         stated = request.get("namespace")
         namespace = stated if isinstance(stated, str) else namespace
     entry = Entry(document.file, document.number, Outcome.SKIPPED, value, value)
@@ -166,7 +171,7 @@ def _review_one(document: Document, policies: PolicySet, facts: Facts, namespace
         return entry
     old = old if isinstance(old, dict) and operation == "UPDATE" else None
     try:
-        _judge(entry, policies, facts, namespace=namespace, operation=operation, old=old)
+        _judge(entry, policies, facts, namespace=namespace, operation=operation, old=old, subresource=subresource)
     except MalformedError as error:
         _invalid(entry, "Malformed", str(error))
     except RecursionError:
@@ -182,12 +187,22 @@ def _typed(request: dict[str, Any]) -> dict[str, Any]:
     return {**stated, **request["object"]}
 
 
-def _judge(entry: Entry, policies: PolicySet, facts: Facts, *, namespace: str, operation: str, old: dict[str, Any] | None) -> None:
+def _judge(
+    entry: Entry,
+    policies: PolicySet,
+    facts: Facts,
+    *,
+    namespace: str,
+    operation: str,
+    old: dict[str, Any] | None,
+    subresource: str,
+) -> None:
     kind = kind_of(entry.api_version, entry.kind)
     if kind is None:
         return
     after = clone(entry.before)
-    workload = open_workload(kind, after, facts, namespace=entry.namespace or namespace, operation=operation, old=old)
+    space = entry.namespace or namespace
+    workload = open_workload(kind, after, facts, namespace=space, operation=operation, old=old, subresource=subresource)
     bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
     decision = decide(workload, bound, facts, remember=False)
     entry.findings, entry.changes, entry.would_change = decision.findings, decision.changes, decision.would_change

@@ -140,12 +140,12 @@ def _targets(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> tuple
     for container in pods.containers:
         if container.role is EPHEMERAL:
             continue
-        cpu_limit, cpu_request = container.cpu("limits"), container.cpu("requests")
-        memory, cpu = container.memory("limits"), cpu_limit
+        memory, memory_request, cpu_limit, cpu_request = container.amounts
+        cpu = cpu_limit
         if cpu is None and (count := _devices(pods, container)):
             cpu = cpu_request or _cpu_share(shapes, params) * count
         if cpu and memory:
-            targets.append(_Target(container, _whole_cores(cpu), memory, cpu_limit, cpu_request, container.memory("requests")))
+            targets.append(_Target(container, _whole_cores(cpu), memory, cpu_limit, cpu_request, memory_request))
         else:
             lacking = " and ".join(name for name, amount in (("cpu", cpu), ("memory", memory)) if not amount)
             missing.append(f"{container.role} {container.name} has no limit for {lacking}")

@@ -79,7 +79,7 @@ class Gate:
         for name, source in (("tls.crt", self._files.cert), ("tls.key", self._files.key)):
             (self._tls / name).write_bytes(source.read_bytes())
         kubeconfig = self._cluster.kubeconfig_for_service_account(NAMESPACE, "gpugate")
-        command = [
+        command: list[str | Path] = [
             Path(sys.executable).with_name("gpugate"),
             "serve",
             f"--listen=127.0.0.1:{self._port}",

@@ -43,9 +43,10 @@ def main() -> int:
                 prepare(cluster, door)
                 kubectl = shlex.quote(str(cluster.kubectl_path))
                 print(f"\n  export KUBECONFIG={cluster.kubeconfig}\n\nTry, in another terminal in this folder:\n")
-                print(f"  {kubectl} apply -f {_EXAMPLES / '10-distributed-training-job.yaml'} && {kubectl} get pods -n team-a -o wide")
-                print(f"  {kubectl} apply -f {_EXAMPLES / '20-fragmented-gang.yaml'}")
-                print(f"  {kubectl} get gpupolicy default -o yaml\n")
+                print(
+                    f"  {kubectl} apply -f {_EXAMPLES / '10-distributed-training-job.yaml'} && {kubectl} get pods -n team-a -o wide"
+                )
+                print(f"  {kubectl} apply -f {_EXAMPLES / '20-fragmented-gang.yaml'}\n")
                 print(f"gpugate logs to {door.log}. Ctrl-C ends it all.", flush=True)
                 while not ended.wait(0.5):
                     pass

@@ -12,6 +12,8 @@ from tests.e2e.controlplane import wait_until
 from tests.e2e.workloads import container, cpu_container, deployment, gpus, job, pod, queue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.e2e.controlplane import ControlPlane
     from tests.e2e.gate import Gate
 
@@ -63,7 +65,8 @@ def test_a_pod_with_the_legacy_name_runs_because_it_was_renamed(control_plane: C
     wait_running(control_plane, namespace, 1, "app=old")
 
 
-REFUSALS = {
+#: What is refused: how to make it in a namespace, and texts that the user must read.
+REFUSALS: dict[str, tuple[Callable[[str], dict[str, Any]], list[str]]] = {
     "a name that no device plugin serves": (
         lambda ns: pod("x", ns, container({"limits": {"nvidia.com/gpu.mig-1g.5gb": "1"}})),
         [

@@ -108,8 +108,8 @@ class FactStore:
 
     def absent(self, kind: WatchedKind, /) -> None:
         """Forget a kind that the cluster does not serve."""
-        self._records[kind.plural] = {}
-        if self._known[kind.plural] is not Known.ABSENT:
+        forgotten, self._records[kind.plural] = self._records[kind.plural], {}
+        if forgotten or self._known[kind.plural] is not Known.ABSENT:
             self._known[kind.plural] = Known.ABSENT
             self._schedule()
 

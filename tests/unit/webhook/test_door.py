@@ -274,7 +274,6 @@ def test_kinds_that_nobody_knows_share_one_series() -> None:
     assert door.count('gpugate_reviews_total{endpoint="mutate",kind="other",operation="CREATE",outcome="passed"}') == 50
 
 
-@pytest.mark.xfail(strict=True, reason="policies/exemptions.py formats the name with {name:.60!r}, which Python refuses")
 def test_an_exemption_from_a_rule_that_does_not_exist_is_a_warning() -> None:
     response = InProcess().ask(admission(pod(annotations={"gpugate.io/exempt": "no-such-rule"})), "validate")
     assert any("no-such-rule" in one and "which is no rule" in one for one in response["warnings"])

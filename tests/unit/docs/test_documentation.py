@@ -1,0 +1,77 @@
+"""What the documentation says can be done: its commands run, its links lead somewhere, its YAML is what it claims to be."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from gpugate.policies.catalogue import RULES
+from gpugate.policies.policy import parse_policy
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md", ROOT / "manifests" / "README.md"])
+#: Commands that install, or run this very test; what they do has tests of its own.
+ELSEWHERE = (
+    "make ",
+    "python3 -m venv",
+    ".venv/bin/python -m pip",
+    ".venv/bin/python -m pytest",
+    ".venv/bin/python -m examples.demo",
+)
+
+
+def console_commands(page: Path) -> list[str]:
+    """Lines of ``console`` blocks that begin with a prompt."""
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+README = console_commands(ROOT / "README.md")
+
+
+@pytest.mark.parametrize("command", [one for one in README if not one.startswith(ELSEWHERE)])
+def test_a_command_of_the_readme_runs_and_says_something(command: str) -> None:
+    here = command.replace(".venv/bin/", f"{shlex.quote(str(Path(sys.executable).parent))}/")
+    done = subprocess.run(["/bin/sh", "-c", here], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip()
+    assert "Traceback" not in done.stderr
+    # A review of the examples refuses some of them, which is exit code 1; nothing else does.
+    assert done.returncode == (1 if "examples/workloads --policy" in command else 0), done.stderr
+
+
+def test_every_make_target_that_the_documentation_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for page in PAGES:
+        named = set(re.findall(r"(?:`|\$ )make ([a-z0-9-]+)", page.read_text(encoding="utf-8")))
+        assert named <= targets, page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_policy_in_the_readme_is_one() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    policies = [YAML(typ="safe").load(block) for block in blocks if "kind: GPUPolicy" in block]
+    assert [parse_policy(one).name for one in policies] == ["default"]
+
+
+def test_the_readme_names_every_rule() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for rule in RULES:
+        assert f"| `{rule.id}` |" in text
+
+
+def test_every_decision_record_is_in_their_list() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = set(re.findall(r"\]\((\d{4}-[^)]+)\)", (folder / "README.md").read_text(encoding="utf-8")))
+    assert listed == {one.name for one in folder.glob("0*.md")}

@@ -1,0 +1,92 @@
+"""Small objects to build on, and the engine in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpugate.policies.engine import Bound, Decision, Phase, decide
+from gpugate.policies.facts import NO_FACTS, Facts
+from gpugate.policies.fields import MalformedError
+from gpugate.policies.kinds import kind_of
+from gpugate.policies.lens import open_workload
+from gpugate.policies.policy import API_VERSION, KIND, Policy, PolicySet, parse_policy
+from gpugate.policies.workload import PodSet, Workload
+
+Object = dict[str, Any]
+
+
+def container(name: str = "main", *, gpus: object = 1, memory: object = "64Gi", **more: Any) -> Object:
+    """A container with accelerators and a memory limit; None leaves either out."""
+    limits = {key: value for key, value in (("nvidia.com/gpu", gpus), ("memory", memory)) if value is not None}
+    return {"name": name, "resources": {"limits": limits}} | more
+
+
+def pod(*containers: Object, annotations: Object | None = None, **spec: Any) -> Object:
+    metadata: Object = {"name": "p", "namespace": "team-a"}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": list(containers), **spec}}
+
+
+def templated(kind: str, *containers: Object, **more: Any) -> Object:
+    """A Job, Deployment or StatefulSet; ``more`` goes into its spec."""
+    group = "batch/v1" if kind == "Job" else "apps/v1"
+    spec = {"template": {"spec": {"containers": list(containers)}}, **more}
+    return {"apiVersion": group, "kind": kind, "metadata": {"name": "w", "namespace": "team-a"}, "spec": spec}
+
+
+def node(name: str, *, labels: Object | None = None, taints: Sequence[Object] = (), **allocatable: Any) -> Object:
+    amounts = {"cpu": "96", "memory": "1000Gi", "nvidia.com/gpu": "8", **allocatable}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"taints": list(taints)},
+        "status": {"allocatable": amounts},
+    }
+
+
+def policy(name: str = "test", **spec: Any) -> Policy:
+    return parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec})
+
+
+def bind(rules: Object | None = None, **spec: Any) -> tuple[Bound, ...]:
+    """What one policy binds for an object without labels."""
+    return PolicySet([policy(rules=rules or {}, **spec)]).bind({}, {})
+
+
+def every_rule(mode: str = "Enforce") -> tuple[Bound, ...]:
+    return bind(mode=mode)
+
+
+def opened(root: Object, *, facts: Facts = NO_FACTS, old: Object | None = None, subresource: str = "") -> Workload:
+    kind = kind_of(root["apiVersion"], root["kind"])
+    assert kind is not None
+    operation = "CREATE" if old is None else "UPDATE"
+    return open_workload(kind, root, facts, operation=operation, old=old, subresource=subresource)
+
+
+def decided(
+    root: Object,
+    bound: Iterable[Bound],
+    *,
+    facts: Facts = NO_FACTS,
+    old: Object | None = None,
+    subresource: str = "",
+    phase: Phase = Phase.REVIEW,
+) -> Decision:
+    """The decision on ``root``, which is edited in place."""
+    workload = opened(root, facts=facts, old=old, subresource=subresource)
+    return decide(workload, tuple(bound), facts, phase)
+
+
+def pods_of(root: Object) -> PodSet:
+    return opened(root).pod_sets[0]
+
+
+def reasons(decision: Decision) -> list[tuple[str, str, str]]:
+    return [(one.rule, one.finding.reason, one.severity.value) for one in decision.findings]
+
+
+__all__ = ["MalformedError", "Object"]

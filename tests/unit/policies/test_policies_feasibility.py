@@ -1,0 +1,193 @@
+"""Which node shapes a pod may land on, as the scheduler's plugins see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import container, node, pod, pods_of
+
+from gpugate.policies.facts import Facts, Taint, facts_from_objects, node_of, shapes_of
+from gpugate.policies.feasibility import offering, reachable, roomy, selected, share_of, tolerated, tolerates
+
+_SHAPE = shapes_of([node_of(node("n1", labels={"product": "H100", "memory": "81559", "odd": "x", "minus": "-5"}))])[0]
+
+
+def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+def _expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "wanted"),
+    [
+        ({"product": "H100"}, True),
+        ({"product": "A100"}, False),
+        ({"product": "H100", "absent": "x"}, False),
+        ({"kubernetes.io/hostname": "n1"}, True),
+        ({"kubernetes.io/hostname": "n2"}, False),
+        ({}, True),
+        (None, True),
+    ],
+)
+def test_node_selector(selector: Any, wanted: bool) -> None:
+    assert selected(pods_of(pod(container(), nodeSelector=selector)), _SHAPE) is wanted
+
+
+@pytest.mark.parametrize(
+    ("term", "wanted"),
+    [
+        (_expression("product", "In", "A100", "H100"), True),
+        (_expression("product", "In", "A100"), False),
+        (_expression("absent", "In", "x"), False),
+        (_expression("product", "NotIn", "A100"), True),
+        (_expression("product", "NotIn", "H100"), False),
+        (_expression("absent", "NotIn", "x"), True),
+        (_expression("product", "Exists"), True),
+        (_expression("absent", "Exists"), False),
+        (_expression("absent", "DoesNotExist"), True),
+        (_expression("product", "DoesNotExist"), False),
+        (_expression("memory", "Gt", "81558"), True),
+        (_expression("memory", "Gt", "81559"), False),
+        (_expression("memory", "Lt", "81560"), True),
+        (_expression("memory", "Lt", "81559"), False),
+        (_expression("minus", "Lt", "-4"), True),
+        (_expression("product", "Gt", "1"), False),
+        (_expression("absent", "Gt", "1"), False),
+        (_expression("memory", "Gt", "much"), False),
+        (_expression("memory", "Gt"), False),
+        (_expression("memory", "Gte", "1"), False),
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}, True),
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}, False),
+        ({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}, False),
+        (
+            {**_expression("product", "Exists"), "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]},
+            False,
+        ),
+        ({}, False),
+        ({"matchExpressions": [], "matchFields": None}, False),
+    ],
+    ids=str,
+)
+def test_required_node_affinity(term: dict[str, Any], wanted: bool) -> None:
+    assert selected(pods_of(pod(container(), affinity=_affinity(term))), _SHAPE) is wanted
+
+
+def test_terms_are_alternatives_and_expressions_in_one_are_not() -> None:
+    no, yes = _expression("product", "In", "A100"), _expression("product", "In", "H100")
+    both = {"matchExpressions": no["matchExpressions"] + yes["matchExpressions"]}
+    assert selected(pods_of(pod(container(), affinity=_affinity(no, yes))), _SHAPE)
+    assert not selected(pods_of(pod(container(), affinity=_affinity(both))), _SHAPE)
+    assert not selected(pods_of(pod(container(), nodeSelector={"product": "A100"}, affinity=_affinity(yes))), _SHAPE)
+
+
+def test_a_preference_rules_nothing_out() -> None:
+    affinity = {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": _expression("product", "In", "A100")}]
+        }
+    }
+    assert selected(pods_of(pod(container(), affinity=affinity)), _SHAPE)
+
+
+def test_a_shape_of_several_nodes_is_ruled_out_only_where_none_of_them_matches() -> None:
+    shape = shapes_of([node_of(node(name, labels={"rack": name})) for name in ("r1", "r2")])[0]
+    assert len(shape.nodes) == 2
+    for wanted, selector in ((True, {"rack": "r2"}), (False, {"rack": "r3"})):
+        assert selected(pods_of(pod(container(), nodeSelector=selector)), shape) is wanted
+    assert selected(pods_of(pod(container(), affinity=_affinity(_expression("rack", "NotIn", "r1")))), shape)
+    assert not selected(pods_of(pod(container(), affinity=_affinity(_expression("rack", "NotIn", "r1", "r2")))), shape)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "wanted"),
+    [
+        ({"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}, True),
+        ({"key": "sku", "value": "gpu"}, True),
+        ({"key": "sku", "value": "cpu"}, False),
+        ({"key": "sku"}, False),
+        ({"key": "sku", "operator": "Exists"}, True),
+        ({"key": "sku", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"operator": "Exists"}, True),
+        ({"operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"operator": "Equal"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+        ({"key": "sku", "operator": "Gt", "value": "gpu"}, False),
+    ],
+    ids=str,
+)
+def test_a_toleration_covers_a_taint(toleration: dict[str, Any], wanted: bool) -> None:
+    assert tolerates(toleration, Taint("sku", "gpu", "NoSchedule")) is wanted
+
+
+@pytest.mark.parametrize(
+    ("taint", "wanted"),
+    [
+        ({"key": "sku", "value": "gpu", "effect": "NoSchedule"}, False),
+        ({"key": "sku", "value": "gpu", "effect": "NoExecute"}, False),
+        ({"key": "sku", "value": "gpu", "effect": "PreferNoSchedule"}, True),
+        # What passes with the node's condition says nothing about what it could ever hold.
+        ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, True),
+        ({"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}, True),
+    ],
+    ids=str,
+)
+def test_only_lasting_taints_that_keep_pods_off_count(taint: dict[str, str], wanted: bool) -> None:
+    shape = shapes_of([node_of(node("n", taints=[taint]))])[0]
+    assert tolerated(pods_of(pod(container(), tolerations=None)), shape) is wanted
+
+
+@pytest.fixture(scope="module")
+def facts() -> Facts:
+    return facts_from_objects(
+        [
+            node("large", labels={"size": "large"}),
+            node("small", labels={"size": "small"}, **{"nvidia.com/gpu": "2", "memory": "100Gi", "cpu": "10"}),
+            node("amd", **{"nvidia.com/gpu": "0", "amd.com/gpu": "8"}),
+        ]
+    )
+
+
+def _names(shapes: Any) -> list[str]:
+    return sorted(name for shape in shapes for name in shape.nodes)
+
+
+def test_offering_looks_at_names_reachable_at_selectors_and_roomy_at_counts(facts: Facts) -> None:
+    four = pods_of(pod(container(gpus=4)))
+    assert _names(offering(four, facts)) == ["large", "small"]
+    assert _names(reachable(four, facts)) == ["large", "small"]
+    assert _names(roomy(four, facts)) == ["large"]
+    selecting = pods_of(pod(container(gpus=4), nodeSelector={"size": "small"}))
+    assert (_names(offering(selecting, facts)), _names(reachable(selecting, facts))) == (["large", "small"], ["small"])
+    assert _names(roomy(selecting, facts)) == []
+    both = pods_of(pod(container(), {"name": "amd", "resources": {"limits": {"amd.com/gpu": 1}}}))
+    assert _names(offering(both, facts)) == []
+    assert _names(offering(pods_of(pod(container(gpus=None))), facts)) == []
+
+
+def test_equal_pods_are_answered_alike_and_different_ones_apart(facts: Facts) -> None:
+    for _ in range(2):
+        for size in ("small", "large"):
+            assert _names(reachable(pods_of(pod(container(), nodeSelector={"size": size})), facts)) == [size]
+        assert _names(reachable(pods_of(pod(container())), facts)) == ["large", "small"]
+
+
+def test_the_share_of_one_accelerator_is_the_smallest_over_the_shapes(facts: Facts) -> None:
+    large, small = sorted(offering(pods_of(pod(container())), facts), key=lambda shape: shape.nodes)
+    both = share_of([large, small], 0.1)
+    assert both is not None
+    assert (both.memory, both.cpu) == (45 << 30, 4000)
+    alone = share_of([large], 0.1)
+    assert alone is not None
+    assert (alone.memory, alone.cpu) == (112 << 30, 10000)
+    assert share_of([], 0.1) is None
+
+
+def test_a_share_below_one_gib_and_one_core_is_kept_as_it_is() -> None:
+    tiny = shapes_of([node_of(node("t", **{"nvidia.com/gpu": "4", "memory": "2Gi", "cpu": "2"}))])
+    share = share_of(tiny, 0)
+    assert share is not None
+    assert (share.memory, share.cpu) == (512 << 20, 500)

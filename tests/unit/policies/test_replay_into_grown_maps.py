@@ -1,0 +1,52 @@
+"""A map that gpugate itself made may hold the user's own keys by the time of an UPDATE."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from gpugate.policies.engine import decide
+from gpugate.policies.facts import Known, LocalQueue, facts_from
+from gpugate.policies.finding import Mode
+from gpugate.policies.kinds import kind_of
+from gpugate.policies.lens import open_workload
+from gpugate.policies.policy import PolicySet, default_policy
+
+FACTS = facts_from(queues=[LocalQueue("team-a", "train", "all")], known={"localqueues": Known.SYNCED})
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def job() -> dict[str, Any]:
+    container = {"name": "train", "image": "train", "resources": {"limits": {"nvidia.com/gpu": "1", "memory": "8Gi"}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "once", "namespace": "team-a"},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+
+
+def decided(root: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
+    kind = kind_of("batch/v1", "Job")
+    assert kind is not None
+    workload = open_workload(kind, root, FACTS, operation="UPDATE" if old else "CREATE", old=old)
+    decide(workload, PolicySet([default_policy(Mode.ENFORCE)]).bind({}, {}), FACTS)
+    return root
+
+
+def test_the_queue_is_given_back_beside_labels_that_git_adds_later() -> None:
+    live = decided(job())
+    assert live["metadata"]["labels"] == {QUEUE: "train"}
+    update = job()
+    update["metadata"]["labels"] = {"cost-center": "research"}
+    decided(update, old=deepcopy(live))
+    assert update["metadata"]["labels"] == {"cost-center": "research", QUEUE: "train"}
+    assert update["spec"] == live["spec"]
+
+
+def test_a_label_that_git_states_otherwise_is_left_as_git_states_it() -> None:
+    live = decided(job())
+    update = job()
+    update["metadata"]["labels"] = {QUEUE: "other"}
+    decided(update, old=deepcopy(live))
+    assert update["metadata"]["labels"] == {QUEUE: "other"}
