@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -350,6 +352,46 @@ def test_the_pods_of_a_rewritten_template_need_no_further_edit(control_plane: Co
     wanted = {("Deployment", "changed"), ("ReplicaSet", "passed"), ("Pod", "passed")}
     wait_until(lambda: len(kinds()) >= len(wanted), 10, "the reviews in the log")
     assert kinds() == wanted
+
+
+def test_what_git_states_is_not_overwritten_and_the_line_to_commit_reaches_the_user(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    tracked = deployment("serve", namespace, container(gpus(1, "32Gi", request="16Gi")))
+    tracked["metadata"]["annotations"] = {"argocd.argoproj.io/tracking-id": f"app:apps/Deployment:{namespace}/serve"}
+    answer = send(control_plane, tracked)
+    assert answer.returncode == 0
+    assert "Warning: numa:" in answer.stderr
+    assert "Commit spec.template.spec.containers[0].resources.requests.memory: 32Gi." in answer.stderr
+    stored = get(control_plane, "deployment", "serve", namespace)["spec"]["template"]["spec"]
+    assert stored["containers"][0]["resources"]["requests"]["memory"] == "16Gi"
+    assert any(volume["name"] == "gpugate-shm" for volume in stored["volumes"])
+    # The template is Git's; the pods made from it are not, and no Kueue accounts for them.
+    (running,) = wait_running(control_plane, namespace, 1, "app=serve")
+    assert running["spec"]["containers"][0]["resources"]["requests"]["memory"] == "32Gi"
+
+
+def test_an_offline_review_takes_its_facts_and_policies_from_the_live_cluster(
+    control_plane: ControlPlane, gate: Gate, namespace: str, tmp_path: Path
+) -> None:
+    gate.set_policy({"mode": "Enforce", "rules": {"queue": {"required": True}}})
+    try:
+        control_plane.apply(*queue(namespace, "here", 8))
+        manifest = tmp_path / "job.json"
+        manifest.write_bytes(orjson.dumps(job("offline", namespace, container(gpus(8, "3Ti")))))
+        command = [str(Path(sys.executable).with_name("gpugate")), "review", str(manifest), "-o", "json"]
+        done = subprocess.run([*command, f"--kubeconfig={control_plane.kubeconfig}"], capture_output=True, check=False)
+        assert done.returncode == 1, done.stderr
+        (entry,) = orjson.loads(done.stdout)
+        assert [(one["rule"], one["reason"]) for one in entry["findings"] if one["severity"] == "deny"] == [
+            ("host-memory", "NeverFits")
+        ]
+        manifest.write_bytes(orjson.dumps(job("offline", "kube-public", container(gpus(1)))))
+        done = subprocess.run([*command, f"--kubeconfig={control_plane.kubeconfig}"], capture_output=True, check=False)
+        (entry,) = orjson.loads(done.stdout)
+        assert [one["reason"] for one in entry["findings"] if one["severity"] == "deny"] == ["QueueMissing"]
+    finally:
+        gate.set_policy({"mode": "Enforce"})
 
 
 def test_removing_gpugate_leaves_the_cluster_as_if_it_had_never_been(

@@ -1,0 +1,388 @@
+"""Random workloads, policies and facts: realistic ones, and ones that nobody would write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gpugate.policies.accelerators import LEGACY_GPU
+from gpugate.policies.catalogue import RULES
+from gpugate.policies.engine import Bound
+from gpugate.policies.facts import NO_FACTS, Facts, Known, facts_from_objects
+from gpugate.policies.fields import clone
+from gpugate.policies.policy import API_VERSION, KIND, PolicySet, parse_policy
+
+Object = dict[str, Any]
+
+_DEVICES = [
+    *("nvidia.com/gpu", LEGACY_GPU, "nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "amd.com/gpu", "aws.amazon.com/neuron"),
+    *("nvidia.com/gpu.mig-1g.5gb", "nvidia.com/gpus", "rdma/hca"),
+]
+_COUNTS = st.sampled_from([0, 1, 2, 3, 8, "1", "4", "0", "8000m", "0.5", 16, None])
+_MEMORY = st.sampled_from(["512Mi", "1Gi", "8Gi", "64G", "64Gi", "96Gi", "1500Gi", "4Ti", "1e9", "1073741824", 2**30, 0, None])
+_CPU = st.sampled_from(["500m", "1", "7500m", 8, "64", "0", 1.5, None])
+_SIZES = st.sampled_from(["1Gi", "8Gi", "64Gi", None])
+_PATHS = st.sampled_from(["/dev/shm", "/dev/shm/", "//dev/shm", "/dev", "/", "/data", "/dev/shm/x", "dev/shm"])
+_VOLUME_NAMES = st.sampled_from(["dshm", "data", "gpugate-shm", "gpugate-shm-2"])
+_LABEL_VALUES = st.sampled_from(["a", "b", "true", ""])
+
+
+def _sparse(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Object]:
+    """A map with some of ``fields``."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def _or_null(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(values, values, values, st.none())
+
+
+def _amounts() -> st.SearchStrategy[Object]:
+    return st.builds(
+        lambda devices, rest: {**devices, **rest},
+        st.dictionaries(st.sampled_from(_DEVICES), _COUNTS, max_size=2),
+        _sparse(memory=_MEMORY, cpu=_CPU),
+    )
+
+
+def _resources() -> st.SearchStrategy[Object]:
+    return _sparse(
+        limits=_or_null(_amounts()), requests=_or_null(_amounts()), claims=st.sampled_from([[{"name": "gpu"}], [], None])
+    )
+
+
+_TOLERATIONS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "key": st.sampled_from(["nvidia.com/gpu", "sku", "amd.com/gpu", ""]),
+            "operator": st.sampled_from(["Exists", "Equal", None]),
+            "value": st.sampled_from(["gpu", "present", None]),
+            "effect": st.sampled_from(["NoSchedule", "NoExecute", "", None]),
+        },
+    ),
+    max_size=2,
+)
+_ENV = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NVIDIA_VISIBLE_DEVICES", "A"])},
+        optional={"value": st.sampled_from(["all", "none", ""]), "valueFrom": st.just({"fieldRef": {"fieldPath": "metadata.name"}})},
+    ),
+    max_size=2,
+)
+_VOLUMES = st.lists(
+    st.builds(
+        lambda name, source: {"name": name, **source},
+        _VOLUME_NAMES,
+        st.one_of(
+            st.builds(lambda medium, size: {"emptyDir": {"medium": medium, "sizeLimit": size}}, st.sampled_from(["Memory", ""]), _SIZES),
+            st.sampled_from([{"emptyDir": {}}, {"emptyDir": None}, {"hostPath": {"path": "/dev/shm"}}, {"configMap": {"name": "c"}}]),  # noqa: S108 - a mount path
+        ),
+    ),
+    max_size=3,
+    unique_by=lambda volume: volume["name"],
+)
+_MOUNTS = st.lists(
+    st.fixed_dictionaries({"name": _VOLUME_NAMES, "mountPath": _PATHS}, optional={"readOnly": st.booleans()}), max_size=2
+)
+_EXPRESSIONS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "key": st.sampled_from(["nvidia.com/gpu.product", "gpugate.io/numa-aligned", "zone"]),
+            "operator": st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
+        },
+        optional={"values": st.lists(st.sampled_from(["H100", "T4", "1", "true"]), max_size=2)},
+    ),
+    max_size=2,
+)
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_AFFINITY = st.builds(
+    lambda terms: {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}},
+    st.lists(_sparse(matchExpressions=_EXPRESSIONS, matchFields=st.none()), max_size=2),
+)
+_SPREAD = st.lists(
+    st.fixed_dictionaries(
+        {"topologyKey": st.sampled_from(["topology.kubernetes.io/NUMANode", "kubernetes.io/hostname"]), "maxSkew": st.just(1)},
+        optional={"labelSelector": st.sampled_from([None, {}, {"matchLabels": {"app": "a"}}])},
+    ),
+    max_size=2,
+)
+
+
+@st.composite
+def _containers(draw: st.DrawFn, prefix: str, least: int = 0) -> list[Object]:
+    made = []
+    for number in range(draw(st.integers(least, 2))):
+        container: Object = {"name": f"{prefix}{number}", "image": "example.com/image"}
+        container |= draw(_sparse(resources=_or_null(_resources()), env=_or_null(_ENV), volumeMounts=_or_null(_MOUNTS)))
+        if prefix == "init" and draw(st.booleans()):
+            container["restartPolicy"] = "Always"
+        made.append(container)
+    return made
+
+
+def _pod_specs() -> st.SearchStrategy[Object]:
+    return st.fixed_dictionaries(
+        {"containers": _containers("main", 1)},
+        optional={
+            "initContainers": _or_null(_containers("init")),
+            "ephemeralContainers": _or_null(_containers("debug")),
+            "tolerations": _or_null(_TOLERATIONS),
+            "volumes": _or_null(_VOLUMES),
+            "nodeSelector": _or_null(st.dictionaries(st.sampled_from(["nvidia.com/gpu.product", "zone"]), st.sampled_from(["H100", "a"]), max_size=1)),
+            "affinity": _or_null(_AFFINITY),
+            "topologySpreadConstraints": _or_null(_SPREAD),
+            "resourceClaims": _or_null(st.just([{"name": "gpu", "resourceClaimName": "one-gpu"}])),
+            "resources": _or_null(_sparse(limits=_sparse(memory=_MEMORY), requests=_sparse(cpu=_CPU))),
+            "overhead": _or_null(_sparse(memory=st.just("1Gi"), cpu=st.just("250m"))),
+            "hostIPC": st.booleans(),
+            "os": st.sampled_from([{"name": "linux"}, {"name": "windows"}, None]),
+            "schedulerName": st.sampled_from(["default-scheduler", "own", None]),
+        },
+    )
+
+
+_LABELS = st.dictionaries(
+    st.sampled_from(["app", "kueue.x-k8s.io/queue-name", "kustomize.toolkit.fluxcd.io/name", "kueue.x-k8s.io/podset"]),
+    _LABEL_VALUES,
+    max_size=2,
+)
+_ANNOTATIONS = _sparse(
+    **{
+        "gpugate.io/gang-size": st.sampled_from(["1", "2", "4", "four", "", None]),
+        "gpugate.io/gang-name": st.sampled_from(["llm", ""]),
+        "gpugate.io/exempt": st.sampled_from(["*", "numa,queue", "nothing"]),
+        "gpugate.io/exempt-reason": st.sampled_from(["because", ""]),
+        "gpugate.io/mutations": st.sampled_from(["", "[]", '[["add","/spec/x",1],["remove","/metadata/name"]]', "{"]),
+        "argocd.argoproj.io/tracking-id": st.just("app"),
+        "kueue.x-k8s.io/job-min-parallelism": st.sampled_from(["1", "9", "x"]),
+        "kueue.x-k8s.io/pod-group-total-count": st.sampled_from(["2", "4"]),
+    }
+)
+_OWNERS = st.lists(
+    st.fixed_dictionaries({"kind": st.just("ReplicaSet"), "name": st.just("o")}, optional={"controller": st.booleans()}), max_size=1
+)
+
+
+def _metadata() -> st.SearchStrategy[Object]:
+    return st.fixed_dictionaries(
+        {"namespace": st.sampled_from(["default", "team-a", "team-b"])},
+        optional={
+            "name": st.just("w"),
+            "generateName": st.just("w-"),
+            "labels": _or_null(_LABELS),
+            "annotations": _or_null(_ANNOTATIONS),
+            "ownerReferences": _or_null(_OWNERS),
+        },
+    )
+
+
+def _template_metadata() -> st.SearchStrategy[Any]:
+    return _or_null(_sparse(labels=_or_null(_LABELS), annotations=_or_null(_ANNOTATIONS)))
+
+
+_NUMBERS = st.sampled_from([0, 1, 2, 4, None])
+_KINDS = {
+    "Pod": "v1",
+    "Job": "batch/v1",
+    "CronJob": "batch/v1",
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+}
+
+
+@st.composite
+def workloads(draw: st.DrawFn, kind: str | None = None) -> Object:
+    """A workload of any kind, as people and controllers write them."""
+    kind = kind or draw(st.sampled_from(sorted(_KINDS)))
+    root: Object = {"apiVersion": _KINDS[kind], "kind": kind, "metadata": draw(_metadata())}
+    if kind == "Pod":
+        return _own(root | {"spec": draw(_pod_specs())})
+    template = {"spec": draw(_pod_specs())} | draw(_sparse(metadata=_template_metadata()))
+    spec: Object = {"template": template}
+    if kind in {"Job", "CronJob"}:
+        spec |= draw(_sparse(parallelism=_NUMBERS, completions=_NUMBERS, suspend=st.booleans()))
+    else:
+        spec |= draw(_sparse(replicas=_NUMBERS, selector=_or_null(st.just({"matchLabels": {"app": "a"}}))))
+    if kind == "CronJob":
+        spec = {"jobTemplate": {"spec": spec} | draw(_sparse(metadata=_template_metadata()))}
+    return _own(root | {"spec": spec})
+
+
+def _own(root: Object) -> Object:
+    """A copy that shares nothing with the values that the strategies choose from, since the engine edits in place."""
+    copy: Object = clone(root)
+    return copy
+
+
+def _settings() -> dict[str, st.SearchStrategy[Object]]:
+    return {
+        "accelerator-names": _sparse(served=st.just(["nvidia.com/gpus"])),
+        "tolerations": _sparse(fromNodes=st.booleans(), taints=st.just([{"key": "sku", "value": "gpu"}, {"key": "x", "effect": "NoExecute"}])),
+        "shared-memory": _sparse(
+            fraction=st.sampled_from([0.01, 0.5, 1.0]),
+            minSize=st.sampled_from(["1Mi", "4Gi"]),
+            maxSize=st.sampled_from(["4Gi", "64Gi"]),
+            sizeWithoutLimit=st.just("2Gi"),
+            initContainers=st.booleans(),
+        ),
+        "host-memory": _sparse(
+            defaultLimits=st.booleans(),
+            memoryPerAccelerator=st.sampled_from(["100M", "48Gi"]),
+            nodeReserve=st.sampled_from([0, 0.5]),
+            maxOvercommitRatio=st.sampled_from([1, 1.3]),
+            neverFits=st.just("Warn"),
+        ),
+        "numa": _sparse(
+            guaranteed=st.booleans(),
+            maxRaiseRatio=st.sampled_from([1, 100]),
+            cpuPerAccelerator=st.sampled_from(["500m", "6"]),
+            alignedNodes=st.sampled_from([{"key": "gpugate.io/numa-aligned"}, {"key": "zone", "value": "a"}]),
+            affinity=st.sampled_from(["Required", "Preferred"]),
+            topologyKey=st.sampled_from(["topology.kubernetes.io/NUMANode", "zone"]),
+            ncclTopoFile=st.just("/topo.xml"),
+            ncclEnv=st.just({"NCCL_DEBUG": "INFO"}),
+        ),
+        "gang": _sparse(
+            scheduler=st.sampled_from(["Kueue", "Coscheduling", "Volcano", "KAI", "None"]),
+            schedulerName=st.just("gangs"),
+            kaiQueue=st.just("research"),
+            fragments=st.sampled_from(["Deny", "Warn", "Allow"]),
+        ),
+        "queue": _sparse(required=st.booleans(), queueName=st.just("shared"), kinds=st.just(["Job", "Pod"])),
+    }
+
+
+@st.composite
+def bound_rules(draw: st.DrawFn, mode: str | None = None) -> tuple[Bound, ...]:
+    """The rules that a random policy binds; all in ``mode`` where it is given."""
+    rules: Object = {}
+    for rule, settings in _settings().items():
+        if draw(st.booleans()):
+            rules[rule] = draw(settings)
+            if mode is None and draw(st.booleans()):
+                rules[rule]["mode"] = draw(st.sampled_from(["Enforce", "Warn", "DryRun", "Disabled"]))
+            if draw(st.booleans()):
+                rules[rule]["onGitConflict"] = draw(st.sampled_from(["Warn", "Refuse"]))
+    spec: Object = {"rules": rules, "mode": mode or draw(st.sampled_from(["Enforce", "Warn", "DryRun"]))}
+    spec["exemptions"] = {"rules": draw(st.sampled_from([[], ["*"], ["numa"]]))}
+    policy = parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "random"}, "spec": spec})
+    return PolicySet([policy]).bind({}, {})
+
+
+def _nodes() -> st.SearchStrategy[list[Object]]:
+    labels = _sparse(
+        **{
+            "nvidia.com/gpu.product": st.sampled_from(["H100", "T4"]),
+            "gpugate.io/numa-aligned": st.just("true"),
+            "topology.kubernetes.io/NUMANode": st.sampled_from(["0", "1"]),
+            "nvidia.com/gpu.sharing-strategy": st.sampled_from(["none", "time-slicing"]),
+            "zone": st.sampled_from(["a", "b"]),
+        }
+    )
+    taints = st.lists(
+        st.sampled_from(
+            [
+                {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+                {"key": "sku", "value": "gpu", "effect": "NoSchedule"},
+                {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+                {"key": "spot", "value": "true", "effect": "NoExecute"},
+            ]
+        ),
+        max_size=2,
+    )
+    allocatable = st.fixed_dictionaries(
+        {"cpu": st.sampled_from(["4", "96"]), "memory": st.sampled_from(["1Gi", "1000Gi"])},
+        optional={name: st.sampled_from(["1", "4", "8"]) for name in ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "amd.com/gpu")},
+    )
+    node = st.builds(
+        lambda labels, taints, allocatable: {
+            "kind": "Node",
+            "metadata": {"labels": labels},
+            "spec": {"taints": taints},
+            "status": {"allocatable": allocatable},
+        },
+        labels,
+        taints,
+        allocatable,
+    )
+    return st.lists(node, max_size=3)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Facts:
+    """A random cluster: known, unknown, or still on its way."""
+    if draw(st.integers(0, 3)) == 0:
+        return NO_FACTS
+    objects = draw(_nodes())
+    for number, node in enumerate(objects):
+        node["metadata"]["name"] = f"n{number}"
+    for namespace, name in draw(st.sampled_from([[], [("team-a", "q")], [("team-a", "q"), ("team-a", "r")]])):
+        objects.append({"kind": "LocalQueue", "metadata": {"namespace": namespace, "name": name}})
+    objects.append({"kind": "Namespace", "metadata": {"name": "team-b", "labels": draw(st.sampled_from([{}, {"gpugate.io/default-queue": "q"}]))}})
+    claim = {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
+    objects.extend({"kind": "ResourceClaim", "metadata": {"name": "one-gpu", "namespace": space}, "spec": claim} for space in ("default", "team-a"))
+    known = draw(st.dictionaries(st.sampled_from(["nodes", "localqueues"]), st.sampled_from([Known.PENDING, Known.ABSENT]), max_size=2))
+    return facts_from_objects(objects, known)
+
+
+#: Any JSON value, as the wire can bring it, made of words that gpugate looks for.
+_WORDS = [
+    *("metadata", "spec", "template", "jobTemplate", "containers", "initContainers", "ephemeralContainers", "resources", "limits"),
+    *("requests", "claims", "labels", "annotations", "name", "volumes", "emptyDir", "medium", "sizeLimit", "tolerations", "key"),
+    *("operator", "effect", "value", "env", "volumeMounts", "mountPath", "nodeSelector", "affinity", "nodeAffinity", _REQUIRED),
+    *("nodeSelectorTerms", "matchExpressions", "topologySpreadConstraints", "labelSelector", "matchLabels", "topologyKey", "selector"),
+    *("ownerReferences", "controller", "managedFields", "manager", "resourceClaims", "overhead", "os", "parallelism", "replicas"),
+    *("completions", "status", "active", "nvidia.com/gpu", "memory", "cpu", "schedulerName", "restartPolicy", "hostIPC"),
+    *("gpugate.io/gang-size", "gpugate.io/exempt", "gpugate.io/exempt-reason", "gpugate.io/mutations", "kueue.x-k8s.io/queue-name"),
+]
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=4),
+    st.sampled_from(["1Gi", "1", "-1", "1e99", "Always", "Memory", "Exists", "In", "/dev/shm", "windows", "gpu"]),  # noqa: S108 - a mount path
+)
+any_json = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(_WORDS), inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    found = [path] if path else []
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        found.extend(_places(child, (*path, key)))
+    return found
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: st.SearchStrategy[Object]) -> Object:
+    """One of ``whole`` in which a few places hold any JSON whatever."""
+    root = clone(draw(whole))
+    for _ in range(draw(st.integers(1, 3))):
+        places = [path for path in _places(root) if path[0] not in {"kind", "apiVersion"}]
+        *way, last = draw(st.sampled_from(places))
+        parent: Any = root
+        for part in way:
+            parent = parent[part]
+        parent[last] = clone(draw(any_json))
+        if isinstance(parent, dict) and draw(st.booleans()):
+            parent[draw(st.sampled_from(_WORDS))] = clone(draw(any_json))
+    return root
+
+
+@st.composite
+def nonsense(draw: st.DrawFn) -> Object:
+    """An object of a known kind with any JSON in it."""
+    kind = draw(st.sampled_from(sorted(_KINDS)))
+    content = draw(st.dictionaries(st.sampled_from(_WORDS), any_json, max_size=4))
+    return _own(content | {"apiVersion": _KINDS[kind], "kind": kind, "spec": draw(any_json)})
+
+
+assert set(_settings()) == {rule.id for rule in RULES}

@@ -1,0 +1,198 @@
+"""What holds for every object, policy and cluster whatever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import orjson
+import strategies
+from builders import MalformedError, every_rule
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from gpugate.policies.engine import Bound, Decision, Phase, decide
+from gpugate.policies.facts import NO_FACTS, Facts
+from gpugate.policies.fields import clone
+from gpugate.policies.finding import Severity
+from gpugate.policies.kinds import kind_of
+from gpugate.policies.lens import open_workload
+
+Object = dict[str, Any]
+
+_QUICK = {
+    "deadline": None,
+    "derandomize": True,
+    "database": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+}
+_REALISTIC = settings(max_examples=300, **_QUICK)
+_WILD = settings(max_examples=400, **_QUICK)
+
+
+def _decide(
+    root: Object,
+    bound: tuple[Bound, ...],
+    facts: Facts,
+    *,
+    old: Object | None = None,
+    phase: Phase = Phase.REVIEW,
+    subresource: str = "",
+) -> Decision:
+    kind = kind_of(root["apiVersion"], root["kind"])
+    assert kind is not None
+    operation = "CREATE" if old is None else "UPDATE"
+    workload = open_workload(kind, root, facts, operation=operation, old=clone(old), subresource=subresource)
+    return decide(workload, bound, facts, phase)
+
+
+def _assert_laws(before: Object, bound: tuple[Bound, ...], facts: Facts, old: Object | None = None) -> None:
+    """The patch gives the decided object; deciding again changes nothing; the same again gives the same."""
+    root = clone(before)
+    decision = _decide(root, bound, facts, old=old)
+    assert decision.failures == []
+    assert jsonpatch.apply_patch(before, decision.patch) == root
+    wire = orjson.dumps(decision.patch)
+    assert jsonpatch.apply_patch(before, orjson.loads(wire)) == root
+
+    again = clone(root)
+    assert _decide(again, bound, facts, old=old).patch == []
+    assert again == root
+
+    twin = _decide(clone(before), bound, facts, old=old)
+    assert orjson.dumps(twin.patch) == wire
+    assert twin.findings == decision.findings
+    for one in decision.findings:
+        assert one.finding.remedy.endswith("."), one.finding
+        text = f"{one.finding.message} {one.finding.remedy}"
+        assert "is immutable" not in text
+        assert "immutable field" not in text
+
+
+@given(strategies.workloads(), strategies.bound_rules(), strategies.clusters())
+@_REALISTIC
+def test_a_created_workload_obeys_the_laws(root: Object, bound: tuple[Bound, ...], facts: Facts) -> None:
+    _assert_laws(root, bound, facts)
+
+
+@given(st.data(), strategies.bound_rules(), strategies.bound_rules(), strategies.clusters())
+@_REALISTIC
+def test_an_updated_workload_obeys_the_laws(data: st.DataObject, before: Any, after: Any, facts: Facts) -> None:
+    old = data.draw(strategies.workloads())
+    new = data.draw(strategies.workloads(old["kind"])) if data.draw(st.booleans()) else clone(old)
+    _decide(old, before, facts)
+    _assert_laws(new, after, facts, old)
+
+
+@given(st.data(), strategies.bound_rules(), strategies.bound_rules(), strategies.clusters(), strategies.clusters())
+@_REALISTIC
+def test_gits_own_version_sent_again_gives_the_old_template_back(
+    data: st.DataObject, before: Any, after: Any, then: Facts, now: Facts
+) -> None:
+    kind = data.draw(st.sampled_from(["Job", "Deployment", "StatefulSet", "CronJob"]))
+    git = data.draw(strategies.workloads(kind))
+    git["metadata"].pop("ownerReferences", None)
+    (git["metadata"].get("annotations") or {}).pop("gpugate.io/mutations", None)
+    live = clone(git)
+    _decide(live, before, then)
+    root = clone(git)
+    _decide(root, after, now, old=live)
+    assert _without_nulls(root["spec"]) == _without_nulls(live["spec"])
+
+
+def _without_nulls(value: Any) -> Any:
+    """``value`` as the apiserver keeps it, which knows no null and no empty map where one is left out."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+@given(strategies.workloads(), strategies.bound_rules("DryRun"), strategies.clusters())
+@_REALISTIC
+def test_dryrun_changes_nothing_and_says_what_would_be(root: Object, bound: tuple[Bound, ...], facts: Facts) -> None:
+    before, done = clone(root), clone(root)
+    decision = _decide(root, bound, facts)
+    assert root == before
+    assert (decision.patch, decision.changes, decision.refused) == ([], [], False)
+    assert {one.severity for one in decision.findings} <= {Severity.DRYRUN, Severity.WARN}
+
+    enforced = tuple(one._replace(mode=type(one.mode).ENFORCE) for one in bound)
+    real = _decide(done, enforced, facts)
+    assert decision.would_change == [change for change in real.changes if change.rule != "exemption"]
+    assert [one.finding for one in decision.findings] == [one.finding for one in real.findings]
+
+
+@given(strategies.workloads(), strategies.bound_rules("Enforce"), strategies.clusters())
+@_REALISTIC
+def test_what_the_mutating_door_leaves_the_validating_door_judges_as_a_review_does(
+    root: Object, bound: tuple[Bound, ...], facts: Facts
+) -> None:
+    reviewed = clone(root)
+    review = _decide(reviewed, bound, facts)
+    _decide(root, bound, facts, phase=Phase.MUTATE)
+    assert root == reviewed
+    judged = _decide(root, bound, facts, phase=Phase.CHECK)
+    assert root == reviewed
+    assert judged.refused == any(
+        one.severity is Severity.DENY and one.finding.reason != "HeldBack" for one in review.findings
+    )
+
+
+@given(strategies.workloads(), strategies.bound_rules("Enforce"), strategies.clusters())
+@_REALISTIC
+def test_an_update_that_touches_neither_spec_nor_metadata_is_nobodys_business(
+    root: Object, bound: tuple[Bound, ...], facts: Facts
+) -> None:
+    new = root | {"status": {"phase": "Running"}}
+    decision = _decide(clone(new), bound, facts, old=root)
+    assert (decision.patch, decision.findings) == ([], [])
+
+
+@given(strategies.workloads(), strategies.bound_rules("Enforce"), strategies.clusters(), st.sampled_from(["resize", "ephemeralcontainers", ""]))
+@_REALISTIC
+def test_an_update_as_bad_as_before_is_never_refused(root: Object, bound: Any, facts: Facts, subresource: str) -> None:
+    new = clone(root)
+    labels = new["metadata"].setdefault("labels", {})
+    if labels is None:
+        new["metadata"]["labels"] = labels = {}
+    labels["seen"] = "yes"
+    decision = _decide(new, bound, facts, old=root, subresource=subresource)
+    assert not decision.refused, [one for one in decision.findings if one.severity is Severity.DENY]
+
+
+def _assert_survives(root: Object, bound: tuple[Bound, ...], facts: Facts, old: Object | None = None) -> None:
+    for phase in (Phase.REVIEW, Phase.CHECK):
+        before = clone(root)
+        decided = clone(root)
+        try:
+            decision = _decide(decided, bound, facts, old=old, phase=phase)
+        except MalformedError as error:
+            assert str(error)
+            assert not str(error).startswith(":")
+            continue
+        assert decision.failures == [], repr(decision.failures)
+        assert jsonpatch.apply_patch(before, decision.patch) == decided
+        orjson.dumps(decision.patch)
+
+
+@given(strategies.damaged(strategies.workloads()), strategies.bound_rules(), strategies.clusters())
+@_WILD
+@example({"apiVersion": "v1", "kind": "Pod"}, every_rule(), NO_FACTS)
+@example({"apiVersion": "v1", "kind": "Pod", "metadata": None, "spec": None}, every_rule(), NO_FACTS)
+def test_a_damaged_workload_is_judged_or_malformed(root: Object, bound: tuple[Bound, ...], facts: Facts) -> None:
+    _assert_survives(root, bound, facts)
+
+
+@given(strategies.nonsense(), st.sampled_from(["Enforce", "DryRun"]))
+@_WILD
+def test_any_json_is_judged_or_malformed(root: Object, mode: str) -> None:
+    _assert_survives(root, every_rule(mode), NO_FACTS)
+
+
+@given(st.data(), strategies.bound_rules(), strategies.clusters())
+@_WILD
+def test_a_damaged_update_is_judged_or_malformed(data: st.DataObject, bound: tuple[Bound, ...], facts: Facts) -> None:
+    kind = data.draw(st.sampled_from(["Pod", "Job", "CronJob", "Deployment"]))
+    old = data.draw(strategies.damaged(strategies.workloads(kind)))
+    new = data.draw(strategies.damaged(strategies.workloads(kind)))
+    _assert_survives(new, bound, facts, old)
