@@ -111,7 +111,7 @@ def decide(
     enforced = [one for one in active if one.mode is not Mode.DRY_RUN]
     if len(enforced) < len(active):
         _rehearse(workload, active, facts, phase, decision)
-    exempt = bool(reported) and any(one.finding.reason == "Exempt" for one in reported)
+    exempt = bool(reported) and any(one.finding.reason == "Exempt" and one.severity is not Severity.DRYRUN for one in reported)
     _run(workload, enforced, facts, phase, decision, exempt=exempt, remember=remember)
     if Phase.CHECK in phase:
         decision.findings.extend(reported)

@@ -70,7 +70,7 @@ def _holds(root: Object, operation: list[Any]) -> bool:
     if path[-1] == "-":
         held = lookup(root, path[:-1])
         return type(held) is list and _element_in(held, values[0])
-    return lookup(root, path) is not None
+    return _common(lookup(root, path), values[0]) is not None
 
 
 def recorded(root: Object) -> list[list[Any]]:

@@ -369,6 +369,9 @@ def test_what_git_states_is_not_overwritten_and_the_line_to_commit_reaches_the_u
     # The template is Git's; the pods made from it are not, and no Kueue accounts for them.
     (running,) = wait_running(control_plane, namespace, 1, "app=serve")
     assert running["spec"]["containers"][0]["resources"]["requests"]["memory"] == "32Gi"
+    # The Deployment's controller knows its ReplicaSet by an equal template: one that was edited it would replace for ever.
+    (replica_set,) = control_plane.kubectl_json("get", "replicasets", "-n", namespace)["items"]
+    assert replica_set["spec"]["template"]["spec"] == stored
 
 
 def test_an_offline_review_takes_its_facts_and_policies_from_the_live_cluster(

@@ -7,7 +7,6 @@ from typing import Any
 
 from gpugate.policies.engine import Bound, Decision, Phase, decide
 from gpugate.policies.facts import NO_FACTS, Facts
-from gpugate.policies.fields import MalformedError
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.policy import API_VERSION, KIND, Policy, PolicySet, parse_policy
@@ -87,6 +86,3 @@ def pods_of(root: Object) -> PodSet:
 
 def reasons(decision: Decision) -> list[tuple[str, str, str]]:
     return [(one.rule, one.finding.reason, one.severity.value) for one in decision.findings]
-
-
-__all__ = ["MalformedError", "Object"]

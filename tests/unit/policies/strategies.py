@@ -66,7 +66,10 @@ _TOLERATIONS = st.lists(
 _ENV = st.lists(
     st.fixed_dictionaries(
         {"name": st.sampled_from(["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NVIDIA_VISIBLE_DEVICES", "A"])},
-        optional={"value": st.sampled_from(["all", "none", ""]), "valueFrom": st.just({"fieldRef": {"fieldPath": "metadata.name"}})},
+        optional={
+            "value": st.sampled_from(["all", "none", ""]),
+            "valueFrom": st.just({"fieldRef": {"fieldPath": "metadata.name"}}),
+        },
     ),
     max_size=2,
 )
@@ -75,8 +78,12 @@ _VOLUMES = st.lists(
         lambda name, source: {"name": name, **source},
         _VOLUME_NAMES,
         st.one_of(
-            st.builds(lambda medium, size: {"emptyDir": {"medium": medium, "sizeLimit": size}}, st.sampled_from(["Memory", ""]), _SIZES),
-            st.sampled_from([{"emptyDir": {}}, {"emptyDir": None}, {"hostPath": {"path": "/dev/shm"}}, {"configMap": {"name": "c"}}]),  # noqa: S108 - a mount path
+            st.builds(
+                lambda medium, size: {"emptyDir": {"medium": medium, "sizeLimit": size}}, st.sampled_from(["Memory", ""]), _SIZES
+            ),
+            st.sampled_from(
+                [{"emptyDir": {}}, {"emptyDir": None}, {"hostPath": {"path": "/dev/shm"}}, {"configMap": {"name": "c"}}]
+            ),
         ),
     ),
     max_size=3,
@@ -129,7 +136,9 @@ def _pod_specs() -> st.SearchStrategy[Object]:
             "ephemeralContainers": _or_null(_containers("debug")),
             "tolerations": _or_null(_TOLERATIONS),
             "volumes": _or_null(_VOLUMES),
-            "nodeSelector": _or_null(st.dictionaries(st.sampled_from(["nvidia.com/gpu.product", "zone"]), st.sampled_from(["H100", "a"]), max_size=1)),
+            "nodeSelector": _or_null(
+                st.dictionaries(st.sampled_from(["nvidia.com/gpu.product", "zone"]), st.sampled_from(["H100", "a"]), max_size=1)
+            ),
             "affinity": _or_null(_AFFINITY),
             "topologySpreadConstraints": _or_null(_SPREAD),
             "resourceClaims": _or_null(st.just([{"name": "gpu", "resourceClaimName": "one-gpu"}])),
@@ -220,7 +229,9 @@ def _own(root: Object) -> Object:
 def _settings() -> dict[str, st.SearchStrategy[Object]]:
     return {
         "accelerator-names": _sparse(served=st.just(["nvidia.com/gpus"])),
-        "tolerations": _sparse(fromNodes=st.booleans(), taints=st.just([{"key": "sku", "value": "gpu"}, {"key": "x", "effect": "NoExecute"}])),
+        "tolerations": _sparse(
+            fromNodes=st.booleans(), taints=st.just([{"key": "sku", "value": "gpu"}, {"key": "x", "effect": "NoExecute"}])
+        ),
         "shared-memory": _sparse(
             fraction=st.sampled_from([0.01, 0.5, 1.0]),
             minSize=st.sampled_from(["1Mi", "4Gi"]),
@@ -321,10 +332,20 @@ def clusters(draw: st.DrawFn) -> Facts:
         node["metadata"]["name"] = f"n{number}"
     for namespace, name in draw(st.sampled_from([[], [("team-a", "q")], [("team-a", "q"), ("team-a", "r")]])):
         objects.append({"kind": "LocalQueue", "metadata": {"namespace": namespace, "name": name}})
-    objects.append({"kind": "Namespace", "metadata": {"name": "team-b", "labels": draw(st.sampled_from([{}, {"gpugate.io/default-queue": "q"}]))}})
+    objects.append(
+        {
+            "kind": "Namespace",
+            "metadata": {"name": "team-b", "labels": draw(st.sampled_from([{}, {"gpugate.io/default-queue": "q"}]))},
+        }
+    )
     claim = {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
-    objects.extend({"kind": "ResourceClaim", "metadata": {"name": "one-gpu", "namespace": space}, "spec": claim} for space in ("default", "team-a"))
-    known = draw(st.dictionaries(st.sampled_from(["nodes", "localqueues"]), st.sampled_from([Known.PENDING, Known.ABSENT]), max_size=2))
+    objects.extend(
+        {"kind": "ResourceClaim", "metadata": {"name": "one-gpu", "namespace": space}, "spec": claim}
+        for space in ("default", "team-a")
+    )
+    known = draw(
+        st.dictionaries(st.sampled_from(["nodes", "localqueues"]), st.sampled_from([Known.PENDING, Known.ABSENT]), max_size=2)
+    )
     return facts_from_objects(objects, known)
 
 
@@ -333,7 +354,15 @@ _WORDS = [
     *("metadata", "spec", "template", "jobTemplate", "containers", "initContainers", "ephemeralContainers", "resources", "limits"),
     *("requests", "claims", "labels", "annotations", "name", "volumes", "emptyDir", "medium", "sizeLimit", "tolerations", "key"),
     *("operator", "effect", "value", "env", "volumeMounts", "mountPath", "nodeSelector", "affinity", "nodeAffinity", _REQUIRED),
-    *("nodeSelectorTerms", "matchExpressions", "topologySpreadConstraints", "labelSelector", "matchLabels", "topologyKey", "selector"),
+    *(
+        "nodeSelectorTerms",
+        "matchExpressions",
+        "topologySpreadConstraints",
+        "labelSelector",
+        "matchLabels",
+        "topologyKey",
+        "selector",
+    ),
     *("ownerReferences", "controller", "managedFields", "manager", "resourceClaims", "overhead", "os", "parallelism", "replicas"),
     *("completions", "status", "active", "nvidia.com/gpu", "memory", "cpu", "schedulerName", "restartPolicy", "hostIPC"),
     *("gpugate.io/gang-size", "gpugate.io/exempt", "gpugate.io/exempt-reason", "gpugate.io/mutations", "kueue.x-k8s.io/queue-name"),
@@ -344,7 +373,7 @@ _SCALARS = st.one_of(
     st.integers(-(2**63), 2**64 - 1),
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=4),
-    st.sampled_from(["1Gi", "1", "-1", "1e99", "Always", "Memory", "Exists", "In", "/dev/shm", "windows", "gpu"]),  # noqa: S108 - a mount path
+    st.sampled_from(["1Gi", "1", "-1", "1e99", "Always", "Memory", "Exists", "In", "/dev/shm", "windows", "gpu"]),
 )
 any_json = st.recursive(
     _SCALARS,

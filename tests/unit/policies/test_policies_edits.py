@@ -80,20 +80,21 @@ def test_what_was_added_in_this_review_is_removed_without_an_operation_of_its_ow
 
 
 @pytest.mark.parametrize(
-    "edit",
+    ("edit", "place"),
     [
-        Edit("set", ("text", "a"), 1),
-        Edit("append", ("text",), 1),
-        Edit("append", ("text", "a"), 1),
-        Edit("set", ("list", 5, "a"), 1),
-        Edit("set", ("list", 5), 1),
-        Edit("set", ("list", "key"), 1),
+        (Edit("set", ("text", "a"), 1), ("text",)),
+        (Edit("append", ("text",), 1), ("text",)),
+        (Edit("append", ("text", "a"), 1), ("text",)),
+        (Edit("set", ("list", 5, "a"), 1), ("list", 5)),
+        (Edit("set", ("list", 5), 1), ("list", 5)),
+        (Edit("set", ("list", "key"), 1), ("list", "key")),
     ],
 )
-def test_a_way_that_leads_through_something_else_is_malformed(edit: Edit) -> None:
+def test_a_way_that_leads_through_something_else_is_malformed_at_that_place(edit: Edit, place: tuple[str | int, ...]) -> None:
     draft = Draft({"text": "x", "list": [1]})
-    with pytest.raises(MalformedError):
+    with pytest.raises(MalformedError) as caught:
         draft.apply(edit)
+    assert caught.value.path == place
     assert draft.ops == []
     assert draft.root == {"text": "x", "list": [1]}
 

@@ -12,10 +12,12 @@ from builders import bind, container, decided, every_rule, node, opened, pod, re
 
 from gpugate.policies.catalogue import BY_ID
 from gpugate.policies.engine import Bound, Phase, decide
-from gpugate.policies.facts import facts_from_objects
+from gpugate.policies.facts import NO_FACTS, facts_from_objects
 from gpugate.policies.fields import MalformedError, clone
 from gpugate.policies.finding import Finding as Found
 from gpugate.policies.finding import Level, Mode, Severity, judge
+from gpugate.policies.kinds import kind_of
+from gpugate.policies.lens import open_workload
 from gpugate.policies.replay import ANNOTATION
 from gpugate.policies.rule import no_edits
 
@@ -136,6 +138,24 @@ def test_sub_resources_are_judged_and_never_edited(subresource: str) -> None:
     decision = decided(root, every_rule(), old=_BAD, subresource=subresource)
     assert decision.patch == []
     assert ("host-memory", "Overcommit", "deny") in reasons(decision)
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment"])
+def test_an_update_without_its_old_object_is_judged_and_not_edited(kind: str) -> None:
+    root = pod(container()) if kind == "Pod" else templated(kind, container())
+    of = kind_of(root["apiVersion"], kind)
+    assert of is not None
+    decision = decide(open_workload(of, root, NO_FACTS, operation="UPDATE"), every_rule(), NO_FACTS)
+    assert decision.patch == []
+    assert ("shared-memory", "NotMounted", "deny") in reasons(decision)
+
+
+def test_one_pods_tolerations_are_not_remembered_for_another() -> None:
+    bound = bind({"tolerations": {}})
+    for device in ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu"):
+        root = pod({"name": "main", "resources": {"limits": {device: 1}}})
+        decided(root, bound)
+        assert [one["key"] for one in root["spec"]["tolerations"]] == [device]
 
 
 def test_a_replica_sets_template_is_edited_but_nothing_is_recorded_in_what_a_controller_made() -> None:

@@ -8,7 +8,7 @@ import pytest
 from builders import bind, container, decided, pod, reasons, templated
 
 from gpugate.policies.exemptions import EXEMPT, REASON
-from gpugate.policies.fields import MalformedError
+from gpugate.policies.fields import MalformedError, clone
 
 _PLEA = {EXEMPT: "shared-memory", REASON: "mounts its own at run time"}
 
@@ -76,6 +76,14 @@ def test_an_exemption_is_carried_to_the_pods_and_honoured_there(kind: str) -> No
     assert reasons(decided(made, _bound(["*"]))) == [("shared-memory", "Exempt", "warn")]
 
 
+def test_what_the_template_says_of_itself_is_not_overwritten() -> None:
+    root = templated("Job", container())
+    root["metadata"]["annotations"] = dict(_PLEA)
+    root["spec"]["template"]["metadata"] = {"annotations": {EXEMPT: "tolerations"}}
+    decided(root, _bound(["*"]))
+    assert root["spec"]["template"]["metadata"]["annotations"] == {EXEMPT: "tolerations", REASON: _PLEA[REASON]}
+
+
 def test_an_exemption_in_the_template_is_one_of_the_workload() -> None:
     root = templated("Job", container())
     root["spec"]["template"]["metadata"] = {"annotations": dict(_PLEA)}
@@ -95,6 +103,14 @@ def test_in_dryrun_an_exemption_is_reported_as_such() -> None:
     )
     assert reasons(decision) == [("shared-memory", "Exempt", "dryrun")]
     assert decision.would_change == []
+
+
+def test_in_dryrun_an_exemption_is_not_carried_to_the_pods() -> None:
+    root = templated("Job", container())
+    root["metadata"]["annotations"] = dict(_PLEA)
+    before = clone(root)
+    decided(root, bind({"shared-memory": {"mode": "DryRun"}}, exemptions={"rules": ["*"]}))
+    assert root == before
 
 
 def test_an_annotation_that_is_no_text_is_malformed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import container, node, opened, pod
+from builders import bind, container, decided, node, opened, pod, reasons, templated
 
 from gpugate.policies.facts import (
     NO_FACTS,
@@ -163,8 +163,6 @@ def test_what_nobody_exported_is_not_given_and_what_is_there_is_synced() -> None
 
 @pytest.mark.parametrize("rule", ["gang", "host-memory"])
 def test_nodes_that_are_still_on_their_way_make_findings_unknown(rule: str) -> None:
-    from builders import bind, decided, reasons, templated
-
     facts = facts_from(known={"nodes": Known.PENDING})
     job = templated("Job", container(gpus=3), parallelism=4, completions=4)
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}

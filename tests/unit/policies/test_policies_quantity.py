@@ -164,6 +164,9 @@ def test_bytes_are_written_short_and_exactly(size: int, text: str) -> None:
     assert format_bytes(size) == text
 
 
-@pytest.mark.parametrize(("size", "text"), [(17 << 30, "17Gi"), (10**12, "931.3Gi"), (10**8 + 1, "95.4Mi"), (2048 << 30, "2Ti")])
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(17 << 30, "17Gi"), (10**12, "931.3Gi"), (10**8 + 1, "95.4Mi"), ((1 << 30) + 1, "1.0Gi"), (2048 << 30, "2Ti")],
+)
 def test_bytes_are_shown_to_people_with_one_decimal_at_most(size: int, text: str) -> None:
     assert show_bytes(size) == text

@@ -202,6 +202,7 @@ def test_a_mount_that_the_user_makes_now_is_not_doubled() -> None:
     root, _ = _updated(git, live)
     assert _main(root)["volumeMounts"] == [{"name": "dshm", "mountPath": "/dev/shm/"}]
     assert [volume["name"] for volume in root["spec"]["template"]["spec"]["volumes"]] == ["dshm"]
+    assert "gpugate-shm" not in root["metadata"]["annotations"][ANNOTATION]
 
 
 def test_a_variable_that_the_user_sets_now_is_not_doubled() -> None:
@@ -212,6 +213,14 @@ def test_a_variable_that_the_user_sets_now_is_not_doubled() -> None:
     git["spec"]["template"]["spec"]["containers"][0]["env"].append({"name": "NCCL_DEBUG", "value": "WARN"})
     root, _ = _updated(git, live, bound)
     assert _main(root)["env"] == [{"name": "A", "value": "1"}, {"name": "NCCL_DEBUG", "value": "WARN"}]
+
+
+def test_a_list_that_git_states_no_longer_is_made_anew() -> None:
+    bound = bind({"numa": {"ncclEnv": {"NCCL_DEBUG": "INFO"}, "guaranteed": False}})
+    live = templated("Deployment", container(env=[{"name": "A", "value": "1"}]))
+    decided(live, bound)
+    root, _ = _updated(templated("Deployment", container()), live, bound)
+    assert _main(root)["env"] == [{"name": "NCCL_DEBUG", "value": "INFO"}]
 
 
 def test_a_container_put_in_front_does_not_get_what_was_given_to_another() -> None:
@@ -305,8 +314,8 @@ def test_a_forged_record_takes_nothing_out() -> None:
         "nonsense",
         "{}",
         "[1, [], [[]], null]",
-        '[["add"]]',
-        '[["add", "/x"], ["remove", "/x", 1], ["move", "/x", 1], [{}, "/x", 1], ["add", 7, 1], ["add", "x", 1], ["replace", "/x", 1]]',
+        '[["add"], ["add", 7, 1], ["add", "x", 1]]',
+        '[["add", "/x"], ["remove", "/x", 1], ["move", "/x", 1], [{}, "/x", 1], ["replace", "/x", 1]]',
         "[" * 5000,
         '[["add", "/metadata/labels", {"a": "1"}]' + " " * 70000 + "]",
     ],

@@ -7,13 +7,13 @@ from typing import Any
 import jsonpatch
 import orjson
 import strategies
-from builders import MalformedError, every_rule
+from builders import every_rule
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gpugate.policies.engine import Bound, Decision, Phase, decide
 from gpugate.policies.facts import NO_FACTS, Facts
-from gpugate.policies.fields import clone
+from gpugate.policies.fields import MalformedError, clone
 from gpugate.policies.finding import Severity
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
@@ -133,9 +133,7 @@ def test_what_the_mutating_door_leaves_the_validating_door_judges_as_a_review_do
     assert root == reviewed
     judged = _decide(root, bound, facts, phase=Phase.CHECK)
     assert root == reviewed
-    assert judged.refused == any(
-        one.severity is Severity.DENY and one.finding.reason != "HeldBack" for one in review.findings
-    )
+    assert judged.refused == any(one.severity is Severity.DENY and one.finding.reason != "HeldBack" for one in review.findings)
 
 
 @given(strategies.workloads(), strategies.bound_rules("Enforce"), strategies.clusters())
@@ -148,7 +146,12 @@ def test_an_update_that_touches_neither_spec_nor_metadata_is_nobodys_business(
     assert (decision.patch, decision.findings) == ([], [])
 
 
-@given(strategies.workloads(), strategies.bound_rules("Enforce"), strategies.clusters(), st.sampled_from(["resize", "ephemeralcontainers", ""]))
+@given(
+    strategies.workloads(),
+    strategies.bound_rules("Enforce"),
+    strategies.clusters(),
+    st.sampled_from(["resize", "ephemeralcontainers", ""]),
+)
 @_REALISTIC
 def test_an_update_as_bad_as_before_is_never_refused(root: Object, bound: Any, facts: Facts, subresource: str) -> None:
     new = clone(root)

@@ -1,0 +1,100 @@
+"""The lens: kinds, their pod sets, and how a field of another type is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import container, opened, pod, templated
+
+from gpugate.policies.fields import MalformedError, dotted
+from gpugate.policies.kinds import KINDS, PodSetPlace, kind_of
+from gpugate.policies.workload import find_pod_sets
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_every_kind_is_found_by_group_and_name_in_any_version(kind: Any) -> None:
+    group = f"{kind.group}/" if kind.group else ""
+    for version in ("v1", "v1beta1", "v2alpha3"):
+        assert kind_of(f"{group}{version}", kind.kind) is kind
+    assert kind_of("example.com/v1", kind.kind) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "count"),
+    [
+        ("Job", {"parallelism": 4}, 4),
+        ("Job", {"parallelism": None}, 1),
+        ("Job", {"parallelism": 0}, 0),
+        ("Deployment", {"replicas": 3}, 3),
+        ("StatefulSet", {}, 1),
+        ("DaemonSet", {"replicas": 3}, None),
+    ],
+)
+def test_a_template_knows_how_many_pods_it_makes(kind: str, spec: dict[str, Any], count: int | None) -> None:
+    assert [pods.count for pods in opened(templated(kind, container(), **spec)).pod_sets] == [count]
+
+
+def test_a_pod_is_one_and_a_workload_without_template_makes_none() -> None:
+    assert [pods.count for pods in opened(pod(container())).pod_sets] == [1]
+    assert opened({"apiVersion": "batch/v1", "kind": "Job", "spec": {}}).pod_sets == ()
+
+
+def test_a_kind_may_keep_templates_in_a_map_or_a_list() -> None:
+    place = PodSetPlace(("spec", "roles", "*", "template"), ("spec", "roles", "*", "replicas"))
+    template = {"spec": {}}
+    roles = {"worker": {"template": template, "replicas": 4}, "head": {"template": template}, "idle": {}}
+    assert [(path, count) for path, _, count in find_pod_sets(place, {"spec": {"roles": roles}})] == [
+        (("spec", "roles", "head", "template"), 1),
+        (("spec", "roles", "worker", "template"), 4),
+    ]
+    listed = [{"template": template, "replicas": 2}, {"template": template}]
+    assert [(path, count) for path, _, count in find_pod_sets(place, {"spec": {"roles": listed}})] == [
+        (("spec", "roles", 0, "template"), 2),
+        (("spec", "roles", 1, "template"), 1),
+    ]
+    assert list(find_pod_sets(place, {"spec": {"roles": None}})) == []
+
+
+def test_containers_have_their_roles() -> None:
+    inits = [container("init"), container("side", restartPolicy="Always")]
+    made = opened(pod(container("main"), initContainers=inits, ephemeralContainers=[container("debug")])).pod_sets[0]
+    assert [(one.name, one.role) for one in made.containers] == [
+        ("init", "init container"),
+        ("side", "sidecar"),
+        ("main", "container"),
+        ("debug", "ephemeral container"),
+    ]
+    assert [one.name for one in made.holders()] == ["init", "side", "main"]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"spec": {"containers": [None]}}, "spec.containers[0]: must be a map, is nothing"),
+        ({"spec": {"containers": {}}}, "spec.containers: must be a list, is a map"),
+        ({"spec": []}, "spec: must be a map, is a list"),
+        (
+            {"spec": {"containers": [{"name": 7}]}},
+            'spec.containers[0].name: must be a string, is a whole number: put it in quotes, "7"',
+        ),
+        (
+            {"spec": {"containers": [{"resources": {"limits": 1.5}}]}},
+            "spec.containers[0].resources.limits: must be a map, is a number",
+        ),
+        ({"metadata": "p"}, "metadata: must be a map, is a string"),
+        ({"metadata": {"namespace": True}}, 'metadata.namespace: must be a string, is true or false: put it in quotes, "true"'),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value,
+)
+def test_a_field_of_another_type_is_named_with_what_belongs_there(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(MalformedError) as caught:
+        opened(pod(container()) | change)
+    assert str(caught.value) == text
+
+
+def test_a_place_is_written_as_kubernetes_writes_it() -> None:
+    path = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu")
+    assert dotted(path) == "spec.containers[0].resources.limits[nvidia.com/gpu]"
+    assert dotted(("nvidia.com/gpu",)) == "[nvidia.com/gpu]"
+    assert dotted(()) == ""
