@@ -124,7 +124,7 @@ class Selection(NamedTuple):
     roomy: tuple[Shape, ...]
     taints: tuple[Taint, ...]
     shared_only: bool
-    memo: dict[str, Any]
+    memo: dict[Any, Any]
 
 
 #: Values of ``nvidia.com/gpu.sharing-strategy`` under which ``nvidia.com/gpu`` is a share of a card.

@@ -115,10 +115,9 @@ def _mount(pods: PodSet, bare: list[Container], params: SharedMemoryParams) -> l
     group = f"shm {name}"
     volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
     note = f"{DIRECTORY} of {size} in {', '.join([one.name for one in bare])}"
-    found = [Edit("append", pods.field("volumes"), volume, note, group)]
-    for container in bare:
-        found.append(Edit("append", (*container.path, "volumeMounts"), {"name": name, "mountPath": DIRECTORY}, "", group))
-    return found
+    mount = {"name": name, "mountPath": DIRECTORY}
+    mounts = [Edit("append", (*container.path, "volumeMounts"), mount, "", group) for container in bare]
+    return [Edit("append", pods.field("volumes"), volume, note, group), *mounts]
 
 
 def check(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterable[Finding]:
