@@ -68,11 +68,16 @@ class PodSet:
         for container in self.containers:
             container.reload()
 
-    def reload(self) -> None:
-        """Forget only what depends on memory, CPU and mounts."""
+    def reload(self, touched: Sequence[Path]) -> None:
+        """Forget only what depends on memory, CPU and mounts at the paths ``touched``."""
         self._totals = None
         for container in self.containers:
-            container.reload()
+            place = container.path
+            depth = len(place)
+            for path in touched:
+                if path[:depth] == place:
+                    container.reload()
+                    break
 
     @property
     def totals(self) -> Totals:
@@ -201,7 +206,7 @@ class Workload:
         pod_sets: its pods.
     """
 
-    __slots__ = ("_asking", "kind", "namespace", "old", "operation", "pod_sets", "root", "subresource")
+    __slots__ = ("_asking", "_is_pod", "kind", "namespace", "old", "operation", "pod_sets", "root", "subresource")
 
     def __init__(
         self,
@@ -221,6 +226,7 @@ class Workload:
         self.operation = operation
         self.old = old
         self.subresource = subresource
+        self._is_pod = kind.kind == "Pod"
         self._asking: list[PodSet] | None = None
 
     def metadata(self) -> Object:
@@ -235,17 +241,21 @@ class Workload:
 
     def labels(self) -> Object:
         """The object's own labels."""
-        found = self.metadata().get("labels")
+        metadata = self.root.get("metadata")
+        found = metadata.get("labels") if type(metadata) is dict else None
         return found if type(found) is dict else mapping(self.metadata(), "labels", ("metadata",))
 
     def annotations(self) -> Object:
         """The object's own annotations."""
-        found = self.metadata().get("annotations")
+        metadata = self.root.get("metadata")
+        found = metadata.get("annotations") if type(metadata) is dict else None
         return found if type(found) is dict else mapping(self.metadata(), "annotations", ("metadata",))
 
     def annotation(self, key: str) -> str | None:
         """The object's own annotation ``key``, or that of its only template; None where neither has it."""
-        own = string(self.annotations(), key, ("metadata", "annotations"))
+        own = self.annotations().get(key)
+        if own is not None and type(own) is not str:
+            own = string(self.annotations(), key, ("metadata", "annotations"))
         if own is None and len(self.pod_sets) == 1 and self.pod_sets[0].path:
             pods = self.pod_sets[0]
             own = string(pods.annotations(), key, pods.meta("annotations"))
@@ -259,11 +269,12 @@ class Workload:
 
     def is_pod(self) -> bool:
         """Whether the object is a pod itself."""
-        return self.kind.kind == "Pod"
+        return self._is_pod
 
     def controller(self) -> Object | None:
         """The ownerReference of the controller that made the object; None where somebody else did."""
-        if "ownerReferences" not in self.metadata():
+        metadata = self.root.get("metadata")
+        if type(metadata) is dict and "ownerReferences" not in metadata:
             return None
         for owner in mappings(self.metadata(), "ownerReferences", ("metadata",)):
             if owner.get("controller") is True:
@@ -282,17 +293,17 @@ class Workload:
 
     def edited(self, edits: Sequence[Edit]) -> None:
         """Forget what these edits, just applied, made wrong."""
-        stale = False
+        touched: list[Path] = []
         for edit in edits:
             path = edit.path
             if "resources" in path or "volumeMounts" in path:
                 if "/" in str(path[-1]):
                     self.refresh()
                     return
-                stale = True
+                touched.append(path)
             elif not _SELECTING.isdisjoint(path):
                 self.refresh()
                 return
-        if stale:
+        if touched:
             for pods in self.pod_sets:
-                pods.reload()
+                pods.reload(touched)
