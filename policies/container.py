@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from gpugate.policies.accelerators import is_accelerator
 from gpugate.policies.fields import MalformedError, Object, Path, mapping, mappings, string, wrong_type
-from gpugate.policies.quantity import QuantityError, exact, millicores, whole
+from gpugate.policies.quantity import QuantityError, exact, whole
+from gpugate.policies.resources import NONE_STATED, Amounts, Fault, read_resources
 
 REGULAR: Final = "container"
 INIT: Final = "init container"
@@ -24,13 +23,11 @@ def normal_path(written: str) -> str:
     return "//" if normal == "/" else normal
 
 
-class Amounts(NamedTuple):
-    """Memory in bytes and CPU in millicores that a container states; None where it states none."""
-
-    memory_limit: int | None
-    memory_request: int | None
-    cpu_limit: int | None
-    cpu_request: int | None
+@lru_cache(maxsize=4096)
+def _shows(written: str, directory: str) -> bool:
+    """Whether a mount at ``written``, however it is spelled, decides what is at ``directory``."""
+    place = normal_path(written)
+    return place == directory or (directory.startswith(place) and directory[len(place) :][:1] == "/")
 
 
 class Container:
@@ -43,36 +40,34 @@ class Container:
         name: its name, empty where it has none yet.
         limits: its resource limits, as written.
         requests: its resource requests, as written.
+        stated: what limits and requests come to.
     """
 
-    __slots__ = ("_accelerators", "_amounts", "_extended", "limits", "name", "path", "requests", "role", "spec")
+    __slots__ = ("_mount", "limits", "name", "path", "requests", "role", "spec", "stated")
 
     def __init__(self, spec: Object, path: Path, role: str) -> None:
         self.spec = spec
         self.path = path
         self.role = role
-        self.name = string(spec, "name", path) or ""
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read the resources anew, after an edit changed which devices the container asks for."""
-        self._accelerators: dict[str, int] | None = None
-        self._extended: list[str] | None = None
+        name = spec.get("name")
+        self.name: str = (name if type(name) is str else string(spec, "name", path)) or ""
         self.reload()
 
     def reload(self) -> None:
-        """Read limits and requests anew, after an edit of memory or CPU."""
-        self._amounts: Amounts | None = None
+        """Read the resources and the mounts anew, after an edit of them."""
+        self._mount: tuple[str, Object | None] | None = None
         resources = self.spec.get("resources")
         if resources is None:
             self.limits: Object = {}
             self.requests: Object = {}
+            self.stated = NONE_STATED
             return
         if type(resources) is not dict:
             raise wrong_type((*self.path, "resources"), "a map", resources)
         limits, requests = resources.get("limits"), resources.get("requests")
         self.limits = limits if type(limits) is dict else mapping(resources, "limits", (*self.path, "resources"))
         self.requests = requests if type(requests) is dict else mapping(resources, "requests", (*self.path, "resources"))
+        self.stated = read_resources(resources, self.limits, self.requests)
 
     def raw(self, kind: str, resource: str) -> Any:  # noqa: ANN401 - a quantity as somebody wrote it
         """The quantity of ``resource`` under ``kind`` (``limits`` or ``requests``) as written; None where absent."""
@@ -84,28 +79,15 @@ class Container:
 
     @property
     def amounts(self) -> Amounts:
-        """Memory and CPU, limits and requests, read once.
+        """Memory and CPU, limits and requests.
 
         Raises:
             MalformedError: one of them is no quantity.
         """
-        found = self._amounts
-        if found is None:
-            limits, requests = self.limits, self.requests
-            found = self._amounts = Amounts(
-                # A memory limit of zero is none for the kubelet.
-                None if (written := limits.get("memory")) is None else self._read(whole, written, "limits", "memory") or None,
-                None if (written := requests.get("memory")) is None else self._read(whole, written, "requests", "memory"),
-                None if (written := limits.get("cpu")) is None else self._read(millicores, written, "limits", "cpu"),
-                None if (written := requests.get("cpu")) is None else self._read(millicores, written, "requests", "cpu"),
-            )
+        found = self.stated.amounts
+        if type(found) is Fault:
+            raise MalformedError(self.place(found.kind, found.resource), found.problem)
         return found
-
-    def _read(self, unit: Callable[[object], int], written: object, kind: str, resource: str) -> int:
-        try:
-            return unit(written)
-        except QuantityError as error:
-            raise MalformedError(self.place(kind, resource), str(error)) from None
 
     def memory(self, kind: str) -> int | None:
         """Memory under ``kind`` in bytes; None where it is not stated."""
@@ -117,8 +99,11 @@ class Container:
 
     def count(self, kind: str, resource: str) -> int | None:
         """The amount of ``resource`` under ``kind``, a fraction rounded up to a whole number; None where not stated."""
-        written = (self.limits if kind == "limits" else self.requests).get(resource)
-        return None if written is None else self._read(whole, written, kind, resource)
+        written = self.raw(kind, resource)
+        try:
+            return None if written is None else whole(written)
+        except QuantityError as error:
+            raise MalformedError(self.place(kind, resource), str(error)) from None
 
     def is_fraction(self, kind: str, resource: str) -> bool:
         """Whether the stated amount is no whole number."""
@@ -128,25 +113,16 @@ class Container:
         except QuantityError as error:
             raise MalformedError(self.place(kind, resource), str(error)) from None
 
-    def extended(self) -> list[str]:
-        """Names under limits and requests that could be extended resources (with a ``/``), sorted."""
-        if self._extended is None:
-            names = [name for name in self.limits if "/" in name]
-            names += [name for name in self.requests if "/" in name and name not in self.limits]
-            self._extended = sorted(names) if len(names) > 1 else names
-        return self._extended
-
     def accelerators(self) -> dict[str, int]:
-        """Accelerators that the container asks for: resource name to count, none with a count of zero."""
-        if self._accelerators is None:
-            found: dict[str, int] = {}
-            for name in self.extended():
-                if is_accelerator(name):
-                    count = max(self.count("limits", name) or 0, self.count("requests", name) or 0)
-                    if count > 0:
-                        found[name] = count
-            self._accelerators = found
-        return self._accelerators
+        """Accelerators that the container asks for: resource name to count, none with a count of zero.
+
+        Raises:
+            MalformedError: a count is no quantity.
+        """
+        found = self.stated.accelerators
+        if type(found) is Fault:
+            raise MalformedError(self.place(found.kind, found.resource), found.problem)
+        return found
 
     def claims(self) -> list[str]:
         """Names of the pod's resource claims that the container uses."""
@@ -158,18 +134,19 @@ class Container:
         names = (string(claim, "name", (*path, "claims", at)) for at, claim in enumerate(claims))
         return [name for name in names if name]
 
-    def mounts(self) -> list[Object]:
-        """Its volume mounts."""
-        return mappings(self.spec, "volumeMounts", self.path)
-
     def mount_at(self, directory: str) -> Object | None:
         """The mount at ``directory`` however it is spelled, or at a directory above it; None where there is none."""
-        for at, mount in enumerate(self.mounts()):
-            written = string(mount, "mountPath", (*self.path, "volumeMounts", at))
-            if written is None:
-                continue
-            place = normal_path(written)
-            if place == directory or (directory.startswith(place) and directory[len(place) :][:1] == "/"):
+        known = self._mount
+        if known is None or known[0] != directory:
+            known = self._mount = (directory, self._find_mount(directory))
+        return known[1]
+
+    def _find_mount(self, directory: str) -> Object | None:
+        for at, mount in enumerate(mappings(self.spec, "volumeMounts", self.path)):
+            written = mount.get("mountPath")
+            if type(written) is not str:
+                written = string(mount, "mountPath", (*self.path, "volumeMounts", at))
+            if written is not None and _shows(written, directory):
                 return mount
         return None
 

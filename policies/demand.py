@@ -80,11 +80,14 @@ def demand_of(pods: PodSet) -> Demand:
     Raises:
         MalformedError: an amount is no quantity.
     """
-    found: Demand | None = pods.demand
-    if found is None:
+    totals, spec = pods.totals, pods.spec
+    if "resources" in spec or "overhead" in spec:
         memory = _total(pods, "memory", requested_memory, whole)
-        cpu = _total(pods, "cpu", requested_cpu, millicores)
-        found = pods.demand = Demand(memory, cpu, pods.accelerators())
+        return Demand(memory, _total(pods, "cpu", requested_cpu, millicores), totals.accelerators)
+    found: Demand | None = totals.demand
+    if found is None:
+        memory = _add_up(pods, requested_memory)
+        found = totals.demand = Demand(memory, _add_up(pods, requested_cpu), totals.accelerators)
     return found
 
 

@@ -65,38 +65,50 @@ class Draft:
         if type(value) is dict or type(value) is list:
             value = self._adopt(value)
         parent: Any = self.root
-        for depth, part in enumerate(path[:-1]):
-            child = parent.get(part) if type(parent) is dict else self._element(parent, path, depth)
-            if child is None:
+        key = path[-1]
+        for part in path[:-1]:
+            child = parent.get(part) if type(parent) is dict else self._element(parent, path, part)
+            if type(child) is dict or type(child) is list:
+                parent = child
+            elif child is None:
                 # The first missing map on the way is added with all below it as one operation.
-                return self._add_branch(parent, path, depth, self._wrap(value) if op == "append" else value)
-            if type(child) is not dict and type(child) is not list:
-                raise MalformedError(path[: depth + 1], "must be a map")
-            parent = child
-        return self._append(parent, path, value) if op == "append" else self._set(parent, path, value)
+                return self._add_branch(path, self._wrap(value) if op == "append" else value)
+            else:
+                raise MalformedError(self._stretch(path), "must be a map")
+        current = parent.get(key) if type(parent) is dict else self._element(parent, path, key)
+        if op == "append":
+            if current is not None:
+                return self._extend(current, path, value)
+            value = self._wrap(value)
+        return self._put(parent, path, current, value)
 
-    @staticmethod
-    def _element(parent: list[Any], path: Path, depth: int) -> Any:  # noqa: ANN401 - any JSON value
-        at = path[depth]
+    def _stretch(self, path: Path) -> Path:
+        """As much of ``path`` as leads into something that is no map or list."""
+        found: Any = self.root
+        for depth, part in enumerate(path):
+            found = lookup(found, (part,))
+            if type(found) is not dict and type(found) is not list:
+                return path[: depth + 1]
+        return path
+
+    def _element(self, parent: list[Any], path: Path, at: str | int) -> Any:  # noqa: ANN401 - any JSON value
         if type(at) is not int or at >= len(parent):
-            raise MalformedError(path[: depth + 1], "does not exist")
+            raise MalformedError(self._stretch(path), "does not exist")
         return parent[at]
 
-    def _add_branch(self, parent: Any, path: Path, depth: int, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    def _add_branch(self, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        depth = len(self._stretch(path)) - 1
         for key in reversed(path[depth + 1 :]):
             value = {key: value}
             self._fresh.add(id(value))
-        return self._set(parent, path[: depth + 1], value)
+        return self._put(lookup(self.root, path[:depth]), path[: depth + 1], None, value)
 
-    def _append(self, parent: Any, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
-        existing = parent.get(path[-1]) if type(parent) is dict else self._element(parent, path, len(path) - 1)
-        if existing is None:
-            return self._set(parent, path, self._wrap(value))
+    def _extend(self, existing: Any, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
         if type(existing) is not list:
             raise MalformedError(path, "must be a list")
         existing.append(value)
         if id(existing) not in self._fresh:
-            self.ops.append({"op": "add", "path": pointer((*path, "-")), "value": value})
+            self.ops.append({"op": "add", "path": f"{pointer(path)}/-", "value": value})
         return True
 
     def _wrap(self, value: Any) -> list[Any]:  # noqa: ANN401 - any JSON value
@@ -104,13 +116,9 @@ class Draft:
         self._fresh.add(id(wrapped))
         return wrapped
 
-    def _set(self, parent: Any, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    def _put(self, parent: Any, path: Path, current: Any, value: Any) -> bool:  # noqa: ANN401 - any JSON value
         key = path[-1]
-        if type(parent) is list:
-            current, exists = self._element(parent, path, len(path) - 1), True
-        else:
-            current = parent.get(key)
-            exists = current is not None or key in parent
+        exists = current is not None or type(parent) is list or key in parent
         if exists and current == value and type(current) is type(value):
             return False
         parent[key] = value

@@ -113,7 +113,7 @@ def decide(
         _rehearse(workload, active, facts, phase, decision)
     exempt = bool(reported) and any(one.finding.reason == "Exempt" and one.severity is not Severity.DRYRUN for one in reported)
     _run(workload, enforced, facts, phase, decision, exempt=exempt, remember=remember)
-    if Phase.CHECK in phase:
+    if reported and Phase.CHECK in phase:
         decision.findings.extend(reported)
     if len(decision.findings) > 1:
         decision.findings.sort(key=lambda one: one.sort_key)
@@ -190,7 +190,7 @@ def _run(
     remember: bool,
 ) -> None:
     hold = Hold(workload)
-    if Phase.MUTATE in phase and not workload.subresource:
+    if phase is not Phase.CHECK and not workload.subresource:
         draft = Draft(workload.root)
         _edit(workload, draft, bound, facts, decision, hold, remember=remember)
         if exempt and workload.operation != "UPDATE":
@@ -198,7 +198,7 @@ def _run(
         if remember and workload.operation != "UPDATE" and workload.is_template():
             record(draft)
         decision.patch = draft.ops
-    if Phase.CHECK in phase:
+    if phase is not Phase.MUTATE:
         _check(workload, bound, facts, decision, hold)
 
 
@@ -240,10 +240,11 @@ def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts
             continue
         if not edits:
             continue
-        kept, held = hold.sift(draft, edits)
-        for edit in held:
-            decision.findings.append(judge(one.rule.id, one.mode, hold.held_back(edit, refuse=one.refuse_held)))
-        _apply(workload, draft, one.rule.id, kept, decision)
+        if hold.may_block:
+            edits, held = hold.sift(draft, edits)
+            for edit in held:
+                decision.findings.append(judge(one.rule.id, one.mode, hold.held_back(edit, refuse=one.refuse_held)))
+        _apply(workload, draft, one.rule.id, edits, decision)
 
 
 def _apply(workload: Workload, draft: Draft, rule: str, edits: Sequence[Edit], decision: Decision) -> None:
@@ -274,7 +275,8 @@ def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: D
         except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down
             _broke(decision, one, error)
             continue
-        decision.findings.extend(judge(one.rule.id, one.mode, hold.soften(finding)) for finding in findings)
+        if findings:
+            decision.findings.extend([judge(one.rule.id, one.mode, hold.soften(finding)) for finding in findings])
 
 
 def _only_worse(workload: Workload, one: Bound, facts: Facts, findings: list[Finding]) -> list[Finding]:

@@ -13,6 +13,7 @@ import orjson
 
 from gpugate.policies.facts import Facts, Shape, Taint
 from gpugate.policies.fields import Object, mapping, mappings, sequence, wrong_type
+from gpugate.policies.resources import memo_key
 from gpugate.policies.workload import PodSet
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -115,7 +116,7 @@ class Selection(NamedTuple):
         roomy: those among these with as many accelerators as it asks for.
         taints: the taints of the reachable ones, sorted.
         shared_only: whether every roomy one hands out shares of its cards under the whole card's name.
-        memo: what a rule worked out from these shapes and its parameters, by rule id.
+        memo: what was worked out from these shapes: by rules, with their parameters, and by :func:`open_shapes`.
     """
 
     offering: tuple[Shape, ...]
@@ -123,10 +124,9 @@ class Selection(NamedTuple):
     roomy: tuple[Shape, ...]
     taints: tuple[Taint, ...]
     shared_only: bool
-    memo: dict[str, Any]
+    memo: dict[Any, Any]
 
 
-_NOTHING: Final = Selection((), (), (), (), shared_only=False, memo={})
 #: Values of ``nvidia.com/gpu.sharing-strategy`` under which ``nvidia.com/gpu`` is a share of a card.
 _SHARING: Final = frozenset({"time-slicing", "mps"})
 #: Different selections remembered for one snapshot; workloads of one team are much alike.
@@ -138,17 +138,13 @@ def selection(pods: PodSet, facts: Facts) -> Selection:
     found: Selection | None = pods.selection
     if found is not None:
         return found
-    wanted = pods.accelerators()
-    if not facts.shapes or not wanted:
-        pods.selection = _NOTHING
-        return _NOTHING
-    key = _selection_key(pods, wanted)
+    wanted = pods.totals.accelerators
+    # Without nodes or wanted accelerators there is nothing to select from.
+    key = _selection_key(pods, wanted) if facts.shapes and wanted else None
     found = facts.memo.get(key)
     if found is None:
         found = _select(pods, wanted, facts)
-        if len(facts.memo) >= _REMEMBERED:
-            facts.memo.clear()
-        facts.memo[key] = found
+        remember(facts.memo, key, found)
     pods.selection = found
     return found
 
@@ -164,6 +160,8 @@ def _selection_key(pods: PodSet, wanted: dict[str, int]) -> Any:  # noqa: ANN401
 
 
 def _select(pods: PodSet, wanted: dict[str, int], facts: Facts) -> Selection:
+    if not wanted:
+        return Selection((), (), (), (), shared_only=False, memo={})
     offering = tuple(shape for shape in facts.shapes if all(name in shape.devices for name in wanted))
     reachable = tuple(shape for shape in offering if selected(pods, shape))
     roomy = tuple(shape for shape in reachable if all(shape.devices[name] >= count for name, count in wanted.items()))
@@ -185,6 +183,27 @@ def reachable(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
 def roomy(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
     """Shapes among :func:`reachable` with as many accelerators as one pod asks for."""
     return selection(pods, facts).roomy
+
+
+def open_shapes(pods: PodSet, chosen: Selection) -> tuple[Shape, ...]:
+    """Shapes among the reachable ones whose lasting taints the pods tolerate, remembered by the tolerations as written."""
+    if not chosen.reachable:
+        return ()
+    key = memo_key(pods.spec.get("tolerations") or ())
+    if key is None:
+        return tuple(shape for shape in chosen.reachable if tolerated(pods, shape))
+    found: tuple[Shape, ...] | None = chosen.memo.get(key)
+    if found is None:
+        found = tuple(shape for shape in chosen.reachable if tolerated(pods, shape))
+        remember(chosen.memo, key, found)
+    return found
+
+
+def remember(memo: dict[Any, Any], key: Any, value: Any) -> None:  # noqa: ANN401 - any hashable, anything
+    """Keep ``value`` in a memo, which stays small."""
+    if len(memo) >= _REMEMBERED:
+        memo.clear()
+    memo[key] = value
 
 
 class Share(NamedTuple):

@@ -119,9 +119,11 @@ def mappings(parent: Object, key: str, path: Path) -> list[Object]:
     Raises:
         MalformedError: the field is no list, or an element of it is no map.
     """
-    if key not in parent:
+    found = parent.get(key)
+    if found is None:
         return []
-    found = sequence(parent, key, path)
+    if type(found) is not list:
+        raise wrong_type((*path, key), "a list", found)
     for element in found:
         if type(element) is not dict:
             raise wrong_type((*path, key, found.index(element)), "a map", element)

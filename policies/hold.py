@@ -19,12 +19,13 @@ class Hold:
     - On pods that a controller made for a workload under Kueue, resources stay as the quota was computed from.
     """
 
-    __slots__ = ("_git", "_kueue", "_workload")
+    __slots__ = ("_git", "_kueue", "_may_block", "_workload")
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._git: bool | None = None
         self._kueue: bool | None = None
+        self._may_block: bool | None = None
 
     def _in_git(self) -> bool:
         if self._git is None:
@@ -37,10 +38,15 @@ class Hold:
             self._kueue = work.is_pod() and work.controller() is not None and kueue_marked(work.root)
         return self._kueue
 
+    @property
+    def may_block(self) -> bool:
+        """Whether an edit could be held back at all: nearly no object is anybody else's."""
+        if self._may_block is None:
+            self._may_block = self._in_git() or self._under_kueue()
+        return self._may_block
+
     def sift(self, draft: Draft, edits: list[Edit]) -> tuple[list[Edit], list[Edit]]:
         """The edits that may be made, and those held back that somebody must be told of."""
-        if not self._in_git() and not self._under_kueue():
-            return edits, []
         blocked = [edit for edit in edits if self._blocks(draft, edit)]
         if not blocked:
             return edits, []

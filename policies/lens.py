@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Object, Path, mapping, mappings, string
 from gpugate.policies.kinds import Kind
@@ -34,18 +36,19 @@ def open_workload(
     """
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
-    pod_sets = tuple(
-        PodSet(template, path, count, _gpu_claims(template, path, space, facts))
-        for place in kind.pod_sets
-        for path, template, count in find_pod_sets(place, root)
-    )
-    return Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
+    pod_sets = []
+    for place in kind.pod_sets:
+        for path, template, count in find_pod_sets(place, root):
+            spec = mapping(template, "spec", path)
+            claims = _gpu_claims(spec, path, space, facts) if "resourceClaims" in spec else _NO_CLAIMS
+            pod_sets.append(PodSet(template, spec, path, count, claims))
+    return Workload(kind, root, space, tuple(pod_sets), operation=operation, old=old, subresource=subresource)
 
 
-def _gpu_claims(template: Object, path: Path, namespace: str, facts: Facts) -> frozenset[str]:
-    spec = mapping(template, "spec", path)
-    if "resourceClaims" not in spec:
-        return frozenset()
+_NO_CLAIMS: Final[frozenset[str]] = frozenset()
+
+
+def _gpu_claims(spec: Object, path: Path, namespace: str, facts: Facts) -> frozenset[str]:
     names: set[str] = set()
     for claim in mappings(spec, "resourceClaims", (*path, "spec")):
         named = facts.claims.get((namespace, str(claim.get("resourceClaimName"))))

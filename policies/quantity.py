@@ -116,6 +116,7 @@ def millicores(quantity: object) -> int:
     return _scaled_up(quantity if type(quantity) is str else _text(quantity), 1000)
 
 
+@lru_cache(maxsize=4096)
 def format_bytes(size: int) -> str:
     """``size`` in bytes as the shortest exact binary quantity: ``17179869184`` is ``16Gi``."""
     for exponent, suffix in ((60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):

@@ -54,7 +54,7 @@ class SharedMemory(NamedTuple):
 
 def shared_memory_of(pods: PodSet, container: Container) -> SharedMemory | None:
     """What ``container`` mounts at /dev/shm or above it; None where it mounts nothing there."""
-    mount = container.mount_at(DIRECTORY)
+    mount = container.mount_at(DIRECTORY) if "volumeMounts" in container.spec else None
     if mount is None:
         return None
     found = pods.volume(mount.get("name"))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from gpugate.policies.accelerators import Form, form_of
 from gpugate.policies.container import EPHEMERAL, INIT, REGULAR, SIDECAR, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.fields import MalformedError, Object, Path, integer, lookup, mapping, mappings, string
 from gpugate.policies.kinds import Kind, PodSetPlace
+from gpugate.policies.totals import Totals, totals_of
 
 #: Fields that decide which nodes a pod may land on (a preference does not).
 _SELECTING: Final = frozenset({"nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution"})
@@ -30,50 +30,66 @@ class PodSet:
         gpu_claims: names of the pod's resource claims that stand for a GPU (dynamic resource allocation).
         containers: all containers, init containers and sidecars first as the kubelet starts them.
         selection: what :mod:`gpugate.policies.feasibility` worked out for the pods; None until it is asked.
-        demand: what :mod:`gpugate.policies.demand` added up for one of them; None until it is asked.
     """
 
-    __slots__ = ("_accelerators", "_holders", "containers", "count", "demand", "gpu_claims", "path", "root", "selection", "spec")
+    __slots__ = ("_holders", "_totals", "containers", "count", "gpu_claims", "path", "root", "selection", "spec")
 
-    def __init__(self, root: Object, path: Path, count: int | None, gpu_claims: frozenset[str]) -> None:
+    def __init__(self, root: Object, spec: Object, path: Path, count: int | None, gpu_claims: frozenset[str]) -> None:
         self.root = root
         self.path = path
         self.count = count
-        self.spec = mapping(root, "spec", path)
+        self.spec = spec
         self.gpu_claims = gpu_claims
-        self.containers: tuple[Container, ...] = tuple(self._walk())
+        self.containers = self._walk()
         self._forget()
 
     def _forget(self) -> None:
-        self._accelerators: dict[str, int] | None = None
+        self._totals: Totals | None = None
         self._holders: list[Container] | None = None
         self.selection: Any = None
-        self.demand: Any = None
 
-    def _walk(self) -> Iterator[Container]:
+    def _walk(self) -> tuple[Container, ...]:
         spec, path = self.spec, (*self.path, "spec")
+        found: list[Container] = []
         if "initContainers" in spec:
             for at, container in enumerate(mappings(spec, "initContainers", path)):
                 role = SIDECAR if container.get("restartPolicy") == "Always" else INIT
-                yield Container(container, (*path, "initContainers", at), role)
+                found.append(Container(container, (*path, "initContainers", at), role))
         for at, container in enumerate(mappings(spec, "containers", path)):
-            yield Container(container, (*path, "containers", at), REGULAR)
+            found.append(Container(container, (*path, "containers", at), REGULAR))
         if "ephemeralContainers" in spec:
             for at, container in enumerate(mappings(spec, "ephemeralContainers", path)):
-                yield Container(container, (*path, "ephemeralContainers", at), EPHEMERAL)
+                found.append(Container(container, (*path, "ephemeralContainers", at), EPHEMERAL))
+        return tuple(found)
 
     def refresh(self) -> None:
-        """Forget what was worked out, after an edit changed which devices are asked for."""
+        """Forget what was worked out, after an edit changed what it rests on."""
         self._forget()
         for container in self.containers:
-            container.refresh()
-
-    def reload(self) -> None:
-        """Forget only what depends on memory, CPU and selectors."""
-        self.selection = None
-        self.demand = None
-        for container in self.containers:
             container.reload()
+
+    def reload(self, touched: Sequence[Path]) -> None:
+        """Forget only what depends on memory, CPU and mounts at the paths ``touched``."""
+        self._totals = None
+        for container in self.containers:
+            place = container.path
+            depth = len(place)
+            for path in touched:
+                if path[:depth] == place:
+                    container.reload()
+                    break
+
+    @property
+    def totals(self) -> Totals:
+        """What the containers come to together.
+
+        Raises:
+            MalformedError: a count of accelerators is no quantity.
+        """
+        found = self._totals
+        if found is None:
+            found = self._totals = totals_of(self.containers)
+        return found
 
     def field(self, *parts: str | int) -> Path:
         """A path below the pod spec."""
@@ -103,36 +119,26 @@ class PodSet:
 
     def holders(self) -> list[Container]:
         """The containers that ask for accelerators, ephemeral ones left out (the API gives them none)."""
-        if self._holders is None:
-            self._holders = [one for one in self.containers if one.role is not EPHEMERAL and self.holds(one)]
-        return self._holders
+        found = self._holders
+        if found is None:
+            if self.gpu_claims:
+                found = [one for one in self.containers if one.role is not EPHEMERAL and self.holds(one)]
+            else:
+                found = [self.containers[at] for at in self.totals.holders]
+            self._holders = found
+        return found
 
     def accelerators(self) -> dict[str, int]:
         """What the scheduler counts for one pod: accelerator name to count."""
-        if self._accelerators is None:
-            total: dict[str, int] = {}
-            sidecars: dict[str, int] = {}
-            peak: dict[str, int] = {}
-            for container in self.containers:
-                for name, count in container.accelerators().items():
-                    if container.role is INIT:
-                        peak[name] = max(peak.get(name, 0), count + sidecars.get(name, 0))
-                    elif container.role is not EPHEMERAL:
-                        total[name] = total.get(name, 0) + count
-                        if container.role is SIDECAR:
-                            sidecars[name] = sidecars.get(name, 0) + count
-            for name, count in peak.items():
-                total[name] = max(total.get(name, 0), count)
-            self._accelerators = total
-        return self._accelerators
+        return self.totals.accelerators
 
     def asks(self) -> bool:
         """Whether a pod of the set asks for an accelerator at all."""
-        return bool(self.accelerators()) or bool(self.gpu_claims)
+        return bool(self.totals.accelerators) or bool(self.gpu_claims)
 
     def whole_devices(self) -> int:
         """How many whole devices one pod holds; zero where it holds slices, shares or none."""
-        return sum(count for name, count in self.accelerators().items() if form_of(name) is Form.WHOLE) or len(self.gpu_claims)
+        return self.totals.whole_devices or len(self.gpu_claims)
 
     def volumes(self) -> list[Object]:
         """The pod's volumes."""
@@ -200,7 +206,7 @@ class Workload:
         pod_sets: its pods.
     """
 
-    __slots__ = ("_asking", "kind", "namespace", "old", "operation", "pod_sets", "root", "subresource")
+    __slots__ = ("_asking", "_is_pod", "kind", "namespace", "old", "operation", "pod_sets", "root", "subresource")
 
     def __init__(
         self,
@@ -220,6 +226,7 @@ class Workload:
         self.operation = operation
         self.old = old
         self.subresource = subresource
+        self._is_pod = kind.kind == "Pod"
         self._asking: list[PodSet] | None = None
 
     def metadata(self) -> Object:
@@ -234,17 +241,21 @@ class Workload:
 
     def labels(self) -> Object:
         """The object's own labels."""
-        found = self.metadata().get("labels")
+        metadata = self.root.get("metadata")
+        found = metadata.get("labels") if type(metadata) is dict else None
         return found if type(found) is dict else mapping(self.metadata(), "labels", ("metadata",))
 
     def annotations(self) -> Object:
         """The object's own annotations."""
-        found = self.metadata().get("annotations")
+        metadata = self.root.get("metadata")
+        found = metadata.get("annotations") if type(metadata) is dict else None
         return found if type(found) is dict else mapping(self.metadata(), "annotations", ("metadata",))
 
     def annotation(self, key: str) -> str | None:
         """The object's own annotation ``key``, or that of its only template; None where neither has it."""
-        own = string(self.annotations(), key, ("metadata", "annotations"))
+        own = self.annotations().get(key)
+        if own is not None and type(own) is not str:
+            own = string(self.annotations(), key, ("metadata", "annotations"))
         if own is None and len(self.pod_sets) == 1 and self.pod_sets[0].path:
             pods = self.pod_sets[0]
             own = string(pods.annotations(), key, pods.meta("annotations"))
@@ -258,11 +269,12 @@ class Workload:
 
     def is_pod(self) -> bool:
         """Whether the object is a pod itself."""
-        return self.kind.kind == "Pod"
+        return self._is_pod
 
     def controller(self) -> Object | None:
         """The ownerReference of the controller that made the object; None where somebody else did."""
-        if "ownerReferences" not in self.metadata():
+        metadata = self.root.get("metadata")
+        if type(metadata) is dict and "ownerReferences" not in metadata:
             return None
         for owner in mappings(self.metadata(), "ownerReferences", ("metadata",)):
             if owner.get("controller") is True:
@@ -281,15 +293,17 @@ class Workload:
 
     def edited(self, edits: Sequence[Edit]) -> None:
         """Forget what these edits, just applied, made wrong."""
-        stale = False
+        touched: list[Path] = []
         for edit in edits:
-            if "resources" in edit.path:
-                if "/" in str(edit.path[-1]):
+            path = edit.path
+            if "resources" in path or "volumeMounts" in path:
+                if "/" in str(path[-1]):
                     self.refresh()
                     return
-                stale = True
-            elif not _SELECTING.isdisjoint(edit.path):
-                stale = True
-        if stale:
+                touched.append(path)
+            elif not _SELECTING.isdisjoint(path):
+                self.refresh()
+                return
+        if touched:
             for pods in self.pod_sets:
-                pods.reload()
+                pods.reload(touched)

@@ -34,7 +34,7 @@ resources:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gpugate.policies.accelerators import LEGACY_GPU, NVIDIA_GPU, is_accelerator, suggestion
 from gpugate.policies.container import EPHEMERAL, Container
@@ -54,20 +54,19 @@ class AcceleratorNamesParams(Params):
     """Resource names that this cluster's device plugins serve, though they look like mistakes."""
 
 
-def mutate(workload: Workload, _params: AcceleratorNamesParams, _facts: Facts) -> Iterator[Edit]:
+def mutate(workload: Workload, _params: AcceleratorNamesParams, _facts: Facts) -> Iterable[Edit]:
     """Rename the legacy resource; make requests and limits equal."""
-    for pods in workload.pod_sets:
-        for container in pods.containers:
-            if container.role is EPHEMERAL:
-                continue
-            names = container.extended()
-            if not names:
-                continue
-            if LEGACY_GPU in names:
-                yield from _rename(container)
-                names = [name for name in names if name not in {LEGACY_GPU, NVIDIA_GPU}]
-            for name in names:
-                yield from _equalise(container, name)
+    odd = [one for pods in workload.pod_sets for one in pods.containers if not one.stated.is_plain and one.role is not EPHEMERAL]
+    return [edit for container in odd for edit in _correct(container)] if odd else ()
+
+
+def _correct(container: Container) -> Iterator[Edit]:
+    names: Iterable[str] = container.stated.extended
+    if LEGACY_GPU in names:
+        yield from _rename(container)
+        names = [name for name in names if name not in {LEGACY_GPU, NVIDIA_GPU}]
+    for name in names:
+        yield from _equalise(container, name)
 
 
 def _rename(container: Container) -> Iterator[Edit]:
@@ -94,32 +93,22 @@ def _equalise(container: Container, name: str) -> Iterator[Edit]:
         yield Edit("set", container.place("requests", name), limit, f"request of {name} made its limit in {container.name}")
 
 
-def check(workload: Workload, params: AcceleratorNamesParams, facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: AcceleratorNamesParams, facts: Facts) -> Iterable[Finding]:
     """Refuse names and counts that no device plugin serves."""
+    found: list[Finding] = []
+    synced = facts.known.get("nodes") is Known.SYNCED
     for pods in workload.pod_sets:
         asks = pods.asks()
         for container in pods.containers:
-            for name in container.extended():
-                if not _is_plain(container, name):
-                    yield from _check_name(container, name, params, facts)
-                    yield from _check_counts(container, name)
-            if asks:
-                yield from _check_environment(pods, container)
-        if facts.state("nodes") is Known.SYNCED:
-            yield from _check_offered(pods, params, facts)
-
-
-def _is_plain(container: Container, name: str) -> bool:
-    """Whether the resource is as nearly all are: a served name, a whole count above zero, request and limit alike."""
-    limit = container.limits.get(name)
-    return (
-        type(limit) is str
-        and limit.isdigit()
-        and limit.strip("0") != ""
-        and container.requests.get(name, limit) == limit
-        and name != LEGACY_GPU
-        and is_accelerator(name)
-    )
+            if not container.stated.is_plain:
+                for name in container.stated.extended:
+                    found += _check_name(container, name, params, facts)
+                    found += _check_counts(container, name)
+            if asks and "env" in container.spec:
+                found += _check_environment(pods, container)
+        if synced and not facts.offered.issuperset(pods.totals.accelerators):
+            found += _check_offered(pods, params, facts)
+    return found
 
 
 def _where(container: Container, name: str) -> str:

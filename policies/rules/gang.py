@@ -38,7 +38,7 @@ from typing import Final, Literal
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known, Shape
 from gpugate.policies.feasibility import reachable
-from gpugate.policies.fields import Path, string
+from gpugate.policies.fields import Object, Path, string
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.gangs import Gang, completions, declared_size, gang_of, is_running, job_spec_path, unreadable_size
 from gpugate.policies.kinds import GANG_NAME, GANG_SIZE
@@ -132,7 +132,8 @@ def check(workload: Workload, params: GangParams, facts: Facts) -> Iterator[Find
         )
         return
     gang = gang_of(workload)
-    yield from _check_shrinking(workload, gang, facts)
+    if workload.old is not None:
+        yield from _check_shrinking(workload, workload.old, gang, facts)
     if gang is None:
         return
     yield from _check_size(workload, gang)
@@ -280,10 +281,10 @@ def _remainder(shape: Shape, name: str, count: int) -> str:
     return f"{shape.title}: {offered} = {offered // count} x {count} + {offered % count}"
 
 
-def _check_shrinking(workload: Workload, gang: Gang | None, facts: Facts) -> Iterator[Finding]:
-    if workload.old is None or not is_running(workload) or (gang is None and declared_size(workload) == 1):
+def _check_shrinking(workload: Workload, before: Object, gang: Gang | None, facts: Facts) -> Iterator[Finding]:
+    if not is_running(workload) or (gang is None and declared_size(workload) == 1):
         return
-    old = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
+    old = open_workload(workload.kind, before, facts, namespace=workload.namespace)
     ran = None if unreadable_size(old) is not None else gang_of(old)
     if ran is None or ran.members is None:
         return

@@ -30,7 +30,7 @@ resources:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -39,11 +39,11 @@ from gpugate.policies.container import EPHEMERAL, Container
 from gpugate.policies.demand import Demand, cpu_sum, demand_of, memory_sum
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known, Shape
-from gpugate.policies.feasibility import offering, reachable, roomy, share_of, tolerated
+from gpugate.policies.feasibility import Selection, open_shapes, roomy, selection, share_of
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.quantity import GIB, MIB, format_bytes, format_millicores, show_bytes
 from gpugate.policies.rule import Bytes, Params, Rule
-from gpugate.policies.shm import DIRECTORY, pod_memory_limit, shared_memory_of
+from gpugate.policies.shm import DIRECTORY, SharedMemory, pod_memory_limit, shared_memory_of
 from gpugate.policies.workload import PodSet, Workload
 
 _SHOWN_SHAPES = 4
@@ -75,17 +75,17 @@ def _memory_share(pods: PodSet, params: HostMemoryParams, facts: Facts) -> tuple
     return share.memory, share.source
 
 
-def mutate(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterator[Edit]:
+def mutate(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterable[Edit]:
     """Put in memory limits, and requests with them, where a container with accelerators states none."""
-    if not params.default_limits:
-        return
-    for pods in workload.asking():
-        bare = [one for one in pods.holders() if one.memory("limits") is None]
+    found: list[Edit] = []
+    for pods in workload.asking() if params.default_limits else ():
+        bare = [one for one in pods.holders() if one.amounts.memory_limit is None]
         if not bare or pod_memory_limit(pods) is not None:
             continue
         share, source = _memory_share(pods, params, facts)
         for container in bare:
-            yield from _default(container, share * _devices(pods, container), source, params)
+            found += _default(container, share * _devices(pods, container), source, params)
+    return found
 
 
 def _default(container: Container, fair: int, source: str, params: HostMemoryParams) -> Iterator[Edit]:
@@ -99,18 +99,24 @@ def _default(container: Container, fair: int, source: str, params: HostMemoryPar
         yield Edit("set", container.place("requests", "memory"), amount, "", group)
 
 
-def check(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterable[Finding]:
     """Refuse missing limits, overcommitted ones, too large a /dev/shm, and pods that fit nowhere."""
+    found: list[Finding] = []
     for pods in workload.asking():
         pod_limit = pod_memory_limit(pods)
         for container in pods.holders():
-            if container.memory("limits") is None:
+            limit, request, _, _ = container.amounts
+            if limit is None:
                 if pod_limit is None:
-                    yield _limit_missing(pods, container, params, facts)
-            else:
-                yield from _check_ratio(container, params)
-        yield from _check_shared_memory(pods, pod_limit)
-        yield from _check_fit(pods, params, facts)
+                    found.append(_limit_missing(pods, container, params, facts))
+            elif request is not None and limit > request * params.max_overcommit_ratio:
+                found.append(_overcommit(container, limit, request, params))
+        for container in pods.containers:
+            mounted = None if container.role is EPHEMERAL else shared_memory_of(pods, container)
+            if mounted is not None and mounted.is_memory:
+                found += _check_shared_memory(container, mounted, pod_limit)
+        found += _check_fit(pods, params, facts)
+    return found
 
 
 def _limit_missing(pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> Finding:
@@ -126,13 +132,10 @@ def _limit_missing(pods: PodSet, container: Container, params: HostMemoryParams,
     )
 
 
-def _check_ratio(container: Container, params: HostMemoryParams) -> Iterator[Finding]:
-    limit, request = container.memory("limits") or 0, container.memory("requests")
-    if request is None or limit <= request * params.max_overcommit_ratio:
-        return
+def _overcommit(container: Container, limit: int, request: int, params: HostMemoryParams) -> Finding:
     ratio = f"{limit / request:.2f}".rstrip("0").rstrip(".") if request else "without bound"
     least = -(-int(limit / params.max_overcommit_ratio) // MIB) * MIB
-    yield Finding(
+    return Finding(
         "Overcommit",
         container.place("limits", "memory"),
         f"limit {show_bytes(limit)} / request {show_bytes(request)} = {ratio}, above the ratio of"
@@ -142,60 +145,62 @@ def _check_ratio(container: Container, params: HostMemoryParams) -> Iterator[Fin
     )
 
 
-def _check_shared_memory(pods: PodSet, pod_limit: int | None) -> Iterator[Finding]:
-    for container in pods.containers:
-        if container.role is EPHEMERAL:
-            continue
-        found = shared_memory_of(pods, container)
-        if found is None or not found.is_memory:
-            continue
-        size, limit = found.size_limit, container.memory("limits")
-        limit = pod_limit if limit is None else limit
-        if size is None or limit is None or size <= limit:
-            continue
-        yield Finding(
-            "SharedMemoryExceedsLimit",
-            (*found.place, "emptyDir", "sizeLimit"),
-            f"{DIRECTORY} of {show_bytes(size)} is larger than the memory limit of {show_bytes(limit)} in {container.name},"
-            f" against which its pages count: {show_bytes(size)} > {show_bytes(limit)}",
-            f"Write sizeLimit: {format_bytes(limit // 2 // MIB * MIB or limit)}, or raise the memory limit to"
-            f" {show_bytes(size * 2)}.",
-            measure=size - limit,
-        )
+def _check_shared_memory(container: Container, mounted: SharedMemory, pod_limit: int | None) -> Iterable[Finding]:
+    size, limit = mounted.size_limit, container.amounts.memory_limit
+    limit = pod_limit if limit is None else limit
+    if size is None or limit is None or size <= limit:
+        return ()
+    finding = Finding(
+        "SharedMemoryExceedsLimit",
+        (*mounted.place, "emptyDir", "sizeLimit"),
+        f"{DIRECTORY} of {show_bytes(size)} is larger than the memory limit of {show_bytes(limit)} in {container.name},"
+        f" against which its pages count: {show_bytes(size)} > {show_bytes(limit)}",
+        f"Write sizeLimit: {format_bytes(limit // 2 // MIB * MIB or limit)}, or raise the memory limit to {show_bytes(size * 2)}.",
+        measure=size - limit,
+    )
+    return (finding,)
 
 
-def _check_fit(pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterator[Finding]:
-    if facts.state("nodes") is Known.PENDING:
-        yield Finding(
-            "NodesUnknown",
-            pods.field("containers"),
-            "the nodes are not synced yet, so it is not known whether any could hold the pod",
-            "Try again in a few seconds.",
-            Level.UNKNOWN,
-        )
-        return
-    candidates = offering(pods, facts)
-    if not candidates:
-        return
-    chosen = reachable(pods, facts)
+def _check_fit(pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterable[Finding]:
+    if facts.known.get("nodes") is Known.PENDING:
+        return (_nodes_unknown(pods),)
+    chosen = selection(pods, facts)
+    if not chosen.offering:
+        return ()
     demand = demand_of(pods)
-    for shape in chosen:
-        if _holds(shape, demand) and tolerated(pods, shape):
-            return
-    open_to = [shape for shape in chosen if tolerated(pods, shape)]
+    open_to = open_shapes(pods, chosen)
+    for shape in open_to:
+        if _holds(shape, demand):
+            return ()
+    return (_never_fits(pods, demand, open_to, params) if open_to else _no_node_selected(pods, demand, chosen),)
+
+
+def _nodes_unknown(pods: PodSet) -> Finding:
+    return Finding(
+        "NodesUnknown",
+        pods.field("containers"),
+        "the nodes are not synced yet, so it is not known whether any could hold the pod",
+        "Try again in a few seconds.",
+        Level.UNKNOWN,
+    )
+
+
+def _no_node_selected(pods: PodSet, demand: Demand, chosen: Selection) -> Finding:
     names = " and ".join(sorted(demand.devices))
-    if not open_to:
-        what = "its tolerations let it onto none" if chosen else "its nodeSelector and affinity match none"
-        yield Finding(
-            "NoNodeSelected",
-            pods.field("tolerations" if chosen else "nodeSelector"),
-            f"of {sum(len(shape.nodes) for shape in candidates)} nodes that offer {names}, {what}",
-            "Tolerate the taint of the nodes meant, or correct the selector to labels that they carry.",
-            Level.WARN,
-        )
-        return
+    what = "its tolerations let it onto none" if chosen.reachable else "its nodeSelector and affinity match none"
+    return Finding(
+        "NoNodeSelected",
+        pods.field("tolerations" if chosen.reachable else "nodeSelector"),
+        f"of {sum(len(shape.nodes) for shape in chosen.offering)} nodes that offer {names}, {what}",
+        "Tolerate the taint of the nodes meant, or correct the selector to labels that they carry.",
+        Level.WARN,
+    )
+
+
+def _never_fits(pods: PodSet, demand: Demand, open_to: Sequence[Shape], params: HostMemoryParams) -> Finding:
+    names = " and ".join(sorted(demand.devices))
     sums = "; ".join(_sums(pods, demand, open_to)[:_SHOWN_SHAPES])
-    yield Finding(
+    return Finding(
         "NeverFits",
         pods.field("containers"),
         f"no node that offers {names} could ever hold the pod: {sums}",
@@ -213,7 +218,7 @@ def _holds(shape: Shape, demand: Demand) -> bool:
     )
 
 
-def _sums(pods: PodSet, demand: Demand, shapes: list[Shape]) -> list[str]:
+def _sums(pods: PodSet, demand: Demand, shapes: Sequence[Shape]) -> list[str]:
     nodes: dict[str, int] = {}
     texts: dict[str, str] = {}
     for shape in shapes:
@@ -238,7 +243,7 @@ def _lacks(pods: PodSet, demand: Demand, shape: Shape) -> list[str]:
     return short
 
 
-def _fit_remedy(demand: Demand, shapes: list[Shape]) -> str:
+def _fit_remedy(demand: Demand, shapes: Sequence[Shape]) -> str:
     memory = max(shape.memory for shape in shapes)
     cpu = max(shape.cpu for shape in shapes)
     ask = []

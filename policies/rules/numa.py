@@ -41,7 +41,7 @@ resources:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
@@ -50,11 +50,12 @@ from gpugate.policies.container import EPHEMERAL, INIT, Container
 from gpugate.policies.demand import demand_of
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known, Shape
-from gpugate.policies.feasibility import selection, share_of
+from gpugate.policies.feasibility import Selection, remember, selection, share_of
 from gpugate.policies.fields import Object, Path, dotted, lookup, mapping, mappings
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.quantity import format_millicores
 from gpugate.policies.rule import Millicores, Params, Rule
+from gpugate.policies.totals import Totals
 from gpugate.policies.workload import PodSet, Workload
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -97,11 +98,34 @@ class NumaParams(Params):
     """Other environment variables for NCCL in those containers."""
 
 
-def _candidates(workload: Workload, facts: Facts) -> Iterator[tuple[PodSet, Sequence[Shape]]]:
-    for pods in workload.asking():
-        chosen = selection(pods, facts)
-        if pods.whole_devices() and not chosen.shared_only:
-            yield pods, chosen.roomy
+class _Plan:
+    """What the rule works out for one selection of shapes and its parameters, remembered with the selection.
+
+    Attributes:
+        params: the parameters.
+        aligns: whether node affinity to the aligned nodes makes sense.
+        spreads: whether a shape carries the topology key.
+        raises: what becomes of containers, by their totals.
+    """
+
+    __slots__ = ("aligns", "params", "raises", "spreads")
+
+    def __init__(self, shapes: Sequence[Shape], params: NumaParams, facts: Facts) -> None:
+        label = params.aligned_nodes
+        self.params = params
+        self.aligns = label is not None and (
+            facts.state("nodes") is not Known.SYNCED or any(label.value in shape.labels.get(label.key, ()) for shape in shapes)
+        )
+        self.spreads = any(params.topology_key in shape.labels for shape in shapes)
+        self.raises: dict[Totals, tuple[_Target, ...]] = {}
+
+
+def _plan(chosen: Selection, params: NumaParams, facts: Facts) -> _Plan:
+    plan: _Plan | None = chosen.memo.get("numa")
+    if plan is None or plan.params is not params:
+        plan = _Plan(chosen.roomy, params, facts)
+        remember(chosen.memo, "numa", plan)
+    return plan
 
 
 def _whole_cores(amount: int) -> int:
@@ -111,7 +135,8 @@ def _whole_cores(amount: int) -> int:
 class _Target(NamedTuple):
     """What one container's resources are, and what they become under Guaranteed quality of service."""
 
-    container: Container
+    at: int
+    role: str
     cpu: int
     memory: int
     cpu_limit: int | None
@@ -137,7 +162,7 @@ def _targets(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> tuple
     """What each container becomes, or else what is missing for it, in words."""
     targets: list[_Target] = []
     missing: list[str] = []
-    for container in pods.containers:
+    for at, container in enumerate(pods.containers):
         if container.role is EPHEMERAL:
             continue
         memory, memory_request, cpu_limit, cpu_request = container.amounts
@@ -145,7 +170,7 @@ def _targets(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> tuple
         if cpu is None and (count := _devices(pods, container)):
             cpu = cpu_request or _cpu_share(shapes, params) * count
         if cpu and memory:
-            targets.append(_Target(container, _whole_cores(cpu), memory, cpu_limit, cpu_request, memory_request))
+            targets.append(_Target(at, container.role, _whole_cores(cpu), memory, cpu_limit, cpu_request, memory_request))
         else:
             lacking = " and ".join(name for name, amount in (("cpu", cpu), ("memory", memory)) if not amount)
             missing.append(f"{container.role} {container.name} has no limit for {lacking}")
@@ -156,22 +181,10 @@ def _devices(pods: PodSet, container: Container) -> int:
     return sum(container.accelerators().values()) or len(pods.gpu_claims.intersection(container.claims()))
 
 
-def _is_guaranteed(pods: PodSet) -> bool:
-    """Whether nothing is left to raise, told from the amounts as written: what nearly every pod is when it is validated."""
-    for container in pods.containers:
-        limits, requests = container.limits, container.requests
-        cpu, memory = limits.get("cpu"), limits.get("memory")
-        if type(cpu) is not str or not cpu.isdigit() or type(memory) is not str:
-            return False
-        if requests.get("cpu", cpu) != cpu or requests.get("memory", memory) != memory:
-            return False
-    return True
-
-
 def _keeps_shapes(pods: PodSet, targets: list[_Target], shapes: Sequence[Shape]) -> bool:
     """Whether every shape that can hold the pod as it is could hold it raised, too."""
     demand = demand_of(pods)
-    running = [target for target in targets if target.container.role != INIT]
+    running = [target for target in targets if target.role != INIT]
     memory = max(demand.memory, sum(target.memory for target in running))
     cpu = max(demand.cpu, sum(target.cpu for target in running))
     return all(
@@ -179,51 +192,58 @@ def _keeps_shapes(pods: PodSet, targets: list[_Target], shapes: Sequence[Shape])
     )
 
 
-def _overcommitted(targets: list[_Target], params: NumaParams) -> Container | None:
+def _overcommitted(targets: list[_Target], params: NumaParams) -> _Target | None:
     """A container whose memory request would be raised by more than the policy lets it."""
     for target in targets:
         request = target.memory_request
         if request is not None and target.memory > request * params.max_raise_ratio:
-            return target.container
+            return target
     return None
 
 
-def _raise(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> Iterator[Edit]:
-    if not params.guaranteed or pods.spec.get("resources") or _is_guaranteed(pods):
-        return
+def _raised(pods: PodSet, shapes: Sequence[Shape], plan: _Plan) -> tuple[_Target, ...]:
+    """The containers that are raised, and to what."""
+    spec = pods.spec
+    if pods.totals.is_guaranteed or not plan.params.guaranteed or spec.get("resources"):
+        return ()
+    if pods.gpu_claims or "overhead" in spec:
+        # These weigh in, too: not to be told from the totals alone.
+        return _raisable(pods, shapes, plan.params)
+    found = plan.raises.get(pods.totals)
+    if found is None:
+        found = _raisable(pods, shapes, plan.params)
+        remember(plan.raises, pods.totals, found)
+    return found
+
+
+def _raisable(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> tuple[_Target, ...]:
     targets, missing = _targets(pods, shapes, params)
     if missing or all(target.is_met for target in targets):
-        return
+        return ()
     if _overcommitted(targets, params) or not _keeps_shapes(pods, targets, shapes):
-        return
+        return ()
+    return tuple(target for target in targets if not target.is_met)
+
+
+def _raise(pods: PodSet, targets: Sequence[_Target]) -> Iterator[Edit]:
     group = f"guaranteed {dotted(pods.path)}"
     for target in targets:
-        if not target.is_met:
-            yield from _raise_container(target, group)
+        container = pods.containers[target.at]
+        # As the limit is written: the apiserver keeps 64G as it is, and what is recorded must be what it keeps.
+        cpu, memory = format_millicores(target.cpu), container.raw("limits", "memory")
+        note = f"{container.name} made Guaranteed: cpu {cpu}, memory {memory}"
+        if target.cpu_limit != target.cpu:
+            yield Edit("set", container.place("limits", "cpu"), cpu, note, group)
+            note = ""
+        if target.cpu_request is not None and target.cpu_request != target.cpu:
+            yield Edit("set", container.place("requests", "cpu"), cpu, note, group)
+            note = ""
+        if target.memory_request is not None and target.memory_request != target.memory:
+            yield Edit("set", container.place("requests", "memory"), memory, note, group)
 
 
-def _raise_container(target: _Target, group: str) -> Iterator[Edit]:
-    container = target.container
-    # As the limit is written: the apiserver keeps 64G as it is, and what is recorded must be what it keeps.
-    cpu, memory = format_millicores(target.cpu), container.raw("limits", "memory")
-    note = f"{container.name} made Guaranteed: cpu {cpu}, memory {memory}"
-    if target.cpu_limit != target.cpu:
-        yield Edit("set", container.place("limits", "cpu"), cpu, note, group)
-        note = ""
-    if target.cpu_request is not None and target.cpu_request != target.cpu:
-        yield Edit("set", container.place("requests", "cpu"), cpu, note, group)
-        note = ""
-    if target.memory_request is not None and target.memory_request != target.memory:
-        yield Edit("set", container.place("requests", "memory"), memory, note, group)
-
-
-def _align(pods: PodSet, shapes: Sequence[Shape], params: NumaParams, facts: Facts) -> Iterator[Edit]:
-    label = params.aligned_nodes
-    if label is None:
-        return
-    if facts.state("nodes") is Known.SYNCED and not any(label.value in shape.labels.get(label.key, ()) for shape in shapes):
-        return
-    if _already_bound(pods, label.key):
+def _align(pods: PodSet, label: NodeLabel, params: NumaParams) -> Iterator[Edit]:
+    if ("nodeSelector" in pods.spec or "affinity" in pods.spec) and _already_bound(pods, label.key):
         return
     expression = {"key": label.key, "operator": "In", "values": [label.value]}
     place = pods.field("affinity", "nodeAffinity", _REQUIRED if params.affinity == "Required" else _PREFERRED)
@@ -244,8 +264,6 @@ def _align(pods: PodSet, shapes: Sequence[Shape], params: NumaParams, facts: Fac
 def _already_bound(pods: PodSet, key: str) -> bool:
     if key in mapping(pods.spec, "nodeSelector", pods.field()):
         return True
-    if "affinity" not in pods.spec:
-        return False
     affinity = mapping(pods.spec, "affinity", pods.field())
     node = mapping(affinity, "nodeAffinity", pods.field("affinity"))
     path = pods.field("affinity", "nodeAffinity")
@@ -274,12 +292,7 @@ def _numa_constraints(pods: PodSet, params: NumaParams) -> Iterator[tuple[Path, 
             yield pods.field("topologySpreadConstraints", at), one
 
 
-def _spread(workload: Workload, pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> Iterator[Edit]:
-    for shape in shapes:
-        if params.topology_key in shape.labels:
-            break
-    else:
-        return
+def _spread(workload: Workload, pods: PodSet, params: NumaParams) -> Iterator[Edit]:
     selector = _own_selector(workload, pods)
     if selector is None:
         return
@@ -298,8 +311,6 @@ def _spread(workload: Workload, pods: PodSet, shapes: Sequence[Shape], params: N
 
 
 def _environment(pods: PodSet, params: NumaParams) -> Iterator[Edit]:
-    if not params.nccl_env and not params.nccl_topo_file:
-        return
     wanted = dict(sorted(params.nccl_env.items()))
     if params.nccl_topo_file:
         wanted["NCCL_TOPO_FILE"] = params.nccl_topo_file
@@ -309,29 +320,51 @@ def _environment(pods: PodSet, params: NumaParams) -> Iterator[Edit]:
                 yield Edit("append", (*container.path, "env"), {"name": name, "value": value}, f"{name} in {container.name}")
 
 
-def mutate(workload: Workload, params: NumaParams, facts: Facts) -> Iterator[Edit]:
+def mutate(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Edit]:
     """Make the pods Guaranteed, and send them to nodes that align."""
-    for pods, shapes in _candidates(workload, facts):
-        yield from _raise(pods, shapes, params)
-        yield from _align(pods, shapes, params, facts)
-        yield from _spread(workload, pods, shapes, params)
-        yield from _environment(pods, params)
+    found: list[Edit] = []
+    for pods in workload.asking():
+        chosen = selection(pods, facts)
+        if chosen.shared_only or not pods.whole_devices():
+            continue
+        plan = _plan(chosen, params, facts)
+        raised = _raised(pods, chosen.roomy, plan)
+        if raised:
+            found += _raise(pods, raised)
+        if plan.aligns and params.aligned_nodes is not None:
+            found += _align(pods, params.aligned_nodes, params)
+        if plan.spreads:
+            found += _spread(workload, pods, params)
+        if params.nccl_env or params.nccl_topo_file:
+            found += _environment(pods, params)
+    return found
 
 
-def check(workload: Workload, params: NumaParams, facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Finding]:
     """Warn about what keeps the pods from being aligned."""
-    for pods, shapes in _candidates(workload, facts):
-        yield from _check_guaranteed(pods, shapes, params)
-        yield from _check_constraints(pods, shapes, params, facts)
+    found: list[Finding] = []
+    for pods in workload.asking():
+        chosen = selection(pods, facts)
+        if chosen.shared_only or not pods.whole_devices():
+            continue
+        if pods.spec.get("resources") or not pods.totals.is_guaranteed:
+            found += _check_guaranteed(pods, chosen.roomy, params)
+        if "topologySpreadConstraints" in pods.spec:
+            found += _check_constraints(pods, chosen.roomy, params, facts)
         for container in pods.holders():
-            if container.env("NCCL_TOPOLOGY_FILE") is not None:
-                yield Finding(
-                    "WrongVariable",
-                    (*container.path, "env"),
-                    f"{container.name} sets NCCL_TOPOLOGY_FILE, which NCCL does not read",
-                    "Write NCCL_TOPO_FILE instead of NCCL_TOPOLOGY_FILE.",
-                    Level.WARN,
-                )
+            if "env" in container.spec and container.env("NCCL_TOPOLOGY_FILE") is not None:
+                found.append(_wrong_variable(container))
+    return found
+
+
+def _wrong_variable(container: Container) -> Finding:
+    return Finding(
+        "WrongVariable",
+        (*container.path, "env"),
+        f"{container.name} sets NCCL_TOPOLOGY_FILE, which NCCL does not read",
+        "Write NCCL_TOPO_FILE instead of NCCL_TOPOLOGY_FILE.",
+        Level.WARN,
+    )
 
 
 def _check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> Iterator[Finding]:
@@ -344,7 +377,7 @@ def _check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: NumaParams)
             Level.WARN,
         )
         return
-    if not params.guaranteed or _is_guaranteed(pods):
+    if not params.guaranteed:
         return
     targets, missing = _targets(pods, shapes, params)
     if missing:
@@ -360,11 +393,12 @@ def _check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: NumaParams)
         return
     wide = _overcommitted(targets, params)
     if wide is not None:
+        container = pods.containers[wide.at]
         yield Finding(
             "RaisedTooFar",
-            wide.place("requests", "memory"),
-            f"the memory limit of {wide.name} is more than {params.max_raise_ratio:g} times its request: the request is not raised"
-            " to it, and the kubelet aligns nothing",
+            container.place("requests", "memory"),
+            f"the memory limit of {container.name} is more than {params.max_raise_ratio:g} times its request: the request is not"
+            " raised to it, and the kubelet aligns nothing",
             "Write the memory that the container needs as both request and limit.",
             Level.WARN,
         )

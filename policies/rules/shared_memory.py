@@ -31,7 +31,7 @@ volumes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
 from pydantic import Field, model_validator
@@ -95,44 +95,54 @@ def _unused_name(pods: PodSet) -> str:
     return name
 
 
-def mutate(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterator[Edit]:
+def mutate(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterable[Edit]:
     """Mount one memory-backed volume at /dev/shm in the containers that have nothing there."""
+    found: list[Edit] = []
     for pods in workload.asking():
-        if _left_alone(pods):
-            continue
-        bare = [one for one in _consumers(pods, params) if shared_memory_of(pods, one) is None]
-        if not bare:
-            continue
-        # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
-        limits = [limit for limit in (*(one.memory("limits") for one in bare), pod_memory_limit(pods)) if limit is not None]
-        size = format_bytes(size_for(min(limits) if limits else None, params))
-        name = _unused_name(pods)
-        group = f"shm {name}"
-        volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
-        yield Edit(
-            "append", pods.field("volumes"), volume, f"{DIRECTORY} of {size} in {', '.join(one.name for one in bare)}", group
-        )
-        for container in bare:
-            yield Edit("append", (*container.path, "volumeMounts"), {"name": name, "mountPath": DIRECTORY}, "", group)
+        if not _left_alone(pods):
+            bare = [one for one in _consumers(pods, params) if shared_memory_of(pods, one) is None]
+            if bare:
+                found += _mount(pods, bare, params)
+    return found
 
 
-def check(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterator[Finding]:
+def _mount(pods: PodSet, bare: list[Container], params: SharedMemoryParams) -> list[Edit]:
+    # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
+    limits = [one.amounts.memory_limit for one in bare]
+    limits.append(pod_memory_limit(pods))
+    size = format_bytes(size_for(min([limit for limit in limits if limit is not None], default=None), params))
+    name = _unused_name(pods)
+    group = f"shm {name}"
+    volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+    note = f"{DIRECTORY} of {size} in {', '.join([one.name for one in bare])}"
+    mount = {"name": name, "mountPath": DIRECTORY}
+    mounts = [Edit("append", (*container.path, "volumeMounts"), mount, "", group) for container in bare]
+    return [Edit("append", pods.field("volumes"), volume, note, group), *mounts]
+
+
+def check(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterable[Finding]:
     """Refuse a missing /dev/shm; warn about one of the user's own that cannot serve."""
+    found: list[Finding] = []
     for pods in workload.asking():
         if _left_alone(pods):
             continue
         for container in _consumers(pods, params):
-            found = shared_memory_of(pods, container)
-            if found is None:
-                yield Finding(
-                    "NotMounted",
-                    (*container.path, "volumeMounts"),
-                    f"{container.name} has nothing mounted at {DIRECTORY}: the runtime's default is 64Mi",
-                    f"Mount an emptyDir with medium Memory and sizeLimit"
-                    f" {format_bytes(size_for(container.memory('limits'), params))} at {DIRECTORY}.",
-                )
+            mounted = shared_memory_of(pods, container)
+            if mounted is None:
+                found.append(_not_mounted(container, params))
             else:
-                yield from _check_own(container, found)
+                found += _check_own(container, mounted)
+    return found
+
+
+def _not_mounted(container: Container, params: SharedMemoryParams) -> Finding:
+    return Finding(
+        "NotMounted",
+        (*container.path, "volumeMounts"),
+        f"{container.name} has nothing mounted at {DIRECTORY}: the runtime's default is 64Mi",
+        f"Mount an emptyDir with medium Memory and sizeLimit"
+        f" {format_bytes(size_for(container.memory('limits'), params))} at {DIRECTORY}.",
+    )
 
 
 def _check_own(container: Container, found: SharedMemory) -> Iterator[Finding]:

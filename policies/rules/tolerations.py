@@ -30,7 +30,7 @@ tolerations:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -39,9 +39,10 @@ from pydantic import field_validator, model_validator
 from gpugate.policies.accelerators import NVIDIA_GPU, taint_key
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts
-from gpugate.policies.feasibility import Selection, selection
+from gpugate.policies.feasibility import Selection, remember, selection
 from gpugate.policies.fields import Object, mappings
 from gpugate.policies.finding import Finding
+from gpugate.policies.resources import memo_key
 from gpugate.policies.rule import Params, Rule
 from gpugate.policies.workload import PodSet, Workload
 
@@ -175,11 +176,7 @@ def covers(toleration: Object, key: str, value: str | None, effect: str) -> bool
 
 
 def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple[_Wanted, ...]:
-    """What the pods must tolerate, remembered with the selection: it depends on nothing else."""
-    remembered = chosen.memo.get("tolerations")
-    if remembered is not None and remembered[0] is params:
-        wanted: tuple[_Wanted, ...] = remembered[1]
-        return wanted
+    """What the pods must tolerate."""
     keys = {taint_key(name) for name in pods.accelerators()} or {NVIDIA_GPU}
     found = [_want(key, None, "NoSchedule") for key in sorted(keys)]
     found += [_want(taint.key, taint.value, taint.effect) for taint in params.taints]
@@ -190,30 +187,40 @@ def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple
             found.append(_want(taint.key, None, taint.effect))
         elif marks_accelerators(taint.key, taint.value):
             found.append(_want(*taint))
-    wanted = tuple({one[:3]: one for one in found if one.effect != "PreferNoSchedule"}.values())
-    if pods.accelerators() and chosen.offering:
-        chosen.memo["tolerations"] = (params, wanted)
-    return wanted
+    return tuple({one[:3]: one for one in found if one.effect != "PreferNoSchedule"}.values())
 
 
-def mutate(workload: Workload, params: TolerationsParams, facts: Facts) -> Iterator[Edit]:
-    """Add the tolerations that are not covered yet."""
-    for pods in workload.asking():
-        present = list(mappings(pods.spec, "tolerations", pods.field()))
-        for wanted in _wanted(pods, params, selection(pods, facts)):
-            if _is_covered(present, wanted):
-                continue
+def _missing(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple[_Wanted, ...]:
+    """What the pods must tolerate and do not, remembered by what they ask for and tolerate: it depends on nothing else."""
+    tolerations = mappings(pods.spec, "tolerations", pods.field())
+    key = memo_key(tolerations)
+    remembered = None if key is None else chosen.memo.get(("tolerations", pods.totals, key))
+    if remembered is not None and remembered[0] is params:
+        missing: tuple[_Wanted, ...] = remembered[1]
+        return missing
+    present = list(tolerations)
+    found = []
+    for wanted in _wanted(pods, params, chosen):
+        if not any(covers(one, wanted.key, wanted.value, wanted.effect) for one in present):
             present.append(wanted.toleration)
-            yield Edit("append", pods.field("tolerations"), wanted.toleration, wanted.note)
+            found.append(wanted)
+    if key is not None:
+        remember(chosen.memo, ("tolerations", pods.totals, key), (params, tuple(found)))
+    return tuple(found)
 
 
-def _is_covered(tolerations: list[Object], wanted: _Wanted) -> bool:
-    return any(covers(one, wanted.key, wanted.value, wanted.effect) for one in tolerations)
+def mutate(workload: Workload, params: TolerationsParams, facts: Facts) -> Iterable[Edit]:
+    """Add the tolerations that are not covered yet."""
+    return [
+        Edit("append", pods.field("tolerations"), wanted.toleration, wanted.note)
+        for pods in workload.asking()
+        for wanted in _missing(pods, params, selection(pods, facts))
+    ]
 
 
-def check(_workload: Workload, _params: TolerationsParams, _facts: Facts) -> Iterator[Finding]:
+def check(_workload: Workload, _params: TolerationsParams, _facts: Facts) -> Iterable[Finding]:
     """Nothing is refused: a pod without its toleration waits, it does no harm."""
-    return iter(())
+    return ()
 
 
 RULE = Rule(
