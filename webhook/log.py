@@ -25,8 +25,12 @@ class Log:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream if stream is not None else sys.stderr
-        self._lines: list[bytes] = []
+        self._lines: list[dict[str, Any]] = []
         self._scheduled = False
+
+    def review(self, fields: dict[str, Any]) -> None:
+        """Write a line about a review; ``fields`` is the log's from now on."""
+        self._write("info", "review", fields)
 
     def info(self, message: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
         """Write a line about something ordinary."""
@@ -41,8 +45,7 @@ class Log:
         self._write("error", message, fields)
 
     def _write(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        line = {"time": round(time.time(), 6), "level": level, "message": message, **fields}
-        self._lines.append(orjson.dumps(line, default=str, option=_OPTIONS))
+        self._lines.append({"time": round(time.time(), 6), "level": level, "message": message, **fields})
         if len(self._lines) >= _MOST:
             self.flush()
         elif not self._scheduled:
@@ -58,8 +61,9 @@ class Log:
         self._scheduled = False
         if not self._lines:
             return
-        text = b"".join(self._lines).decode("utf-8", "replace")
-        self._lines.clear()
+        # Made into text here, many at once: that is cheaper than one at a time between two reviews.
+        lines, self._lines = self._lines, []
+        text = b"".join([orjson.dumps(line, default=str, option=_OPTIONS) for line in lines]).decode("utf-8", "replace")
         try:
             self._stream.write(text)
             self._stream.flush()
