@@ -107,7 +107,7 @@ class Door:
             "name": request.name,
             "user": request.user,
             "outcome": outcome,
-            "ms": round(seconds * 1000, 3),
+            "ms": int(seconds * 1_000_000) / 1000,
         }
         if request.subresource:
             fields["subresource"] = request.subresource

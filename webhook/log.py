@@ -25,11 +25,11 @@ class Log:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream if stream is not None else sys.stderr
-        self._lines: list[dict[str, Any]] = []
+        self._lines: list[bytes] = []
         self._scheduled = False
 
     def review(self, fields: dict[str, Any]) -> None:
-        """Write a line about a review; ``fields`` is the log's from now on."""
+        """Write the line about a review."""
         self._write("info", "review", fields)
 
     def info(self, message: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
@@ -45,7 +45,8 @@ class Log:
         self._write("error", message, fields)
 
     def _write(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        self._lines.append({"time": round(time.time(), 6), "level": level, "message": message, **fields})
+        line = {"time": time.time_ns() // 1000 / 1e6, "level": level, "message": message, **fields}
+        self._lines.append(orjson.dumps(line, default=str, option=_OPTIONS))
         if len(self._lines) >= _MOST:
             self.flush()
         elif not self._scheduled:
@@ -61,9 +62,8 @@ class Log:
         self._scheduled = False
         if not self._lines:
             return
-        # Made into text here, many at once: that is cheaper than one at a time between two reviews.
-        lines, self._lines = self._lines, []
-        text = b"".join([orjson.dumps(line, default=str, option=_OPTIONS) for line in lines]).decode("utf-8", "replace")
+        text = b"".join(self._lines).decode("utf-8", "replace")
+        self._lines.clear()
         try:
             self._stream.write(text)
             self._stream.flush()
