@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from typing import Final
+from typing import Any, Final
 
 from gpugate.policies.engine import Decision, Phase, decide
 from gpugate.policies.fields import MalformedError
@@ -98,7 +98,7 @@ class Door:
     def _account(self, endpoint: str, request: Request, verdict: Verdict, decision: Decision | None, seconds: float) -> None:
         outcome = "refused" if not verdict.allowed else "changed" if verdict.patch else "passed"
         self._metrics.reviewed(endpoint, request.kind, request.operation, outcome, seconds)
-        fields = {
+        fields: dict[str, Any] = {
             "uid": request.uid,
             "endpoint": endpoint,
             "operation": request.operation,
@@ -107,7 +107,7 @@ class Door:
             "name": request.name,
             "user": request.user,
             "outcome": outcome,
-            "ms": round(seconds * 1000, 3),
+            "ms": int(seconds * 1_000_000) / 1000,
         }
         if request.subresource:
             fields["subresource"] = request.subresource
@@ -118,17 +118,18 @@ class Door:
             self._describe(decision, fields, request)
         elif not verdict.allowed:
             fields["refusal"] = verdict.message
-        self._log.info("review", **fields)
+        self._log.review(fields)
 
-    def _describe(self, decision: Decision, fields: dict[str, object], request: Request) -> None:
+    def _describe(self, decision: Decision, fields: dict[str, Any], request: Request) -> None:
         if decision.changes:
             fields["changed"] = [change.rule for change in decision.changes]
         if decision.would_change:
             fields["wouldChange"] = [change.rule for change in decision.would_change]
         if decision.findings:
             fields["findings"] = [f"{one.severity.value} {one.rule}/{one.finding.reason}" for one in decision.findings]
-        if any(one.severity is Severity.DENY for one in decision.findings):
-            fields["denied"] = [one.finding.message for one in decision.findings if one.severity is Severity.DENY]
+            denied = [one.finding.message for one in decision.findings if one.severity is Severity.DENY]
+            if denied:
+                fields["denied"] = denied
         for failure in decision.failures:
             trace = "".join(traceback.format_exception(failure.error))
             self._log.error("rule failed", uid=request.uid, rule=failure.rule, traceback=trace)

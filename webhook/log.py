@@ -28,6 +28,10 @@ class Log:
         self._lines: list[bytes] = []
         self._scheduled = False
 
+    def review(self, fields: dict[str, Any]) -> None:
+        """Write the line about a review."""
+        self._write("info", "review", fields)
+
     def info(self, message: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
         """Write a line about something ordinary."""
         self._write("info", message, fields)
@@ -41,7 +45,7 @@ class Log:
         self._write("error", message, fields)
 
     def _write(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        line = {"time": round(time.time(), 6), "level": level, "message": message, **fields}
+        line = {"time": time.time_ns() // 1000 / 1e6, "level": level, "message": message, **fields}
         self._lines.append(orjson.dumps(line, default=str, option=_OPTIONS))
         if len(self._lines) >= _MOST:
             self.flush()

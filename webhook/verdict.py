@@ -57,6 +57,8 @@ def _audit(decision: Decision) -> dict[str, str]:
         audit[change.rule] = _cut(_notes(change), _LONGEST_AUDIT)
     for change in decision.would_change:
         audit[f"{change.rule}.dryrun"] = _cut(f"would change: {_notes(change)}", _LONGEST_AUDIT)
+    if not decision.findings:
+        return audit
     by_key: dict[str, list[str]] = {}
     for one in decision.findings:
         suffix = "dryrun-finding" if one.severity is Severity.DRYRUN else one.severity.value
@@ -73,6 +75,8 @@ def _notes(change: Change) -> str:
 
 def verdict_of(title: str, decision: Decision) -> Verdict:
     """The verdict on the object called ``title``."""
+    if not decision.findings:
+        return Verdict(True, decision.patch, [], _audit(decision) if decision.changes or decision.would_change else {})  # noqa: FBT003
     denials = [one for one in decision.findings if one.severity is Severity.DENY]
     told = [one for one in decision.findings if one.severity in {Severity.WARN, Severity.UNKNOWN}]
     warnings = [_warning(sentence(one)) for one in told[:_MOST_WARNINGS]]
@@ -80,7 +84,7 @@ def verdict_of(title: str, decision: Decision) -> Verdict:
         allowed=not denials,
         patch=[] if denials else decision.patch,
         warnings=warnings,
-        audit=_audit(decision) if decision.changes or decision.would_change or decision.findings else {},
+        audit=_audit(decision),
         message=refusal(title, denials) if denials else "",
     )
 

@@ -113,19 +113,19 @@ def _request(request: dict[str, Any]) -> Request:
     if type(group) is not str or type(version) is not str or type(name) is not str:
         message = "request.kind must hold the strings group, version and kind"
         raise BadRequestError(message)
-    user = request.get("userInfo")
+    user, dry_run = request.get("userInfo"), request.get("dryRun") is True
     return Request(
-        uid=uid,
-        api_version=f"{group}/{version}" if group else version,
-        kind=name,
-        operation=operation,
-        namespace=_text(request, "namespace"),
-        name=_text(request, "name"),
-        subresource=_text(request, "subResource"),
-        dry_run=request.get("dryRun") is True,
-        user=str(user.get("username") or "") if type(user) is dict else "",
-        object=_object(request, "object"),
-        old=_object(request, "oldObject"),
+        uid,
+        f"{group}/{version}" if group else version,
+        name,
+        operation,
+        _text(request, "namespace"),
+        _text(request, "name"),
+        _text(request, "subResource"),
+        dry_run,
+        str(user.get("username") or "") if type(user) is dict else "",
+        _object(request, "object"),
+        _object(request, "oldObject"),
     )
 
 
