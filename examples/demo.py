@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import os
 import ssl
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from rich.table import Table
 from gpugate.webhook.documents import Document, read_all
 from gpugate.webhook.yaml_out import dump
 
-HERE = Path(__file__).parent
+HERE = Path(os.path.relpath(Path(__file__).parent))
 GPUGATE = Path(sys.executable).with_name("gpugate")
 SURROUNDINGS = ["--policy", str(HERE / "policy.yaml"), "--cluster", str(HERE / "cluster.yaml")]
 SHOWN = ("05-training-job-no-shm.yaml", "16-legacy-name.yaml")

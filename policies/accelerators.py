@@ -47,7 +47,7 @@ _MONITORING: Final = frozenset({"gpu.intel.com/i915_monitoring", "gpu.intel.com/
 
 _MIG: Final = re.compile(r"nvidia\.com/mig-(?:\d+c\.)?\d+g\.\d+gb(?:\.[a-z][a-z.]*)?", re.ASCII)
 #: A device plugin may rename a MIG or shared resource: ``nvidia.com/gpu-1g5gb``, ``nvidia.com/gpu.shared``.
-_RENAMED: Final = re.compile(r"nvidia\.com/gpu(?:\.shared|-[a-z0-9][a-z0-9.-]*)", re.ASCII)
+_RENAMED: Final = re.compile(r"nvidia\.com/gpu(?:\.shared|-\d+g\.?\d+gb(?:\.shared)?)", re.ASCII)
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,7 @@
 """Every rule, in the order in which their edits are folded.
 
-Memory limits come before the shared memory that is sized from them, and Guaranteed quality of service between the two,
-since it raises requests and not limits.
+The queue comes before the resources that are put in, since its quota may not cover them; memory limits come before the shared
+memory that is sized from them, and Guaranteed quality of service between the two, since it raises requests and not limits.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from gpugate.policies.rules import accelerator_names, gang, host_memory, numa, q
 RULES: Final[tuple[Rule, ...]] = (
     accelerator_names.RULE,
     tolerations.RULE,
+    queue.RULE,
     host_memory.RULE,
     numa.RULE,
     shared_memory.RULE,
-    queue.RULE,
     gang.RULE,
 )
 

@@ -11,7 +11,7 @@ from gpugate.policies import exemptions
 from gpugate.policies.catalogue import BY_ID
 from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
-from gpugate.policies.fields import MalformedError, Object, clone
+from gpugate.policies.fields import MalformedError, Object, clone, named_path
 from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, judge
 from gpugate.policies.hold import Hold
 from gpugate.policies.lens import open_workload
@@ -123,11 +123,10 @@ def decide(
 def _concerns(workload: Workload) -> bool:
     """Whether there is anything to judge.
 
-    Not what is being deleted, nor the mirror of a static pod, nor an UPDATE that leaves spec, labels and annotations alone.
+    Not what is being deleted, nor the mirror of a static pod, nor what must stay as its owner made it, nor an UPDATE that
+    leaves spec, labels and annotations alone.
     """
-    if workload.metadata().get("deletionTimestamp") is not None:
-        return False
-    if workload.is_pod() and "kubernetes.io/config.mirror" in workload.annotations():
+    if workload.metadata().get("deletionTimestamp") is not None or _is_copy(workload):
         return False
     old = workload.old
     if workload.operation != "UPDATE" or old is None:
@@ -138,6 +137,13 @@ def _concerns(workload: Workload) -> bool:
     if type(old_meta) is not dict:
         return True
     return any((new_meta.get(key) or {}) != (old_meta.get(key) or {}) for key in ("labels", "annotations"))
+
+
+def _is_copy(workload: Workload) -> bool:
+    """Whether the object repeats what somebody else states: a static pod's mirror, a Deployment's ReplicaSet."""
+    if workload.is_pod():
+        return "kubernetes.io/config.mirror" in workload.annotations()
+    return workload.kind.mirrors_owner and workload.controller() is not None
 
 
 def _heed_exemptions(workload: Workload, bound: Sequence[Bound]) -> tuple[list[Bound], list[Judged]]:
@@ -287,11 +293,11 @@ def _only_worse(workload: Workload, one: Bound, facts: Facts, findings: list[Fin
     known: dict[tuple[str, object], int] = {}
     for found in one.rule.check(before, one.params, facts):
         if found.level is Level.DENY:
-            key = (found.reason, found.path)
+            key = (found.reason, named_path(workload.old, found.path))
             known[key] = max(found.measure, known.get(key, 0))
     return [
         found._replace(level=Level.WARN)
-        if found.level is Level.DENY and found.measure <= known.get((found.reason, found.path), -1)
+        if found.level is Level.DENY and found.measure <= known.get((found.reason, named_path(workload.root, found.path)), -1)
         else found
         for found in findings
     ]

@@ -9,15 +9,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from gpugate.policies.accelerators import GPU_DEVICE_CLASSES, is_accelerator
-from gpugate.policies.fields import Object, mapping, mappings, string
-from gpugate.policies.quantity import QuantityError, millicores, whole
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
+from gpugate.policies.accelerators import GPU_DEVICE_CLASSES
+from gpugate.policies.fields import Object, mapping, mappings, sequence, string
+from gpugate.policies.nodes import Node, Shape, frozen, labels_of, node_of, shapes_of
 
 
 class Known(enum.Enum):
@@ -31,40 +27,19 @@ class Known(enum.Enum):
     NOT_GIVEN = "not given"
 
 
-class Taint(NamedTuple):
-    """A node's taint."""
-
-    key: str
-    value: str
-    effect: str
-
-
-class Node(NamedTuple):
-    """What a decision needs of a node.
-
-    Attributes:
-        name: its name.
-        labels: its labels.
-        taints: its taints, those of ``spec``.
-        memory: allocatable memory in bytes.
-        cpu: allocatable CPU in millicores.
-        devices: allocatable extended resources, those with a count above zero.
-    """
-
-    name: str
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    memory: int
-    cpu: int
-    devices: Mapping[str, int]
-
-
 class LocalQueue(NamedTuple):
     """A Kueue LocalQueue."""
 
     namespace: str
     name: str
     cluster_queue: str
+
+
+class ClusterQueue(NamedTuple):
+    """A Kueue ClusterQueue: the resources that its quota covers. It admits no workload that asks for another."""
+
+    name: str
+    covered: frozenset[str]
 
 
 class Namespace(NamedTuple):
@@ -88,47 +63,6 @@ class ClaimDevices(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Nodes that are alike for every decision.
-
-    Attributes:
-        nodes: their names, sorted.
-        labels: label key to the values found, None among them where some node lacks the key.
-        taints: the taints, which all of them have.
-        devices: allocatable extended resources per node.
-        memory: allocatable memory in bytes of the node that has most.
-        least_memory: the same of the node that has least.
-        cpu: allocatable CPU in millicores.
-    """
-
-    nodes: tuple[str, ...]
-    labels: Mapping[str, frozenset[str | None]]
-    taints: tuple[Taint, ...]
-    devices: Mapping[str, int]
-    memory: int
-    least_memory: int
-    cpu: int
-
-    @property
-    def accelerators(self) -> int:
-        """Accelerators of all names on one node."""
-        return sum(count for name, count in self.devices.items() if is_accelerator(name))
-
-    @property
-    def title(self) -> str:
-        """What people call such a node: its product, else its instance type, else its first name."""
-        for key in ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type"):
-            values = sorted(value for value in self.labels.get(key, ()) if value)
-            if values:
-                return values[0]
-        return self.nodes[0]
-
-
-def _frozen(items: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:
-    return MappingProxyType(dict(items))
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """One snapshot of the cluster.
 
@@ -136,6 +70,7 @@ class Facts:
         shapes: the nodes, grouped.
         namespaces: namespaces by name.
         queues: LocalQueues by namespace, sorted by name.
+        cluster_queues: ClusterQueues by name.
         claims: GPU-relevant ResourceClaims by namespace and name.
         claim_templates: ResourceClaimTemplates by namespace and name.
         known: how far each kind is known, by its plural resource name.
@@ -144,11 +79,12 @@ class Facts:
     """
 
     shapes: tuple[Shape, ...] = ()
-    namespaces: Mapping[str, Namespace] = field(default_factory=lambda: _frozen({}))
-    queues: Mapping[str, tuple[LocalQueue, ...]] = field(default_factory=lambda: _frozen({}))
-    claims: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=lambda: _frozen({}))
-    claim_templates: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=lambda: _frozen({}))
-    known: Mapping[str, Known] = field(default_factory=lambda: _frozen({}))
+    namespaces: Mapping[str, Namespace] = field(default_factory=lambda: frozen({}))
+    queues: Mapping[str, tuple[LocalQueue, ...]] = field(default_factory=lambda: frozen({}))
+    cluster_queues: Mapping[str, ClusterQueue] = field(default_factory=lambda: frozen({}))
+    claims: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=lambda: frozen({}))
+    claim_templates: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=lambda: frozen({}))
+    known: Mapping[str, Known] = field(default_factory=lambda: frozen({}))
     offered: frozenset[str] = frozenset()
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -165,49 +101,11 @@ class Facts:
 NO_FACTS: Final = Facts()
 
 
-def node_of(obj: Object) -> Node:
-    """The record of a Node object; an amount that does not parse counts as none.
-
-    Raises:
-        MalformedError: a field is of the wrong type.
-    """
-    metadata = mapping(obj, "metadata", ())
-    status = mapping(obj, "status", ())
-    allocatable = mapping(status, "allocatable", ("status",)) or mapping(status, "capacity", ("status",))
-    taints = tuple(
-        Taint(str(taint.get("key") or ""), str(taint.get("value") or ""), str(taint.get("effect") or ""))
-        for taint in mappings(mapping(obj, "spec", ()), "taints", ("spec",))
-    )
-    devices = {name: _amount(value, whole) for name, value in allocatable.items() if "/" in name}
-    return Node(
-        name=string(metadata, "name", ("metadata",)) or "",
-        labels=_labels(metadata),
-        taints=tuple(sorted(taints)),
-        memory=_amount(allocatable.get("memory"), whole),
-        cpu=_amount(allocatable.get("cpu"), millicores),
-        devices=_frozen({name: count for name, count in sorted(devices.items()) if count > 0}),
-    )
-
-
-def _amount(quantity: object, unit: Any) -> int:  # noqa: ANN401 - a function of quantity
-    if quantity is None:
-        return 0
-    try:
-        amount: int = unit(quantity)
-    except QuantityError:
-        return 0
-    return amount
-
-
-def _labels(metadata: Object) -> Mapping[str, str]:
-    return _frozen({key: str(value) for key, value in mapping(metadata, "labels", ("metadata",)).items()})
-
-
 def namespace_of(obj: Object) -> Namespace:
     """The record of a Namespace object."""
     metadata = mapping(obj, "metadata", ())
     name = string(metadata, "name", ("metadata",)) or ""
-    return Namespace(name, _frozen({"kubernetes.io/metadata.name": name, **_labels(metadata)}))
+    return Namespace(name, frozen({"kubernetes.io/metadata.name": name, **labels_of(metadata)}))
 
 
 def local_queue_of(obj: Object) -> LocalQueue:
@@ -215,6 +113,14 @@ def local_queue_of(obj: Object) -> LocalQueue:
     metadata = mapping(obj, "metadata", ())
     cluster_queue = string(mapping(obj, "spec", ()), "clusterQueue", ("spec",)) or ""
     return LocalQueue(str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""), cluster_queue)
+
+
+def cluster_queue_of(obj: Object) -> ClusterQueue:
+    """The record of a Kueue ClusterQueue object (``v1beta1`` and ``v1beta2`` agree on these fields)."""
+    metadata = mapping(obj, "metadata", ())
+    groups = mappings(mapping(obj, "spec", ()), "resourceGroups", ("spec",))
+    covered = {str(name) for group in groups for name in sequence(group, "coveredResources", ("spec", "resourceGroups"))}
+    return ClusterQueue(str(metadata.get("name") or ""), frozenset(covered))
 
 
 def claim_of(obj: Object) -> ClaimDevices:
@@ -234,58 +140,12 @@ def claim_of(obj: Object) -> ClaimDevices:
     return ClaimDevices(str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""), frozenset(classes))
 
 
-#: Labels by which nodes with the same hardware still differ for a scheduler. Every other label is kept too, as the
-#: set of its values, but does not split a shape: names and serial numbers would make one shape per node.
-_SPLITTING_PREFIXES: Final = (
-    "nvidia.com/gpu.",
-    "nvidia.com/mig",
-    "amd.com/gpu.",
-    "gpugate.io/",
-    "feature.node.kubernetes.io/memory-numa",
-)
-_SPLITTING: Final = frozenset(
-    {"node.kubernetes.io/instance-type", "kubernetes.io/arch", "kubernetes.io/os", "topology.kubernetes.io/zone", "accelerator"}
-)
-#: Allocatable memory of equal machines differs by what firmware and kernel keep; grouped within this much (bytes).
-_MEMORY_GRAIN: Final = 1 << 30
-
-
-def shapes_of(nodes: Iterable[Node]) -> tuple[Shape, ...]:
-    """``nodes`` grouped into shapes, largest group first, then by name; only nodes with accelerators."""
-    groups: dict[Any, list[Node]] = {}
-    for node in nodes:
-        if not any(is_accelerator(name) for name in node.devices):
-            continue
-        groups.setdefault(_shape_key(node), []).append(node)
-    shapes = [_shape(group) for group in groups.values()]
-    return tuple(sorted(shapes, key=lambda shape: (-len(shape.nodes), shape.nodes[0])))
-
-
-def _shape_key(node: Node) -> Any:  # noqa: ANN401 - any hashable
-    labels = tuple(
-        sorted((key, value) for key, value in node.labels.items() if key in _SPLITTING or key.startswith(_SPLITTING_PREFIXES))
-    )
-    return (labels, node.taints, tuple(node.devices.items()), node.cpu, node.memory // _MEMORY_GRAIN)
-
-
-def _shape(nodes: list[Node]) -> Shape:
-    keys = {key for node in nodes for key in node.labels}
-    return Shape(
-        nodes=tuple(sorted(node.name for node in nodes)),
-        labels=_frozen({key: frozenset(node.labels.get(key) for node in nodes) for key in sorted(keys)}),
-        taints=nodes[0].taints,
-        devices=nodes[0].devices,
-        memory=max(node.memory for node in nodes),
-        least_memory=min(node.memory for node in nodes),
-        cpu=nodes[0].cpu,
-    )
-
-
 def facts_from(
     *,
     nodes: Iterable[Node] = (),
     namespaces: Iterable[Namespace] = (),
     queues: Iterable[LocalQueue] = (),
+    cluster_queues: Iterable[ClusterQueue] = (),
     claims: Iterable[ClaimDevices] = (),
     claim_templates: Iterable[ClaimDevices] = (),
     known: Mapping[str, Known],
@@ -298,11 +158,12 @@ def facts_from(
     return Facts(
         shapes=shapes,
         offered=frozenset(name for shape in shapes for name in shape.devices),
-        namespaces=_frozen({one.name: one for one in namespaces}),
-        queues=_frozen({name: tuple(sorted(found)) for name, found in by_namespace.items()}),
-        claims=_frozen({(one.namespace, one.name): one for one in claims}),
-        claim_templates=_frozen({(one.namespace, one.name): one for one in claim_templates}),
-        known=_frozen(known),
+        namespaces=frozen({one.name: one for one in namespaces}),
+        queues=frozen({name: tuple(sorted(found)) for name, found in by_namespace.items()}),
+        cluster_queues=frozen({one.name: one for one in cluster_queues}),
+        claims=frozen({(one.namespace, one.name): one for one in claims}),
+        claim_templates=frozen({(one.namespace, one.name): one for one in claim_templates}),
+        known=frozen(known),
     )
 
 
@@ -319,6 +180,7 @@ def facts_from_objects(objects: Iterable[Object], known: Mapping[str, Known] | N
         "Node": ("nodes", node_of),
         "Namespace": ("namespaces", namespace_of),
         "LocalQueue": ("localqueues", local_queue_of),
+        "ClusterQueue": ("clusterqueues", cluster_queue_of),
         "ResourceClaim": ("resourceclaims", claim_of),
         "ResourceClaimTemplate": ("resourceclaimtemplates", claim_of),
     }
@@ -331,6 +193,7 @@ def facts_from_objects(objects: Iterable[Object], known: Mapping[str, Known] | N
         nodes=records["nodes"],
         namespaces=records["namespaces"],
         queues=records["localqueues"],
+        cluster_queues=records["clusterqueues"],
         claims=records["resourceclaims"],
         claim_templates=records["resourceclaimtemplates"],
         known={**{resource: Known.SYNCED for resource, found in records.items() if found}, **(known or {})},

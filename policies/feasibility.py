@@ -6,13 +6,14 @@ label the answer is yes if any node could match: a shape is only ruled out when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gpugate.policies.facts import Facts, Shape, Taint
+from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Object, mapping, mappings, sequence, wrong_type
+from gpugate.policies.nodes import Shape, Taint
 from gpugate.policies.resources import memo_key
 from gpugate.policies.workload import PodSet
 
@@ -115,6 +116,8 @@ class Selection(NamedTuple):
         reachable: those among them that its nodeSelector and node affinity let it onto.
         roomy: those among these with as many accelerators as it asks for.
         taints: the taints of the reachable ones, sorted.
+        sharing: those from which a share of a node is worked out: the roomy ones, those that hand out shares of cards left
+            out where others do not.
         shared_only: whether every roomy one hands out shares of its cards under the whole card's name.
         memo: what was worked out from these shapes: by rules, with their parameters, and by :func:`open_shapes`.
     """
@@ -123,6 +126,7 @@ class Selection(NamedTuple):
     reachable: tuple[Shape, ...]
     roomy: tuple[Shape, ...]
     taints: tuple[Taint, ...]
+    sharing: tuple[Shape, ...]
     shared_only: bool
     memo: dict[Any, Any]
 
@@ -161,13 +165,13 @@ def _selection_key(pods: PodSet, wanted: dict[str, int]) -> Any:  # noqa: ANN401
 
 def _select(pods: PodSet, wanted: dict[str, int], facts: Facts) -> Selection:
     if not wanted:
-        return Selection((), (), (), (), shared_only=False, memo={})
+        return Selection((), (), (), (), (), shared_only=False, memo={})
     offering = tuple(shape for shape in facts.shapes if all(name in shape.devices for name in wanted))
     reachable = tuple(shape for shape in offering if selected(pods, shape))
     roomy = tuple(shape for shape in reachable if all(shape.devices[name] >= count for name, count in wanted.items()))
     taints = tuple(sorted({taint for shape in reachable for taint in shape.taints}))
-    shared = bool(roomy) and all(_SHARING.intersection(shape.labels.get("nvidia.com/gpu.sharing-strategy", ())) for shape in roomy)
-    return Selection(offering, reachable, roomy, taints, shared, {})
+    whole = tuple(shape for shape in roomy if _SHARING.isdisjoint(shape.labels.get("nvidia.com/gpu.sharing-strategy", ())))
+    return Selection(offering, reachable, roomy, taints, whole or roomy, bool(roomy) and not whole, {})
 
 
 def offering(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
@@ -204,39 +208,3 @@ def remember(memo: dict[Any, Any], key: Any, value: Any) -> None:  # noqa: ANN40
     if len(memo) >= _REMEMBERED:
         memo.clear()
     memo[key] = value
-
-
-class Share(NamedTuple):
-    """What of a node belongs to one accelerator.
-
-    Attributes:
-        memory: bytes.
-        cpu: millicores.
-        source: where the figures come from, for people.
-    """
-
-    memory: int
-    cpu: int
-    source: str
-
-
-def share_of(shapes: Iterable[Shape], reserve: float) -> Share | None:
-    """The smallest share of one accelerator over ``shapes``, ``reserve`` (0 to 1) of each node kept back; None without shapes.
-
-    The smallest, so that a pod fits whichever of the shapes it lands on. Memory is rounded down to whole GiB and CPU to
-    whole cores, where at least one is left.
-    """
-    best: Share | None = None
-    for shape in shapes:
-        count = shape.accelerators
-        memory = _round_down(int(shape.least_memory * (1 - reserve)) // count, 1 << 30)
-        cpu = _round_down(int(shape.cpu * (1 - reserve)) // count, 1000)
-        if best is None or memory < best.memory:
-            best = Share(memory, min(cpu, best.cpu) if best else cpu, f"{shape.title}: node share of 1 of {count}")
-        elif cpu < best.cpu:
-            best = best._replace(cpu=cpu)
-    return best
-
-
-def _round_down(amount: int, grain: int) -> int:
-    return amount // grain * grain if amount >= grain else amount

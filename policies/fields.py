@@ -167,6 +167,20 @@ def lookup(root: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
     return found
 
 
+def named_path(root: Object, path: Path) -> Path:
+    """``path`` with the names of list elements in place of their indices, where they have names.
+
+    A container or a volume stays the same one when another is put in before it.
+    """
+    found: Any = root
+    named: list[str | int] = []
+    for part in path:
+        found = lookup(found, (part,))
+        name = found.get("name") if type(part) is int and type(found) is dict else None
+        named.append(name if type(name) is str else part)
+    return tuple(named)
+
+
 def clone(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """A copy of a JSON value that shares no map or list with it (faster than ``copy.deepcopy``: JSON has no cycles)."""
     if type(value) is dict:

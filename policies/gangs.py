@@ -61,12 +61,24 @@ def gang_of(workload: Workload) -> Gang | None:
         return None
     if workload.is_pod():
         return Gang(pods, size, declared=True, members=None) if size is not None else None
+    return None if is_being_stopped(workload) else _gang_of_template(workload, pods, size)
+
+
+def _gang_of_template(workload: Workload, pods: PodSet, size: int | None) -> Gang | None:
     members = pods.count
+    if members == 0:
+        return None
     if size is not None:
         return Gang(pods, size, declared=True, members=members)
     if workload.kind.batch and members is not None and members > 1:
         return Gang(pods, members, declared=False, members=members)
     return None
+
+
+def is_being_stopped(workload: Workload) -> bool:
+    """Whether an UPDATE suspends the Job: it stops as a whole, whatever its size becomes."""
+    spec = workload.root.get("spec")
+    return workload.operation == "UPDATE" and type(spec) is dict and spec.get("suspend") is True and workload.kind.kind == "Job"
 
 
 def job_spec_path(workload: Workload) -> Path | None:

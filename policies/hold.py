@@ -14,8 +14,9 @@ from gpugate.policies.workload import Workload
 class Hold:
     """Decides for one workload which edits may be made.
 
-    - In an object that a GitOps tool keeps, nothing is done that the tool would show as drift. An atomic list that Git
-      states is left to the pods; a value that Git states becomes a warning with the line to commit.
+    - In an object that a GitOps tool keeps, or an operator (a Deployment that an InferenceService owns), nothing is done
+      that the tool would show as drift. An atomic list that Git states is left to the pods; a value that Git states becomes
+      a warning with the line to commit.
     - On pods that a controller made for a workload under Kueue, resources stay as the quota was computed from.
     """
 
@@ -28,8 +29,11 @@ class Hold:
         self._may_block: bool | None = None
 
     def _in_git(self) -> bool:
+        """Whether somebody else states the object again and again: a GitOps tool, or the operator that owns a template."""
         if self._git is None:
-            self._git = self._workload.controller() is None and git_managed(self._workload.root)
+            work = self._workload
+            owned = work.controller() is not None
+            self._git = (work.is_template() and not work.kind.batch) if owned else git_managed(work.root)
         return self._git
 
     def _under_kueue(self) -> bool:
@@ -71,7 +75,8 @@ class Hold:
         """The finding for an ``edit`` that was held back, a refusal in Git's own objects where the policy wants it so."""
         if self._under_kueue():
             return _held_for_kueue(self._workload.root, edit)
-        return _held_for_git(self._workload.root, edit, refuse=refuse)
+        who = "Git" if self._workload.controller() is None else "the owner"
+        return _held_for_git(self._workload.root, edit, who, refuse=refuse)
 
     def soften(self, finding: Finding) -> Finding:
         """``finding``, no refusal where the fault lies in the template of an owner that already runs under Kueue."""
@@ -100,16 +105,16 @@ def _held_for_kueue(root: Object, edit: Edit) -> Finding:
     return Finding("HeldBack", edit.path, message, remedy, Level.WARN)
 
 
-def _held_for_git(root: Object, edit: Edit, *, refuse: bool) -> Finding:
+def _held_for_git(root: Object, edit: Edit, who: str, *, refuse: bool) -> Finding:
     present = lookup(root, edit.path)
     place = dotted(edit.path)
     if edit.op == "remove":
-        message = f"Git states {place}, which gpugate would remove"
-        remedy = f"Remove {place} in Git."
+        message = f"{who} states {place}, which gpugate would remove"
+        remedy = f"Remove {place} in {who}."
     elif edit.op == "append":
-        message = f"Git states the list {place}, which gpugate would extend by {_shown(edit.value)}"
-        remedy = f"Add to {place} in Git: {_shown(edit.value)}."
+        message = f"{who} states the list {place}, which gpugate would extend by {_shown(edit.value)}"
+        remedy = f"Add to {place} in {who}: {_shown(edit.value)}."
     else:
-        message = f"Git states {place}: {_shown(present)}, where gpugate would write {_shown(edit.value)}"
-        remedy = f"Commit {place}: {_shown(edit.value)}."
+        message = f"{who} states {place}: {_shown(present)}, where gpugate would write {_shown(edit.value)}"
+        remedy = f"{'Commit' if who == 'Git' else 'In the owner write'} {place}: {_shown(edit.value)}."
     return Finding("HeldBack", edit.path, message, remedy, Level.DENY if refuse else Level.WARN)

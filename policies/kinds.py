@@ -47,6 +47,9 @@ class Kind:
             does not manage the kind (facts: Kueue v0.15.0, ``pkg/controller/jobs``).
         batch: whether it runs to completion, so that several pods of it are one gang.
         makes: the kind that its controller makes, which passes the door itself.
+        mirrors_owner: whether the controller that owns it knows it by a template equal to its own, and makes another where
+            it finds none: the Deployment controller a ReplicaSet (``k8s.io/kubernetes`` ``pkg/controller/deployment/util``
+            ``EqualIgnoreHash``). Such an object is let be; the pods made from it pass the door themselves.
     """
 
     group: str
@@ -57,6 +60,7 @@ class Kind:
     queue: Path | None = None
     batch: bool = False
     makes: str = "Pod"
+    mirrors_owner: bool = False
 
 
 _REPLICATED: Final = (PodSetPlace(("spec", "template"), ("spec", "replicas")),)
@@ -83,7 +87,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     ),
     Kind("apps", "Deployment", "deployments", _REPLICATED, queue=(), makes="ReplicaSet"),
     Kind("apps", "StatefulSet", "statefulsets", _REPLICATED, queue=()),
-    Kind("apps", "ReplicaSet", "replicasets", _REPLICATED),
+    Kind("apps", "ReplicaSet", "replicasets", _REPLICATED, mirrors_owner=True),
     Kind("apps", "DaemonSet", "daemonsets", (PodSetPlace(("spec", "template")),)),
 )
 

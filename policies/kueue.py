@@ -4,11 +4,33 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Path, lookup, mapping, string
 from gpugate.policies.workload import Workload
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+#: Resources that gpugate itself may put into a workload.
+_ADDED: Final = frozenset({"cpu", "memory"})
+
+
+def uncovered(workload: Workload, facts: Facts) -> frozenset[str]:
+    """Which of CPU and memory the quota of the workload's queue does not cover; none where that is not known.
+
+    Kueue admits no workload that asks for a resource which no flavor of its ClusterQueue covers
+    (v0.15.0, ``pkg/scheduler/flavorassigner``: "resource memory unavailable in ClusterQueue").
+    """
+    if not facts.cluster_queues:
+        return _NOTHING
+    name = queue_label(workload)
+    for queue in facts.queues.get(workload.namespace, ()) if name else ():
+        if queue.name == name:
+            found = facts.cluster_queues.get(queue.cluster_queue)
+            return _ADDED - found.covered if found else _NOTHING
+    return _NOTHING
 
 
 def queue_path(workload: Workload) -> Path | None:

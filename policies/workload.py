@@ -282,8 +282,8 @@ class Workload:
         return None
 
     def is_template(self) -> bool:
-        """Whether edits reach the pods through a template that somebody's Git may state."""
-        return not self.is_pod() and self.controller() is None
+        """Whether edits reach the pods through a template, which somebody else may state."""
+        return not self.is_pod()
 
     def refresh(self) -> None:
         """Forget all that was worked out."""

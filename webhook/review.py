@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpugate.policies.accelerators import is_accelerator, suggestion
 from gpugate.policies.engine import Change, decide
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, clone, dotted
@@ -168,6 +169,11 @@ def _review_one(document: Document, policies: PolicySet, facts: Facts, namespace
         entry.note = "is no Kubernetes object (no apiVersion and kind)"
         return entry
     if kind_of(value["apiVersion"], value["kind"]) is None:
+        asked = accelerator_in(value)
+        if asked:
+            entry.note = (
+                f"{value['kind']} is no kind that gpugate reads, though it names {asked}: its pods are judged when they are made"
+            )
         return entry
     old = old if isinstance(old, dict) and operation == "UPDATE" else None
     try:
@@ -177,6 +183,18 @@ def _review_one(document: Document, policies: PolicySet, facts: Facts, namespace
     except RecursionError:
         _invalid(entry, "Malformed", "is nested too deeply to be read")
     return entry
+
+
+def accelerator_in(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
+    """An accelerator, or what looks like one, that is asked for anywhere in ``value``; None where there is none."""
+    if isinstance(value, dict):
+        for kind in ("limits", "requests"):
+            amounts = value.get(kind)
+            for name in amounts if isinstance(amounts, dict) else ():
+                if is_accelerator(name) or suggestion(name):
+                    return str(name)
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((found for found in map(accelerator_in, children) if found), None)
 
 
 def _typed(request: dict[str, Any]) -> dict[str, Any]:

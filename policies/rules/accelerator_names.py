@@ -5,7 +5,8 @@
 Renames the legacy `alpha.kubernetes.io/nvidia-gpu` to `nvidia.com/gpu` and makes requests and limits of an extended
 resource equal, as the API demands. Refuses a name that no device plugin serves, with the name that one does, and a count
 that is no whole number. Warns about a count of zero, which asks for nothing, and about a container that takes devices
-through `NVIDIA_VISIBLE_DEVICES` without asking for them.
+through `NVIDIA_VISIBLE_DEVICES` without asking for them. Refuses an operator that node affinity does not have (`Gte`), with the
+one that says the same.
 
 ## Why
 
@@ -35,16 +36,23 @@ resources:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from gpugate.policies.accelerators import LEGACY_GPU, NVIDIA_GPU, is_accelerator, suggestion
 from gpugate.policies.container import EPHEMERAL, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
+from gpugate.policies.fields import Object, Path, mapping, mappings, sequence
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.rule import Params, Rule
 from gpugate.policies.workload import PodSet, Workload
 
 _KINDS = ("limits", "requests")
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+#: Operators of node affinity (``k8s.io/api/core/v1`` ``NodeSelectorOperator``), and what is written for two of them.
+_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
+_BOUNDS: Final = {"Gte": ("Gt", -1), "Ge": ("Gt", -1), "Lte": ("Lt", 1), "Le": ("Lt", 1)}
 
 
 class AcceleratorNamesParams(Params):
@@ -106,6 +114,10 @@ def check(workload: Workload, params: AcceleratorNamesParams, facts: Facts) -> I
                     found += _check_counts(container, name)
             if asks and "env" in container.spec:
                 found += _check_environment(pods, container)
+        if asks and "affinity" in pods.spec:
+            found += _check_operators(pods)
+        if "resourceClaims" in pods.spec:
+            found += _check_claims(workload, pods, facts)
         if synced and not facts.offered.issuperset(pods.totals.accelerators):
             found += _check_offered(pods, params, facts)
     return found
@@ -202,6 +214,57 @@ def _check_offered(pods: PodSet, params: AcceleratorNamesParams, facts: Facts) -
             "Ask for a resource that the nodes offer, or add nodes that offer this one.",
             Level.WARN,
         )
+
+
+def _node_expressions(pods: PodSet) -> Iterator[tuple[Path, Object]]:
+    """Every expression of the pods' node affinity, required and preferred, with its path."""
+    base = pods.field("affinity", "nodeAffinity")
+    affinity = mapping(mapping(pods.spec, "affinity", pods.field()), "nodeAffinity", pods.field("affinity"))
+    required = (*base, _REQUIRED, "nodeSelectorTerms")
+    terms = mappings(mapping(affinity, _REQUIRED, base), "nodeSelectorTerms", (*base, _REQUIRED))
+    places = [((*required, at), term) for at, term in enumerate(terms)]
+    for at, preferred in enumerate(mappings(affinity, _PREFERRED, base)):
+        place = (*base, _PREFERRED, at)
+        places.append(((*place, "preference"), mapping(preferred, "preference", place)))
+    for place, term in places:
+        for at, expression in enumerate(mappings(term, "matchExpressions", place)):
+            yield (*place, "matchExpressions", at), expression
+
+
+def _check_operators(pods: PodSet) -> Iterator[Finding]:
+    for path, expression in _node_expressions(pods):
+        operator = expression.get("operator")
+        if type(operator) is not str or operator in _OPERATORS:
+            continue
+        values = [str(value) for value in sequence(expression, "values", path)]
+        remedy = f"Write one of {', '.join(sorted(_OPERATORS))}."
+        if operator in _BOUNDS and len(values) == 1 and values[0].isdigit():
+            proper, step = _BOUNDS[operator]
+            remedy = f'Write operator {proper} with the value "{int(values[0]) + step}".'
+        yield Finding(
+            "UnknownOperator",
+            (*path, "operator"),
+            f"{operator:.30} {', '.join(values)[:60]}: node affinity has no operator {operator:.30}, and the apiserver refuses it",
+            remedy,
+        )
+
+
+def _check_claims(workload: Workload, pods: PodSet, facts: Facts) -> Iterator[Finding]:
+    for at, claim in enumerate(mappings(pods.spec, "resourceClaims", pods.field())):
+        for field, known, resource in (
+            ("resourceClaimName", facts.claims, "resourceclaims"),
+            ("resourceClaimTemplateName", facts.claim_templates, "resourceclaimtemplates"),
+        ):
+            name = claim.get(field)
+            if type(name) is not str or (workload.namespace, name) in known or facts.state(resource) is Known.SYNCED:
+                continue
+            yield Finding(
+                "ClaimUnknown",
+                pods.field("resourceClaims", at, field),
+                f"{name} is not known here, so it is not known whether the pod asks for a GPU through it",
+                "Review the claim or its template together with the workload, or give the cluster's.",
+                Level.UNKNOWN,
+            )
 
 
 RULE = Rule(

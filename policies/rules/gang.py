@@ -36,14 +36,24 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from gpugate.policies.edits import Edit
-from gpugate.policies.facts import Facts, Known, Shape
+from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import reachable
 from gpugate.policies.fields import Object, Path, string
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.gangs import Gang, completions, declared_size, gang_of, is_running, job_spec_path, unreadable_size
+from gpugate.policies.gangs import (
+    Gang,
+    completions,
+    declared_size,
+    gang_of,
+    is_being_stopped,
+    is_running,
+    job_spec_path,
+    unreadable_size,
+)
 from gpugate.policies.kinds import GANG_NAME, GANG_SIZE
 from gpugate.policies.kueue import QUEUE_NAME, queue_label
 from gpugate.policies.lens import open_workload
+from gpugate.policies.nodes import Shape
 from gpugate.policies.rule import Params, Rule
 from gpugate.policies.workload import Workload
 
@@ -282,7 +292,7 @@ def _remainder(shape: Shape, name: str, count: int) -> str:
 
 
 def _check_shrinking(workload: Workload, before: Object, gang: Gang | None, facts: Facts) -> Iterator[Finding]:
-    if not is_running(workload) or (gang is None and declared_size(workload) == 1):
+    if not is_running(workload) or is_being_stopped(workload) or (gang is None and declared_size(workload) == 1):
         return
     old = open_workload(workload.kind, before, facts, namespace=workload.namespace)
     ran = None if unreadable_size(old) is not None else gang_of(old)

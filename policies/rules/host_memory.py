@@ -3,7 +3,8 @@
 ## What it does
 
 Gives a container that asks for accelerators and states no memory a limit and an equal request: the share that belongs to its
-accelerators on the smallest node shape it may land on, or the policy's figure where no nodes are known.
+accelerators on the smallest node shape it may land on, or the policy's figure where no nodes are known. Not in a Kueue queue
+whose quota covers no memory: Kueue would never admit the workload then, so a warning says what to change.
 
 Refuses, with the sums: a container without a memory limit where the policy forbids defaulting or where the limit has not
 been put in; a limit that is more than the policy's ratio times the request; a `/dev/shm` larger than the memory limit that
@@ -38,11 +39,15 @@ from pydantic import Field
 from gpugate.policies.container import EPHEMERAL, Container
 from gpugate.policies.demand import Demand, cpu_sum, demand_of, memory_sum
 from gpugate.policies.edits import Edit
-from gpugate.policies.facts import Facts, Known, Shape
-from gpugate.policies.feasibility import Selection, open_shapes, roomy, selection, share_of
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.feasibility import Selection, open_shapes, selection
 from gpugate.policies.finding import Finding, Level
+from gpugate.policies.kinds import kind_of
+from gpugate.policies.kueue import queue_label, uncovered
+from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import GIB, MIB, format_bytes, format_millicores, show_bytes
 from gpugate.policies.rule import Bytes, Params, Rule
+from gpugate.policies.shares import share_of
 from gpugate.policies.shm import DIRECTORY, SharedMemory, pod_memory_limit, shared_memory_of
 from gpugate.policies.workload import PodSet, Workload
 
@@ -68,23 +73,31 @@ def _devices(pods: PodSet, container: Container) -> int:
     return sum(container.accelerators().values()) or len(pods.gpu_claims.intersection(container.claims()))
 
 
-def _memory_share(pods: PodSet, params: HostMemoryParams, facts: Facts) -> tuple[int, str]:
-    share = share_of(roomy(pods, facts), params.node_reserve) if facts.shapes else None
-    if share is None:
-        return params.memory_per_accelerator, "the policy's figure"
-    return share.memory, share.source
+def _fair(pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> tuple[int, str]:
+    """Bytes that belong to the container's accelerators, and the sum that they come from."""
+    shapes = selection(pods, facts).sharing
+    total, terms = 0, []
+    for name, count in container.accelerators().items():
+        share = share_of(shapes, name, params.node_reserve)
+        each, source = (share.memory, share.source) if share else (params.memory_per_accelerator, "the policy's figure")
+        total += count * each
+        terms.append(f"{count} x {show_bytes(each)}, {source}")
+    if not terms:
+        count, each = len(pods.gpu_claims.intersection(container.claims())), params.memory_per_accelerator
+        total, terms = count * each, [f"{count} x {show_bytes(each)}, the policy's figure"]
+    return total, "; ".join(terms)
 
 
 def mutate(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterable[Edit]:
     """Put in memory limits, and requests with them, where a container with accelerators states none."""
     found: list[Edit] = []
-    for pods in workload.asking() if params.default_limits else ():
+    for pods in workload.asking() if params.default_limits and "memory" not in uncovered(workload, facts) else ():
         bare = [one for one in pods.holders() if one.amounts.memory_limit is None]
         if not bare or pod_memory_limit(pods) is not None:
             continue
-        share, source = _memory_share(pods, params, facts)
         for container in bare:
-            found += _default(container, share * _devices(pods, container), source, params)
+            fair, source = _fair(pods, container, params, facts)
+            found += _default(container, fair, source, params)
     return found
 
 
@@ -108,27 +121,41 @@ def check(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterabl
             limit, request, _, _ = container.amounts
             if limit is None:
                 if pod_limit is None:
-                    found.append(_limit_missing(pods, container, params, facts))
+                    found.append(_limit_missing(workload, pods, container, params, facts))
             elif request is not None and limit > request * params.max_overcommit_ratio:
                 found.append(_overcommit(container, limit, request, params))
         for container in pods.containers:
             mounted = None if container.role is EPHEMERAL else shared_memory_of(pods, container)
             if mounted is not None and mounted.is_memory:
                 found += _check_shared_memory(container, mounted, pod_limit)
-        found += _check_fit(pods, params, facts)
+        found += _check_fit(workload, pods, params, facts)
     return found
 
 
-def _limit_missing(pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> Finding:
-    share, source = _memory_share(pods, params, facts)
+def _judged_before(workload: Workload) -> bool:
+    """Whether the pod comes from a template that was judged itself: nodes may have gone since, and its controller waits."""
+    owner = workload.controller() if workload.is_pod() else None
+    return owner is not None and kind_of(str(owner.get("apiVersion")), str(owner.get("kind"))) is not None
+
+
+def _limit_missing(workload: Workload, pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> Finding:
+    fair, source = _fair(pods, container, params, facts)
     count = _devices(pods, container)
-    amount = show_bytes(share * count)
+    if "memory" in uncovered(workload, facts):
+        return Finding(
+            "QueueDoesNotCover",
+            container.place("limits", "memory"),
+            f"{container.name} has no memory limit, and none is put in: the quota of queue {queue_label(workload)} covers no"
+            " memory, so Kueue would never admit a workload that asks for some",
+            "Have memory covered by the ClusterQueue, or memory left out of Kueue's accounting by excludeResourcePrefixes.",
+            Level.WARN,
+        )
     return Finding(
         "LimitMissing",
         container.place("limits", "memory"),
         f"{container.name} asks for {count} accelerator{'s' if count != 1 else ''} and has no memory limit:"
         " it could take the whole node's memory",
-        f"Write resources.limits.memory: {amount} ({count} x {show_bytes(share)}, {source}).",
+        f"Write resources.limits.memory: {show_bytes(fair)} ({source}).",
     )
 
 
@@ -161,7 +188,7 @@ def _check_shared_memory(container: Container, mounted: SharedMemory, pod_limit:
     return (finding,)
 
 
-def _check_fit(pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterable[Finding]:
+def _check_fit(workload: Workload, pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterable[Finding]:
     if facts.known.get("nodes") is Known.PENDING:
         return (_nodes_unknown(pods),)
     chosen = selection(pods, facts)
@@ -172,7 +199,11 @@ def _check_fit(pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterable
     for shape in open_to:
         if _holds(shape, demand):
             return ()
-    return (_never_fits(pods, demand, open_to, params) if open_to else _no_node_selected(pods, demand, chosen),)
+    if not open_to:
+        return (_no_node_selected(pods, demand, chosen),)
+    finding = _never_fits(pods, demand, open_to)
+    refuse = params.never_fits == "Deny" and not _judged_before(workload)
+    return (finding if refuse else finding._replace(level=Level.WARN),)
 
 
 def _nodes_unknown(pods: PodSet) -> Finding:
@@ -192,12 +223,12 @@ def _no_node_selected(pods: PodSet, demand: Demand, chosen: Selection) -> Findin
         "NoNodeSelected",
         pods.field("tolerations" if chosen.reachable else "nodeSelector"),
         f"of {sum(len(shape.nodes) for shape in chosen.offering)} nodes that offer {names}, {what}",
-        "Tolerate the taint of the nodes meant, or correct the selector to labels that they carry.",
+        "Tolerate the taint of the nodes meant." if chosen.reachable else "Correct the selector to labels that the nodes carry.",
         Level.WARN,
     )
 
 
-def _never_fits(pods: PodSet, demand: Demand, open_to: Sequence[Shape], params: HostMemoryParams) -> Finding:
+def _never_fits(pods: PodSet, demand: Demand, open_to: Sequence[Shape]) -> Finding:
     names = " and ".join(sorted(demand.devices))
     sums = "; ".join(_sums(pods, demand, open_to)[:_SHOWN_SHAPES])
     return Finding(
@@ -205,7 +236,6 @@ def _never_fits(pods: PodSet, demand: Demand, open_to: Sequence[Shape], params: 
         pods.field("containers"),
         f"no node that offers {names} could ever hold the pod: {sums}",
         _fit_remedy(demand, open_to),
-        Level.DENY if params.never_fits == "Deny" else Level.WARN,
         measure=demand.memory + demand.cpu + sum(demand.devices.values()),
     )
 
@@ -265,6 +295,6 @@ RULE = Rule(
     params=HostMemoryParams,
     mutate=mutate,
     check=check,
-    needs=frozenset({"nodes"}),
+    needs=frozenset({"clusterqueues", "localqueues", "nodes"}),
     documentation=__doc__,
 )

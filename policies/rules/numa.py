@@ -49,15 +49,20 @@ from pydantic import Field
 from gpugate.policies.container import EPHEMERAL, INIT, Container
 from gpugate.policies.demand import demand_of
 from gpugate.policies.edits import Edit
-from gpugate.policies.facts import Facts, Known, Shape
-from gpugate.policies.feasibility import Selection, remember, selection, share_of
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.feasibility import Selection, remember, selection
 from gpugate.policies.fields import Object, Path, dotted, lookup, mapping, mappings
 from gpugate.policies.finding import Finding, Level
+from gpugate.policies.kueue import uncovered
+from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import format_millicores
 from gpugate.policies.rule import Millicores, Params, Rule
+from gpugate.policies.shares import share_of
 from gpugate.policies.totals import Totals
 from gpugate.policies.workload import PodSet, Workload
 
+#: What guides spread over, as if nodes had it (kubernetes/kubernetes and Node Feature Discovery set no such label).
+_STOCK_KEY: Final = "topology.kubernetes.io/NUMANode"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -88,7 +93,7 @@ class NumaParams(Params):
     """The label of nodes whose kubelets are known to align; no node affinity is added where this is left out."""
     affinity: Literal["Required", "Preferred"] = "Preferred"
     """Whether pods must go to such nodes or only prefer them; required, a gang larger than these nodes never starts."""
-    topology_key: str = "topology.kubernetes.io/NUMANode"
+    topology_key: str = _STOCK_KEY
     """The node label that stands for one NUMA domain, in clusters with a node object per domain."""
     when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
     """What the spread constraint does where it can't be met."""
@@ -153,9 +158,14 @@ class _Target(NamedTuple):
         )
 
 
-def _cpu_share(shapes: Sequence[Shape], params: NumaParams) -> int:
-    share = share_of(shapes, params.node_reserve)
-    return params.cpu_per_accelerator if share is None else max(1000, min(share.cpu, params.max_cpu_per_accelerator))
+def _cpu_share(pods: PodSet, container: Container, shapes: Sequence[Shape], params: NumaParams) -> int:
+    """Millicores that belong to the container's accelerators; zero where it asks for none."""
+    total = len(pods.gpu_claims.intersection(container.claims())) * params.cpu_per_accelerator
+    for name, count in container.accelerators().items():
+        share = share_of([shape for shape in shapes if name in shape.devices], name, params.node_reserve)
+        each = params.cpu_per_accelerator if share is None else max(1000, min(share.cpu, params.max_cpu_per_accelerator))
+        total += count * each
+    return total
 
 
 def _targets(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> tuple[list[_Target], list[str]]:
@@ -167,18 +177,14 @@ def _targets(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> tuple
             continue
         memory, memory_request, cpu_limit, cpu_request = container.amounts
         cpu = cpu_limit
-        if cpu is None and (count := _devices(pods, container)):
-            cpu = cpu_request or _cpu_share(shapes, params) * count
+        if cpu is None and pods.holds(container):
+            cpu = cpu_request or _cpu_share(pods, container, shapes, params)
         if cpu and memory:
             targets.append(_Target(at, container.role, _whole_cores(cpu), memory, cpu_limit, cpu_request, memory_request))
         else:
             lacking = " and ".join(name for name, amount in (("cpu", cpu), ("memory", memory)) if not amount)
             missing.append(f"{container.role} {container.name} has no limit for {lacking}")
     return targets, missing
-
-
-def _devices(pods: PodSet, container: Container) -> int:
-    return sum(container.accelerators().values()) or len(pods.gpu_claims.intersection(container.claims()))
 
 
 def _keeps_shapes(pods: PodSet, targets: list[_Target], shapes: Sequence[Shape]) -> bool:
@@ -223,6 +229,11 @@ def _raisable(pods: PodSet, shapes: Sequence[Shape], params: NumaParams) -> tupl
     if _overcommitted(targets, params) or not _keeps_shapes(pods, targets, shapes):
         return ()
     return tuple(target for target in targets if not target.is_met)
+
+
+def _asks_beyond_quota(targets: Sequence[_Target], lacking: frozenset[str]) -> bool:
+    """Whether CPU is put in where none was, in a queue whose quota covers none: Kueue would never admit that."""
+    return "cpu" in lacking and any(target.cpu_limit is None and target.cpu_request is None for target in targets)
 
 
 def _raise(pods: PodSet, targets: Sequence[_Target]) -> Iterator[Edit]:
@@ -329,7 +340,7 @@ def mutate(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Edi
             continue
         plan = _plan(chosen, params, facts)
         raised = _raised(pods, chosen.roomy, plan)
-        if raised:
+        if raised and not _asks_beyond_quota(raised, uncovered(workload, facts)):
             found += _raise(pods, raised)
         if plan.aligns and params.aligned_nodes is not None:
             found += _align(pods, params.aligned_nodes, params)
@@ -349,12 +360,25 @@ def check(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Find
             continue
         if pods.spec.get("resources") or not pods.totals.is_guaranteed:
             found += _check_guaranteed(pods, chosen.roomy, params)
+            if _asks_beyond_quota(_raised(pods, chosen.roomy, _plan(chosen, params, facts)), uncovered(workload, facts)):
+                found.append(_quota_without_cpu(pods))
         if "topologySpreadConstraints" in pods.spec:
             found += _check_constraints(pods, chosen.roomy, params, facts)
         for container in pods.holders():
             if "env" in container.spec and container.env("NCCL_TOPOLOGY_FILE") is not None:
                 found.append(_wrong_variable(container))
     return found
+
+
+def _quota_without_cpu(pods: PodSet) -> Finding:
+    return Finding(
+        "QueueDoesNotCover",
+        pods.field("containers"),
+        "the pod states no CPU, and none is put in: its queue's quota covers none, so Kueue would never admit a workload that"
+        " asks for some; the pod is not Guaranteed and the kubelet aligns nothing",
+        "Have cpu covered by the ClusterQueue, or left out of Kueue's accounting by excludeResourcePrefixes.",
+        Level.WARN,
+    )
 
 
 def _wrong_variable(container: Container) -> Finding:
@@ -423,7 +447,16 @@ def _check_constraints(pods: PodSet, shapes: Sequence[Shape], params: NumaParams
                 "Write a labelSelector that matches the workload's own pods.",
                 Level.WARN,
             )
-        if facts.state("nodes") is Known.SYNCED and not any(params.topology_key in shape.labels for shape in shapes):
+        if facts.state("nodes") is not Known.SYNCED and params.topology_key == _STOCK_KEY:
+            yield Finding(
+                "KeyOnNoNode",
+                path,
+                f"no stock component puts {_STOCK_KEY} on nodes, and the nodes are not known here: where none carries it,"
+                " DoNotSchedule leaves the pod Pending",
+                "Remove the constraint; alignment is the work of the kubelet's Topology Manager.",
+                Level.WARN,
+            )
+        elif facts.state("nodes") is Known.SYNCED and not any(params.topology_key in shape.labels for shape in shapes):
             waits = constraint.get("whenUnsatisfiable") != "ScheduleAnyway"
             yield Finding(
                 "KeyOnNoNode",

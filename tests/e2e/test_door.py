@@ -374,6 +374,64 @@ def test_what_git_states_is_not_overwritten_and_the_line_to_commit_reaches_the_u
     assert replica_set["spec"]["template"]["spec"] == stored
 
 
+def replica_sets(cluster: ControlPlane, namespace: str) -> list[dict[str, Any]]:
+    """The ReplicaSets in ``namespace``."""
+    found: list[dict[str, Any]] = cluster.kubectl_json("get", "replicasets", "-n", namespace)["items"]
+    return found
+
+
+@pytest.mark.parametrize("tracked", [True, False], ids=["stated-by-git", "older-than-gpugate"])
+def test_a_deployment_whose_template_is_left_as_it_is_gets_one_replica_set_and_its_pods_run(
+    control_plane: ControlPlane, gate: Gate, namespace: str, *, tracked: bool
+) -> None:
+    served = deployment("serve", namespace, container(gpus(1, "32Gi", request="16Gi")), replicas=2)
+    served["spec"]["template"]["spec"]["tolerations"] = [{"key": "example.com/own", "operator": "Exists"}]
+    if tracked:
+        served["metadata"]["annotations"] = {"argocd.argoproj.io/tracking-id": f"app:apps/Deployment:{namespace}/serve"}
+        assert send(control_plane, served).returncode == 0
+    else:
+        gate.set_policy({"mode": "DryRun"})
+        served["spec"]["replicas"] = 0
+        assert send(control_plane, served).returncode == 0
+        wait_until(lambda: replica_sets(control_plane, namespace), 20, "the ReplicaSet")
+        gate.set_policy({"mode": "Enforce"})
+        control_plane.kubectl("delete", "replicasets", "--all", "-n", namespace)
+        control_plane.kubectl("scale", "deployment", "serve", "--replicas=2", "-n", namespace)
+    pods = wait_running(control_plane, namespace, 2, "app=serve")
+    assert all(any(one["key"] == "nvidia.com/gpu" for one in pod_["spec"]["tolerations"] if "key" in one) for pod_ in pods)
+    control_plane.kubectl("rollout", "status", "deployment/serve", "-n", namespace, "--timeout=30s")
+    assert len(replica_sets(control_plane, namespace)) == 1
+    assert "collisionCount" not in get(control_plane, "deployment", "serve", namespace)["status"]
+
+
+def test_a_job_in_a_queue_that_covers_only_gpus_is_still_admitted_by_kueue(control_plane: ControlPlane, namespace: str) -> None:
+    control_plane.apply(*queue(namespace, "gpus-only", 8, only_gpus=True))
+    plain = job("plain", namespace)
+
+    def warned() -> tuple[str, ...]:
+        answer = control_plane.request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs?dryRun=All", plain)
+        return tuple(one for one in answer.warnings if "covers no memory" in one)
+
+    wait_until(warned, 20, "gpugate to know what the ClusterQueue covers")
+    assert send(control_plane, plain).returncode == 0
+    stored = get(control_plane, "job", "plain", namespace)
+    assert stored["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus-only"
+    assert set(stored["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]) == {"nvidia.com/gpu"}
+    wait_running(control_plane, namespace, 1, "batch.kubernetes.io/job-name=plain")
+
+
+def test_a_gang_is_stopped_by_the_remedies_that_a_refusal_offers(control_plane: ControlPlane, namespace: str) -> None:
+    gang = job("gang", namespace, container(gpus(1, "32Gi")), size=2)
+    assert send(control_plane, gang).returncode == 0
+    wait_running(control_plane, namespace, 2, "batch.kubernetes.io/job-name=gang")
+    smaller = '{"spec": {"parallelism": 1, "completions": 1}}'
+    refused = control_plane.kubectl("patch", "job", "gang", "-n", namespace, "-p", smaller, check=False)
+    assert "the gang runs with 2 pods and would go on with 1: 1 < 2" in refused.stderr
+    for stop in ('{"spec": {"suspend": true}}', '{"spec": {"suspend": false}}', '{"spec": {"parallelism": 0}}'):
+        answer = control_plane.kubectl("patch", "job", "gang", "-n", namespace, "-p", stop, check=False)
+        assert answer.returncode == 0, answer.stderr
+
+
 def test_an_offline_review_takes_its_facts_and_policies_from_the_live_cluster(
     control_plane: ControlPlane, gate: Gate, namespace: str, tmp_path: Path
 ) -> None:

@@ -76,15 +76,16 @@ def deployment(name: str, namespace: str, *containers: dict[str, Any], replicas:
     }
 
 
-def queue(namespace: str, name: str, gpu_quota: int, selector: dict[str, str] | None = None) -> list[dict[str, Any]]:
+def queue(namespace: str, name: str, gpu_quota: int, *, only_gpus: bool = False) -> list[dict[str, Any]]:
     """A flavor, a ClusterQueue with quota, and a LocalQueue called ``name`` in ``namespace``."""
     flavor = {
         "apiVersion": "kueue.x-k8s.io/v1beta1",
         "kind": "ResourceFlavor",
         "metadata": {"name": namespace},
-        "spec": {"nodeLabels": selector} if selector else {},
+        "spec": {},
     }
     quotas = [("nvidia.com/gpu", str(gpu_quota)), ("cpu", "1k"), ("memory", "64Ti")]
+    quotas = quotas[:1] if only_gpus else quotas
     resources = [{"name": resource, "nominalQuota": amount} for resource, amount in quotas]
     cluster_queue = {
         "apiVersion": "kueue.x-k8s.io/v1beta1",

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from gpugate.policies.facts import Facts, Known, claim_of, facts_from, local_queue_of, namespace_of, node_of
+from gpugate.policies.facts import Facts, Known, claim_of, cluster_queue_of, facts_from, local_queue_of, namespace_of
 from gpugate.policies.fields import MalformedError
+from gpugate.policies.nodes import node_of
 from gpugate.policies.policy import Policy, PolicyError, parse_policy
 from gpugate.webhook.cluster import EventType, JsonObject, WatchedKind
 from gpugate.webhook.log import Log
@@ -19,6 +20,7 @@ FACT_KINDS: Final = (
     WatchedKind("Node", "", ("v1",), "nodes"),
     WatchedKind("Namespace", "", ("v1",), "namespaces"),
     WatchedKind("LocalQueue", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), "localqueues"),
+    WatchedKind("ClusterQueue", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), "clusterqueues"),
     WatchedKind("ResourceClaim", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), "resourceclaims"),
     WatchedKind("ResourceClaimTemplate", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), "resourceclaimtemplates"),
 )
@@ -26,6 +28,7 @@ _READERS: Final[Mapping[str, Callable[[JsonObject], Any]]] = {
     "nodes": node_of,
     "namespaces": namespace_of,
     "localqueues": local_queue_of,
+    "clusterqueues": cluster_queue_of,
     "resourceclaims": claim_of,
     "resourceclaimtemplates": claim_of,
 }
@@ -46,8 +49,9 @@ def strip(item: JsonObject) -> JsonObject:
         "spec": item.get("spec"),
     }
     status = item.get("status") or {}
-    if "allocatable" in status:
-        kept["status"] = {"allocatable": status["allocatable"]}
+    amounts = {key: status[key] for key in ("allocatable", "capacity") if key in status}
+    if amounts:
+        kept["status"] = amounts
     return kept
 
 
@@ -159,6 +163,7 @@ class FactStore:
             nodes=records("nodes"),
             namespaces=records("namespaces"),
             queues=records("localqueues"),
+            cluster_queues=records("clusterqueues"),
             claims=records("resourceclaims"),
             claim_templates=records("resourceclaimtemplates"),
             known=self._known,

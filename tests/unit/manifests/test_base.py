@@ -45,6 +45,7 @@ def test_rbac_reads_facts_and_nothing_else() -> None:
         ("", "namespaces"),
         ("", "nodes"),
         ("gpugate.io", "gpupolicies"),
+        ("kueue.x-k8s.io", "clusterqueues"),
         ("kueue.x-k8s.io", "localqueues"),
         ("resource.k8s.io", "resourceclaims"),
         ("resource.k8s.io", "resourceclaimtemplates"),

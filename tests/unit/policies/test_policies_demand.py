@@ -70,7 +70,8 @@ def test_overhead_comes_on_top() -> None:
     ("resources", "wanted"),
     [
         ({"requests": {"memory": "8Gi"}}, 9),
-        ({"limits": {"memory": "8Gi"}}, 9),
+        # The apiserver takes a pod-level limit for the request only where no container requests the resource.
+        ({"limits": {"memory": "8Gi"}}, 5),
         ({"limits": {"memory": "16Gi"}, "requests": {"memory": "8Gi"}}, 9),
         ({"limits": {"cpu": "1"}}, 5),
         (None, 5),
@@ -102,7 +103,7 @@ def test_the_sum_is_shown_as_it_comes_about() -> None:
     ("spec", "place"),
     [
         ({"overhead": {"memory": "lots"}}, "spec.overhead.memory"),
-        ({"resources": {"limits": {"memory": []}}}, "spec.resources.memory"),
+        ({"resources": {"requests": {"memory": []}}}, "spec.resources.memory"),
         ({"overhead": "1Gi"}, "spec.overhead"),
     ],
 )

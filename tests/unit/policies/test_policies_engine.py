@@ -158,11 +158,29 @@ def test_one_pods_tolerations_are_not_remembered_for_another() -> None:
         assert [one["key"] for one in root["spec"]["tolerations"]] == [device]
 
 
-def test_a_replica_sets_template_is_edited_but_nothing_is_recorded_in_what_a_controller_made() -> None:
+def test_a_replica_set_that_a_deployment_made_is_let_be() -> None:
+    # The Deployment controller would not know an edited one again, and make the next, for ever.
     root = templated("ReplicaSet", container())
     root["metadata"]["ownerReferences"] = [{"kind": "Deployment", "name": "d", "controller": True}]
+    decision = decided(root, every_rule())
+    assert (decision.patch, decision.findings) == ([], [])
+
+
+def test_a_replica_set_of_its_own_is_edited_like_any_template() -> None:
+    root = templated("ReplicaSet", container())
     assert decided(root, every_rule()).patch
-    assert ANNOTATION not in (root["metadata"].get("annotations") or {})
+    assert ANNOTATION in root["metadata"]["annotations"]
+
+
+def test_a_deployment_that_an_operator_owns_is_recorded_and_what_it_states_is_not_overwritten() -> None:
+    stated = {"limits": {"nvidia.com/gpu": "1", "cpu": "4", "memory": "32Gi"}, "requests": {"cpu": "4", "memory": "16Gi"}}
+    root = templated("Deployment", container() | {"resources": stated})
+    owner = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "name": "llm", "controller": True}
+    root["metadata"]["ownerReferences"] = [owner]
+    decision = decided(root, every_rule())
+    assert root["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["memory"] == "16Gi"
+    assert any("the owner states" in one.finding.message for one in decision.findings)
+    assert ANNOTATION in root["metadata"]["annotations"]
 
 
 def test_a_review_of_files_records_nothing() -> None:
@@ -243,6 +261,6 @@ def test_every_rule_together_makes_a_bare_pod_ready_to_run() -> None:
     )
     decision = decided(root, every_rule(), facts=facts)
     assert decision.findings == []
-    assert [change.rule for change in decision.changes] == ["tolerations", "host-memory", "numa", "shared-memory", "queue"]
+    assert [change.rule for change in decision.changes] == ["tolerations", "queue", "host-memory", "numa", "shared-memory"]
     assert jsonpatch.apply_patch(before, decision.patch) == root
     assert decided(clone(root), every_rule(), facts=facts, phase=Phase.CHECK).findings == []

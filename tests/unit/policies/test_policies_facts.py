@@ -7,20 +7,9 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, node, opened, pod, reasons, templated
 
-from gpugate.policies.facts import (
-    NO_FACTS,
-    Facts,
-    Known,
-    Node,
-    Taint,
-    claim_of,
-    facts_from,
-    facts_from_objects,
-    namespace_of,
-    node_of,
-    shapes_of,
-)
+from gpugate.policies.facts import NO_FACTS, Facts, Known, claim_of, facts_from, facts_from_objects, namespace_of
 from gpugate.policies.fields import MalformedError
+from gpugate.policies.nodes import Node, Taint, node_of, shapes_of
 
 
 def _many(count: int) -> list[Node]:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from builders import container, node, pod, pods_of
 
-from gpugate.policies.facts import Facts, Taint, facts_from_objects, node_of, shapes_of
-from gpugate.policies.feasibility import offering, reachable, roomy, selected, share_of, tolerated, tolerates
+from gpugate.policies.facts import Facts, facts_from_objects
+from gpugate.policies.feasibility import offering, reachable, roomy, selected, tolerated, tolerates
+from gpugate.policies.nodes import Taint, node_of, shapes_of
+from gpugate.policies.shares import share_of
 
 _SHAPE = shapes_of([node_of(node("n1", labels={"product": "H100", "memory": "81559", "odd": "x", "minus": "-5"}))])[0]
 
@@ -177,17 +179,33 @@ def test_equal_pods_are_answered_alike_and_different_ones_apart(facts: Facts) ->
 
 def test_the_share_of_one_accelerator_is_the_smallest_over_the_shapes(facts: Facts) -> None:
     large, small = sorted(offering(pods_of(pod(container())), facts), key=lambda shape: shape.nodes)
-    both = share_of([large, small], 0.1)
+    both = share_of([large, small], "nvidia.com/gpu", 0.1)
     assert both is not None
     assert (both.memory, both.cpu) == (45 << 30, 4000)
-    alone = share_of([large], 0.1)
+    alone = share_of([large], "nvidia.com/gpu", 0.1)
     assert alone is not None
     assert (alone.memory, alone.cpu) == (112 << 30, 10000)
-    assert share_of([], 0.1) is None
+    assert share_of([], "nvidia.com/gpu", 0.1) is None
+
+
+def test_a_slice_has_as_much_of_the_node_as_it_has_of_its_card() -> None:
+    resources = {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.5gb": "3", "nvidia.com/mig-4g.20gb": "1", "memory": "140Gi", "cpu": "28"}
+    mixed = shapes_of([node_of(node("m", **resources))])
+    shares = [share_of(mixed, name, 0) for name in ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/mig-4g.20gb")]
+    assert [share.memory >> 30 for share in shares if share] == [70, 10, 40]
+
+
+def test_names_for_the_same_devices_do_not_divide_a_node_twice() -> None:
+    resources = {"aws.amazon.com/neuron": "16", "aws.amazon.com/neuroncore": "32", "memory": "512Gi", "cpu": "128"}
+    trainium = shapes_of([node_of(node("t", **resources))])
+    whole, core = share_of(trainium, "aws.amazon.com/neuron", 0), share_of(trainium, "aws.amazon.com/neuroncore", 0)
+    assert whole is not None
+    assert core is not None
+    assert (whole.memory >> 30, core.memory >> 30) == (32, 16)
 
 
 def test_a_share_below_one_gib_and_one_core_is_kept_as_it_is() -> None:
     tiny = shapes_of([node_of(node("t", **{"nvidia.com/gpu": "4", "memory": "2Gi", "cpu": "2"}))])
-    share = share_of(tiny, 0)
+    share = share_of(tiny, "nvidia.com/gpu", 0)
     assert share is not None
     assert (share.memory, share.cpu) == (512 << 20, 500)

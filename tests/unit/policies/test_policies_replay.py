@@ -205,6 +205,19 @@ def test_a_mount_that_the_user_makes_now_is_not_doubled() -> None:
     assert "gpugate-shm" not in root["metadata"]["annotations"][ANNOTATION]
 
 
+def test_what_the_user_takes_over_leaves_the_record() -> None:
+    git = templated("Deployment", container(volumeMounts=[{"name": "data", "mountPath": "/data"}]), volumes=[])
+    spec = git["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "data", "emptyDir": {}}]
+    live = _created(git)
+    assert ["gpugate-shm" in str(op) for op in recorded(live)].count(True) == 2
+    spec["volumes"].append({"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}})
+    spec["containers"][0]["volumeMounts"].append({"name": "dshm", "mountPath": "/dev/shm"})
+    root, _ = _updated(git, live)
+    assert "gpugate-shm" not in str(root)
+    assert ["add", "/metadata/labels", {_QUEUE: "q"}] in recorded(root)
+
+
 def test_a_variable_that_the_user_sets_now_is_not_doubled() -> None:
     bound = bind({"numa": {"ncclEnv": {"NCCL_DEBUG": "INFO"}, "guaranteed": False}})
     git = templated("Deployment", container(env=[{"name": "A", "value": "1"}]))
