@@ -7,6 +7,7 @@ works out from resources and selectors is kept until an edit touches those.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from gpugate.policies.container import EPHEMERAL, INIT, REGULAR, SIDECAR, Container
@@ -295,15 +296,24 @@ class Workload:
         """Forget what these edits, just applied, made wrong."""
         touched: list[Path] = []
         for edit in edits:
-            path = edit.path
-            if "resources" in path or "volumeMounts" in path:
-                if "/" in str(path[-1]):
-                    self.refresh()
-                    return
-                touched.append(path)
-            elif not _SELECTING.isdisjoint(path):
+            effect = _effect_of(edit.path)
+            if effect is _ALL:
                 self.refresh()
                 return
+            if effect is _SOME:
+                touched.append(edit.path)
         if touched:
             for pods in self.pod_sets:
                 pods.reload(touched)
+
+
+_ALL: Final = "all"
+_SOME: Final = "some"
+
+
+@lru_cache(maxsize=1024)
+def _effect_of(path: Path) -> str:
+    """How much of what is kept an edit at ``path`` makes wrong: all, some (memory, CPU, mounts), or nothing."""
+    if "resources" in path or "volumeMounts" in path:
+        return _ALL if "/" in str(path[-1]) else _SOME
+    return "" if _SELECTING.isdisjoint(path) else _ALL
