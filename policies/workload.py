@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from gpugate.policies.container import EPHEMERAL, INIT, REGULAR, SIDECAR, Container
+from gpugate.policies.container import EPHEMERAL, INIT, NOT_ASKED, REGULAR, SIDECAR, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.fields import MalformedError, Object, Path, integer, lookup, mapping, mappings, string
 from gpugate.policies.kinds import Kind, PodSetPlace
@@ -73,6 +73,7 @@ class PodSet:
         """Forget only what depends on memory, CPU and mounts at the paths ``touched``."""
         self._totals = None
         for container in self.containers:
+            container.shared_memory = NOT_ASKED
             place = container.path
             depth = len(place)
             for path in touched:
@@ -314,6 +315,8 @@ _SOME: Final = "some"
 @lru_cache(maxsize=1024)
 def _effect_of(path: Path) -> str:
     """How much of what is kept an edit at ``path`` makes wrong: all, some (memory, CPU, mounts), or nothing."""
+    if path[-1] == "volumes":
+        return _SOME
     if "resources" in path or "volumeMounts" in path:
         return _ALL if "/" in str(path[-1]) else _SOME
     return "" if _SELECTING.isdisjoint(path) else _ALL
