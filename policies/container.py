@@ -15,6 +15,8 @@ INIT: Final = "init container"
 SIDECAR: Final = "sidecar"
 EPHEMERAL: Final = "ephemeral container"
 NOT_ASKED: Final = object()
+#: The API takes no longer name. What is worked out for longer texts is not kept: nobody's junk fills the memory.
+LONGEST_NAME: Final = 63
 
 
 @lru_cache(maxsize=4096)

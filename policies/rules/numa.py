@@ -47,7 +47,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
 
-from gpugate.policies.container import EPHEMERAL, INIT, Container
+from gpugate.policies.container import EPHEMERAL, INIT, LONGEST_NAME, Container
 from gpugate.policies.demand import demand_of
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known, Shape
@@ -231,7 +231,8 @@ def _raise(pods: PodSet, targets: Sequence[_Target]) -> list[Edit]:
     for target in targets:
         container = pods.containers[target.at]
         # As the limit is written: the apiserver keeps 64G as it is, and what is recorded must be what it keeps.
-        found += _raise_container(target, container.raw("limits", "memory"), container.name, container.path, pods.path)
+        make = _raise_container if len(container.name) <= LONGEST_NAME else _raise_container.__wrapped__
+        found += make(target, container.raw("limits", "memory"), container.name, container.path, pods.path)
     return found
 
 

@@ -37,7 +37,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
-from gpugate.policies.container import INIT, Container
+from gpugate.policies.container import INIT, LONGEST_NAME, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Path
@@ -116,7 +116,8 @@ def _mount(pods: PodSet, bare: list[Container], params: SharedMemoryParams) -> I
         if limit is not None and (smallest is None or limit < smallest):
             smallest = limit
     size = format_bytes(size_for(smallest, params))
-    return _edits(pods.field("volumes"), _unused_name(pods), size, tuple([(one.path, one.name) for one in bare]))
+    make = _edits.__wrapped__ if [one for one in bare if len(one.name) > LONGEST_NAME] else _edits
+    return make(pods.field("volumes"), _unused_name(pods), size, tuple([(one.path, one.name) for one in bare]))
 
 
 @lru_cache(maxsize=256)
