@@ -14,6 +14,9 @@ REGULAR: Final = "container"
 INIT: Final = "init container"
 SIDECAR: Final = "sidecar"
 EPHEMERAL: Final = "ephemeral container"
+NOT_ASKED: Final = object()
+#: The API takes no longer name. What is worked out for longer texts is not kept: nobody's junk fills the memory.
+LONGEST_NAME: Final = 63
 
 
 @lru_cache(maxsize=4096)
@@ -41,9 +44,10 @@ class Container:
         limits: its resource limits, as written.
         requests: its resource requests, as written.
         stated: what limits and requests come to.
+        shared_memory: what :mod:`gpugate.policies.shm` found mounted at /dev/shm; ``NOT_ASKED`` until it is asked.
     """
 
-    __slots__ = ("_mount", "limits", "name", "path", "requests", "role", "spec", "stated")
+    __slots__ = ("limits", "name", "path", "requests", "role", "shared_memory", "spec", "stated")
 
     def __init__(self, spec: Object, path: Path, role: str) -> None:
         self.spec = spec
@@ -55,7 +59,7 @@ class Container:
 
     def reload(self) -> None:
         """Read the resources and the mounts anew, after an edit of them."""
-        self._mount: tuple[str, Object | None] | None = None
+        self.shared_memory: Any = NOT_ASKED
         resources = self.spec.get("resources")
         if resources is None:
             self.limits: Object = {}
@@ -136,12 +140,6 @@ class Container:
 
     def mount_at(self, directory: str) -> Object | None:
         """The mount at ``directory`` however it is spelled, or at a directory above it; None where there is none."""
-        known = self._mount
-        if known is None or known[0] != directory:
-            known = self._mount = (directory, self._find_mount(directory))
-        return known[1]
-
-    def _find_mount(self, directory: str) -> Object | None:
         for at, mount in enumerate(mappings(self.spec, "volumeMounts", self.path)):
             written = mount.get("mountPath")
             if type(written) is not str:

@@ -67,7 +67,12 @@ class Draft:
         parent: Any = self.root
         key = path[-1]
         for part in path[:-1]:
-            child = parent.get(part) if type(parent) is dict else self._element(parent, path, part)
+            if type(parent) is dict:
+                child = parent.get(part)
+            elif type(part) is int and part < len(parent):
+                child = parent[part]
+            else:
+                raise MalformedError(self._stretch(path), "does not exist")
             if type(child) is dict or type(child) is list:
                 parent = child
             elif child is None:
@@ -141,15 +146,10 @@ class Draft:
 
     def _adopt(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
         """A copy of ``value``, so that no rule's own value is ever edited, known as added by this review."""
-        if type(value) is dict:
-            copy: Any = value.copy()
-            for key, item in value.items():
-                if type(item) is dict or type(item) is list:
-                    copy[key] = self._adopt(item)
-        elif type(value) is list:
-            copy = [self._adopt(item) if type(item) is dict or type(item) is list else item for item in value]
-        else:
-            return value
+        copy: Any = value.copy()
+        for key, item in value.items() if type(value) is dict else enumerate(value):
+            if type(item) is dict or type(item) is list:
+                copy[key] = self._adopt(item)
         self._fresh.add(id(copy))
         return copy
 

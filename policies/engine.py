@@ -254,7 +254,8 @@ def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts
 
 
 def _apply(workload: Workload, draft: Draft, rule: str, edits: Sequence[Edit], decision: Decision) -> None:
-    notes = [edit.note for edit in edits if draft.apply(edit) and edit.note]
+    apply = draft.apply
+    notes = [edit.note for edit in edits if apply(edit) and edit.note]
     if notes:
         decision.changes.append(Change(rule, tuple(notes)))
     workload.edited(edits)

@@ -49,4 +49,9 @@ def kueue_marked(root: Object) -> bool:
 def _marks(root: Object) -> tuple[Object, Object, Object]:
     """The object's metadata, labels and annotations."""
     metadata = mapping(root, "metadata", ())
-    return metadata, mapping(metadata, "labels", ("metadata",)), mapping(metadata, "annotations", ("metadata",))
+    labels, annotations = metadata.get("labels"), metadata.get("annotations")
+    return (
+        metadata,
+        labels if type(labels) is dict else mapping(metadata, "labels", ("metadata",)),
+        annotations if type(annotations) is dict else mapping(metadata, "annotations", ("metadata",)),
+    )

@@ -9,6 +9,7 @@ from gpugate.policies.fields import Path, lookup, mapping, string
 from gpugate.policies.workload import Workload
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+_OWN_LABEL: Final[Path] = ("metadata", "labels", QUEUE_NAME)
 PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
 
 
@@ -35,9 +36,10 @@ def uncovered(workload: Workload, facts: Facts) -> frozenset[str]:
 
 def queue_path(workload: Workload) -> Path | None:
     """Path of the queue-name label where Kueue reads it; None for a kind that it does not manage."""
-    if workload.kind.queue is None:
+    place = workload.kind.queue
+    if place is None:
         return None
-    return (*workload.kind.queue, "metadata", "labels", QUEUE_NAME)
+    return (*place, "metadata", "labels", QUEUE_NAME) if place else _OWN_LABEL
 
 
 def _label_at(workload: Workload, holder: Path) -> str | None:

@@ -7,7 +7,8 @@ from typing import Final
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Object, Path, mapping, mappings, string
 from gpugate.policies.kinds import Kind
-from gpugate.policies.workload import PodSet, Workload, find_pod_sets
+from gpugate.policies.places import find_pod_sets
+from gpugate.policies.workload import PodSet, Workload
 
 
 def open_workload(

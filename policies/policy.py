@@ -205,7 +205,7 @@ class PolicySet:
         policies: the policies, the one that wins first.
     """
 
-    __slots__ = ("_bound", "_by_objects", "policies")
+    __slots__ = ("_bound", "_by_namespaces", "_by_objects", "policies")
 
     #: Distinct label sets remembered; namespaces with the same labels share an entry.
     _REMEMBERED: Final = 4096
@@ -213,13 +213,14 @@ class PolicySet:
     def __init__(self, policies: Iterable[Policy]) -> None:
         self.policies: Sequence[Policy] = sorted(policies, key=lambda one: (-one.spec.priority, one.name))
         everything = LabelSelector()
+        self._by_namespaces = any(one.spec.match.namespace_selector != everything for one in self.policies)
         self._by_objects = any(one.spec.match.object_selector != everything for one in self.policies)
         self._bound: dict[Any, tuple[Bound, ...]] = {}
 
     def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> tuple[Bound, ...]:
         """The rules for an object with these labels, in the catalogue's order; disabled ones left out."""
         key = (
-            frozenset(namespace_labels.items()),
+            frozenset(namespace_labels.items()) if self._by_namespaces else None,
             frozenset((name, str(value)) for name, value in object_labels.items()) if self._by_objects else None,
         )
         found = self._bound.get(key)

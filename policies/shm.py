@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpugate.policies.container import Container
+from gpugate.policies.container import NOT_ASKED, Container
 from gpugate.policies.fields import MalformedError, Object, Path, mapping
 from gpugate.policies.quantity import QuantityError, whole
 from gpugate.policies.workload import PodSet
@@ -54,7 +54,15 @@ class SharedMemory(NamedTuple):
 
 def shared_memory_of(pods: PodSet, container: Container) -> SharedMemory | None:
     """What ``container`` mounts at /dev/shm or above it; None where it mounts nothing there."""
-    mount = container.mount_at(DIRECTORY) if "volumeMounts" in container.spec else None
+    found = container.shared_memory
+    if found is NOT_ASKED:
+        found = container.shared_memory = _look_up(pods, container) if "volumeMounts" in container.spec else None
+    known: SharedMemory | None = found
+    return known
+
+
+def _look_up(pods: PodSet, container: Container) -> SharedMemory | None:
+    mount = container.mount_at(DIRECTORY)
     if mount is None:
         return None
     found = pods.volume(mount.get("name"))

@@ -6,13 +6,14 @@ works out from resources and selectors is kept until an edit touches those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
-from gpugate.policies.container import EPHEMERAL, INIT, REGULAR, SIDECAR, Container
+from gpugate.policies.container import EPHEMERAL, INIT, NOT_ASKED, REGULAR, SIDECAR, Container
 from gpugate.policies.edits import Edit
-from gpugate.policies.fields import MalformedError, Object, Path, integer, lookup, mapping, mappings, string
-from gpugate.policies.kinds import Kind, PodSetPlace
+from gpugate.policies.fields import Object, Path, mapping, mappings, string
+from gpugate.policies.kinds import Kind
 from gpugate.policies.totals import Totals, totals_of
 
 #: Fields that decide which nodes a pod may land on (a preference does not).
@@ -72,6 +73,7 @@ class PodSet:
         """Forget only what depends on memory, CPU and mounts at the paths ``touched``."""
         self._totals = None
         for container in self.containers:
+            container.shared_memory = NOT_ASKED
             place = container.path
             depth = len(place)
             for path in touched:
@@ -154,43 +156,6 @@ class PodSet:
     def is_windows(self) -> bool:
         """Whether the pods are for Windows, where no rule about Linux's memory or devices applies."""
         return "os" in self.spec and mapping(self.spec, "os", self.field()).get("name") == "windows"
-
-
-def find_pod_sets(place: PodSetPlace, root: Object) -> Iterator[tuple[Path, Object, int | None]]:
-    """Every template at ``place`` in ``root``: its path, itself, and how many pods it makes.
-
-    Raises:
-        MalformedError: something on the way is of the wrong type.
-    """
-    if not place.template:
-        yield (), root, 1
-        return
-    for path in _expand(root, place.template, ()):
-        template = lookup(root, path)
-        if template is None:
-            continue
-        if type(template) is not dict:
-            raise MalformedError(path, "must be a map")
-        if place.count is None:
-            yield path, template, None if path else 1
-            continue
-        stars = iter([part for part, pattern in zip(path, place.template, strict=True) if pattern == "*"])
-        at = tuple(next(stars) if part == "*" else part for part in place.count)
-        parent = lookup(root, at[:-1])
-        count = integer(parent, str(at[-1]), at[:-1]) if type(parent) is dict else None
-        yield path, template, place.default_count if count is None else count
-
-
-def _expand(root: Object, pattern: Path, done: Path) -> Iterator[Path]:
-    if "*" not in pattern:
-        yield (*done, *pattern)
-        return
-    at = pattern.index("*")
-    stem = (*done, *pattern[:at])
-    holder = lookup(root, stem)
-    keys: list[Any] = sorted(holder) if type(holder) is dict else list(range(len(holder))) if type(holder) is list else []
-    for key in keys:
-        yield from _expand(root, pattern[at + 1 :], (*stem, key))
 
 
 class Workload:
@@ -295,15 +260,26 @@ class Workload:
         """Forget what these edits, just applied, made wrong."""
         touched: list[Path] = []
         for edit in edits:
-            path = edit.path
-            if "resources" in path or "volumeMounts" in path:
-                if "/" in str(path[-1]):
-                    self.refresh()
-                    return
-                touched.append(path)
-            elif not _SELECTING.isdisjoint(path):
+            effect = _effect_of(edit.path)
+            if effect is _ALL:
                 self.refresh()
                 return
+            if effect is _SOME:
+                touched.append(edit.path)
         if touched:
             for pods in self.pod_sets:
                 pods.reload(touched)
+
+
+_ALL: Final = "all"
+_SOME: Final = "some"
+
+
+@lru_cache(maxsize=1024)
+def _effect_of(path: Path) -> str:
+    """How much of what is kept an edit at ``path`` makes wrong: all, some (memory, CPU, mounts), or nothing."""
+    if path[-1] == "volumes":
+        return _SOME
+    if "resources" in path or "volumeMounts" in path:
+        return _ALL if "/" in str(path[-1]) else _SOME
+    return "" if _SELECTING.isdisjoint(path) else _ALL

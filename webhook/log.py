@@ -14,18 +14,19 @@ import orjson
 _OPTIONS: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 #: Seconds that a line may wait for others.
 _DELAY: Final = 0.05
-#: Lines that wait at the most; under a flood the oldest are written at once.
-_MOST: Final = 512
+#: Bytes that wait at the most; under a flood they are written at once.
+_MOST: Final = 128 * 1024
 
 
 class Log:
     """Writes JSON lines to a stream."""
 
-    __slots__ = ("_lines", "_scheduled", "_stream")
+    __slots__ = ("_scheduled", "_stream", "_waiting")
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream if stream is not None else sys.stderr
-        self._lines: list[bytes] = []
+        # One buffer, not a list of lines: keeping each line's own memory costs more than making the line.
+        self._waiting = bytearray()
         self._scheduled = False
 
     def review(self, fields: dict[str, Any]) -> None:
@@ -46,8 +47,8 @@ class Log:
 
     def _write(self, level: str, message: str, fields: dict[str, Any]) -> None:
         line = {"time": time.time_ns() // 1000 / 1e6, "level": level, "message": message, **fields}
-        self._lines.append(orjson.dumps(line, default=str, option=_OPTIONS))
-        if len(self._lines) >= _MOST:
+        self._waiting += orjson.dumps(line, default=str, option=_OPTIONS)
+        if len(self._waiting) >= _MOST:
             self.flush()
         elif not self._scheduled:
             try:
@@ -60,10 +61,10 @@ class Log:
     def flush(self) -> None:
         """Write all lines that wait."""
         self._scheduled = False
-        if not self._lines:
+        if not self._waiting:
             return
-        text = b"".join(self._lines).decode("utf-8", "replace")
-        self._lines.clear()
+        text = self._waiting.decode("utf-8", "replace")
+        self._waiting.clear()
         try:
             self._stream.write(text)
             self._stream.flush()

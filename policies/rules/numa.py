@@ -42,11 +42,12 @@ resources:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
 
-from gpugate.policies.container import EPHEMERAL, INIT, Container
+from gpugate.policies.container import EPHEMERAL, INIT, LONGEST_NAME, Container
 from gpugate.policies.demand import demand_of
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
@@ -236,32 +237,41 @@ def _asks_beyond_quota(targets: Sequence[_Target], lacking: frozenset[str]) -> b
     return "cpu" in lacking and any(target.cpu_limit is None and target.cpu_request is None for target in targets)
 
 
-def _raise(pods: PodSet, targets: Sequence[_Target]) -> Iterator[Edit]:
-    group = f"guaranteed {dotted(pods.path)}"
+def _raise(pods: PodSet, targets: Sequence[_Target]) -> list[Edit]:
+    found: list[Edit] = []
     for target in targets:
         container = pods.containers[target.at]
         # As the limit is written: the apiserver keeps 64G as it is, and what is recorded must be what it keeps.
-        cpu, memory = format_millicores(target.cpu), container.raw("limits", "memory")
-        note = f"{container.name} made Guaranteed: cpu {cpu}, memory {memory}"
-        if target.cpu_limit != target.cpu:
-            yield Edit("set", container.place("limits", "cpu"), cpu, note, group)
-            note = ""
-        if target.cpu_request is not None and target.cpu_request != target.cpu:
-            yield Edit("set", container.place("requests", "cpu"), cpu, note, group)
-            note = ""
-        if target.memory_request is not None and target.memory_request != target.memory:
-            yield Edit("set", container.place("requests", "memory"), memory, note, group)
+        make = _raise_container if len(container.name) <= LONGEST_NAME else _raise_container.__wrapped__
+        found += make(target, container.raw("limits", "memory"), container.name, container.path, pods.path)
+    return found
+
+
+@lru_cache(maxsize=256, typed=True)
+def _raise_container(target: _Target, memory: object, name: str, path: Path, pods: Path) -> tuple[Edit, ...]:
+    """The edits that raise one container; those of one team's workloads are much alike."""
+    cpu, group = format_millicores(target.cpu), f"guaranteed {dotted(pods)}"
+    found: list[tuple[Path, object]] = []
+    if target.cpu_limit != target.cpu:
+        found.append(((*path, "resources", "limits", "cpu"), cpu))
+    if target.cpu_request is not None and target.cpu_request != target.cpu:
+        found.append(((*path, "resources", "requests", "cpu"), cpu))
+    if target.memory_request is not None and target.memory_request != target.memory:
+        found.append(((*path, "resources", "requests", "memory"), memory))
+    note = f"{name} made Guaranteed: cpu {cpu}, memory {memory}"
+    return tuple(Edit("set", place, value, "" if at else note, group) for at, (place, value) in enumerate(found))
 
 
 def _align(pods: PodSet, label: NodeLabel, params: NumaParams) -> Iterator[Edit]:
     if ("nodeSelector" in pods.spec or "affinity" in pods.spec) and _already_bound(pods, label.key):
         return
-    expression = {"key": label.key, "operator": "In", "values": [label.value]}
-    place = pods.field("affinity", "nodeAffinity", _REQUIRED if params.affinity == "Required" else _PREFERRED)
-    note = f"node affinity {label.key}={label.value}"
-    if params.affinity == "Preferred":
-        yield Edit("append", place, {"weight": 100, "preference": {"matchExpressions": [expression]}}, note)
+    required = params.affinity == "Required"
+    place = pods.field("affinity", "nodeAffinity", _REQUIRED if required else _PREFERRED)
+    if not required:
+        yield _prefer(place, label.key, label.value)
         return
+    expression = {"key": label.key, "operator": "In", "values": [label.value]}
+    note = f"node affinity {label.key}={label.value}"
     terms = lookup(pods.root, (*place[len(pods.path) :], "nodeSelectorTerms"))
     if not terms:
         yield Edit("set", place, {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}, note)
@@ -270,6 +280,13 @@ def _align(pods: PodSet, label: NodeLabel, params: NumaParams) -> Iterator[Edit]
         # Terms are alternatives: each must ask for the label, or the pod could pass by another.
         yield Edit("append", (*place, "nodeSelectorTerms", at, "matchExpressions"), expression, note, "affinity")
         note = ""
+
+
+@lru_cache(maxsize=64)
+def _prefer(place: Path, key: str, value: str) -> Edit:
+    expression = {"key": key, "operator": "In", "values": [value]}
+    term = {"weight": 100, "preference": {"matchExpressions": [expression]}}
+    return Edit("append", place, term, f"node affinity {key}={value}")
 
 
 def _already_bound(pods: PodSet, key: str) -> bool:

@@ -28,7 +28,7 @@ metadata:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 from gpugate.policies.edits import Edit
@@ -84,14 +84,13 @@ def _find(workload: Workload, params: QueueParams, facts: Facts) -> tuple[str, s
     return None
 
 
-def mutate(workload: Workload, params: QueueParams, facts: Facts) -> Iterator[Edit]:
+def mutate(workload: Workload, params: QueueParams, facts: Facts) -> Iterable[Edit]:
     """Name the queue where Kueue reads it."""
     path = queue_path(workload)
     if path is None or not _applies(workload, params) or queue_label(workload):
-        return
+        return ()
     found = _find(workload, params, facts)
-    if found is not None:
-        yield Edit("set", path, found[0], f"queue {found[0]} ({found[1]})")
+    return () if found is None else (Edit("set", path, found[0], f"queue {found[0]} ({found[1]})"),)
 
 
 def check(workload: Workload, params: QueueParams, facts: Facts) -> Iterator[Finding]:

@@ -32,13 +32,15 @@ volumes:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
-from gpugate.policies.container import INIT, Container
+from gpugate.policies.container import INIT, LONGEST_NAME, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts
+from gpugate.policies.fields import Path
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.quantity import GIB, MIB, format_bytes
 from gpugate.policies.rule import Bytes, Params, Rule
@@ -106,18 +108,27 @@ def mutate(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Ite
     return found
 
 
-def _mount(pods: PodSet, bare: list[Container], params: SharedMemoryParams) -> list[Edit]:
+def _mount(pods: PodSet, bare: list[Container], params: SharedMemoryParams) -> Iterable[Edit]:
     # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
-    limits = [one.amounts.memory_limit for one in bare]
-    limits.append(pod_memory_limit(pods))
-    size = format_bytes(size_for(min([limit for limit in limits if limit is not None], default=None), params))
-    name = _unused_name(pods)
+    smallest = pod_memory_limit(pods)
+    for one in bare:
+        limit = one.amounts.memory_limit
+        if limit is not None and (smallest is None or limit < smallest):
+            smallest = limit
+    size = format_bytes(size_for(smallest, params))
+    make = _edits.__wrapped__ if [one for one in bare if len(one.name) > LONGEST_NAME] else _edits
+    return make(pods.field("volumes"), _unused_name(pods), size, tuple([(one.path, one.name) for one in bare]))
+
+
+@lru_cache(maxsize=256)
+def _edits(volumes: Path, name: str, size: str, bare: tuple[tuple[Path, str], ...]) -> tuple[Edit, ...]:
+    """The volume and its mounts; workloads of one team differ in little of this."""
     group = f"shm {name}"
     volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
-    note = f"{DIRECTORY} of {size} in {', '.join([one.name for one in bare])}"
+    note = f"{DIRECTORY} of {size} in {', '.join(container for _, container in bare)}"
     mount = {"name": name, "mountPath": DIRECTORY}
-    mounts = [Edit("append", (*container.path, "volumeMounts"), mount, "", group) for container in bare]
-    return [Edit("append", pods.field("volumes"), volume, note, group), *mounts]
+    mounts = (Edit("append", (*path, "volumeMounts"), mount, "", group) for path, _ in bare)
+    return (Edit("append", volumes, volume, note, group), *mounts)
 
 
 def check(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterable[Finding]:

@@ -190,32 +190,29 @@ def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple
     return tuple({one[:3]: one for one in found if one.effect != "PreferNoSchedule"}.values())
 
 
-def _missing(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple[_Wanted, ...]:
+def _missing(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple[Edit, ...]:
     """What the pods must tolerate and do not, remembered by what they ask for and tolerate: it depends on nothing else."""
     tolerations = mappings(pods.spec, "tolerations", pods.field())
-    key = memo_key(tolerations)
-    remembered = None if key is None else chosen.memo.get(("tolerations", pods.totals, key))
+    written = memo_key(tolerations)
+    key = ("tolerations", pods.totals, pods.path, written)
+    remembered = None if written is None else chosen.memo.get(key)
     if remembered is not None and remembered[0] is params:
-        missing: tuple[_Wanted, ...] = remembered[1]
-        return missing
+        edits: tuple[Edit, ...] = remembered[1]
+        return edits
     present = list(tolerations)
     found = []
     for wanted in _wanted(pods, params, chosen):
         if not any(covers(one, wanted.key, wanted.value, wanted.effect) for one in present):
             present.append(wanted.toleration)
-            found.append(wanted)
-    if key is not None:
-        remember(chosen.memo, ("tolerations", pods.totals, key), (params, tuple(found)))
+            found.append(Edit("append", pods.field("tolerations"), wanted.toleration, wanted.note))
+    if written is not None:
+        remember(chosen.memo, key, (params, tuple(found)))
     return tuple(found)
 
 
 def mutate(workload: Workload, params: TolerationsParams, facts: Facts) -> Iterable[Edit]:
     """Add the tolerations that are not covered yet."""
-    return [
-        Edit("append", pods.field("tolerations"), wanted.toleration, wanted.note)
-        for pods in workload.asking()
-        for wanted in _missing(pods, params, selection(pods, facts))
-    ]
+    return [edit for pods in workload.asking() for edit in _missing(pods, params, selection(pods, facts))]
 
 
 def check(_workload: Workload, _params: TolerationsParams, _facts: Facts) -> Iterable[Finding]:
