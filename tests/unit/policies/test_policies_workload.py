@@ -9,7 +9,7 @@ from builders import container, opened, pod, templated
 
 from gpugate.policies.fields import MalformedError, dotted
 from gpugate.policies.kinds import KINDS, PodSetPlace, kind_of
-from gpugate.policies.workload import find_pod_sets
+from gpugate.policies.places import find_pod_sets
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
