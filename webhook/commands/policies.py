@@ -115,11 +115,19 @@ def _module(rule: Rule) -> ModuleType:
 def _reasons(module: ModuleType) -> list[tuple[str, str]]:
     """The reasons that ``module`` gives, read from its source: each with what becomes of it."""
     found: dict[str, set[Level]] = {}
-    for call in ast.walk(ast.parse(inspect.getsource(module))):
+    for call in _calls(module):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == Finding.__name__:
             for reason in _strings(call.args[0]):
                 found.setdefault(reason, set()).update(_levels(call))
     return sorted((reason, _OUTCOMES.get(frozenset(levels), "depends on the policy")) for reason, levels in found.items())
+
+
+def _calls(module: ModuleType) -> Iterator[ast.AST]:
+    """Every node of the module's source, and of the functions it imports that make findings themselves."""
+    yield from ast.walk(ast.parse(inspect.getsource(module)))
+    for _, function in sorted(inspect.getmembers(module, inspect.isfunction)):
+        if function.__module__ != module.__name__ and Finding.__name__ in inspect.get_annotations(function).get("return", ""):
+            yield from ast.walk(ast.parse(inspect.getsource(function)))
 
 
 def _strings(node: ast.expr) -> Iterator[str]:

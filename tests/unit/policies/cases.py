@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,16 +13,17 @@ from ruamel.yaml import YAML
 
 from gpugate.policies.catalogue import RULES
 from gpugate.policies.engine import Bound, Decision, Phase, decide
-from gpugate.policies.facts import Facts, facts_from_objects
+from gpugate.policies.facts import Facts, Known, facts_from_objects
 from gpugate.policies.fields import clone
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.policy import API_VERSION, KIND, PolicySet, parse_policy
 from gpugate.policies.replay import ANNOTATION
+from gpugate.policies.rule import Rule
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 SHARED_FACTS = GOLDEN / "_facts"
-_KEYS = {"given", "old", "subresource", "params", "facts", "only", "mode", "phase", "exemptions", "wanted"}
+_KEYS = {"given", "old", "subresource", "params", "facts", "pending", "only", "mode", "phase", "exemptions", "wanted"}
 _WANTED_KEYS = {"changed", "patch", "clean", "findings"}
 _FINDING_KEYS = {"rule", "reason", "path", "severity", "message", "message_has", "remedy", "remedy_has"}
 
@@ -55,7 +58,9 @@ class Case:
 
     def facts(self) -> Facts:
         named = self.content.get("facts") or []
-        return shared_facts(named) if isinstance(named, str) else facts_from_objects(named)
+        if isinstance(named, str):
+            return shared_facts(named)
+        return facts_from_objects(named, dict.fromkeys(self.content.get("pending") or (), Known.PENDING))
 
     def bound(self) -> tuple[Bound, ...]:
         spec: dict[str, Any] = {"exemptions": {"rules": self.content.get("exemptions", [])}}
@@ -102,6 +107,15 @@ def folders() -> set[str]:
 
 def rule_ids() -> set[str]:
     return {rule.id for rule in RULES}
+
+
+def reasons_in(rule: Rule) -> set[str]:
+    """The reasons of the findings that the rule's module makes."""
+    module = inspect.getmodule(rule.check)
+    assert module is not None
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call) and node.args]
+    made = [node.args[0] for node in calls if isinstance(node.func, ast.Name) and node.func.id == "Finding"]
+    return {str(first.value) for first in made if isinstance(first, ast.Constant)}
 
 
 def without_record(root: dict[str, Any]) -> dict[str, Any]:

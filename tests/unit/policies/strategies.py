@@ -283,6 +283,12 @@ def bound_rules(draw: st.DrawFn, mode: str | None = None) -> tuple[Bound, ...]:
     return PolicySet([policy]).bind({}, {})
 
 
+def node_like(name: str, labels: Object | None = None, **allocatable: str) -> Object:
+    """A node with these labels and this to allocate."""
+    amounts = {"cpu": "96", "memory": "1000Gi", **allocatable}
+    return {"kind": "Node", "metadata": {"name": name, "labels": labels or {}}, "status": {"allocatable": amounts}}
+
+
 def _nodes() -> st.SearchStrategy[list[Object]]:
     labels = _sparse(
         **{

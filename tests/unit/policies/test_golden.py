@@ -11,8 +11,10 @@ import jsonpatch
 import orjson
 import pytest
 
+from gpugate.policies.catalogue import RULES
 from gpugate.policies.fields import clone, dotted
 from gpugate.policies.finding import Judged
+from gpugate.policies.rule import Rule
 
 _EVERY_CASE = cases.all_paths()
 _FEWEST = 12
@@ -27,6 +29,12 @@ def test_every_rule_has_a_folder_of_golden_cases_and_every_folder_is_a_rule() ->
 @pytest.mark.parametrize("rule", sorted(cases.rule_ids()))
 def test_every_rule_has_a_dozen_cases_at_least(rule: str) -> None:
     assert len([path for path in _EVERY_CASE if path.parent.name == rule]) >= _FEWEST
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_every_reason_that_a_rule_gives_has_a_case(rule: Rule) -> None:
+    wanted = [cases.load(path).wanted.get("findings") or [] for path in _EVERY_CASE if path.parent.name == rule.id]
+    assert cases.reasons_in(rule) <= {one["reason"] for findings in wanted for one in findings}
 
 
 def test_nothing_else_lies_among_the_golden_cases() -> None:

@@ -6,13 +6,14 @@ from typing import Any
 
 import jsonpatch
 import orjson
+import pytest
 import strategies
-from builders import every_rule
+from builders import bind, every_rule
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gpugate.policies.engine import Bound, Decision, Phase, decide
-from gpugate.policies.facts import NO_FACTS, Facts
+from gpugate.policies.facts import NO_FACTS, Facts, facts_from_objects
 from gpugate.policies.fields import MalformedError, clone
 from gpugate.policies.finding import Severity
 from gpugate.policies.kinds import kind_of
@@ -199,3 +200,85 @@ def test_a_damaged_update_is_judged_or_malformed(data: st.DataObject, bound: tup
     old = data.draw(strategies.damaged(strategies.workloads(kind)))
     new = data.draw(strategies.damaged(strategies.workloads(kind)))
     _assert_survives(new, bound, facts, old)
+
+
+def _lasting_clusters() -> list[tuple[list[Object], Facts]]:
+    """Snapshots that outlive every example, so that what one workload leaves in their memos meets the next."""
+    alike = [strategies.node_like(f"n{at}", **{"nvidia.com/gpu": "8"}) for at in range(2)]
+    several = [
+        strategies.node_like("h", {"nvidia.com/gpu.product": "H100", "gpugate.io/numa-aligned": "true"}, **{"nvidia.com/gpu": "8"}),
+        strategies.node_like("t", {"nvidia.com/gpu.product": "T4", "zone": "a"}, cpu="4", memory="16Gi", **{"nvidia.com/gpu": "1"}),
+        strategies.node_like("m", {"topology.kubernetes.io/NUMANode": "0"}, **{"nvidia.com/mig-1g.5gb": "7", "amd.com/gpu": "8"}),
+    ]
+    claim = {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
+    claims = [
+        {"kind": "ResourceClaim", "metadata": {"name": "one-gpu", "namespace": space}, "spec": claim}
+        for space in ("default", "team-a")
+    ]
+    return [(objects, facts_from_objects(objects)) for objects in ([], claims, alike + claims, several + claims)]
+
+
+_LASTING = _lasting_clusters()
+_LASTING_RULES = [
+    every_rule("Enforce"),
+    every_rule("DryRun"),
+    bind(
+        {
+            "numa": {"alignedNodes": {"key": "gpugate.io/numa-aligned"}, "affinity": "Required", "ncclEnv": {"NCCL_DEBUG": "INFO"}},
+            "tolerations": {"taints": [{"key": "sku"}]},
+            "host-memory": {"memoryPerAccelerator": "48Gi", "nodeReserve": 0.3},
+            "gang": {"scheduler": "Volcano"},
+        },
+        mode="Enforce",
+    ),
+]
+
+
+@given(
+    st.lists(strategies.workloads(), min_size=2, max_size=4),
+    st.sampled_from(range(len(_LASTING))),
+    st.sampled_from(range(len(_LASTING_RULES))),
+)
+@_REALISTIC
+def test_what_is_remembered_of_one_workload_changes_nothing_for_another(roots: list[Object], cluster: int, rules: int) -> None:
+    objects, lasting = _LASTING[cluster]
+    for root in roots:
+        warm, cold = clone(root), clone(root)
+        remembered = _decide(warm, _LASTING_RULES[rules], lasting)
+        fresh = _decide(cold, _LASTING_RULES[rules], facts_from_objects(objects))
+        assert warm == cold
+        assert remembered == fresh
+
+
+_LOOK_ALIKES: list[tuple[Any, Any]] = [
+    (1, True),
+    (1, 1.0),
+    (0, False),
+    ("1", 1),
+    ("", None),
+    ("1Gi", "1gi"),
+    (2**63, float(2**63)),
+]
+
+
+@pytest.mark.parametrize("pair", [*_LOOK_ALIKES, *((other, one) for one, other in _LOOK_ALIKES)], ids=str)
+@pytest.mark.parametrize("resource", ["memory", "cpu", "nvidia.com/gpu"])
+def test_values_that_look_alike_are_told_apart_whichever_comes_first(pair: tuple[Any, Any], resource: str) -> None:
+    def outcome(value: Any, unique: object) -> str:
+        # Another resource beside it makes sure that nothing was remembered before.
+        limits = {"nvidia.com/gpu": "1", "memory": "8Gi", "example.com/unique": unique, resource: value}
+        root = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {},
+            "spec": {"containers": [{"name": "m", "resources": {"limits": limits}}]},
+        }
+        try:
+            decision = _decide(root, every_rule(), NO_FACTS)
+        except MalformedError as error:
+            return f"malformed: {error.path}"
+        return repr([root["spec"], decision.findings]).replace(str(unique), "unique")
+
+    alone = [outcome(value, f"{at}{resource}{pair}".encode().hex()) for at, value in enumerate(pair)]
+    shared = f"shared{resource}{pair}".encode().hex()
+    assert [outcome(value, shared) for value in pair] == alone
