@@ -131,7 +131,9 @@ def _missing(path: tuple[str | int, ...], workload: Workload, known: Known, here
         path,
         f"the policy requires a queue and none is named by the object, its namespace or the policy;"
         f" in namespace {workload.namespace}: {_list(here)}",
-        f"Write the label {QUEUE_NAME} with one of {', '.join(here)}."
+        f"Write the label {QUEUE_NAME}: {here[0]}."
+        if len(here) == 1
+        else f"Write the label {QUEUE_NAME} with one of {', '.join(here)}."
         if here
         else f"Have a LocalQueue made in namespace {workload.namespace}, and name it in the label {QUEUE_NAME}.",
     )
