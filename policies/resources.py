@@ -60,7 +60,8 @@ class Resources:
     __slots__ = ("accelerators", "amounts", "extended", "is_guaranteed", "is_plain")
 
     def __init__(self, limits: Object, requests: Object) -> None:
-        names = [name for name in (*limits, *requests) if type(name) is str and "/" in name]
+        stated = (*limits.items(), *requests.items())
+        names = [name for name, amount in stated if amount is not None and type(name) is str and "/" in name]
         self.extended: tuple[str, ...] = tuple(sorted(set(names)))
         self.amounts = _amounts(limits, requests)
         self.accelerators = _accelerators(self.extended, limits, requests)
