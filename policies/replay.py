@@ -94,7 +94,21 @@ def _is_operation(op: Any) -> bool:  # noqa: ANN401 - untrusted JSON
         and _LENGTHS.get(op[0]) == len(op)
         and type(op[1]) is str
         and op[1].startswith("/")
+        and _is_ours(from_pointer(op[1]))
     )
+
+
+#: What rules write in a pod spec and its containers.
+_WRITTEN: Final = frozenset(
+    {"affinity", "env", "resources", "schedulerName", "tolerations", "topologySpreadConstraints", "volumeMounts", "volumes"}
+)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a rule may have written at ``path``: a forged record can't keep alive what a user takes out elsewhere."""
+    if path[0] == "metadata":
+        return path[1:2] in {("labels",), ("annotations",)}
+    return "metadata" in path or not _WRITTEN.isdisjoint(path)
 
 
 def replay(draft: Draft, old: Object, templates: Collection[Path] = ()) -> None:
@@ -235,6 +249,8 @@ def _put(draft: Draft, path: Path, value: Any) -> None:  # noqa: ANN401 - any JS
     for depth, part in enumerate(path[:-1]):
         child = lookup(parent, (part,))
         if child is None and type(parent) is dict:
+            if any(type(key) is int for key in path[depth + 1 :]):
+                return  # What holds a list is gone, and its elements with it.
             for key in reversed(path[depth + 1 :]):
                 value = {key: value}
             path = path[: depth + 1]

@@ -188,6 +188,8 @@ def test_a_reader_never_sees_a_pair_that_does_not_match(tmp_path: Path, now: dat
     def write() -> None:
         while not stop.is_set():
             ensure(tmp_path, _HOSTS, now, force=True)
+            # A lock of the kernel is not fair: a writer that never pauses could keep the reader out for ever.
+            stop.wait(0.005)
 
     writer = threading.Thread(target=write)
     writer.start()

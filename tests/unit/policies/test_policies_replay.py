@@ -236,6 +236,16 @@ def test_a_list_that_git_states_no_longer_is_made_anew() -> None:
     assert _main(root)["env"] == [{"name": "NCCL_DEBUG", "value": "INFO"}]
 
 
+@pytest.mark.parametrize("kind", ["Job", "Deployment"])
+def test_nothing_is_given_back_to_containers_that_are_gone(kind: str) -> None:
+    git = templated(kind, container())
+    git["spec"]["template"]["spec"]["initContainers"] = [container("warm", memory=None)]
+    live = _created(git)
+    sent = templated(kind, container())
+    root, _ = _updated(sent, live)
+    assert "initContainers" not in root["spec"]["template"]["spec"]
+
+
 def test_a_container_put_in_front_does_not_get_what_was_given_to_another() -> None:
     git = templated("Deployment", container(memory=None))
     live = _created(git)
@@ -318,6 +328,26 @@ def test_a_forged_record_takes_nothing_out() -> None:
     sent["spec"]["template"]["spec"]["securityContext"] = {"runAsNonRoot": True}
     root, _ = _updated(sent, live, ())
     assert root["spec"] == sent["spec"]
+
+
+def test_a_forged_record_keeps_nothing_alive_that_no_rule_writes() -> None:
+    risky = {"hostNetwork": True, "securityContext": {"runAsUser": 0}}
+    git = templated("Deployment", container(securityContext={"privileged": True}))
+    git["spec"]["template"]["spec"] |= risky
+    git["metadata"]["finalizers"] = ["example.com/keep"]
+    live = _forged(
+        clone(git),
+        [
+            ["add", "/metadata/finalizers", ["example.com/keep"]],
+            ["add", "/spec/template/spec/hostNetwork", True],
+            ["add", "/spec/template/spec/securityContext", {"runAsUser": 0}],
+            ["add", "/spec/template/spec/containers/0/securityContext", {"privileged": True}],
+        ],
+    )
+    safe = templated("Deployment", container())
+    root, _ = _updated(safe, live, ())
+    assert root["spec"] == safe["spec"]
+    assert "finalizers" not in root["metadata"]
 
 
 @pytest.mark.parametrize(
