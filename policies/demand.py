@@ -57,7 +57,7 @@ def _add_up(pods: PodSet, amount_of: Callable[[Container], int]) -> int:
     return max(peak, running)
 
 
-def amount_of_any(pods: PodSet, resource: str) -> bool:
+def _any_asks(pods: PodSet, resource: str) -> bool:
     """Whether any container of the pod asks for ``resource`` (``memory`` or ``cpu``) itself."""
     asked = requested_memory if resource == "memory" else requested_cpu
     return any(container.role is not EPHEMERAL and asked(container) for container in pods.containers)
@@ -68,7 +68,7 @@ def _stated(pods: PodSet, holder: str, resource: str, unit: Callable[[object], i
     path = pods.field(holder)
     if holder == "resources":
         written = mapping(parent, "requests", path).get(resource)
-        if written is None and not amount_of_any(pods, resource):
+        if written is None and not _any_asks(pods, resource):
             # The apiserver takes a pod-level limit for the request only where no container requests the resource.
             written = mapping(parent, "limits", path).get(resource)
     else:
