@@ -8,42 +8,36 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import ssl
 import statistics
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import jsonpatch
-import orjson
 import uvloop
 
+from benchmarks import reviews
 from benchmarks.load import Result, Server, load, running
 from gpugate.certs.store import ensure
 
-_HERE = Path(__file__).parent
-_EXAMPLES = _HERE.parent / "examples"
+_EXAMPLES = Path(__file__).parent.parent / "examples"
 #: The budget: a review may cost twice what the stack itself does.
 _AT_MOST = 2.0
 
 
-def _bodies(server: Server, ca: Path) -> tuple[bytes, bytes]:
-    """The review for /mutate, and the one for /validate: the same object as mutated, the way the apiserver goes on."""
-    review = orjson.loads((_HERE / "review.json").read_bytes())
-    answer = orjson.loads(_ask(server, orjson.dumps(review), ca))
-    patch = orjson.loads(base64.b64decode(answer["response"]["patch"]))
-    mutated = {**review, "request": {**review["request"], "object": jsonpatch.apply_patch(review["request"]["object"], patch)}}
-    return orjson.dumps(review), orjson.dumps(mutated)
-
-
-def _ask(server: Server, body: bytes, ca: Path) -> bytes:
+def asking(server: Server, ca: Path) -> Callable[[str, bytes], bytes]:
+    """What sends one review to an endpoint of the server."""
     context = ssl.create_default_context(cafile=str(ca))
-    request = urllib.request.Request(f"https://localhost:{server.port}/mutate", data=body)
-    with urllib.request.urlopen(request, context=context, timeout=10) as response:
-        return bytes(response.read())
+
+    def ask(endpoint: str, body: bytes) -> bytes:
+        request = urllib.request.Request(f"https://localhost:{server.port}/{endpoint}", data=body)
+        with urllib.request.urlopen(request, context=context, timeout=10) as response:
+            return bytes(response.read())
+
+    return ask
 
 
 async def _rounds(
@@ -72,7 +66,7 @@ def main() -> int:
         serve += [f"--policy={_EXAMPLES / 'policy.yaml'}", f"--cluster={_EXAMPLES / 'cluster.yaml'}", "--drain-delay=0"]
         plain = [sys.executable, "-m", "benchmarks.floor", str(bundle.paths.certificate), str(bundle.paths.key)]
         with running(serve, work / "gpugate.log") as gate, running(plain, work / "floor.log") as floor:
-            bodies = _bodies(gate, ca)
+            bodies = reviews.bodies(reviews.recorded(), asking(gate, ca))
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 results = runner.run(_rounds(gate, floor, bodies, ca, options.seconds, options.rounds))
     return _report(results, bodies, options.at_most)

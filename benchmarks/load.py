@@ -63,9 +63,60 @@ def _port(process: subprocess.Popen[bytes], log: Path) -> int:
     raise RuntimeError(message)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """Seconds of CPU, user and system, that the process has taken."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mib(pid: int, field: str = "VmRSS") -> float:
+    """MiB that the process holds (``VmRSS``) or held at most (``VmHWM``)."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) / 1024
+    message = f"process {pid} has no {field}"
+    raise RuntimeError(message)
+
+
+async def settled(pid: int, pause: float = 0.3) -> float:
+    """Wait until the process does nothing any more; return the seconds of CPU that it has taken."""
+    spent = cpu_seconds(pid)
+    while True:
+        await asyncio.sleep(pause)
+        now = cpu_seconds(pid)
+        # A tick of the clock is 10 ms; a loop that stands by takes less than one in most pauses.
+        if now - spent <= 0.01:
+            return now
+        spent = now
+
+
+class Probe:
+    """One kept-alive TLS connection that asks a server's own endpoints."""
+
+    def __init__(self, server: Server, ca: Path) -> None:
+        self._port = server.port
+        self._context = ssl.create_default_context(cafile=ca)
+        self._stream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def get(self, path: str) -> tuple[bool, bytes, float]:
+        """Whether ``path`` answered 200, its body, and after how many seconds."""
+        if self._stream is None:
+            self._stream = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._context, server_hostname="localhost")
+        reader, writer = self._stream
+        started = time.perf_counter()
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = await reader.readexactly(_length(head))
+        return head.startswith(b"HTTP/1.1 200"), body, time.perf_counter() - started
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._stream is not None:
+            self._stream[1].close()
+
+
+def _length(head: bytes) -> int:
+    return int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
 
 
 async def _client(port: int, context: ssl.SSLContext, request: bytes, until: float, times: list[float]) -> None:
@@ -77,8 +128,7 @@ async def _client(port: int, context: ssl.SSLContext, request: bytes, until: flo
         if not head.startswith(b"HTTP/1.1 200"):
             message = f"the server answered {head[:200]!r}"
             raise RuntimeError(message)
-        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
-        await reader.readexactly(length)
+        await reader.readexactly(_length(head))
         times.append(time.perf_counter() - started)
     writer.close()
 
@@ -90,9 +140,9 @@ async def load(server: Server, path: str, body: bytes, ca: Path, *, seconds: flo
     head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     request = head.encode() + body
     times: list[float] = []
-    before = _cpu_seconds(server.pid)
+    before = cpu_seconds(server.pid)
     until = time.perf_counter() + seconds
     await asyncio.gather(*(_client(server.port, context, request, until, times) for _ in range(connections)))
-    spent = _cpu_seconds(server.pid) - before
+    spent = cpu_seconds(server.pid) - before
     times.sort()
     return Result(len(times), 1000 * spent / len(times), 1000 * times[len(times) // 2], 1000 * times[int(len(times) * 0.99)])

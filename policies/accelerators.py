@@ -18,6 +18,8 @@ NVIDIA_GPU: Final = "nvidia.com/gpu"
 
 #: Device classes of NVIDIA's DRA driver that stand for a GPU (``compute-domain-*`` is IMEX, no GPU).
 GPU_DEVICE_CLASSES: Final = frozenset({"gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"})
+#: Those among them that stand for a part of one.
+SLICE_DEVICE_CLASSES: Final = frozenset({"mig.nvidia.com"})
 _DRA_EXTENDED: Final = "deviceclass.resource.kubernetes.io/"
 
 
@@ -62,7 +64,7 @@ def form_of(resource: str) -> Form | None:
     if _RENAMED.fullmatch(resource):
         return Form.SHARED if resource.endswith(".shared") else Form.SLICE
     if resource.startswith(_DRA_EXTENDED) and resource[len(_DRA_EXTENDED) :] in GPU_DEVICE_CLASSES:
-        return Form.SLICE if "mig." in resource else Form.WHOLE
+        return Form.SLICE if resource[len(_DRA_EXTENDED) :] in SLICE_DEVICE_CLASSES else Form.WHOLE
     return None
 
 

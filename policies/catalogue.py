@@ -1,7 +1,9 @@
 """Every rule, in the order in which their edits are folded.
 
-The queue comes before the resources that are put in, since its quota may not cover them; memory limits come before the shared
-memory that is sized from them, and Guaranteed quality of service between the two, since it raises requests and not limits.
+What the pods tolerate decides which cards they may be given, and the affinity that keeps them off small cards decides of which
+nodes they get a share. The queue comes before the resources that are put in, since its quota may not cover them; memory limits
+come before the shared memory that is sized from them, and Guaranteed quality of service between the two, since it raises
+requests and not limits.
 """
 
 from __future__ import annotations
@@ -9,16 +11,38 @@ from __future__ import annotations
 from typing import Final
 
 from gpugate.policies.rule import Rule
-from gpugate.policies.rules import accelerator_names, gang, host_memory, numa, queue, shared_memory, tolerations
+from gpugate.policies.rules import (
+    accelerator_names,
+    commitment,
+    gang,
+    gang_members,
+    gang_packing,
+    host_memory,
+    namespace_limits,
+    numa,
+    queue,
+    queue_quota,
+    shared_memory,
+    stranding,
+    tolerations,
+    vram,
+)
 
 RULES: Final[tuple[Rule, ...]] = (
     accelerator_names.RULE,
     tolerations.RULE,
+    vram.RULE,
     queue.RULE,
     host_memory.RULE,
     numa.RULE,
     shared_memory.RULE,
     gang.RULE,
+    gang_members.RULE,
+    gang_packing.RULE,
+    queue_quota.RULE,
+    namespace_limits.RULE,
+    stranding.RULE,
+    commitment.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}

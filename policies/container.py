@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -89,6 +90,18 @@ class Container:
             MalformedError: one of them is no quantity.
         """
         found = self.stated.amounts
+        if type(found) is Fault:
+            raise MalformedError(self.place(found.kind, found.resource), found.problem)
+        return found
+
+    @property
+    def every(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Every limit and every request by resource, as stated: bytes, millicores or counts.
+
+        Raises:
+            MalformedError: one of them is no quantity.
+        """
+        found = self.stated.every
         if type(found) is Fault:
             raise MalformedError(self.place(found.kind, found.resource), found.problem)
         return found

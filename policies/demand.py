@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gpugate.policies.container import EPHEMERAL, INIT, REGULAR, SIDECAR, Container
 from gpugate.policies.fields import MalformedError, mapping
+from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import QuantityError, format_millicores, millicores, show_bytes, whole
 from gpugate.policies.workload import PodSet
 
@@ -28,6 +29,14 @@ class Demand(NamedTuple):
     memory: int
     cpu: int
     devices: dict[str, int]
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether a node of ``shape`` could hold it, were it empty."""
+        return (
+            self.memory <= shape.memory
+            and self.cpu <= shape.cpu
+            and all(count <= shape.devices[name] for name, count in self.devices.items())
+        )
 
 
 def requested_memory(container: Container) -> int:
@@ -96,6 +105,46 @@ def demand_of(pods: PodSet) -> Demand:
         memory = _add_up(pods, requested_memory)
         found = totals.demand = Demand(memory, _add_up(pods, requested_cpu), totals.accelerators)
     return found
+
+
+def stated_overhead(pods: PodSet) -> tuple[int, int]:
+    """Bytes and millicores of ``spec.overhead``.
+
+    Raises:
+        MalformedError: an amount is no quantity.
+    """
+    if "overhead" not in pods.spec:
+        return 0, 0
+    return _stated(pods, "overhead", "memory", whole) or 0, _stated(pods, "overhead", "cpu", millicores) or 0
+
+
+def limited_memory_of(pods: PodSet) -> int:
+    """Bytes that one pod of ``pods`` may grow to: its limits, and its requests where a container has no limit."""
+    if "resources" not in pods.spec and "overhead" not in pods.spec:
+        totals = pods.totals
+        found: int | None = totals.ceiling
+        if found is None:
+            found = totals.ceiling = _add_up(pods, _memory_ceiling)
+        return found
+    limits = _stated_limit(pods) if "resources" in pods.spec else None
+    overhead = _stated(pods, "overhead", "memory", whole) if "overhead" in pods.spec else None
+    return (_add_up(pods, _memory_ceiling) if limits is None else limits) + (overhead or 0)
+
+
+def _memory_ceiling(container: Container) -> int:
+    amounts = container.amounts
+    return (amounts.memory_request or 0) if amounts.memory_limit is None else amounts.memory_limit
+
+
+def _stated_limit(pods: PodSet) -> int | None:
+    path = pods.field("resources")
+    written = mapping(mapping(pods.spec, "resources", pods.field()), "limits", path).get("memory")
+    if written is None:
+        return None
+    try:
+        return whole(written)
+    except QuantityError as error:
+        raise MalformedError((*path, "limits", "memory"), str(error)) from None
 
 
 def _total(pods: PodSet, resource: str, amount_of: Callable[[Container], int], unit: Callable[[object], int]) -> int:

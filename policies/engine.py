@@ -12,8 +12,9 @@ from gpugate.policies.catalogue import BY_ID
 from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, Object, clone, named_path
-from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, judge
+from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, aged, judge
 from gpugate.policies.hold import Hold
+from gpugate.policies.leniency import is_start, softened
 from gpugate.policies.lens import open_workload
 from gpugate.policies.replay import keep_record, record, record_anew, replay
 from gpugate.policies.rule import Params, Rule
@@ -38,6 +39,7 @@ class Bound(NamedTuple):
         policy: the name of the policy that binds it.
         exemptable: whether workloads may be exempt from it.
         refuse_held: whether an edit that Git forbids is a refusal, not a warning.
+        refuse_unknown: whether what cannot be judged, since facts are missing or out of date, is a refusal, not a warning.
     """
 
     rule: Rule
@@ -46,6 +48,7 @@ class Bound(NamedTuple):
     policy: str = "default"
     exemptable: bool = False
     refuse_held: bool = False
+    refuse_unknown: bool = False
 
 
 class Change(NamedTuple):
@@ -272,25 +275,52 @@ _NO_CLAIMS = Facts()
 
 
 def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: Decision, hold: Hold) -> None:
+    _foresee(workload, bound, facts)
     for one in bound:
         try:
             findings = list(one.rule.check(workload, one.params, facts))
             if findings:
-                findings = _only_worse(workload, one, facts, findings)
+                if facts.stale:
+                    findings = [aged(finding, facts.stale) for finding in findings]
+                findings = softened(_only_worse(workload, one, bound, facts, findings), workload, facts)
         except MalformedError:
             raise
         except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down
             _broke(decision, one, error)
             continue
         if findings:
-            decision.findings.extend([judge(one.rule.id, one.mode, hold.soften(finding)) for finding in findings])
+            unknown = one.refuse_unknown
+            decision.findings.extend(
+                [judge(one.rule.id, one.mode, hold.soften(finding), refuse_unknown=unknown) for finding in findings]
+            )
 
 
-def _only_worse(workload: Workload, one: Bound, facts: Facts, findings: list[Finding]) -> list[Finding]:
+def _foresee(workload: Workload, bound: Sequence[Bound], facts: Facts) -> None:
+    """Note on a template what its pods will tolerate when they are made, though it must not say so itself."""
+    if workload.is_pod():
+        return
+    for one in bound:
+        if not one.rule.at_pods:
+            continue
+        try:
+            edits = list(one.rule.mutate(workload, one.params, facts))
+        except MalformedError:
+            raise
+        except Exception:  # noqa: BLE001, S112 - told of where the rule's own edits are folded
+            continue
+        for pods in workload.pod_sets if edits else ():
+            place = pods.field("tolerations")
+            pods.foreseen = tuple(edit.value for edit in edits if edit.path == place)
+
+
+def _only_worse(workload: Workload, one: Bound, bound: Sequence[Bound], facts: Facts, findings: list[Finding]) -> list[Finding]:
     """On UPDATE, what was as bad before is a warning now: nobody's status writes or scaling stop for an old sin."""
     if workload.operation != "UPDATE" or workload.old is None or all(found.level is not Level.DENY for found in findings):
         return findings
     before = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
+    if is_start(workload, before):
+        return [found._replace(level=Level.WARN) if found.level is Level.DENY else found for found in findings]
+    _foresee(before, bound, facts)
     known: dict[tuple[str, object], int] = {}
     for found in one.rule.check(before, one.params, facts):
         if found.level is Level.DENY:

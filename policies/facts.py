@@ -1,4 +1,4 @@
-"""What is known of the cluster: one immutable snapshot of plain frozen records.
+"""What is known of the cluster: one snapshot of plain frozen records.
 
 Records are made from plain Kubernetes objects, so that a watch and a file exported with ``kubectl get -o yaml`` give
 the same facts. Amounts are whole numbers: bytes, millicores, counts.
@@ -7,13 +7,27 @@ the same facts. Amounts are whole numbers: bytes, millicores, counts.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from gpugate.policies.accelerators import GPU_DEVICE_CLASSES
-from gpugate.policies.fields import Object, mapping, mappings, sequence, string
-from gpugate.policies.nodes import Node, Shape, frozen, labels_of, node_of, shapes_of
+from gpugate.policies.in_flight import InFlight
+from gpugate.policies.nodes import Shape
+from gpugate.policies.occupancy import NO_POOL_USE, Group, PoolUse
+from gpugate.policies.records.classes import ClaimDevices, DeviceClass, RuntimeClass
+from gpugate.policies.records.cohorts import CohortTree
+from gpugate.policies.records.common import frozen
+from gpugate.policies.records.groups import GroupKey, PodGroup
+from gpugate.policies.records.kueue_configuration import KueueConfiguration
+from gpugate.policies.records.namespaces import LimitRange, Namespace, ResourceQuota
+from gpugate.policies.records.queues import (
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    PriorityClass,
+    ResourceFlavor,
+    Topology,
+)
 
 
 class Known(enum.Enum):
@@ -27,65 +41,71 @@ class Known(enum.Enum):
     NOT_GIVEN = "not given"
 
 
-class LocalQueue(NamedTuple):
-    """A Kueue LocalQueue."""
-
-    namespace: str
-    name: str
-    cluster_queue: str
+_EMPTY: Final[Mapping[Any, Any]] = frozen({})
 
 
-class ClusterQueue(NamedTuple):
-    """A Kueue ClusterQueue: the resources that its quota covers. It admits no workload that asks for another."""
-
-    name: str
-    covered: frozenset[str]
-
-
-class Namespace(NamedTuple):
-    """A namespace and its labels."""
-
-    name: str
-    labels: Mapping[str, str]
-
-
-class ClaimDevices(NamedTuple):
-    """A ResourceClaim or ResourceClaimTemplate: the device classes that it asks for."""
-
-    namespace: str
-    name: str
-    classes: frozenset[str]
-
-    @property
-    def is_gpu(self) -> bool:
-        """Whether one of the classes stands for a GPU."""
-        return not self.classes.isdisjoint(GPU_DEVICE_CLASSES)
+def _none() -> Mapping[Any, Any]:
+    return _EMPTY
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One snapshot of the cluster.
+    """One snapshot of the cluster. It does not change, but for what is in flight.
 
     Attributes:
         shapes: the nodes, grouped.
+        pools: what the pods on each shape's nodes come to, by the shape's first node.
+        groups: groups of pods by namespace and key.
+        group_homes: namespaces that have members of a group of this key, sorted.
         namespaces: namespaces by name.
         queues: LocalQueues by namespace, sorted by name.
         cluster_queues: ClusterQueues by name.
-        claims: GPU-relevant ResourceClaims by namespace and name.
+        cohorts: Cohorts by name.
+        cohort_tree: cohorts and ClusterQueues by the cohort that they are in, made from the two.
+        flavors: ResourceFlavors by name.
+        topologies: Kueue Topologies by name.
+        workload_priorities: WorkloadPriorityClasses by name.
+        priorities: PriorityClasses by name.
+        runtime_classes: RuntimeClasses by name.
+        limit_ranges: LimitRanges by namespace, sorted by name.
+        quotas: ResourceQuotas by namespace, sorted by name.
+        pod_groups: PodGroup objects by namespace and key.
+        device_classes: DeviceClasses by name.
+        claims: ResourceClaims by namespace and name.
         claim_templates: ResourceClaimTemplates by namespace and name.
-        known: how far each kind is known, by its plural resource name.
+        kueue: Kueue's own Configuration; None where it is not known.
+        known: how far each kind is known, by its resource name as in :data:`gpugate.policies.fact_kinds.FACT_KINDS`.
+        stale: how old what is known of a kind is, in whole minutes, for kinds whose watch is broken.
         offered: every extended resource that some accelerator node has.
-        memo: what :mod:`gpugate.policies.feasibility` worked out from this snapshot, to be found again.
+        in_flight: what was admitted and does not show in the other facts yet.
+        memo: what :mod:`gpugate.policies.feasibility` worked out from the shapes, to be found again.
     """
 
     shapes: tuple[Shape, ...] = ()
-    namespaces: Mapping[str, Namespace] = field(default_factory=lambda: frozen({}))
-    queues: Mapping[str, tuple[LocalQueue, ...]] = field(default_factory=lambda: frozen({}))
-    cluster_queues: Mapping[str, ClusterQueue] = field(default_factory=lambda: frozen({}))
-    claims: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=lambda: frozen({}))
-    claim_templates: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=lambda: frozen({}))
-    known: Mapping[str, Known] = field(default_factory=lambda: frozen({}))
+    pools: Mapping[str, PoolUse] = field(default_factory=_none)
+    groups: Mapping[str, Mapping[GroupKey, Group]] = field(default_factory=_none)
+    group_homes: Mapping[GroupKey, tuple[str, ...]] = field(default_factory=_none)
+    namespaces: Mapping[str, Namespace] = field(default_factory=_none)
+    queues: Mapping[str, tuple[LocalQueue, ...]] = field(default_factory=_none)
+    cluster_queues: Mapping[str, ClusterQueue] = field(default_factory=_none)
+    cohorts: Mapping[str, Cohort] = field(default_factory=_none)
+    cohort_tree: CohortTree = field(default_factory=CohortTree, compare=False, repr=False)
+    flavors: Mapping[str, ResourceFlavor] = field(default_factory=_none)
+    topologies: Mapping[str, Topology] = field(default_factory=_none)
+    workload_priorities: Mapping[str, PriorityClass] = field(default_factory=_none)
+    priorities: Mapping[str, PriorityClass] = field(default_factory=_none)
+    runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=_none)
+    limit_ranges: Mapping[str, tuple[LimitRange, ...]] = field(default_factory=_none)
+    quotas: Mapping[str, tuple[ResourceQuota, ...]] = field(default_factory=_none)
+    pod_groups: Mapping[tuple[str, GroupKey], PodGroup] = field(default_factory=_none)
+    device_classes: Mapping[str, DeviceClass] = field(default_factory=_none)
+    claims: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=_none)
+    claim_templates: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=_none)
+    kueue: KueueConfiguration | None = None
+    known: Mapping[str, Known] = field(default_factory=_none)
+    stale: Mapping[str, int] = field(default_factory=_none)
     offered: frozenset[str] = frozenset()
+    in_flight: InFlight = field(default_factory=InFlight, compare=False, repr=False)
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def state(self, resource: str) -> Known:
@@ -97,104 +117,17 @@ class Facts:
         found = self.namespaces.get(name)
         return found.labels if found else {"kubernetes.io/metadata.name": name}
 
+    def queue(self, namespace: str, name: str) -> LocalQueue | None:
+        """The LocalQueue of this name; None where it is not known."""
+        return next((queue for queue in self.queues.get(namespace, ()) if queue.name == name), None)
+
+    def pool(self, shape: Shape) -> PoolUse:
+        """What the pods on the nodes of ``shape`` come to."""
+        return self.pools.get(shape.nodes[0], NO_POOL_USE)
+
+    def group(self, namespace: str, key: GroupKey) -> Group | None:
+        """The known members of a group; None where there are none."""
+        return self.groups.get(namespace, _EMPTY).get(key)
+
 
 NO_FACTS: Final = Facts()
-
-
-def namespace_of(obj: Object) -> Namespace:
-    """The record of a Namespace object."""
-    metadata = mapping(obj, "metadata", ())
-    name = string(metadata, "name", ("metadata",)) or ""
-    return Namespace(name, frozen({"kubernetes.io/metadata.name": name, **labels_of(metadata)}))
-
-
-def local_queue_of(obj: Object) -> LocalQueue:
-    """The record of a Kueue LocalQueue object (``v1beta1`` and ``v1beta2`` agree on these fields)."""
-    metadata = mapping(obj, "metadata", ())
-    cluster_queue = string(mapping(obj, "spec", ()), "clusterQueue", ("spec",)) or ""
-    return LocalQueue(str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""), cluster_queue)
-
-
-def cluster_queue_of(obj: Object) -> ClusterQueue:
-    """The record of a Kueue ClusterQueue object (``v1beta1`` and ``v1beta2`` agree on these fields)."""
-    metadata = mapping(obj, "metadata", ())
-    groups = mappings(mapping(obj, "spec", ()), "resourceGroups", ("spec",))
-    covered = {str(name) for group in groups for name in sequence(group, "coveredResources", ("spec", "resourceGroups"))}
-    return ClusterQueue(str(metadata.get("name") or ""), frozenset(covered))
-
-
-def claim_of(obj: Object) -> ClaimDevices:
-    """The record of a ResourceClaim or ResourceClaimTemplate (``resource.k8s.io``, any version)."""
-    metadata = mapping(obj, "metadata", ())
-    spec, path = mapping(obj, "spec", ()), ("spec",)
-    if obj.get("kind") == "ResourceClaimTemplate":
-        spec, path = mapping(spec, "spec", path), ("spec", "spec")  # type: ignore[assignment]
-    classes: set[str] = set()
-    for request in mappings(mapping(spec, "devices", path), "requests", path):
-        exactly = mapping(request, "exactly", path)
-        alternatives = mappings(request, "firstAvailable", path)
-        for asked in (request, exactly, *alternatives):
-            name = asked.get("deviceClassName")
-            if isinstance(name, str):
-                classes.add(name)
-    return ClaimDevices(str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""), frozenset(classes))
-
-
-def facts_from(
-    *,
-    nodes: Iterable[Node] = (),
-    namespaces: Iterable[Namespace] = (),
-    queues: Iterable[LocalQueue] = (),
-    cluster_queues: Iterable[ClusterQueue] = (),
-    claims: Iterable[ClaimDevices] = (),
-    claim_templates: Iterable[ClaimDevices] = (),
-    known: Mapping[str, Known],
-) -> Facts:
-    """A snapshot of these records."""
-    by_namespace: dict[str, list[LocalQueue]] = {}
-    for queue in queues:
-        by_namespace.setdefault(queue.namespace, []).append(queue)
-    shapes = shapes_of(nodes)
-    return Facts(
-        shapes=shapes,
-        offered=frozenset(name for shape in shapes for name in shape.devices),
-        namespaces=frozen({one.name: one for one in namespaces}),
-        queues=frozen({name: tuple(sorted(found)) for name, found in by_namespace.items()}),
-        cluster_queues=frozen({one.name: one for one in cluster_queues}),
-        claims=frozen({(one.namespace, one.name): one for one in claims}),
-        claim_templates=frozen({(one.namespace, one.name): one for one in claim_templates}),
-        known=frozen(known),
-    )
-
-
-def facts_from_objects(objects: Iterable[Object], known: Mapping[str, Known] | None = None) -> Facts:
-    """A snapshot from plain Kubernetes objects, as exported with ``kubectl get -o yaml``; other kinds are passed over.
-
-    A kind of which there is no object at all counts as not given, not as empty, unless ``known`` says otherwise: nothing
-    may be concluded from what nobody exported.
-
-    Raises:
-        MalformedError: an object's field is of the wrong type.
-    """
-    readers: dict[str, tuple[str, Any]] = {
-        "Node": ("nodes", node_of),
-        "Namespace": ("namespaces", namespace_of),
-        "LocalQueue": ("localqueues", local_queue_of),
-        "ClusterQueue": ("clusterqueues", cluster_queue_of),
-        "ResourceClaim": ("resourceclaims", claim_of),
-        "ResourceClaimTemplate": ("resourceclaimtemplates", claim_of),
-    }
-    records: dict[str, list[Any]] = {resource: [] for resource, _ in readers.values()}
-    for obj in objects:
-        entry = readers.get(str(obj.get("kind")))
-        if entry is not None:
-            records[entry[0]].append(entry[1](obj))
-    return facts_from(
-        nodes=records["nodes"],
-        namespaces=records["namespaces"],
-        queues=records["localqueues"],
-        cluster_queues=records["clusterqueues"],
-        claims=records["resourceclaims"],
-        claim_templates=records["resourceclaimtemplates"],
-        known={**{resource: Known.SYNCED for resource, found in records.items() if found}, **(known or {})},
-    )

@@ -6,20 +6,22 @@ label the answer is yes if any node could match: a shape is only ruled out when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
 
+from gpugate.policies.affinity import required_terms
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Object, mapping, mappings, sequence, wrong_type
-from gpugate.policies.nodes import Shape, Taint
+from gpugate.policies.nodes import Shape
+from gpugate.policies.passing import is_passing
+from gpugate.policies.records.classes import RuntimeClass
+from gpugate.policies.records.common import Taint, Toleration
 from gpugate.policies.resources import memo_key
 from gpugate.policies.workload import PodSet
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-#: Taints that come and go with a node's condition: they say nothing about what the node could ever hold.
-_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/")
 
 
 def tolerates(toleration: Object, taint: Taint) -> bool:
@@ -36,17 +38,18 @@ def tolerates(toleration: Object, taint: Taint) -> bool:
     return bool(operator == "Exists") or (operator == "Equal" and (toleration.get("value") or "") == taint.value)
 
 
-def tolerated(pods: PodSet, shape: Shape) -> bool:
-    """Whether the pods tolerate every lasting taint of ``shape`` that keeps pods off."""
-    tolerations = mappings(pods.spec, "tolerations", pods.field())
+def tolerated(pods: PodSet, shape: Shape, more: Iterable[Toleration] = ()) -> bool:
+    """Whether the pods tolerate every lasting taint of ``shape`` that keeps pods off; ``more``: what else they will be given."""
+    tolerations = [*mappings(pods.spec, "tolerations", pods.field()), *pods.foreseen]
     for taint in shape.taints:
-        if taint.effect == "PreferNoSchedule" or taint.key.startswith(_PASSING):
+        if taint.effect == "PreferNoSchedule" or is_passing(taint.key, taint.value):
             continue
         for one in tolerations:
             if tolerates(one, taint):
                 break
         else:
-            return False
+            if not any(one.covers(taint) for one in more):
+                return False
     return True
 
 
@@ -63,7 +66,8 @@ def _number(value: str | None) -> int | None:
         return None
 
 
-def _meets(expression: Object, found: frozenset[str | None]) -> bool:
+def meets(expression: Object, found: frozenset[str | None]) -> bool:
+    """Whether a node selector's ``expression`` is met by a label of the values ``found`` (None: nodes without it)."""
     operator = expression.get("operator")
     wanted = {str(value) for value in sequence(expression, "values", ())}
     if operator == "In":
@@ -83,18 +87,21 @@ def _meets(expression: Object, found: frozenset[str | None]) -> bool:
     )
 
 
-def selected(pods: PodSet, shape: Shape) -> bool:
-    """Whether nodeSelector and required node affinity of ``pods`` let them onto some node of ``shape``."""
+def named(pods: PodSet, shape: Shape) -> bool:
+    """Whether the nodeSelector of ``pods``, which no rule edits, lets them onto some node of ``shape``."""
     for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
         if type(value) is not str:
             raise wrong_type(pods.field("nodeSelector", key), "a string", value)
         if value not in _values(shape.labels, shape, key):
             return False
-    affinity = mapping(pods.spec, "affinity", pods.field())
-    node_affinity = mapping(affinity, "nodeAffinity", pods.field("affinity"))
-    path = pods.field("affinity", "nodeAffinity")
-    required = mapping(node_affinity, "requiredDuringSchedulingIgnoredDuringExecution", path)
-    terms = mappings(required, "nodeSelectorTerms", path)
+    return True
+
+
+def selected(pods: PodSet, shape: Shape) -> bool:
+    """Whether nodeSelector and required node affinity of ``pods`` let them onto some node of ``shape``."""
+    if not named(pods, shape):
+        return False
+    terms = required_terms(pods)
     return not terms or any(_term_meets(term, shape) for term in terms)
 
 
@@ -103,8 +110,8 @@ def _term_meets(term: Object, shape: Shape) -> bool:
     fields = mappings(term, "matchFields", ())
     if not expressions and not fields:
         return False
-    return all(_meets(one, _values(shape.labels, shape, str(one.get("key")))) for one in expressions) and all(
-        _meets(one, frozenset(shape.nodes)) for one in fields
+    return all(meets(one, _values(shape.labels, shape, str(one.get("key")))) for one in expressions) and all(
+        meets(one, frozenset(shape.nodes)) for one in fields
     )
 
 
@@ -118,6 +125,7 @@ class Selection(NamedTuple):
         taints: the taints of the reachable ones, sorted.
         sharing: those from which a share of a node is worked out: the roomy ones, those that hand out shares of cards left
             out where others do not.
+        runtime: tolerations that the pods' RuntimeClass gives them.
         shared_only: whether every roomy one hands out shares of its cards under the whole card's name.
         memo: what was worked out from these shapes: by rules, with their parameters, and by :func:`open_shapes`.
     """
@@ -127,12 +135,20 @@ class Selection(NamedTuple):
     roomy: tuple[Shape, ...]
     taints: tuple[Taint, ...]
     sharing: tuple[Shape, ...]
+    runtime: tuple[Toleration, ...]
     shared_only: bool
     memo: dict[Any, Any]
 
 
 #: Values of ``nvidia.com/gpu.sharing-strategy`` under which ``nvidia.com/gpu`` is a share of a card.
 _SHARING: Final = frozenset({"time-slicing", "mps"})
+
+
+def hands_out_shares(shape: Shape) -> bool:
+    """Whether nodes of ``shape`` hand out shares of their cards under the whole card's name."""
+    return not _SHARING.isdisjoint(shape.labels.get("nvidia.com/gpu.sharing-strategy", ()))
+
+
 #: Different selections remembered for one snapshot; workloads of one team are much alike.
 _REMEMBERED: Final = 2048
 
@@ -144,34 +160,46 @@ def selection(pods: PodSet, facts: Facts) -> Selection:
         return found
     wanted = pods.totals.accelerators
     # Without nodes or wanted accelerators there is nothing to select from.
-    key = _selection_key(pods, wanted) if facts.shapes and wanted else None
+    runtime = runtime_class(pods, facts) if "runtimeClassName" in pods.spec else None
+    key = _selection_key(pods, wanted, runtime) if facts.shapes and wanted else None
     found = facts.memo.get(key)
     if found is None:
-        found = _select(pods, wanted, facts)
+        found = _select(pods, wanted, facts, runtime)
         remember(facts.memo, key, found)
     pods.selection = found
     return found
 
 
-def _selection_key(pods: PodSet, wanted: dict[str, int]) -> Any:  # noqa: ANN401 - any hashable
+def runtime_class(pods: PodSet, facts: Facts) -> RuntimeClass | None:
+    """The RuntimeClass of the pods; None where they name none, or it is not known."""
+    return facts.runtime_classes.get(str(pods.spec.get("runtimeClassName")))
+
+
+def _runs(runtime: RuntimeClass, shape: Shape) -> bool:
+    return all(value in _values(shape.labels, shape, key) for key, value in runtime.node_selector.items())
+
+
+def _selection_key(pods: PodSet, wanted: dict[str, int], runtime: RuntimeClass | None) -> Any:  # noqa: ANN401 - any hashable
     selector = pods.spec.get("nodeSelector")
     affinity = pods.spec.get("affinity")
     return (
         *wanted.items(),
         orjson.dumps(selector, option=orjson.OPT_SORT_KEYS) if selector else None,
         orjson.dumps(affinity) if affinity else None,
+        runtime and (*runtime.node_selector.items(), *runtime.tolerations),
     )
 
 
-def _select(pods: PodSet, wanted: dict[str, int], facts: Facts) -> Selection:
+def _select(pods: PodSet, wanted: dict[str, int], facts: Facts, runtime: RuntimeClass | None) -> Selection:
+    given = runtime.tolerations if runtime else ()
     if not wanted:
-        return Selection((), (), (), (), (), shared_only=False, memo={})
+        return Selection((), (), (), (), (), given, shared_only=False, memo={})
     offering = tuple(shape for shape in facts.shapes if all(name in shape.devices for name in wanted))
-    reachable = tuple(shape for shape in offering if selected(pods, shape))
+    reachable = tuple(shape for shape in offering if selected(pods, shape) and (runtime is None or _runs(runtime, shape)))
     roomy = tuple(shape for shape in reachable if all(shape.devices[name] >= count for name, count in wanted.items()))
     taints = tuple(sorted({taint for shape in reachable for taint in shape.taints}))
-    whole = tuple(shape for shape in roomy if _SHARING.isdisjoint(shape.labels.get("nvidia.com/gpu.sharing-strategy", ())))
-    return Selection(offering, reachable, roomy, taints, whole or roomy, bool(roomy) and not whole, {})
+    whole = tuple(shape for shape in roomy if not hands_out_shares(shape))
+    return Selection(offering, reachable, roomy, taints, whole or roomy, given, bool(roomy) and not whole, {})
 
 
 def offering(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
@@ -189,16 +217,22 @@ def roomy(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
     return selection(pods, facts).roomy
 
 
+def tolerations_key(pods: PodSet) -> bytes | None:
+    """A key that only pods with the same tolerations have, written and foreseen; None where they are better read each time."""
+    written = pods.spec.get("tolerations") or ()
+    return memo_key([written, pods.foreseen] if pods.foreseen else written)
+
+
 def open_shapes(pods: PodSet, chosen: Selection) -> tuple[Shape, ...]:
     """Shapes among the reachable ones whose lasting taints the pods tolerate, remembered by the tolerations as written."""
     if not chosen.reachable:
         return ()
-    key = memo_key(pods.spec.get("tolerations") or ())
+    key = tolerations_key(pods)
     if key is None:
-        return tuple(shape for shape in chosen.reachable if tolerated(pods, shape))
+        return tuple(shape for shape in chosen.reachable if tolerated(pods, shape, chosen.runtime))
     found: tuple[Shape, ...] | None = chosen.memo.get(key)
     if found is None:
-        found = tuple(shape for shape in chosen.reachable if tolerated(pods, shape))
+        found = tuple(shape for shape in chosen.reachable if tolerated(pods, shape, chosen.runtime))
         remember(chosen.memo, key, found)
     return found
 

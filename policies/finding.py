@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from gpugate.policies.fields import Path, dotted
@@ -44,6 +45,8 @@ class Finding(NamedTuple):
         remedy: what to write instead, a sentence.
         level: how much it weighs.
         measure: how bad it is, in the finding's own unit: an UPDATE is refused only where it rises.
+        rests_on: resource names of the facts without which it would not hold (``nodes``): where those are out of date, it is
+            not known to hold.
     """
 
     reason: str
@@ -52,6 +55,7 @@ class Finding(NamedTuple):
     remedy: str
     level: Level = Level.DENY
     measure: int = 0
+    rests_on: tuple[str, ...] = ()
 
 
 class Judged(NamedTuple):
@@ -67,12 +71,25 @@ class Judged(NamedTuple):
         return (self.rule, dotted(self.finding.path), self.finding.reason, self.finding.message)
 
 
-def judge(rule: str, mode: Mode, finding: Finding) -> Judged:
-    """``finding`` of ``rule``, weighed by the rule's ``mode``."""
+def aged(finding: Finding, stale: Mapping[str, int]) -> Finding:
+    """``finding`` in view of facts that are ``stale``: how many minutes old, by resource.
+
+    What rests on them is said with their age, and is no longer known to hold.
+    """
+    old = {resource: stale[resource] for resource in sorted(finding.rests_on) if resource in stale}
+    if not old:
+        return finding
+    ages = ", ".join(f"{resource} as of {minutes} minute{'s' if minutes != 1 else ''} ago" for resource, minutes in old.items())
+    level = Level.UNKNOWN if finding.level is Level.DENY else finding.level
+    return finding._replace(message=f"{finding.message} ({ages}: the watch is broken)", level=level)
+
+
+def judge(rule: str, mode: Mode, finding: Finding, *, refuse_unknown: bool = False) -> Judged:
+    """``finding`` of ``rule``, weighed by the rule's ``mode``; ``refuse_unknown``: whether what is not known is refused."""
     if mode is Mode.DRY_RUN:
         severity = Severity.DRYRUN
     elif finding.level is Level.UNKNOWN:
-        severity = Severity.UNKNOWN
+        severity = Severity.DENY if refuse_unknown and mode is Mode.ENFORCE else Severity.UNKNOWN
     elif finding.level is Level.DENY and mode is Mode.ENFORCE:
         severity = Severity.DENY
     else:

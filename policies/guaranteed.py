@@ -9,17 +9,19 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias
 
-from gpugate.policies.container import EPHEMERAL, INIT, LONGEST_NAME, Container
-from gpugate.policies.demand import demand_of
+from gpugate.policies.container import EPHEMERAL, LONGEST_NAME, Container
+from gpugate.policies.demand import demand_of, stated_overhead
 from gpugate.policies.edits import Edit
+from gpugate.policies.effective import add_up
 from gpugate.policies.feasibility import remember
 from gpugate.policies.fields import Path, dotted
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import format_millicores
-from gpugate.policies.shares import share_of
+from gpugate.policies.shares import excess, portion_of, share_of
 from gpugate.policies.totals import Totals
 from gpugate.policies.workload import PodSet
+from gpugate.policies.zones import exclusive_cpus, refusal
 
 
 class RaiseParams(Protocol):
@@ -32,6 +34,10 @@ class RaiseParams(Protocol):
     @property
     def max_raise_ratio(self) -> float:
         """How many times itself a memory request may be raised by."""
+
+    @property
+    def max_share_ratio(self) -> float:
+        """How many times the fair share of its accelerators a pod may be raised to."""
 
     @property
     def cpu_per_accelerator(self) -> int:
@@ -62,8 +68,18 @@ class Target(NamedTuple):
     memory_request: int | None
 
     @property
+    def changes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Limits and requests to be written; a request that is not stated is the limit."""
+        requests = {}
+        if self.cpu_request is not None and self.cpu_request != self.cpu:
+            requests["cpu"] = self.cpu
+        if self.memory_request is not None and self.memory_request != self.memory:
+            requests["memory"] = self.memory
+        return {} if self.cpu_limit == self.cpu else {"cpu": self.cpu}, requests
+
+    @property
     def is_met(self) -> bool:
-        """Whether nothing is left to raise; a request that is not stated is the limit."""
+        """Whether nothing is left to raise."""
         return (
             self.cpu_limit == self.cpu
             and (self.cpu_request is None or self.cpu_request == self.cpu)
@@ -104,15 +120,37 @@ def _targets(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams) -> tupl
     return targets, missing
 
 
+def _raised_demand(pods: PodSet, targets: list[Target]) -> tuple[int, int]:
+    """Bytes and millicores that the raised pod would ask for, its init containers one by one, at least what it asks for now."""
+    demand, (memory, cpu) = demand_of(pods), stated_overhead(pods)
+    raised_to = add_up([(target.role, {"memory": target.memory, "cpu": target.cpu}) for target in targets])
+    return max(demand.memory, raised_to["memory"] + memory), max(demand.cpu, raised_to["cpu"] + cpu)
+
+
 def _keeps_shapes(pods: PodSet, targets: list[Target], shapes: Sequence[Shape]) -> bool:
-    """Whether every shape that can hold the pod as it is could hold it raised, too."""
-    demand = demand_of(pods)
-    running = [target for target in targets if target.role != INIT]
-    memory = max(demand.memory, sum(target.memory for target in running))
-    cpu = max(demand.cpu, sum(target.cpu for target in running))
+    """Whether every shape that can hold the pod as it is could hold it raised, too, in its zones as well."""
+    demand, (memory, cpu) = demand_of(pods), _raised_demand(pods, targets)
+    cpus = {target.at: target.cpu for target in targets}
+    before = exclusive_cpus(pods)
     return all(
-        memory <= shape.memory and cpu <= shape.cpu for shape in shapes if demand.memory <= shape.memory and demand.cpu <= shape.cpu
+        memory <= shape.memory and cpu <= shape.cpu and (not refusal(pods, shape, cpus) or bool(refusal(pods, shape, before)))
+        for shape in shapes
+        if demand.memory <= shape.memory and demand.cpu <= shape.cpu
     )
+
+
+def _strands(pods: PodSet, targets: list[Target], shapes: Sequence[Shape], params: RaiseParams) -> bool:
+    """Whether the raised pod would take more of every node than the policy lets it, and more than it takes as it is."""
+    demand, (memory, cpu) = demand_of(pods), _raised_demand(pods, targets)
+    before = after = float("inf")
+    for shape in shapes:
+        portion = portion_of(shape, demand.devices)
+        if portion is None:
+            return False
+        if memory <= shape.memory and cpu <= shape.cpu:
+            after = min(after, max(excess(memory, shape.memory, portion), excess(cpu, shape.cpu, portion)))
+            before = min(before, max(excess(demand.memory, shape.memory, portion), excess(demand.cpu, shape.cpu, portion)))
+    return params.max_share_ratio < after < float("inf") and before < after
 
 
 def _overcommitted(targets: list[Target], params: RaiseParams) -> Target | None:
@@ -143,14 +181,9 @@ def _raisable(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams) -> tup
     targets, missing = _targets(pods, shapes, params)
     if missing or all(target.is_met for target in targets):
         return ()
-    if _overcommitted(targets, params) or not _keeps_shapes(pods, targets, shapes):
+    if _overcommitted(targets, params) or not _keeps_shapes(pods, targets, shapes) or _strands(pods, targets, shapes, params):
         return ()
     return tuple(target for target in targets if not target.is_met)
-
-
-def asks_beyond_quota(targets: Sequence[Target], lacking: frozenset[str]) -> bool:
-    """Whether CPU is put in where none was, in a queue whose quota covers none: Kueue would never admit that."""
-    return "cpu" in lacking and any(target.cpu_limit is None and target.cpu_request is None for target in targets)
 
 
 def raise_to(pods: PodSet, targets: Sequence[Target]) -> list[Edit]:
@@ -169,26 +202,11 @@ def _raise_container(target: Target, memory: object, name: str, path: Path, pods
     """The edits that raise one container; those of one team's workloads are much alike."""
     cpu, group = format_millicores(target.cpu), f"guaranteed {dotted(pods)}"
     found: list[tuple[Path, object]] = []
-    if target.cpu_limit != target.cpu:
-        found.append(((*path, "resources", "limits", "cpu"), cpu))
-    if target.cpu_request is not None and target.cpu_request != target.cpu:
-        found.append(((*path, "resources", "requests", "cpu"), cpu))
-    if target.memory_request is not None and target.memory_request != target.memory:
-        found.append(((*path, "resources", "requests", "memory"), memory))
+    limits, requests = target.changes
+    found += [((*path, "resources", "limits", name), cpu) for name in limits]
+    found += [((*path, "resources", "requests", name), cpu if name == "cpu" else memory) for name in requests]
     note = f"{name} made Guaranteed: cpu {cpu}, memory {memory}"
     return tuple(Edit("set", place, value, "" if at else note, group) for at, (place, value) in enumerate(found))
-
-
-def quota_without_cpu(pods: PodSet) -> Finding:
-    """The finding for a pod that is not raised because its queue's quota covers no CPU."""
-    return Finding(
-        "QueueDoesNotCover",
-        pods.field("containers"),
-        "the pod states no CPU, and none is put in: its queue's quota covers none, so Kueue would never admit a workload that"
-        " asks for some; the pod is not Guaranteed and the kubelet aligns nothing",
-        "Have cpu covered by the ClusterQueue, or left out of Kueue's accounting by excludeResourcePrefixes.",
-        Level.WARN,
-    )
 
 
 def check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams) -> Iterator[Finding]:
@@ -235,4 +253,14 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams)
             " and the kubelet aligns nothing",
             "Lower the limits to what the pod really needs, or select the nodes that are large enough.",
             Level.WARN,
+        )
+    elif _strands(pods, targets, shapes, params):
+        yield Finding(
+            "RaisedWouldStrand",
+            pods.field("containers"),
+            f"with requests raised to the limits the pod would take more than {params.max_share_ratio:g} times what belongs to its"
+            " accelerators and leave others of the node unusable, so it stays Burstable and the kubelet aligns nothing",
+            "Lower the limits to what the pod really needs, or write the requests that it needs yourself.",
+            Level.WARN,
+            rests_on=("nodes",),
         )

@@ -14,6 +14,10 @@ from gpugate.policies.fields import Path
 GANG_SIZE: Final = "gpugate.io/gang-size"
 #: The annotation that names the group which plain pods belong to.
 GANG_NAME: Final = "gpugate.io/gang-name"
+#: The annotation (``"true"``) by which a gang says that it may run with fewer pods than its size.
+GANG_ELASTIC: Final = "gpugate.io/gang-elastic"
+#: The annotation that states the fewest pods that an elastic gang may run with.
+GANG_MINIMUM: Final = "gpugate.io/gang-min-size"
 
 
 @dataclass(frozen=True, slots=True)

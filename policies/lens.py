@@ -8,6 +8,7 @@ from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Object, Path, mapping, mappings, string
 from gpugate.policies.kinds import Kind
 from gpugate.policies.places import find_pod_sets
+from gpugate.policies.records.classes import ClaimDevices
 from gpugate.policies.workload import PodSet, Workload
 
 
@@ -41,19 +42,32 @@ def open_workload(
     for place in kind.pod_sets:
         for path, template, count in find_pod_sets(place, root):
             spec = mapping(template, "spec", path)
-            claims = _gpu_claims(spec, path, space, facts) if "resourceClaims" in spec else _NO_CLAIMS
-            pod_sets.append(PodSet(template, spec, path, count, claims))
+            claims, slices = _gpu_claims(spec, path, space, facts) if "resourceClaims" in spec else (_NO_CLAIMS, _NO_CLAIMS)
+            pod_sets.append(PodSet(template, spec, path, count, claims, slices))
     return Workload(kind, root, space, tuple(pod_sets), operation=operation, old=old, subresource=subresource)
 
 
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 
 
-def _gpu_claims(spec: Object, path: Path, namespace: str, facts: Facts) -> frozenset[str]:
+def _gpu_claims(spec: Object, path: Path, namespace: str, facts: Facts) -> tuple[frozenset[str], frozenset[str]]:
+    """The claims that stand for a GPU, and those among them that may stand for a part of one."""
     names: set[str] = set()
+    slices: set[str] = set()
     for claim in mappings(spec, "resourceClaims", (*path, "spec")):
         named = facts.claims.get((namespace, str(claim.get("resourceClaimName"))))
         made = facts.claim_templates.get((namespace, str(claim.get("resourceClaimTemplateName"))))
-        if (named and named.is_gpu) or (made and made.is_gpu):
-            names.add(str(claim.get("name")))
-    return frozenset(names)
+        for found in (named, made):
+            if found is not None and _is_gpu(found, facts):
+                names.add(str(claim.get("name")))
+                if found.may_be_slice:
+                    slices.add(str(claim.get("name")))
+    return frozenset(names), frozenset(slices)
+
+
+def _is_gpu(claim: ClaimDevices, facts: Facts) -> bool:
+    """Whether the claim asks for a GPU: by NVIDIA's own classes, or by an administrator's class of NVIDIA's driver."""
+    if claim.is_gpu:
+        return True
+    classes = (facts.device_classes.get(name) for name in claim.classes)
+    return any(one is not None and one.is_gpu for one in classes)

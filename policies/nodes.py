@@ -5,30 +5,15 @@ Amounts are whole numbers: bytes, millicores, counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpugate.policies.accelerators import is_accelerator
-from gpugate.policies.fields import Object, mapping, mappings, string
-from gpugate.policies.quantity import QuantityError, millicores, whole
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-
-
-def frozen(items: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:
-    """A read-only copy of ``items``."""
-    return MappingProxyType(dict(items))
-
-
-class Taint(NamedTuple):
-    """A node's taint."""
-
-    key: str
-    value: str
-    effect: str
+from gpugate.policies.fields import Object, mapping, string
+from gpugate.policies.quantity import millicores, whole
+from gpugate.policies.records.common import NO_AMOUNTS, Taint, amount, amount_or_none, frozen, labels_of, taints_in
+from gpugate.policies.records.topologies import NodeTopology
 
 
 class Node(NamedTuple):
@@ -41,6 +26,8 @@ class Node(NamedTuple):
         memory: allocatable memory in bytes.
         cpu: allocatable CPU in millicores.
         devices: extended resources that the node has, those with a count above zero.
+        topology: what its agent says of its NUMA zones; None where it says nothing.
+        extra: allocatable ephemeral storage and huge pages in bytes, those that it states.
     """
 
     name: str
@@ -49,10 +36,17 @@ class Node(NamedTuple):
     memory: int
     cpu: int
     devices: Mapping[str, int]
+    topology: NodeTopology | None = None
+    extra: Mapping[str, int] = NO_AMOUNTS
+
+    @property
+    def has_accelerators(self) -> bool:
+        """Whether a device plugin offers an accelerator on it."""
+        return any(is_accelerator(name) for name in self.devices)
 
 
 def node_of(obj: Object) -> Node:
-    """The record of a Node object; an amount that does not parse counts as none.
+    """The record of a Node object; an amount that does not parse, or is below zero, counts as none.
 
     Raises:
         MalformedError: a field is of the wrong type.
@@ -61,40 +55,37 @@ def node_of(obj: Object) -> Node:
     status = mapping(obj, "status", ())
     capacity = mapping(status, "capacity", ("status",))
     allocatable = mapping(status, "allocatable", ("status",)) or capacity
-    taints = tuple(
-        Taint(str(taint.get("key") or ""), str(taint.get("value") or ""), str(taint.get("effect") or ""))
-        for taint in mappings(mapping(obj, "spec", ()), "taints", ("spec",))
-    )
     # Allocatable leaves out the devices that are sick now, or all of them while the device plugin restarts: the node
     # has them still, and what it could ever hold does not change with them.
     devices = {
-        name: max(_amount(allocatable.get(name), whole), _amount(capacity.get(name), whole))
+        name: max(amount(allocatable.get(name), whole), amount(capacity.get(name), whole))
         for name in {*allocatable, *capacity}
         if "/" in name
     }
     return Node(
         name=string(metadata, "name", ("metadata",)) or "",
         labels=labels_of(metadata),
-        taints=tuple(sorted(taints)),
-        memory=_amount(allocatable.get("memory"), whole),
-        cpu=_amount(allocatable.get("cpu"), millicores),
+        taints=taints_in(mapping(obj, "spec", ()), "taints", ("spec",)),
+        memory=max(0, amount(allocatable.get("memory"), whole)),
+        cpu=max(0, amount(allocatable.get("cpu"), millicores)),
         devices=frozen({name: count for name, count in sorted(devices.items()) if count > 0}),
+        extra=_extra(allocatable),
     )
 
 
-def _amount(quantity: object, unit: Any) -> int:  # noqa: ANN401 - a function of quantity
-    if quantity is None:
-        return 0
-    try:
-        amount: int = unit(quantity)
-    except QuantityError:
-        return 0
-    return amount
+def _extra(allocatable: Object) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for name in sorted(allocatable):
+        if name == "ephemeral-storage" or name.startswith("hugepages-"):
+            size = amount_or_none(allocatable[name], name)
+            # A kubelet that has not looked at its disk yet says that there is none.
+            if size is not None and (size > 0 or name != "ephemeral-storage"):
+                found[name] = max(0, size)
+    return frozen(found) if found else NO_AMOUNTS
 
 
-def labels_of(metadata: Object) -> Mapping[str, str]:
-    """The labels in ``metadata``, values as text."""
-    return frozen({key: str(value) for key, value in mapping(metadata, "labels", ("metadata",)).items()})
+def _none() -> Mapping[str, int]:
+    return NO_AMOUNTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +100,10 @@ class Shape:
         memory: allocatable memory in bytes of the node that has most.
         least_memory: the same of the node that has least.
         cpu: allocatable CPU in millicores.
+        total_memory: allocatable memory of all its nodes together in bytes.
+        topology: what their agents say of their NUMA zones, the same on all; None where they say nothing.
+        extra: allocatable ephemeral storage and huge pages in bytes of the node that has most, where every node states them.
+        counts: label key to value to how many of the nodes carry it, for keys of which some value is on several nodes.
     """
 
     nodes: tuple[str, ...]
@@ -118,6 +113,18 @@ class Shape:
     memory: int
     least_memory: int
     cpu: int
+    total_memory: int = 0
+    topology: NodeTopology | None = None
+    extra: Mapping[str, int] = field(default_factory=_none)
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def carriers(self, key: str) -> Mapping[str, int]:
+        """How many of the nodes carry each value of label ``key``."""
+        found = self.counts.get(key)
+        if found is None:
+            # Names and serial numbers: one node for each value, which the set of values says already.
+            return {value: 1 for value in self.labels.get(key, ()) if value is not None}
+        return found
 
     @property
     def accelerators(self) -> int:
@@ -132,50 +139,3 @@ class Shape:
             if values:
                 return values[0]
         return self.nodes[0]
-
-
-#: Labels by which nodes with the same hardware still differ for a scheduler. Every other label is kept too, as the
-#: set of its values, but does not split a shape: names and serial numbers would make one shape per node.
-_SPLITTING_PREFIXES: Final = (
-    "nvidia.com/gpu.",
-    "nvidia.com/mig",
-    "amd.com/gpu.",
-    "gpugate.io/",
-    "feature.node.kubernetes.io/memory-numa",
-)
-_SPLITTING: Final = frozenset(
-    {"node.kubernetes.io/instance-type", "kubernetes.io/arch", "kubernetes.io/os", "topology.kubernetes.io/zone", "accelerator"}
-)
-#: Allocatable memory of equal machines differs by what firmware and kernel keep; grouped within this much (bytes).
-_MEMORY_GRAIN: Final = 1 << 30
-
-
-def shapes_of(nodes: Iterable[Node]) -> tuple[Shape, ...]:
-    """``nodes`` grouped into shapes, largest group first, then by name; only nodes with accelerators."""
-    groups: dict[Any, list[Node]] = {}
-    for node in nodes:
-        if not any(is_accelerator(name) for name in node.devices):
-            continue
-        groups.setdefault(_shape_key(node), []).append(node)
-    shapes = [_shape(group) for group in groups.values()]
-    return tuple(sorted(shapes, key=lambda shape: (-len(shape.nodes), shape.nodes[0])))
-
-
-def _shape_key(node: Node) -> Any:  # noqa: ANN401 - any hashable
-    labels = tuple(
-        sorted((key, value) for key, value in node.labels.items() if key in _SPLITTING or key.startswith(_SPLITTING_PREFIXES))
-    )
-    return (labels, node.taints, tuple(node.devices.items()), node.cpu, node.memory // _MEMORY_GRAIN)
-
-
-def _shape(nodes: list[Node]) -> Shape:
-    keys = {key for node in nodes for key in node.labels}
-    return Shape(
-        nodes=tuple(sorted(node.name for node in nodes)),
-        labels=frozen({key: frozenset(node.labels.get(key) for node in nodes) for key in sorted(keys)}),
-        taints=nodes[0].taints,
-        devices=nodes[0].devices,
-        memory=max(node.memory for node in nodes),
-        least_memory=min(node.memory for node in nodes),
-        cpu=nodes[0].cpu,
-    )

@@ -90,6 +90,14 @@ def _settings_model(rule: Rule) -> Any:  # noqa: ANN401 - a model made at run ti
             Literal["Warn", "Refuse"],
             Field(default="Warn", description="Whether an edit that would overwrite what Git states is warned about or refused."),
         ),
+        "on_unknown": (
+            Literal["Warn", "Refuse"],
+            Field(
+                default="Warn",
+                description="Whether what cannot be judged, since facts about the cluster are missing or out of date, is warned"
+                " about or, by a rule in Enforce, refused.",
+            ),
+        ),
     }
     return create_model(name, __base__=rule.params, __doc__=rule.title + ".", **fields)
 
@@ -255,5 +263,6 @@ def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> Bound | None:
             policy=policy.name,
             exemptable=rule.id in spec.exemptions.rules or "*" in spec.exemptions.rules,
             refuse_held=chosen.on_git_conflict == "Refuse",
+            refuse_unknown=chosen.on_unknown == "Refuse",
         )
     return None

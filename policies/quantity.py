@@ -127,14 +127,26 @@ def format_bytes(size: int) -> str:
 
 
 def show_bytes(size: int) -> str:
-    """``size`` in bytes for a reader: exact where short, else GiB with one decimal."""
+    """``size`` in bytes for a reader: exact where short, else GiB with one decimal, or exact where that would hide the rest."""
     exact_text = format_bytes(size)
     if len(exact_text) <= len("2048Gi"):
         return exact_text
     unit, suffix = (GIB, "Gi") if size >= GIB else (MIB, "Mi")
-    return f"{size / unit:.1f}{suffix}"
+    rounded = f"{size / unit:.1f}{suffix}"
+    # 256.0Gi beside 256Gi in a sum says nothing.
+    return exact_text if rounded.endswith(f".0{suffix}") and exact_text.endswith("i") else rounded
 
 
 def format_millicores(amount: int) -> str:
     """``amount`` in millicores as a CPU quantity: ``4000`` is ``4``, ``1500`` is ``1500m``."""
     return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+
+
+def show_amount(resource: str, amount: int) -> str:
+    """``amount`` of ``resource`` for a reader: bytes, millicores or a count, as its name (also a quota's) has it."""
+    name = resource.removeprefix("requests.").removeprefix("limits.")
+    if name == "cpu":
+        return format_millicores(amount)
+    if name in {"memory", "ephemeral-storage", "storage"} or name.startswith("hugepages-"):
+        return show_bytes(amount)
+    return str(amount)

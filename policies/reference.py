@@ -22,7 +22,7 @@ _FACTS: Final = {
     "resourceclaimtemplates": "ResourceClaimTemplates",
 }
 #: Parameters that every rule has, in the reference once.
-COMMON: Final = ("mode", "onGitConflict")
+COMMON: Final = ("mode", "onGitConflict", "onUnknown")
 
 
 @dataclass(frozen=True, slots=True)

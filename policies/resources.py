@@ -6,7 +6,7 @@ they state, so that a review of one more replica parses no quantity.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, final
 
 import orjson
@@ -18,6 +18,7 @@ from gpugate.policies.quantity import millicores, whole
 #: Different resources remembered, and how long the text of one may be (honest ones take some 200 bytes).
 _REMEMBERED: Final = 4096
 _LONGEST: Final = 1024
+_NATIVE: Final = frozenset({"memory", "cpu"})
 _STRICT: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
@@ -55,9 +56,11 @@ class Resources:
         is_plain: whether every extended resource is as nearly all are: a served name, a whole count above zero, request and
             limit alike.
         is_guaranteed: whether the container is Guaranteed with whole CPUs by the very text of what it states.
+        has_others: whether anything besides memory, CPU and accelerators is stated.
+        every: every limit and every request by resource, in bytes, millicores or counts; or the first that is no quantity.
     """
 
-    __slots__ = ("accelerators", "amounts", "extended", "is_guaranteed", "is_plain")
+    __slots__ = ("accelerators", "amounts", "every", "extended", "has_others", "is_guaranteed", "is_plain")
 
     def __init__(self, limits: Object, requests: Object) -> None:
         stated = (*limits.items(), *requests.items())
@@ -67,6 +70,8 @@ class Resources:
         self.accelerators = _accelerators(self.extended, limits, requests)
         self.is_plain = all(_is_plain(name, limits, requests) for name in self.extended)
         self.is_guaranteed = _is_guaranteed(limits, requests)
+        self.has_others = any(name not in _NATIVE and not is_accelerator(name) for name, _ in stated if type(name) is str)
+        self.every = _every(limits, requests)
 
 
 def _read(unit: Callable[[object], int], holder: Object, kind: str, resource: str) -> int | None:
@@ -91,6 +96,18 @@ def _amounts(limits: Object, requests: Object) -> Amounts | Fault:
         )
     except _UnreadableError as error:
         return error.fault
+
+
+def _every(limits: Object, requests: Object) -> tuple[Mapping[str, int], Mapping[str, int]] | Fault:
+    try:
+        return _all_in(limits, "limits"), _all_in(requests, "requests")
+    except _UnreadableError as error:
+        return error.fault
+
+
+def _all_in(holder: Object, kind: str) -> Mapping[str, int]:
+    read = {name: _read(millicores if name == "cpu" else whole, holder, kind, name) for name in holder if type(name) is str}
+    return {name: amount for name, amount in read.items() if amount is not None}
 
 
 def _accelerators(names: tuple[str, ...], limits: Object, requests: Object) -> dict[str, int] | Fault:

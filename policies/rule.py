@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, WithJsonSchema, field_validator
 from pydantic.alias_generators import to_camel
 
 from gpugate.policies.edits import Edit
@@ -16,12 +16,40 @@ from gpugate.policies.quantity import format_bytes, format_millicores, millicore
 from gpugate.policies.workload import Workload
 
 
+class _Expected(NamedTuple):
+    name: str
+    types: tuple[type, ...]
+
+
+_KINDS: Final[dict[type, _Expected]] = {
+    bool: _Expected("boolean (true or false)", (bool,)),
+    int: _Expected("integer", (int, float)),
+    float: _Expected("number", (int, float)),
+}
+
+
 class Params(BaseModel):
     """Base of every rule's parameters: frozen, named in camelCase in YAML, unknown names refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_the_api_takes_it(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any JSON value
+        """Refuse what the custom resource's schema refuses: a text or a boolean where a number belongs, and so on.
+
+        Quantities read texts themselves, and say so by a validator of their own.
+        """
+        field = cls.model_fields[info.field_name or ""]
+        expected = _KINDS.get(field.annotation)  # type: ignore[arg-type]
+        if expected is None or any(isinstance(one, BeforeValidator) for one in field.metadata):
+            return value
+        if type(value) not in expected.types:
+            message = f"{value!r:.60} is no {expected.name}"
+            raise ValueError(message)
+        return value
 
 
 _QUANTITY_SCHEMA: Final = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
@@ -56,6 +84,8 @@ class Rule:
         check: what it finds on the edited workload.
         needs: plural resource names of the facts that it reads.
         documentation: the docstring of its module, which becomes the reference.
+        at_pods: whether what it would append to a template that it must leave alone still reaches the pods when they are made,
+            so that other rules' checks may count on it.
         on_update: whether it edits a template that a user changed in an UPDATE, too.
     """
 
@@ -68,6 +98,7 @@ class Rule:
     needs: frozenset[str] = frozenset()
     documentation: str = ""
     on_update: bool = True
+    at_pods: bool = False
 
 
 def no_edits(_workload: Workload, _params: Params, _facts: Facts) -> Iterable[Edit]:

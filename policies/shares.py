@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from gpugate.policies.accelerators import NVIDIA_GPU, is_accelerator
+from gpugate.policies.accelerators import NVIDIA_GPU, Form, form_of, is_accelerator
+from gpugate.policies.feasibility import hands_out_shares
 from gpugate.policies.nodes import Shape
 
 _SLICE: Final = re.compile(r"nvidia\.com/mig-(?:\d+c\.)?(\d+)g\.", re.ASCII)
@@ -45,6 +46,51 @@ def share_of(shapes: Iterable[Shape], name: str, reserve: float) -> Share | None
         elif cpu < best.cpu:
             best = best._replace(cpu=cpu)
     return best
+
+
+class Portion(NamedTuple):
+    """What part of a node's accelerators a pod asks for.
+
+    Attributes:
+        name: the accelerator of which it asks for the largest part.
+        number: how many of it.
+        unit: how many parts one of it stands for: compute slices where the cards are cut, else 1.
+        whole: how many parts the node has.
+    """
+
+    name: str
+    number: int
+    unit: int
+    whole: int
+
+    @property
+    def parts(self) -> int:
+        """How many parts the pod asks for."""
+        return self.number * self.unit
+
+    @property
+    def noun(self) -> str:
+        """What a part is."""
+        return "compute slices" if _SLICE.match(self.name) else "accelerators"
+
+
+def portion_of(shape: Shape, devices: Mapping[str, int]) -> Portion | None:
+    """The largest part of the node's accelerators that a pod asks for; None for all of them, or for a share of a card."""
+    if hands_out_shares(shape):
+        return None
+    best: Portion | None = None
+    for name, count in devices.items():
+        unit, whole = _part(shape, name)
+        if count * unit >= whole or form_of(name) is Form.SHARED:
+            return None
+        if best is None or count * unit * best.whole > best.parts * whole:
+            best = Portion(name, count, unit, whole)
+    return best
+
+
+def excess(asked: int, room: int, portion: Portion) -> float:
+    """How many times the fair share of ``portion`` a pod asks for: ``(asked / room) / (parts / whole)``."""
+    return asked * portion.whole / (room * portion.parts) if room else 0.0
 
 
 def _part(shape: Shape, name: str) -> tuple[int, int]:

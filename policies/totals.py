@@ -16,18 +16,22 @@ class Totals:
         accelerators: what the scheduler counts for one pod: accelerator name to count.
         holders: indices of the containers that ask for accelerators by resource, ephemeral ones left out.
         whole_devices: how many whole devices one pod holds by resource.
+        others: whether a container states a resource besides memory, CPU and accelerators.
         is_guaranteed: whether every container is Guaranteed by the very text of what it states.
         demand: what :mod:`gpugate.policies.demand` added up from the containers; None until it is asked.
+        ceiling: bytes that it added up from their memory limits; None until it is asked.
     """
 
-    __slots__ = ("accelerators", "demand", "holders", "is_guaranteed", "whole_devices")
+    __slots__ = ("accelerators", "ceiling", "demand", "holders", "is_guaranteed", "others", "whole_devices")
 
     def __init__(self, containers: Sequence[Container]) -> None:
         self.accelerators = _count(containers)
         self.holders = tuple(at for at, one in enumerate(containers) if one.role is not EPHEMERAL and one.accelerators())
         self.whole_devices = sum(count for name, count in self.accelerators.items() if form_of(name) is Form.WHOLE)
         self.is_guaranteed = all(one.stated.is_guaranteed for one in containers)
+        self.others = any(one.stated.has_others for one in containers)
         self.demand: Any = None
+        self.ceiling: int | None = None
 
 
 def _count(containers: Sequence[Container]) -> dict[str, int]:

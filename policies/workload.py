@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpugate.policies.container import EPHEMERAL, INIT, NOT_ASKED, REGULAR, SIDECAR, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.fields import Object, Path, mapping, mappings, string
-from gpugate.policies.kinds import Kind
+from gpugate.policies.kinds import Kind, kind_of
 from gpugate.policies.totals import Totals, totals_of
 
 #: Fields that decide which nodes a pod may land on (a preference does not).
@@ -29,19 +29,43 @@ class PodSet:
         count: how many such pods there are to be; None where the workload does not say (DaemonSet).
         spec: the pod spec.
         gpu_claims: names of the pod's resource claims that stand for a GPU (dynamic resource allocation).
+        slice_claims: names of those among them that may stand for a part of one.
         containers: all containers, init containers and sidecars first as the kubelet starts them.
+        foreseen: tolerations that the pods will be given when they are made, beside those of the spec.
         selection: what :mod:`gpugate.policies.feasibility` worked out for the pods; None until it is asked.
     """
 
-    __slots__ = ("_holders", "_totals", "containers", "count", "gpu_claims", "path", "root", "selection", "spec")
+    __slots__ = (
+        "_holders",
+        "_totals",
+        "containers",
+        "count",
+        "foreseen",
+        "gpu_claims",
+        "path",
+        "root",
+        "selection",
+        "slice_claims",
+        "spec",
+    )
 
-    def __init__(self, root: Object, spec: Object, path: Path, count: int | None, gpu_claims: frozenset[str]) -> None:
+    def __init__(
+        self,
+        root: Object,
+        spec: Object,
+        path: Path,
+        count: int | None,
+        gpu_claims: frozenset[str],
+        slice_claims: frozenset[str] = frozenset(),
+    ) -> None:
         self.root = root
         self.path = path
         self.count = count
         self.spec = spec
         self.gpu_claims = gpu_claims
+        self.slice_claims = slice_claims
         self.containers = self._walk()
+        self.foreseen: tuple[Object, ...] = ()
         self._forget()
 
     def _forget(self) -> None:
@@ -140,7 +164,7 @@ class PodSet:
 
     def whole_devices(self) -> int:
         """How many whole devices one pod holds; zero where it holds slices, shares or none."""
-        return self.totals.whole_devices or len(self.gpu_claims)
+        return self.totals.whole_devices or len(self.gpu_claims - self.slice_claims)
 
     def volumes(self) -> list[Object]:
         """The pod's volumes."""
@@ -245,6 +269,11 @@ class Workload:
             if owner.get("controller") is True:
                 return owner
         return None
+
+    def judged_before(self) -> bool:
+        """Whether the pod comes from a template that was judged itself: nodes may have gone since, and its controller waits."""
+        owner = self.controller() if self._is_pod else None
+        return owner is not None and kind_of(str(owner.get("apiVersion")), str(owner.get("kind"))) is not None
 
     def is_template(self) -> bool:
         """Whether edits reach the pods through a template, which somebody else may state."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Final
@@ -10,7 +11,9 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
+from gpugate.webhook.cluster import KindState
 from gpugate.webhook.handlers import Door
+from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.state import State
@@ -18,11 +21,18 @@ from gpugate.webhook.wire import BadRequestError
 
 #: An object in etcd is at most 1.5 MiB, and a review may hold two of them. Bytes.
 BODY_LIMIT: Final = 4 * 1024 * 1024
+#: How long the watch may lag behind what was made or deleted just before. Seconds.
+_LAG: Final = 0.25
 #: The longest that the apiserver lets a webhook take (``timeoutSeconds``). Seconds.
 _LONGEST_TIMEOUT: Final = 30.0
 _JSON: Final = {"Content-Type": "application/json"}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def wait_for_the_watch(seconds: float) -> None:
+    """Let the watches catch up with what happened before a review came."""
+    await asyncio.sleep(seconds)
 
 
 def _problem(status: int, message: str) -> web.Response:
@@ -60,7 +70,11 @@ def _review_handler(endpoint: str, door: Door, state: State, metrics: Metrics, *
             else:
                 async with asyncio.timeout(timeout):
                     body = await request.read()
-            response = web.Response(body=door.answer(endpoint, body), headers=_JSON)
+            answer = door.answer_or_wait(endpoint, body, may_wait=endpoint == "validate")
+            if answer is None:
+                await wait_for_the_watch(_LAG)
+                answer = door.answer(endpoint, body)
+            response = web.Response(body=answer, headers=_JSON)
             if state.draining:
                 # The apiserver's next review goes to another replica.
                 response.force_close()
@@ -85,17 +99,39 @@ def _authenticated(request: web.Request) -> bool:
     return bool(request.transport is not None and request.transport.get_extra_info("peercert"))
 
 
-def make_app(state: State, metrics: Metrics, log: Log, *, client_ca: bool = False, body_limit: int = BODY_LIMIT) -> web.Application:
+def _facts(state: State, now: float) -> list[str]:
+    """A line for each resource: how far it is known and, where it is watched, how many objects, how old, and what is wrong."""
+    known = {resource: found.value for resource, found in state.snapshot.facts.known.items()}
+    watched = {one.resource: _watched(one, now) for one in state.watched()}
+    return [f"{resource}: {text}" for resource, text in sorted((known | watched).items())]
+
+
+def _watched(one: KindState, now: float) -> str:
+    age = one.age(now)
+    text = f"{one.phase}, objects {one.objects}, {'never read' if age is None else f'age {age:.1f} s'}"
+    return f"{text}: {' '.join(one.error.split())}" if one.error else text
+
+
+def make_app(
+    state: State,
+    metrics: Metrics,
+    log: Log,
+    *,
+    ledger: Ledger | None = None,
+    client_ca: bool = False,
+    body_limit: int = BODY_LIMIT,
+) -> web.Application:
     """The application that serves reviews from ``state``.
 
     Args:
         state: the snapshot in force and readiness.
         metrics: where reviews are counted.
         log: where they are logged.
+        ledger: where admitted objects are counted until the watch shows them; None where nothing is watched.
         client_ca: whether reviews need a client certificate (probes and metrics never do).
         body_limit: the largest body read, in bytes.
     """
-    door = Door(state, metrics, log)
+    door = Door(state, metrics, log, ledger)
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -104,8 +140,7 @@ def make_app(state: State, metrics: Metrics, log: Log, *, client_ca: bool = Fals
         reason = state.not_ready
         lines = [reason or "ok"]
         if "verbose" in request.query:
-            facts = state.snapshot.facts
-            lines += [f"{resource}: {known.value}" for resource, known in sorted(facts.known.items())]
+            lines += _facts(state, time.monotonic())
             lines += [f"policy {one.name}: generation {one.generation}" for one in state.snapshot.policies.policies]
         return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
 

@@ -6,15 +6,18 @@ import time
 import traceback
 from typing import Any, Final
 
+from gpugate.policies.admitted import admitted_of
 from gpugate.policies.engine import Decision, Phase, decide
 from gpugate.policies.fields import MalformedError
 from gpugate.policies.finding import Mode, Severity
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
+from gpugate.policies.workload import Workload
+from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.state import State
-from gpugate.webhook.verdict import PASS, unjudged, verdict_of
+from gpugate.webhook.verdict import PASS, cut, unjudged, verdict_of
 from gpugate.webhook.wire import BadRequestError, Request, Verdict, parse, render
 
 _PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
@@ -26,15 +29,29 @@ SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
 class Door:
     """Answers reviews from the current snapshot of a state."""
 
-    __slots__ = ("_log", "_metrics", "_state")
+    __slots__ = ("_ledger", "_log", "_metrics", "_state")
 
-    def __init__(self, state: State, metrics: Metrics, log: Log) -> None:
+    def __init__(self, state: State, metrics: Metrics, log: Log, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger
         self._state = state
         self._metrics = metrics
         self._log = log
 
     def answer(self, endpoint: str, body: bytes) -> bytes:
-        """The response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``).
+        """The response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from what is known now.
+
+        Raises:
+            BadRequestError: the body is no review that can be answered.
+        """
+        answer = self.answer_or_wait(endpoint, body, may_wait=False)
+        assert answer is not None  # noqa: S101 - waiting was not allowed
+        return answer
+
+    def answer_or_wait(self, endpoint: str, body: bytes, *, may_wait: bool) -> bytes | None:
+        """The same; None where the review should be answered a moment later: it would be refused for facts alone.
+
+        The watch lags behind the apiserver by milliseconds. A queue that was made, or a pod that was deleted, just before may
+        not show yet, and a refusal for it would stop a sync that has done nothing wrong. So a refusal is looked at twice.
 
         Raises:
             BadRequestError: the body is no review that can be answered.
@@ -53,6 +70,8 @@ class Door:
             raise
         except Exception as error:  # noqa: BLE001 - an answer that says so is worth more than a 500
             verdict, decision = self._broken(endpoint, request, error), None
+        if may_wait and self._ledger is not None and decision is not None and _rests_on_facts(decision):
+            return None
         answer = render(request.uid, verdict)
         self._account(endpoint, request, verdict, decision, time.perf_counter() - started)
         return answer
@@ -75,8 +94,24 @@ class Door:
             subresource=request.subresource,
         )
         bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
+        if self._ledger is not None:
+            self._ledger.expire()
+            if request.operation == "CREATE":
+                self._ledger.supersede(request.kind, workload.namespace, workload.name)
         decision = decide(workload, bound, facts, phase)
+        if self._ledger is not None and phase is Phase.CHECK and not decision.refused:
+            self._count_in(self._ledger, request, workload)
         return verdict_of(_title(request), decision), decision
+
+    def _count_in(self, ledger: Ledger, request: Request, workload: Workload) -> None:
+        """Count what is about to be stored until the watch shows it."""
+        if request.operation != "CREATE" or request.dry_run or request.subresource:
+            return
+        # The apiserver has given the object its uid before it asks the validating webhooks.
+        uid = workload.metadata().get("uid")
+        admitted = admitted_of(workload) if type(uid) is str and uid else None
+        if admitted is not None:
+            ledger.admit(str(uid), admitted)
 
     def _enforces(self, request: Request) -> bool:
         """Whether any rule may refuse in the request's namespace."""
@@ -127,12 +162,17 @@ class Door:
             fields["wouldChange"] = [change.rule for change in decision.would_change]
         if decision.findings:
             fields["findings"] = [f"{one.severity.value} {one.rule}/{one.finding.reason}" for one in decision.findings]
-            denied = [one.finding.message for one in decision.findings if one.severity is Severity.DENY]
+            denied = [cut(one.finding.message) for one in decision.findings if one.severity is Severity.DENY]
             if denied:
                 fields["denied"] = denied
         for failure in decision.failures:
             trace = "".join(traceback.format_exception(failure.error))
             self._log.error("rule failed", uid=request.uid, rule=failure.rule, traceback=trace)
+
+
+def _rests_on_facts(decision: Decision) -> bool:
+    """Whether the object is refused, and for nothing that its own text shows."""
+    return decision.refused and all(one.finding.rests_on for one in decision.findings if one.severity is Severity.DENY)
 
 
 def _title(request: Request) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpugate.policies.facts import Facts, Known, facts_from_objects
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import MalformedError, lookup
 from gpugate.policies.policy import KIND, Policy, PolicyError, parse_policy
+from gpugate.webhook.cluster.kinds import configuration_in
 from gpugate.webhook.documents import Unreadable, read_all
 
 
@@ -74,7 +76,7 @@ def facts_of(objects: Sequence[dict[str, Any]], known: Mapping[str, Known] | Non
         InputError: an object has a field of the wrong type.
     """
     try:
-        return facts_from_objects(objects, known)
+        return facts_from_objects(_plain(objects), known)
     except MalformedError as error:
         culprit = next((one for one in objects if not gives_facts(one)), {})
         name = lookup(culprit, ("metadata", "name"))
@@ -85,7 +87,18 @@ def facts_of(objects: Sequence[dict[str, Any]], known: Mapping[str, Known] | Non
 def gives_facts(obj: dict[str, Any]) -> bool:
     """Whether ``obj`` can be read as a fact, or is of no kind that is one."""
     try:
-        facts_from_objects([obj])
+        facts_from_objects(_plain([obj]))
     except MalformedError:
         return False
     return True
+
+
+def _plain(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """``objects`` with Kueue's Configuration in place of the ConfigMap that holds it."""
+    for one in objects:
+        if one.get("kind") != "ConfigMap":
+            yield one
+            continue
+        found = configuration_in(one)
+        if found is not None:
+            yield found

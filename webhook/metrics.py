@@ -6,16 +6,18 @@ scrapes: the library's own counters take a lock and a check of every label each 
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gpugate.policies.engine import Decision
 from gpugate.policies.kinds import KINDS
+from gpugate.webhook.cluster import KindState
 
 _KNOWN_KINDS: Final = frozenset(kind.kind for kind in KINDS)
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
@@ -29,6 +31,15 @@ _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpugate_rule_failures": ("Rules that broke on an object.", ("rule",)),
     "gpugate_bad_requests": ("Bodies that were no review.", ("reason",)),
 }
+_FACT_GAUGES: Final = (
+    ("gpugate_facts_synced", "1 where a resource was read in full or is known to be absent, even if it fails since."),
+    ("gpugate_facts_age_seconds", "Time since the last event, bookmark or finished list; none before the first list."),
+    ("gpugate_facts_objects", "Objects that the facts are made from."),
+)
+_FACT_COUNTERS: Final = (
+    ("gpugate_facts_relists", "Full lists after the first one."),
+    ("gpugate_facts_reconnects", "Watches resumed without a list."),
+)
 
 
 class _Histogram:
@@ -54,14 +65,20 @@ class _Histogram:
 
 
 class Metrics(Collector):
-    """All metrics of one server, in a registry of its own."""
+    """All metrics of one server, in a registry of its own.
+
+    Attributes:
+        registry: where they are.
+        certificate: gauge of the end of the serving certificate.
+        watched: gives the state of every kind that is watched, asked at each scrape.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, tuple[str, ...]], int] = {}
         self._combinations: dict[tuple[str, ...], int] = {}
         self._durations = {name: _Histogram() for name in ("mutate", "validate")}
         self.registry = CollectorRegistry()
-        self.facts = Gauge("gpugate_facts_synced", "1 where a kind is synced or absent.", ["resource"], registry=self.registry)
+        self.watched: Callable[[], Iterable[KindState]] = tuple
         self.certificate = Gauge(
             "gpugate_serving_certificate_not_after_seconds", "When the serving certificate ends, Unix time.", registry=self.registry
         )
@@ -98,6 +115,20 @@ class Metrics(Collector):
         """Count a body that was no review."""
         self._count("gpugate_bad_requests", reason)
 
+    def _facts(self) -> Iterator[Metric]:
+        now = time.monotonic()
+        synced, age, objects = (GaugeMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_GAUGES)
+        relists, reconnects = (CounterMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_COUNTERS)
+        for one in self.watched():
+            labels, seconds = [one.resource], one.age(now)
+            synced.add_metric(labels, float(one.synced))
+            objects.add_metric(labels, one.objects)
+            relists.add_metric(labels, one.relists)
+            reconnects.add_metric(labels, one.reconnects)
+            if seconds is not None:
+                age.add_metric(labels, seconds)
+        yield from (synced, age, objects, relists, reconnects)
+
     def collect(self) -> Iterator[Metric]:
         """The families as they stand now."""
         counts = dict(self._counts)
@@ -117,6 +148,7 @@ class Metrics(Collector):
         for endpoint, histogram in self._durations.items():
             durations.add_metric([endpoint], histogram.buckets(), histogram.total)
         yield durations
+        yield from self._facts()
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import signal
 import ssl
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,15 +21,25 @@ from gpugate.webhook import tls
 from gpugate.webhook.app import make_app
 from gpugate.webhook.cluster import WatchedKind
 from gpugate.webhook.cluster.client import ApiClient, connect
+from gpugate.webhook.cluster.discovery import Discovery
+from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reader_of
 from gpugate.webhook.cluster.reflector import Reflector, run_all
-from gpugate.webhook.cluster.store import FACT_KINDS, POLICIES, FactStore, strip
+from gpugate.webhook.cluster.staleness import out_of_date, unreadable
+from gpugate.webhook.cluster.store import FactStore
 from gpugate.webhook.inputs import InputError
+from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.state import State
 
 #: Where Kubernetes puts a pod's credentials.
 IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+#: Seconds between two freezings of what came in while the cluster is read for the first time.
+_FREEZE: Final = 0.5
+_FREEZES: Final = 600
+#: Objects, and walks over younger ones, after which the garbage collector walks.
+_YOUNGEST: Final = 20_000
+_OLDER: Final = (20, 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,7 @@ class Options:
         watch: whether facts come from the cluster.
         kubeconfig: kubeconfig of that cluster; the pod's own credentials where it is None.
         context: context in the kubeconfig.
+        kueue_namespace: where Kueue's own Configuration is.
         tls_1_2: whether TLS 1.2 is accepted, too.
         client_ca: CA of the client certificates that reviews must bring; none needed where it is None.
         drain_delay: seconds between not being ready and taking no new connections.
@@ -60,6 +72,7 @@ class Options:
     watch: bool = False
     kubeconfig: Path | None = None
     context: str | None = None
+    kueue_namespace: str = KUEUE_NAMESPACE
     tls_1_2: bool = False
     client_ca: Path | None = None
     drain_delay: float = 5.0
@@ -77,13 +90,15 @@ async def serve(options: Options, log: Log) -> None:
     context = tls.make_context(options.certificate, options.key, tls_1_2=options.tls_1_2, client_ca=options.client_ca)
     tls.note_end(options.certificate, metrics)
     state = State(options.facts or NO_FACTS, options.policies or ())
-    client, watchers = await _watch(options, state, log)
+    ledger = Ledger() if options.watch and options.facts is None else None
+    client, watchers, store = await _watch(options, state, log, ledger)
     tasks = [asyncio.create_task(tls.exchange(context, options.certificate, options.key, log, metrics), name="certificates")]
-    if watchers is not None:
+    if watchers is not None and store is not None:
         tasks.append(asyncio.create_task(run_all(watchers), name="watchers"))
-        tasks.append(asyncio.create_task(_report(watchers, metrics, log), name="report"))
+        tasks.append(asyncio.create_task(_report(watchers, store, log), name="report"))
+        state.watched = metrics.watched = lambda: [one.state for one in watchers]
     runner = web.AppRunner(
-        make_app(state, metrics, log, client_ca=options.client_ca is not None),
+        make_app(state, metrics, log, ledger=ledger, client_ca=options.client_ca is not None),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=options.drain_timeout,
@@ -91,6 +106,7 @@ async def serve(options: Options, log: Log) -> None:
     try:
         await _listen(runner, options, context, log)
         _settle_memory()
+        tasks.append(asyncio.create_task(_settle_records(state), name="memory"))
         await _until_signal(tasks)
         state.draining = True
         log.info("draining", seconds=options.drain_delay)
@@ -102,29 +118,33 @@ async def serve(options: Options, log: Log) -> None:
     log.flush()
 
 
-async def _watch(options: Options, state: State, log: Log) -> tuple[ApiClient | None, list[Reflector] | None]:
+async def _watch(
+    options: Options, state: State, log: Log, ledger: Ledger | None
+) -> tuple[ApiClient | None, list[Reflector] | None, FactStore | None]:
     if not options.watch:
-        return None, None
+        return None, None, None
     client = await connect(options.kubeconfig, options.context)
-    kinds: list[WatchedKind] = list(FACT_KINDS) if options.facts is None else []
+    kinds: list[WatchedKind] = list(fact_kinds(options.kueue_namespace)) if options.facts is None else []
     if options.policies is None:
         kinds.append(POLICIES)
-    store = FactStore(state, log, kinds, fixed=options.facts)
-    return client, [Reflector(client, kind, store, strip=strip) for kind in kinds]
+    store = FactStore(state, log, kinds, fixed=options.facts, ledger=ledger)
+    discovery = Discovery(client)
+    return client, [Reflector(client, kind, store, strip=reader_of(kind), discovery=discovery) for kind in kinds], store
 
 
-async def _report(watchers: Sequence[Reflector], metrics: Metrics, log: Log) -> None:
-    """Put the watchers' states into metrics, and say in the log when one changes."""
+async def _report(watchers: Sequence[Reflector], store: FactStore, log: Log) -> None:
+    """Say in the log when the state of a watcher changes, and in the facts when one is out of date."""
     seen: dict[str, tuple[str, str | None]] = {}
     while True:
         for watcher in watchers:
             state = watcher.state
-            metrics.facts.labels(state.kind).set(1 if state.synced else 0)
             now = (state.phase, state.error)
-            if seen.get(state.kind) != now:
-                seen[state.kind] = now
+            if seen.get(state.resource) != now:
+                seen[state.resource] = now
                 tell = log.info if state.phase in {"pending", "synced", "absent"} else log.warning
-                tell("watch", kind=state.kind, phase=state.phase, objects=state.objects, error=state.error)
+                tell("watch", kind=state.kind, resource=state.resource, phase=state.phase, objects=state.objects, error=state.error)
+        states = [watcher.state for watcher in watchers]
+        store.outdated(out_of_date(states, time.monotonic()), unreadable(states))
         await asyncio.sleep(1.0)
 
 
@@ -146,7 +166,22 @@ def _settle_memory() -> None:
     """Leave what lives as long as the server out of garbage collection: its full walks are the tail of a review's time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(_YOUNGEST, *_OLDER)
+
+
+async def _settle_records(state: State) -> None:
+    """Leave the records that come in until the server is ready out of garbage collection, too.
+
+    No review is answered during a walk over those of a large cluster. A server that does not get ready walks as ever after a while.
+    """
+    gc.set_threshold(10 * _YOUNGEST, *_OLDER)
+    for _ in range(_FREEZES):
+        if not state.not_ready:
+            break
+        await asyncio.sleep(_FREEZE)
+        gc.freeze()
+    gc.set_threshold(_YOUNGEST, *_OLDER)
+    await asyncio.Event().wait()
 
 
 async def _until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpugate.policies.facts import NO_FACTS, Facts
 from gpugate.policies.finding import Mode
 from gpugate.policies.policy import Policy, PolicySet, default_policy
+from gpugate.webhook.cluster import KindState
 
 
 class Snapshot(NamedTuple):
@@ -23,13 +24,15 @@ class State:
     Attributes:
         snapshot: facts and policies in force.
         draining: whether the server is going down and wants no new connections.
+        watched: gives the state of every kind that is watched, as it is when called.
     """
 
-    __slots__ = ("_pending", "draining", "snapshot")
+    __slots__ = ("_pending", "draining", "snapshot", "watched")
 
     def __init__(self, facts: Facts = NO_FACTS, policies: Sequence[Policy] = ()) -> None:
         self.snapshot = Snapshot(facts, PolicySet(policies or [default_policy(Mode.DRY_RUN)]))
         self.draining = False
+        self.watched: Callable[[], Sequence[KindState]] = tuple
         self._pending: tuple[str, ...] = ()
 
     def publish(self, facts: Facts | None = None, policies: Sequence[Policy] | None = None) -> None:
@@ -49,4 +52,10 @@ class State:
         """Why the server is not ready; empty when it is."""
         if self.draining:
             return "shutting down"
-        return f"not synced yet: {', '.join(self._pending)}" if self._pending else ""
+        if not self._pending:
+            return ""
+        phases = {one.resource: one.phase for one in self.watched()}
+        troubled = {name: phases[name] for name in self._pending if phases.get(name) in {"failing", "forbidden"}}
+        names = [f"{name} ({troubled[name]})" if name in troubled else name for name in self._pending]
+        remedy = "; gpugate's ClusterRole must allow get, list and watch" if "forbidden" in troubled.values() else ""
+        return f"not synced yet: {', '.join(names)}{remedy}"

@@ -15,6 +15,11 @@ _LONGEST_AUDIT: Final = 512
 #: A warning above this may be cut by the apiserver (``k8s.io/apiserver`` ``endpoints/filters/warning.go``). Characters.
 _LONGEST_WARNING: Final = 1024
 _MOST_WARNINGS: Final = 16
+#: A refusal ends up in events, conditions and terminals: the sums of a pod with a thousand containers must not. Characters.
+_LONGEST_MESSAGE: Final = 1024
+_LONGEST_REMEDY: Final = 512
+_LONGEST_REASON: Final = 2000
+_MOST_REASONS: Final = 16
 #: Flux with force and kubectl apply --force take these words, even under 403, for "delete it and create it anew".
 _FATAL: Final = re.compile(r"is immutable|immutable field", re.IGNORECASE)
 
@@ -31,32 +36,36 @@ def sentence(judged: Judged) -> str:
     """A finding in one line: rule, place, what is wrong with the sums, and the remedy."""
     finding = judged.finding
     place = f" {dotted(finding.path)}:" if finding.path else ""
-    return f"{judged.rule}:{place} {finding.message}. {finding.remedy}"
+    return f"{judged.rule}:{place} {cut(finding.message, _LONGEST_MESSAGE)}. {cut(finding.remedy, _LONGEST_REMEDY)}"
 
 
 def refusal(title: str, judged: list[Judged]) -> str:
     """The message of a refusal of the object ``title``."""
-    lines = [sentence(one) for one in judged]
+    lines = [cut(sentence(one), _LONGEST_REASON) for one in judged]
     if len(lines) == 1:
         return harmless(f"gpugate refuses {title}: {lines[0]}")
-    return harmless(f"gpugate refuses {title} for {len(lines)} reasons:\n" + "\n".join(f"- {line}" for line in lines))
+    told = [f"- {line}" for line in lines[:_MOST_REASONS]]
+    if len(lines) > _MOST_REASONS:
+        told.append(f"- and {len(lines) - _MOST_REASONS} more")
+    return harmless(f"gpugate refuses {title} for {len(lines)} reasons:\n" + "\n".join(told))
 
 
-def _cut(text: str, longest: int) -> str:
+def cut(text: str, longest: int = _LONGEST_MESSAGE) -> str:
+    """``text`` of at most ``longest`` characters, with dots where something is missing at its end."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def _warning(text: str) -> str:
     """``text`` as a warning header can carry it: on one line, without control characters, not too long."""
-    return _cut(harmless(_CONTROL.sub(" ", text)), _LONGEST_WARNING)
+    return cut(harmless(_CONTROL.sub(" ", text)), _LONGEST_WARNING)
 
 
 def _audit(decision: Decision) -> dict[str, str]:
     audit: dict[str, str] = {}
     for change in decision.changes:
-        audit[change.rule] = _cut(_notes(change), _LONGEST_AUDIT)
+        audit[change.rule] = cut(_notes(change), _LONGEST_AUDIT)
     for change in decision.would_change:
-        audit[f"{change.rule}.dryrun"] = _cut(f"would change: {_notes(change)}", _LONGEST_AUDIT)
+        audit[f"{change.rule}.dryrun"] = cut(f"would change: {_notes(change)}", _LONGEST_AUDIT)
     if not decision.findings:
         return audit
     by_key: dict[str, list[str]] = {}
@@ -65,7 +74,7 @@ def _audit(decision: Decision) -> dict[str, str]:
         key = f"{one.rule}.{suffix}"
         by_key.setdefault(key, []).append(f"{one.finding.reason} at {dotted(one.finding.path)}")
     for key, texts in by_key.items():
-        audit[key] = _cut("; ".join(texts), _LONGEST_AUDIT)
+        audit[key] = cut("; ".join(texts), _LONGEST_AUDIT)
     return audit
 
 

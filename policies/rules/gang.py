@@ -9,8 +9,11 @@ with its group annotation or, on a Job, the minimum member count; KAI's schedule
 group by `gpugate.io/gang-name`.
 
 Refuses: a declared size that differs from the pods made; `completions` that is not `parallelism`; a minimum below the full
-size; accelerators per pod that leave a remainder on every node (3 of 8), unless the policy allows it; an UPDATE that shrinks
-a running gang. A Job whose pods do not wait for each other says so by `gpugate.io/gang-size: "1"`.
+size; a gang made by a Deployment, ReplicaSet or DaemonSet, which start and replace pods one by one; accelerators per pod that
+leave a remainder on every node (3 of 8), unless the policy allows it; an UPDATE that makes a running gang smaller or larger,
+or gives it another group or queue. A Job whose pods do not wait for each other says so by `gpugate.io/gang-size: "1"`; a gang
+that can run with fewer pods says so by `gpugate.io/gang-elastic: "true"`, by `gpugate.io/gang-min-size` with the fewest, or to
+Kueue by `kueue.x-k8s.io/elastic-job: "true"`.
 
 ## Why
 
@@ -38,32 +41,20 @@ from typing import Final, Literal
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import reachable
-from gpugate.policies.fields import Object, Path, string
+from gpugate.policies.fields import Object, string
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.gangs import (
-    Gang,
-    completions,
-    declared_size,
-    gang_of,
-    is_being_stopped,
-    is_running,
-    job_spec_path,
-    unreadable_size,
-)
+from gpugate.policies.gang_marks import mark_for_coscheduling, mark_for_kai, mark_for_kueue, mark_for_volcano
+from gpugate.policies.gang_minimums import check_minimum
+from gpugate.policies.gang_updates import check_count, check_pod_update, check_template, is_member, ran_before
+from gpugate.policies.gangs import Gang, completions, gang_of, group_of, is_elastic, job_spec_path, least_size, unreadable_size
 from gpugate.policies.kinds import GANG_NAME, GANG_SIZE
 from gpugate.policies.kueue import QUEUE_NAME, queue_label
 from gpugate.policies.lens import open_workload
 from gpugate.policies.nodes import Shape
+from gpugate.policies.records.groups import COSCHEDULING_GROUP, KUEUE_COUNT
 from gpugate.policies.rule import Params, Rule
 from gpugate.policies.workload import Workload
 
-_KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
-_KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
-_KUEUE_MINIMUM: Final = "kueue.x-k8s.io/job-min-parallelism"
-_COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"
-_VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
-_VOLCANO_MINIMUM: Final = "scheduling.volcano.sh/group-min-member"
-_KAI_QUEUE: Final = "kai.scheduler/queue"
 _SHOWN_SHAPES: Final = 4
 
 
@@ -78,6 +69,8 @@ class GangParams(Params):
     """KAI queue of gang pods that name none."""
     fragments: Literal["Deny", "Warn", "Allow"] = "Deny"
     """What is done about accelerators per pod that leave a remainder on every node."""
+    one_by_one: Literal["Deny", "Warn"] = "Deny"
+    """Whether a gang made by a Deployment, ReplicaSet or DaemonSet is refused, or only warned about."""
 
 
 def mutate(workload: Workload, params: GangParams, _facts: Facts) -> Iterator[Edit]:
@@ -87,88 +80,75 @@ def mutate(workload: Workload, params: GangParams, _facts: Facts) -> Iterator[Ed
     gang = gang_of(workload)
     if gang is None or workload.kind.makes == "Job" or (workload.is_pod() and workload.controller() is not None):
         return
-    if gang.members is not None and gang.members != gang.size:
+    if not _has_its_size(workload, gang):
         return
     name = workload.annotation(GANG_NAME) or ("" if workload.is_pod() else workload.name)
     if params.scheduler == "Kueue":
-        yield from _mark_for_kueue(workload, gang, name)
+        yield from mark_for_kueue(workload, gang, name)
     elif params.scheduler == "Coscheduling":
-        yield from _set_once(gang, "labels", _COSCHEDULING_GROUP, name)
-        yield from _schedule_by(gang, params.scheduler_name)
+        yield from mark_for_coscheduling(gang, name, params.scheduler_name)
     elif params.scheduler == "Volcano":
-        yield from _mark_for_volcano(workload, gang, name)
-        yield from _schedule_by(gang, params.scheduler_name or "volcano")
+        yield from mark_for_volcano(workload, gang, name, params.scheduler_name)
     elif params.scheduler == "KAI":
-        yield from _set_once(gang, "labels", _KAI_QUEUE, params.kai_queue or "")
-        yield from _schedule_by(gang, params.scheduler_name or "kai-scheduler")
-
-
-def _set_once(gang: Gang, where: str, key: str, value: str) -> Iterator[Edit]:
-    present = gang.pods.labels() if where == "labels" else gang.pods.annotations()
-    if value and key not in present:
-        yield Edit("set", gang.pods.meta(where, key), value, f"{key}={value}")
-
-
-def _schedule_by(gang: Gang, scheduler: str | None) -> Iterator[Edit]:
-    if scheduler and gang.pods.spec.get("schedulerName") in {None, "default-scheduler"}:
-        yield Edit("set", gang.pods.field("schedulerName"), scheduler, f"schedulerName {scheduler}", defaulted=True)
-
-
-def _mark_for_kueue(workload: Workload, gang: Gang, name: str) -> Iterator[Edit]:
-    # Only plain pods need a group: any other kind that Kueue manages is one Workload, admitted whole.
-    # Kueue refuses a group without its count, so one of the user's own gets it, too.
-    if workload.is_pod() and (name or _KUEUE_GROUP in gang.pods.labels()):
-        yield from _set_once(gang, "labels", _KUEUE_GROUP, name)
-        yield from _set_once(gang, "annotations", _KUEUE_COUNT, str(gang.size))
-
-
-def _mark_for_volcano(workload: Workload, gang: Gang, name: str) -> Iterator[Edit]:
-    if workload.is_pod():
-        yield from _set_once(gang, "annotations", _VOLCANO_GROUP, name)
-    elif _VOLCANO_GROUP not in gang.pods.annotations() and _VOLCANO_MINIMUM not in workload.annotations():
-        # Volcano makes the pod group of a Job's pods by itself and takes its minimum from the owner.
-        yield Edit("set", ("metadata", "annotations", _VOLCANO_MINIMUM), str(gang.size), f"{_VOLCANO_MINIMUM}={gang.size}")
+        yield from mark_for_kai(gang, params.kai_queue, params.scheduler_name)
 
 
 def check(workload: Workload, params: GangParams, facts: Facts) -> Iterator[Finding]:
     """Refuse gangs that could start in part, fall apart, or leave devices that nobody can use."""
-    written = unreadable_size(workload)
-    if written is not None:
+    wrong = unreadable_size(workload)
+    if wrong is not None:
         yield Finding(
             "SizeUnreadable",
-            ("metadata", "annotations", GANG_SIZE),
-            f"{GANG_SIZE} is {written!r:.40}, no whole number of at least 1",
-            f'Write {GANG_SIZE}: "4" for a gang of 4 pods, or remove it.',
+            ("metadata", "annotations", wrong.key),
+            f"{wrong.key} is {wrong.written!r:.40}, no whole number of at least 1",
+            f'Write {wrong.key}: "4" for 4 pods, or remove it.',
         )
         return
     gang = gang_of(workload)
     if workload.old is not None:
-        yield from _check_shrinking(workload, workload.old, gang, facts)
+        yield from _check_update(workload, workload.old, gang, facts)
     if gang is None:
         return
     yield from _check_size(workload, gang)
     yield from _check_completions(workload, gang)
-    yield from _check_minimum(workload, gang)
+    yield from check_minimum(workload, gang)
     yield from _check_mark(workload, gang, params)
     if params.fragments != "Allow":
         yield from _check_fragments(gang, params, facts)
 
 
+def _check_update(workload: Workload, before: Object, gang: Gang | None, facts: Facts) -> Iterator[Finding]:
+    old = open_workload(workload.kind, before, facts, namespace=workload.namespace)
+    if is_member(workload, old):
+        yield from check_pod_update(workload, old)
+    ran = ran_before(workload, old, gang)
+    if ran is not None:
+        yield from check_count(workload, ran)
+        yield from check_template(workload, old, ran)
+
+
+def _has_its_size(workload: Workload, gang: Gang) -> bool:
+    """Whether the workload makes as many pods as the gang has; one that is elastic may make fewer, or more."""
+    if gang.members is None or gang.members == gang.size:
+        return True
+    return is_elastic(workload) and gang.members >= least_size(workload, gang.size)
+
+
 def _check_size(workload: Workload, gang: Gang) -> Iterator[Finding]:
-    if gang.members is not None and gang.declared and gang.members != gang.size:
+    if not _has_its_size(workload, gang) and gang.declared:
         yield Finding(
             "SizeMismatch",
             ("metadata", "annotations", GANG_SIZE),
             f"{GANG_SIZE} declares {gang.size} pods and the workload makes {gang.members}: {gang.size} != {gang.members}",
             f'Write {GANG_SIZE}: "{gang.members}", or change the number of pods to {gang.size}.',
         )
-    stated = string(gang.pods.annotations(), _KUEUE_COUNT, gang.pods.meta("annotations"))
+    stated = string(gang.pods.annotations(), KUEUE_COUNT, gang.pods.meta("annotations"))
     if workload.is_pod() and stated is not None and stated != str(gang.size):
         yield Finding(
             "SizeMismatch",
-            gang.pods.meta("annotations", _KUEUE_COUNT),
-            f"{GANG_SIZE} declares {gang.size} pods and {_KUEUE_COUNT} says {stated:.20}",
-            f'Write {_KUEUE_COUNT}: "{gang.size}", the same in every pod of the group.',
+            gang.pods.meta("annotations", KUEUE_COUNT),
+            f"{GANG_SIZE} declares {gang.size} pods and {KUEUE_COUNT} says {stated:.20}",
+            f'Write {KUEUE_COUNT}: "{gang.size}", the same in every pod of the group.',
         )
 
 
@@ -186,32 +166,9 @@ def _check_completions(workload: Workload, gang: Gang) -> Iterator[Finding]:
     )
 
 
-def _minimums(workload: Workload, gang: Gang) -> Iterator[tuple[Path, str]]:
-    own, pods = workload.annotations(), gang.pods.annotations()
-    for key in (_KUEUE_MINIMUM, _VOLCANO_MINIMUM):
-        for place, found in ((("metadata", "annotations", key), own.get(key)), (gang.pods.meta("annotations", key), pods.get(key))):
-            if type(found) is str:
-                yield place, found
-
-
-def _check_minimum(workload: Workload, gang: Gang) -> Iterator[Finding]:
-    seen: set[Path] = set()
-    for place, written in _minimums(workload, gang):
-        if place in seen or not (written.isascii() and written.isdigit()) or int(written[:9]) >= gang.size:
-            continue
-        seen.add(place)
-        yield Finding(
-            "PartialStart",
-            place,
-            f"a minimum of {written} lets {written} of {gang.size} pods start: {written} < {gang.size}",
-            f'Write "{gang.size}", or remove {place[-1]}.',
-        )
-
-
 def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[Finding]:
-    labels = gang.pods.labels()
-    named = any(key in labels for key in (_KUEUE_GROUP, _COSCHEDULING_GROUP)) or _VOLCANO_GROUP in gang.pods.annotations()
-    if not named and workload.controller() is None:
+    key = group_of(gang.pods)
+    if (key is None or key.system == "gpugate") and workload.controller() is None:
         yield from _check_name(workload, gang, params)
     if params.scheduler == "Kueue" and not workload.is_pod() and not queue_label(workload):
         yield Finding(
@@ -227,7 +184,7 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             ("metadata", "annotations", GANG_SIZE),
             f"a {workload.kind.kind} starts and replaces its {gang.size} pods one by one: nothing holds them together",
             "Use a Job with completions equal to parallelism, a JobSet or a LeaderWorkerSet for a gang.",
-            Level.WARN,
+            Level.DENY if params.one_by_one == "Deny" else Level.WARN,
         )
     if params.scheduler == "KAI" and workload.kind.kind in {"Job", "CronJob"}:
         yield Finding(
@@ -253,7 +210,7 @@ def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
         yield Finding(
             "GangNameMissing",
             place,
-            f"the pods of the gang of {gang.size} carry no {_COSCHEDULING_GROUP}: the scheduler would place them one by one",
+            f"the pods of the gang of {gang.size} carry no {COSCHEDULING_GROUP}: the scheduler would place them one by one",
             f"Write the annotation {GANG_NAME}, or metadata.name in place of metadata.generateName.",
         )
 
@@ -283,32 +240,13 @@ def _check_fragments(gang: Gang, params: GangParams, facts: Facts) -> Iterator[F
             f"{count} of {name} per pod leave a remainder on every node that offers it: {sums}",
             f"Ask for {' or '.join(str(one) for one in fitting)} of {name} per pod.",
             Level.DENY if params.fragments == "Deny" else Level.WARN,
+            rests_on=("nodes",),
         )
 
 
 def _remainder(shape: Shape, name: str, count: int) -> str:
     offered = shape.devices[name]
     return f"{shape.title}: {offered} = {offered // count} x {count} + {offered % count}"
-
-
-def _check_shrinking(workload: Workload, before: Object, gang: Gang | None, facts: Facts) -> Iterator[Finding]:
-    if not is_running(workload) or is_being_stopped(workload) or (gang is None and declared_size(workload) == 1):
-        return
-    old = open_workload(workload.kind, before, facts, namespace=workload.namespace)
-    ran = None if unreadable_size(old) is not None else gang_of(old)
-    if ran is None or ran.members is None:
-        return
-    now = next((pods.count for pods in workload.pod_sets if pods.path == ran.pods.path), None)
-    count_path = next((one.count for one in workload.kind.pod_sets if one.template == ran.pods.path), None)
-    if not now or count_path is None or now >= ran.members:
-        return
-    yield Finding(
-        "Shrinks",
-        count_path,
-        f"the gang runs with {ran.members} pods and would go on with {now}: {now} < {ran.members}",
-        f"Leave {count_path[-1]} at {ran.members}, or stop the gang (suspend it, or scale to 0) and start it anew.",
-        measure=ran.members - now,
-    )
 
 
 RULE = Rule(

@@ -3,12 +3,16 @@
 ## What it does
 
 Gives a container that asks for accelerators and states no memory a limit and an equal request: the share that belongs to its
-accelerators on the smallest node shape it may land on, or the policy's figure where no nodes are known. Not in a Kueue queue
-whose quota covers no memory: Kueue would never admit the workload then, so a warning says what to change.
+accelerators on the smallest node shape it may land on, or the policy's figure where no nodes are known, cut to what the pod's
+other containers leave of a node, of the namespace's LimitRanges and ResourceQuotas and of the quota of its Kueue queue. Where
+these leave nearly nothing, or the queue's quota covers no memory, none is put in, and a warning says why.
 
 Refuses, with the sums: a container without a memory limit where the policy forbids defaulting or where the limit has not
-been put in; a limit that is more than the policy's ratio times the request; a `/dev/shm` larger than the memory limit that
-must hold it; and a pod that no node which offers its accelerators could ever hold, added up as the scheduler adds.
+been put in; a limit that is more than the policy's ratio times the request; a `/dev/shm`, or memory-backed volumes together,
+larger than the memory limit that must hold them; and a pod that no node which offers its accelerators could ever hold, added
+up as the scheduler adds: memory, CPU, accelerators, other extended resources, ephemeral storage and huge pages, of all
+containers, with what the namespace's LimitRanges and the pod's RuntimeClass will put in. What taints would keep off counts as
+within reach where its pods will tolerate them by the rule `tolerations`.
 
 ## Why
 
@@ -31,27 +35,27 @@ resources:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpugate.policies.container import EPHEMERAL, Container
-from gpugate.policies.demand import Demand, cpu_sum, demand_of, memory_sum
+from gpugate.policies.container import Container
 from gpugate.policies.edits import Edit
+from gpugate.policies.effective import defaults_for, limit_within, limits_for
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import Selection, open_shapes, selection
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.kinds import kind_of
+from gpugate.policies.fit import ask_of, doubt_about, holds, never_fits, nodes_unknown
 from gpugate.policies.kueue import queue_label, uncovered
-from gpugate.policies.nodes import Shape
-from gpugate.policies.quantity import GIB, MIB, format_bytes, format_millicores, show_bytes
+from gpugate.policies.memory_defaults import Fitted, fitted
+from gpugate.policies.memory_volumes import check_memory_volumes
+from gpugate.policies.quantity import GIB, MIB, format_bytes, show_bytes
+from gpugate.policies.room import BOUNDING
 from gpugate.policies.rule import Bytes, Params, Rule
 from gpugate.policies.shares import share_of
-from gpugate.policies.shm import DIRECTORY, SharedMemory, pod_memory_limit, shared_memory_of
+from gpugate.policies.shm import pod_memory_limit
 from gpugate.policies.workload import PodSet, Workload
-
-_SHOWN_SHAPES = 4
 
 
 class HostMemoryParams(Params):
@@ -73,8 +77,14 @@ def _devices(pods: PodSet, container: Container) -> int:
     return sum(container.accelerators().values()) or len(pods.gpu_claims.intersection(container.claims()))
 
 
-def _fair(pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> tuple[int, str]:
-    """Bytes that belong to the container's accelerators, and the sum that they come from."""
+def _fair(workload: Workload, pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> tuple[int, str]:
+    """Bytes that belong to the container's accelerators within the namespace's LimitRanges, and the sum that they come from."""
+    fair, source = _share(pods, container, params, facts)
+    within = limit_within(limits_for(facts, workload.namespace), pods, container, "memory", fair)
+    return within, source if within == fair else f"{source}; within the LimitRange of the namespace"
+
+
+def _share(pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> tuple[int, str]:
     shapes = selection(pods, facts).sharing
     total, terms = 0, []
     for name, count in container.accelerators().items():
@@ -92,23 +102,32 @@ def mutate(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterab
     """Put in memory limits, and requests with them, where a container with accelerators states none."""
     found: list[Edit] = []
     for pods in workload.asking() if params.default_limits and "memory" not in uncovered(workload, facts) else ():
-        bare = [one for one in pods.holders() if one.amounts.memory_limit is None]
-        if not bare or pod_memory_limit(pods) is not None:
-            continue
-        for container in bare:
-            fair, source = _fair(pods, container, params, facts)
-            found += _default(container, fair, source, params)
+        if pod_memory_limit(pods) is None and any(one.amounts.memory_limit is None for one in pods.holders()):
+            room, sources = _limits(workload, pods, params, facts)
+            for at, size in room.limits.items():
+                source = f"{sources[at]}; cut, since {room.why}" if room.why else sources[at]
+                found += _default(pods.containers[at], size, source)
     return found
 
 
-def _default(container: Container, fair: int, source: str, params: HostMemoryParams) -> Iterator[Edit]:
-    request = container.memory("requests")
-    if request:
-        fair = max(request, min(fair, int(request * params.max_overcommit_ratio) // MIB * MIB))
-    amount = format_bytes(fair)
+def _limits(workload: Workload, pods: PodSet, params: HostMemoryParams, facts: Facts) -> tuple[Fitted, dict[int, str]]:
+    """The limits that are put in, by index of the container, and the sums that they come from."""
+    holders, wanted, sources = pods.holders(), {}, {}
+    for at, container in enumerate(pods.containers):
+        if container.amounts.memory_limit is None and container in holders:
+            fair, sources[at] = _fair(workload, pods, container, params, facts)
+            request = container.memory("requests")
+            if request:
+                fair = max(request, min(fair, int(request * params.max_overcommit_ratio) // MIB * MIB))
+            wanted[at] = fair
+    return fitted(workload, pods, wanted, facts), sources
+
+
+def _default(container: Container, size: int, source: str) -> Iterator[Edit]:
+    amount = format_bytes(size)
     group = f"memory {container.name}"
     yield Edit("set", container.place("limits", "memory"), amount, f"memory limit {amount} in {container.name} ({source})", group)
-    if not request:
+    if not container.memory("requests"):
         yield Edit("set", container.place("requests", "memory"), amount, "", group)
 
 
@@ -120,26 +139,17 @@ def check(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterabl
         for container in pods.holders():
             limit, request, _, _ = container.amounts
             if limit is None:
-                if pod_limit is None:
+                if pod_limit is None and "memory" not in defaults_for(facts, workload.namespace).limits:
                     found.append(_limit_missing(workload, pods, container, params, facts))
             elif request is not None and limit > request * params.max_overcommit_ratio:
                 found.append(_overcommit(container, limit, request, params))
-        for container in pods.containers:
-            mounted = None if container.role is EPHEMERAL else shared_memory_of(pods, container)
-            if mounted is not None and mounted.is_memory:
-                found += _check_shared_memory(container, mounted, pod_limit)
+        found += check_memory_volumes(pods, pod_limit)
         found += _check_fit(workload, pods, params, facts)
     return found
 
 
-def _judged_before(workload: Workload) -> bool:
-    """Whether the pod comes from a template that was judged itself: nodes may have gone since, and its controller waits."""
-    owner = workload.controller() if workload.is_pod() else None
-    return owner is not None and kind_of(str(owner.get("apiVersion")), str(owner.get("kind"))) is not None
-
-
 def _limit_missing(workload: Workload, pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> Finding:
-    fair, source = _fair(pods, container, params, facts)
+    fair, source = _fair(workload, pods, container, params, facts)
     count = _devices(pods, container)
     if "memory" in uncovered(workload, facts):
         return Finding(
@@ -148,6 +158,16 @@ def _limit_missing(workload: Workload, pods: PodSet, container: Container, param
             f"{container.name} has no memory limit, and none is put in: the quota of queue {queue_label(workload)} covers no"
             " memory, so Kueue would never admit a workload that asks for some",
             "Have memory covered by the ClusterQueue, or memory left out of Kueue's accounting by excludeResourcePrefixes.",
+            Level.WARN,
+        )
+    room = _limits(workload, pods, params, facts)[0] if params.default_limits else None
+    if room is not None and not room.limits:
+        return Finding(
+            "NoRoomForLimit",
+            container.place("limits", "memory"),
+            f"{container.name} has no memory limit, and none is put in: it would leave the pod too little, or make it"
+            f" impossible ({room.why})",
+            f"Write resources.limits.memory in {container.name}, and lower what the other containers ask for where need be.",
             Level.WARN,
         )
     return Finding(
@@ -172,52 +192,30 @@ def _overcommit(container: Container, limit: int, request: int, params: HostMemo
     )
 
 
-def _check_shared_memory(container: Container, mounted: SharedMemory, pod_limit: int | None) -> Iterable[Finding]:
-    size, limit = mounted.size_limit, container.amounts.memory_limit
-    limit = pod_limit if limit is None else limit
-    if size is None or limit is None or size <= limit:
-        return ()
-    finding = Finding(
-        "SharedMemoryExceedsLimit",
-        (*mounted.place, "emptyDir", "sizeLimit"),
-        f"{DIRECTORY} of {show_bytes(size)} is larger than the memory limit of {show_bytes(limit)} in {container.name},"
-        f" against which its pages count: {show_bytes(size)} > {show_bytes(limit)}",
-        f"Write sizeLimit: {format_bytes(limit // 2 // MIB * MIB or limit)}, or raise the memory limit to {show_bytes(size * 2)}.",
-        measure=size - limit,
-    )
-    return (finding,)
-
-
 def _check_fit(workload: Workload, pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterable[Finding]:
     if facts.known.get("nodes") is Known.PENDING:
-        return (_nodes_unknown(pods),)
+        return (nodes_unknown(pods),)
     chosen = selection(pods, facts)
     if not chosen.offering:
         return ()
-    demand = demand_of(pods)
+    doubt = doubt_about(workload, pods, facts)
+    if doubt is not None:
+        return (doubt,)
+    ask = ask_of(pods, facts, workload.namespace)
     open_to = open_shapes(pods, chosen)
     for shape in open_to:
-        if _holds(shape, demand):
+        if holds(shape, ask):
             return ()
-    if not open_to:
-        return (_no_node_selected(pods, demand, chosen),)
-    finding = _never_fits(pods, demand, open_to)
-    refuse = params.never_fits == "Deny" and not _judged_before(workload)
+    # Where taints keep the pods off all nodes, what none of these could hold is wrong even so.
+    if not open_to and (not chosen.reachable or any(holds(shape, ask) for shape in chosen.reachable)):
+        return (_no_node_selected(pods, chosen),)
+    finding = never_fits(pods, facts, ask, open_to or chosen.reachable)
+    refuse = params.never_fits == "Deny" and not workload.judged_before()
     return (finding if refuse else finding._replace(level=Level.WARN),)
 
 
-def _nodes_unknown(pods: PodSet) -> Finding:
-    return Finding(
-        "NodesUnknown",
-        pods.field("containers"),
-        "the nodes are not synced yet, so it is not known whether any could hold the pod",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
-    )
-
-
-def _no_node_selected(pods: PodSet, demand: Demand, chosen: Selection) -> Finding:
-    names = " and ".join(sorted(demand.devices))
+def _no_node_selected(pods: PodSet, chosen: Selection) -> Finding:
+    names = " and ".join(sorted(pods.accelerators()))
     what = "its tolerations let it onto none" if chosen.reachable else "its nodeSelector and affinity match none"
     return Finding(
         "NoNodeSelected",
@@ -225,67 +223,8 @@ def _no_node_selected(pods: PodSet, demand: Demand, chosen: Selection) -> Findin
         f"of {sum(len(shape.nodes) for shape in chosen.offering)} nodes that offer {names}, {what}",
         "Tolerate the taint of the nodes meant." if chosen.reachable else "Correct the selector to labels that the nodes carry.",
         Level.WARN,
+        rests_on=("nodes",),
     )
-
-
-def _never_fits(pods: PodSet, demand: Demand, open_to: Sequence[Shape]) -> Finding:
-    names = " and ".join(sorted(demand.devices))
-    sums = "; ".join(_sums(pods, demand, open_to)[:_SHOWN_SHAPES])
-    return Finding(
-        "NeverFits",
-        pods.field("containers"),
-        f"no node that offers {names} could ever hold the pod: {sums}",
-        _fit_remedy(demand, open_to),
-        measure=demand.memory + demand.cpu + sum(demand.devices.values()),
-    )
-
-
-def _holds(shape: Shape, demand: Demand) -> bool:
-    return (
-        demand.memory <= shape.memory
-        and demand.cpu <= shape.cpu
-        and all(count <= shape.devices[name] for name, count in demand.devices.items())
-    )
-
-
-def _sums(pods: PodSet, demand: Demand, shapes: Sequence[Shape]) -> list[str]:
-    nodes: dict[str, int] = {}
-    texts: dict[str, str] = {}
-    for shape in shapes:
-        text = ", ".join(_lacks(pods, demand, shape))
-        key = f"{shape.title} {text}"
-        nodes[key] = nodes.get(key, 0) + len(shape.nodes)
-        texts[key] = f"{shape.title} ({nodes[key]} node{'s' if nodes[key] > 1 else ''}): {text}"
-    return list(texts.values())
-
-
-def _lacks(pods: PodSet, demand: Demand, shape: Shape) -> list[str]:
-    short = []
-    if demand.memory > shape.memory:
-        short.append(f"memory {memory_sum(pods)} > {show_bytes(shape.memory)} allocatable")
-    if demand.cpu > shape.cpu:
-        short.append(f"cpu {cpu_sum(pods)} > {format_millicores(shape.cpu)} allocatable")
-    short += [
-        f"{name} {count} > {shape.devices[name]} allocatable"
-        for name, count in sorted(demand.devices.items())
-        if count > shape.devices[name]
-    ]
-    return short
-
-
-def _fit_remedy(demand: Demand, shapes: Sequence[Shape]) -> str:
-    memory = max(shape.memory for shape in shapes)
-    cpu = max(shape.cpu for shape in shapes)
-    ask = []
-    if demand.memory > memory:
-        ask.append(f"at most {show_bytes(memory // GIB * GIB)} of memory")
-    if demand.cpu > cpu:
-        ask.append(f"at most {format_millicores(cpu)} CPU")
-    for name, count in sorted(demand.devices.items()):
-        most = max(shape.devices.get(name, 0) for shape in shapes)
-        if count > most:
-            ask.append(f"at most {most} of {name}, and spread the work over several pods")
-    return f"Ask for {' and '.join(ask) or 'what one of these nodes has'} per pod."
 
 
 RULE = Rule(
@@ -295,6 +234,6 @@ RULE = Rule(
     params=HostMemoryParams,
     mutate=mutate,
     check=check,
-    needs=frozenset({"clusterqueues", "localqueues", "nodes"}),
+    needs=BOUNDING | {"deviceclasses", "nodes"},
     documentation=__doc__,
 )

@@ -7,12 +7,18 @@ For pods that hold whole devices (no MIG slices, no time-sliced shares):
 - Guaranteed quality of service: in every container, init containers and sidecars too, requests are raised to the limits and
   CPU to whole cores; a container with accelerators and no CPU gets its accelerators' share of the node, or the policy's
   figure. All of it or nothing: where one container has no limit that could be met, or Git or Kueue forbid a change, the pod
-  stays as it is and the warning says which lines to commit. Nor is a pod raised off nodes that can hold it now, or a memory
-  request by more than the policy's ratio.
+  stays as it is and the warning says which lines to commit. Nor is a pod raised off nodes that can hold it now, or beyond
+  a LimitRange, a ResourceQuota or the quota of its Kueue queue that it keeps to as it is, its sister pods counted, or beyond
+  what leaves a node's other accelerators usable, or a memory request by more than the policy's ratio.
 - Where the policy names the label of nodes known to align, a node affinity for it, unless no node carries it.
 - A topologySpreadConstraint on the policy's NUMA key, with a label selector for the workload's own pods, only where nodes
   carry that key (no stock component sets one: it takes one node object per NUMA domain).
 - `NCCL_TOPO_FILE` and other NCCL settings that the policy states, where the container does not set them.
+
+Refuses a pod that no NUMA zone holds on any node that it may land on, where the nodes' agents tell of their zones
+(NodeResourceTopology) and the kubelets' policy is `single-numa-node`, or of which `restricted` kubelets could never place the
+parts in the same zones; warns where that is so on some of these nodes. Only what is certain counts: devices whose places are
+all known, and whole CPUs of Guaranteed pods.
 
 Warns about a pod-level `spec.resources`, which makes the kubelet skip alignment, about a spread constraint that selects no
 pods or names a key that no node carries, and about `NCCL_TOPOLOGY_FILE`, which NCCL does not read.
@@ -47,22 +53,23 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from gpugate.policies.affinity import PREFERRED, node_affinity, require, required_terms
 from gpugate.policies.container import Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import Selection, remember, selection
-from gpugate.policies.fields import Object, Path, lookup, mapping, mappings
+from gpugate.policies.fields import Object, Path, mapping, mappings
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.guaranteed import Memo, asks_beyond_quota, check_guaranteed, quota_without_cpu, raise_to, raised
-from gpugate.policies.kueue import uncovered
+from gpugate.policies.guaranteed import Memo, check_guaranteed, raise_to, raised
 from gpugate.policies.nodes import Shape
+from gpugate.policies.raise_bounds import not_raised
+from gpugate.policies.room import BOUNDING
 from gpugate.policies.rule import Millicores, Params, Rule
 from gpugate.policies.workload import PodSet, Workload
+from gpugate.policies.zone_check import check_zones
 
 #: What guides spread over, as if nodes had it (kubernetes/kubernetes and Node Feature Discovery set no such label).
 _STOCK_KEY: Final = "topology.kubernetes.io/NUMANode"
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class NodeLabel(Params):
@@ -81,6 +88,8 @@ class NumaParams(Params):
     """Whether pods are raised to Guaranteed quality of service with whole CPUs."""
     max_raise_ratio: Annotated[float, Field(ge=1)] = 2.0
     """How many times itself a memory request may be raised by; beyond that the limit is no statement of need."""
+    max_share_ratio: Annotated[float, Field(ge=1)] = 2.0
+    """How many times the fair share of its accelerators a pod may be raised to, lest it strand others of the node."""
     cpu_per_accelerator: Millicores = 4000
     """CPU given per accelerator, where a container states none and no nodes are known."""
     max_cpu_per_accelerator: Millicores = 16000
@@ -89,6 +98,8 @@ class NumaParams(Params):
     """Part of a node's allocatable CPU kept back when it is shared out among its accelerators."""
     aligned_nodes: NodeLabel | None = None
     """The label of nodes whose kubelets are known to align; no node affinity is added where this is left out."""
+    no_zone_holds: Literal["Deny", "Warn"] = "Deny"
+    """Whether a pod that no kubelet's Topology Manager could ever admit is refused, or only warned about."""
     affinity: Literal["Required", "Preferred"] = "Preferred"
     """Whether pods must go to such nodes or only prefer them; required, a gang larger than these nodes never starts."""
     topology_key: str = _STOCK_KEY
@@ -131,24 +142,13 @@ def _plan(chosen: Selection, params: NumaParams, facts: Facts) -> _Plan:
     return plan
 
 
-def _align(pods: PodSet, label: NodeLabel, params: NumaParams) -> Iterator[Edit]:
+def _align(pods: PodSet, label: NodeLabel, params: NumaParams) -> Iterable[Edit]:
     if ("nodeSelector" in pods.spec or "affinity" in pods.spec) and _already_bound(pods, label.key):
-        return
-    required = params.affinity == "Required"
-    place = pods.field("affinity", "nodeAffinity", _REQUIRED if required else _PREFERRED)
-    if not required:
-        yield _prefer(place, label.key, label.value)
-        return
-    expression = {"key": label.key, "operator": "In", "values": [label.value]}
-    note = f"node affinity {label.key}={label.value}"
-    terms = lookup(pods.root, (*place[len(pods.path) :], "nodeSelectorTerms"))
-    if not terms:
-        yield Edit("set", place, {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}, note)
-        return
-    for at in range(len(terms)):
-        # Terms are alternatives: each must ask for the label, or the pod could pass by another.
-        yield Edit("append", (*place, "nodeSelectorTerms", at, "matchExpressions"), expression, note, "affinity")
-        note = ""
+        return ()
+    if params.affinity == "Required":
+        expression = {"key": label.key, "operator": "In", "values": [label.value]}
+        return require(pods, expression, f"node affinity {label.key}={label.value}")
+    return (_prefer(pods.field("affinity", "nodeAffinity", PREFERRED), label.key, label.value),)
 
 
 @lru_cache(maxsize=64)
@@ -161,11 +161,9 @@ def _prefer(place: Path, key: str, value: str) -> Edit:
 def _already_bound(pods: PodSet, key: str) -> bool:
     if key in mapping(pods.spec, "nodeSelector", pods.field()):
         return True
-    affinity = mapping(pods.spec, "affinity", pods.field())
-    node = mapping(affinity, "nodeAffinity", pods.field("affinity"))
     path = pods.field("affinity", "nodeAffinity")
-    terms = list(mappings(mapping(node, _REQUIRED, path), "nodeSelectorTerms", path))
-    terms += [mapping(one, "preference", path) for one in mappings(node, _PREFERRED, path)]
+    terms = required_terms(pods)
+    terms += [mapping(one, "preference", path) for one in mappings(node_affinity(pods), PREFERRED, path)]
     return any(one.get("key") == key for term in terms for one in mappings(term, "matchExpressions", path))
 
 
@@ -226,7 +224,7 @@ def mutate(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Edi
             continue
         plan = _plan(chosen, params, facts)
         targets = raised(pods, chosen.roomy, params, plan.raises)
-        if targets and not asks_beyond_quota(targets, uncovered(workload, facts)):
+        if targets and not not_raised(workload, pods, targets, chosen.roomy, facts):
             found += raise_to(pods, targets)
         if plan.aligns and params.aligned_nodes is not None:
             found += _align(pods, params.aligned_nodes, params)
@@ -242,14 +240,14 @@ def check(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Find
     found: list[Finding] = []
     for pods in workload.asking():
         chosen = selection(pods, facts)
+        if chosen.reachable:
+            found += check_zones(workload, pods, chosen, facts, refuse=params.no_zone_holds == "Deny")
         if chosen.shared_only or not pods.whole_devices():
             continue
         if pods.spec.get("resources") or not pods.totals.is_guaranteed:
             found += check_guaranteed(pods, chosen.roomy, params)
-            if asks_beyond_quota(
-                raised(pods, chosen.roomy, params, _plan(chosen, params, facts).raises), uncovered(workload, facts)
-            ):
-                found.append(quota_without_cpu(pods))
+            targets = raised(pods, chosen.roomy, params, _plan(chosen, params, facts).raises)
+            found += not_raised(workload, pods, targets, chosen.roomy, facts) if targets else ()
         if "topologySpreadConstraints" in pods.spec:
             found += _check_constraints(pods, chosen.roomy, params, facts)
         for container in pods.holders():
@@ -306,6 +304,6 @@ RULE = Rule(
     params=NumaParams,
     mutate=mutate,
     check=check,
-    needs=frozenset({"nodes"}),
+    needs=BOUNDING | {"noderesourcetopologies", "nodes"},
     documentation=__doc__,
 )

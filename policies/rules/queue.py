@@ -110,6 +110,7 @@ def check(workload: Workload, params: QueueParams, facts: Facts) -> Iterator[Fin
             path,
             f"namespace {workload.namespace} has no LocalQueue {name}: Kueue would never admit the workload; {_list(here)}",
             f"Write {QUEUE_NAME}: {here[0]}." if len(here) == 1 else "Name a LocalQueue that exists, or have one made.",
+            rests_on=("localqueues",),
         )
 
 
@@ -136,6 +137,7 @@ def _missing(path: tuple[str | int, ...], workload: Workload, known: Known, here
         else f"Write the label {QUEUE_NAME} with one of {', '.join(here)}."
         if here
         else f"Have a LocalQueue made in namespace {workload.namespace}, and name it in the label {QUEUE_NAME}.",
+        rests_on=("localqueues", "namespaces"),
     )
 
 

@@ -4,7 +4,9 @@
 
 Adds to pods that ask for an accelerator, and to no others, a toleration for the accelerator's own taint, for the taints that
 the policy names, and, where nodes are known, for the accelerator taints found on nodes that offer the accelerator
-(`sku=gpu`). A taint that an existing toleration covers in whatever words gets none.
+(`sku=gpu`, `node-role.kubernetes.io/gpu`); `dedicated=gpu` only where every node that the pod may land on has it, since
+there it reserves nothing from anybody who asks for the accelerator. A taint that an existing toleration covers in whatever
+words gets none.
 
 Taints of maintenance, shutdown and node conditions are never tolerated, whoever puts them in: a policy that names one is
 refused.
@@ -29,7 +31,6 @@ tolerations:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
@@ -42,45 +43,15 @@ from gpugate.policies.facts import Facts
 from gpugate.policies.feasibility import Selection, remember, selection
 from gpugate.policies.fields import Object, mappings
 from gpugate.policies.finding import Finding
+from gpugate.policies.passing import is_passing, words_in
+from gpugate.policies.records.common import Taint
 from gpugate.policies.resources import memo_key
 from gpugate.policies.rule import Params, Rule
 from gpugate.policies.workload import PodSet, Workload
 
-#: Taints that say "not now" or "not you", never "accelerators only".
-_NEVER_PREFIXES: Final = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    "node-role.kubernetes.io/",
-    "node.cilium.io/",
-    "karpenter.sh/",
-    "ToBeDeletedByClusterAutoscaler",
-    "DeletionCandidateOfClusterAutoscaler",
-)
-_NEVER_WORDS: Final = frozenset(
-    [
-        "unschedulable",
-        "maintenance",
-        "drain",
-        "draining",
-        "cordon",
-        "cordoned",
-        "shutdown",
-        "terminating",
-        "termination",
-        "deletion",
-        "disrupted",
-        "disruption",
-        "repair",
-        "unhealthy",
-        "faulty",
-        "fault",
-        "broken",
-        "upgrade",
-        "upgrading",
-        "update",
-        "quarantine",
-        "interruption",
-    ]
+#: Roles of nodes that run the cluster itself; others (``node-role.kubernetes.io/gpu``) are names that its owner gave.
+_NEVER_ROLES: Final = frozenset(
+    f"node-role.kubernetes.io/{role}" for role in ("control-plane", "controlplane", "master", "etcd", "infra", "bootstrap")
 )
 #: Words in a taint's key or value that mark a node as one for accelerators.
 _ACCELERATOR_WORDS: Final = frozenset(
@@ -90,23 +61,28 @@ _ACCELERATOR_WORDS: Final = frozenset(
 _RESERVING_WORDS: Final = frozenset(["spot", "preemptible", "reserved", "dedicated", "team", "tenant", "owner"])
 
 
-def _words(*texts: str) -> set[str]:
-    return {word.lower() for text in texts for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text)}
-
-
 @lru_cache(maxsize=1024)
 def is_never_tolerated(key: str, value: str) -> bool:
     """Whether the taint is one of maintenance, shutdown or a node's condition."""
-    return key.startswith(_NEVER_PREFIXES) or not _NEVER_WORDS.isdisjoint(_words(key, value))
+    return key in _NEVER_ROLES or is_passing(key, value)
 
 
 @lru_cache(maxsize=1024)
 def marks_accelerators(key: str, value: str) -> bool:
     """Whether the taint says "accelerators only" and nothing more."""
-    words = _words(key, value)
+    words = words_in(key, value)
     if is_never_tolerated(key, value) or not _RESERVING_WORDS.isdisjoint(words):
         return False
     return not _ACCELERATOR_WORDS.isdisjoint(words)
+
+
+@lru_cache(maxsize=1024)
+def dedicates_to_accelerators(key: str, value: str) -> bool:
+    """Whether the taint dedicates its node to accelerators and to nobody in particular: ``dedicated=gpu``."""
+    words = words_in(value)
+    return (
+        key.rpartition("/")[2] == "dedicated" and not is_never_tolerated(key, value) and bool(words) and words <= _ACCELERATOR_WORDS
+    )
 
 
 class TaintParam(Params):
@@ -175,9 +151,16 @@ def covers(toleration: Object, key: str, value: str | None, effect: str) -> bool
     return bool(operator == "Exists") or (value is not None and (toleration.get("value") or "") == value)
 
 
+def _dedicates_all(taint: Taint, chosen: Selection) -> bool:
+    return dedicates_to_accelerators(taint.key, taint.value) and all(taint in shape.taints for shape in chosen.reachable)
+
+
 def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple[_Wanted, ...]:
     """What the pods must tolerate."""
-    keys = {taint_key(name) for name in pods.accelerators()} or {NVIDIA_GPU}
+    keys = {taint_key(name) for name in pods.accelerators()}
+    if pods.gpu_claims:
+        # Device classes that count as GPUs are all of one maker.
+        keys.add(NVIDIA_GPU)
     found = [_want(key, None, "NoSchedule") for key in sorted(keys)]
     found += [_want(taint.key, taint.value, taint.effect) for taint in params.taints]
     for taint in chosen.taints if params.from_nodes else ():
@@ -185,7 +168,7 @@ def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple
             continue
         if taint.key in keys:
             found.append(_want(taint.key, None, taint.effect))
-        elif marks_accelerators(taint.key, taint.value):
+        elif marks_accelerators(taint.key, taint.value) or _dedicates_all(taint, chosen):
             found.append(_want(*taint))
     return tuple({one[:3]: one for one in found if one.effect != "PreferNoSchedule"}.values())
 
@@ -194,7 +177,7 @@ def _missing(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tupl
     """What the pods must tolerate and do not, remembered by what they ask for and tolerate: it depends on nothing else."""
     tolerations = mappings(pods.spec, "tolerations", pods.field())
     written = memo_key(tolerations)
-    key = ("tolerations", pods.totals, pods.path, written)
+    key = ("tolerations", pods.totals, bool(pods.gpu_claims), pods.path, written)
     remembered = None if written is None else chosen.memo.get(key)
     if remembered is not None and remembered[0] is params:
         edits: tuple[Edit, ...] = remembered[1]
@@ -229,4 +212,5 @@ RULE = Rule(
     check=check,
     needs=frozenset({"nodes"}),
     documentation=__doc__,
+    at_pods=True,
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tests.e2e.controlplane import ManagedProcess, answers_ok, free_port, wait_until
+from tests.e2e.workloads import container, pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,15 +33,16 @@ class Gate:
         log: its log file.
     """
 
-    def __init__(self, cluster: ControlPlane) -> None:
-        """Prepare; nothing runs before `install` and `start`."""
+    def __init__(self, cluster: ControlPlane, name: str = "gpugate") -> None:
+        """Prepare a replica of this name; nothing runs before `install` and `start`."""
         self._cluster = cluster
-        self._files = cluster.authority.serving("gpugate")
-        self._tls = cluster.run_dir / "gpugate-tls"
+        self._name = name
+        self._files = cluster.authority.serving(name)
+        self._tls = cluster.run_dir / f"{name}-tls"
         self._port = free_port()
         self._process: ManagedProcess | None = None
         self.url = f"https://127.0.0.1:{self._port}"
-        self.log = cluster.run_dir / "gpugate.log"
+        self.log = cluster.run_dir / f"{name}.log"
 
     def _rendered(self, *, webhooks: bool) -> list[str]:
         """The documents that `kubectl kustomize` makes of the base: the webhook configurations, or all the others."""
@@ -53,20 +55,34 @@ class Gate:
         self._cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=plain)
         self._cluster.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpugate.io", "--timeout=30s")
 
-    def register(self) -> None:
-        """Apply the webhook configurations: the CA added, a loopback URL in place of the Service, and nothing else changed."""
+    def register(self, url: str | None = None) -> None:
+        """Apply the webhook configurations: the CA added, a loopback URL in place of the Service, and nothing else changed.
+
+        ``url`` is where the apiserver calls, by default this replica.
+        """
         for document in self._rendered(webhooks=True):
-            by_url = self._by_url(document)
+            by_url = self._by_url(document, url or self.url)
             self._cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=by_url)
 
-    def _by_url(self, document: str) -> str:
+    def _by_url(self, document: str, url: str) -> str:
         listed = self._cluster.kubectl("create", "--dry-run=client", "-o", "json", "-f", "-", input=document)
         configuration = orjson.loads(listed.stdout)
         for webhook in configuration["webhooks"]:
             path = webhook["clientConfig"].pop("service")["path"]
-            webhook["clientConfig"] |= {"url": self.url + path, "caBundle": self._cluster.authority.ca_bundle}
+            webhook["clientConfig"] |= {"url": url + path, "caBundle": self._cluster.authority.ca_bundle}
         configuration["metadata"].pop("creationTimestamp", None)
         return orjson.dumps(configuration).decode()
+
+    @property
+    def port(self) -> int:
+        """The port on the loopback interface where it answers."""
+        return self._port
+
+    def wait_in_force(self, namespace: str = "default") -> None:
+        """Wait until the apiserver calls gpugate, which enforces: a name that nobody serves is refused."""
+        bad = pod("probe", namespace, container({"limits": {"nvidia.com/mig-1g5gb": "1"}}))
+        path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+        wait_until(lambda: self._cluster.request("POST", path, bad).status == 403, 30, "the apiserver to call gpugate")
 
     def unregister(self) -> None:
         """Take the webhook configurations away, the first step of removing gpugate."""
@@ -87,7 +103,7 @@ class Gate:
             f"--kubeconfig={kubeconfig}",
             "--drain-delay=0",
         ]
-        self._process = ManagedProcess.start("gpugate", command, log=self.log)
+        self._process = ManagedProcess.start(self._name, command, log=self.log)
         self._process.wait_ready(lambda: answers_ok(f"{self.url}/readyz", self._files.ca), 30)
 
     def stop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -44,7 +45,8 @@ def test_gpugate_serves_without_its_crd_and_without_kueue_in_dry_run(bare: tuple
     ready = door.get("/readyz?verbose")
     assert "localqueues: absent" in ready
     assert "gpupolicies: absent" in ready or "policy default" in ready
-    assert "nodes: synced" in ready
+    assert re.search(r"^nodes: synced, objects \d+, age \d+\.\d s$", ready, re.MULTILINE), ready
+    assert 'gpugate_facts_synced{resource="localqueues"} 1.0' in door.get("/metrics")
     door.register()
     bad = pod("x", "default", container(gpus(1, "64Gi", request="8Gi")))
     wait_until(lambda: dry_run(cluster, bad).status == 201 and door.reviews(endpoint="mutate") > 0, 20, "the first review")
@@ -54,7 +56,7 @@ def test_gpugate_serves_without_its_crd_and_without_kueue_in_dry_run(bare: tuple
 def test_policies_take_effect_when_their_crd_comes_later(bare: tuple[ControlPlane, Gate]) -> None:
     cluster, door = bare
     door.install()
-    # An absent kind is looked for every half minute.
+    # An absent kind is looked for every few seconds.
     cluster.apply(
         {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "all"}, "spec": {"mode": "Enforce"}}
     )

@@ -5,15 +5,17 @@ following them goes, objects as they come off the wire, and the errors that a re
 the cluster has to tell apart.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-import orjson
+from gpugate.webhook.cluster.decode import decode
 
 JsonObject: TypeAlias = dict[str, Any]
 """One decoded JSON object, as the apiserver sent it."""
+Strip: TypeAlias = Callable[[JsonObject], Any]
+"""Makes of an object what the sink is given for it: a smaller object, or a record of any kind."""
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 Phase: TypeAlias = Literal["pending", "synced", "absent", "forbidden", "failing"]
 
@@ -31,6 +33,7 @@ class WatchedKind:
         plural: the resource as in paths.
         field_selector: narrows list and watch; None takes all.
         label_selector: narrows list and watch; None takes all.
+        resource: what facts and rules call it; the plural where it is left out.
     """
 
     name: str
@@ -39,6 +42,12 @@ class WatchedKind:
     plural: str
     field_selector: str | None = None
     label_selector: str | None = None
+    resource: str = ""
+
+    def __post_init__(self) -> None:
+        """Name the resource by its plural where nothing else is said."""
+        if not self.resource:
+            object.__setattr__(self, "resource", self.plural)
 
     def path(self, version: str) -> str:
         """Return the path of the collection in this version."""
@@ -52,10 +61,11 @@ class KindState:
 
     Attributes:
         kind: name of the kind.
+        resource: what facts and rules call it, see `WatchedKind`.
         phase: ``failing`` and ``forbidden`` leave the sink with the last known objects.
         objects: how many the sink was given and not told to forget.
-        last_event_monotonic: clock in seconds at the last event, bookmarks included.
-        last_sync_monotonic: clock in seconds when a list was finished or absence found.
+        last_event_monotonic: clock in seconds at the last event, bookmarks and a watch's end in due time included.
+        last_sync_monotonic: clock in seconds when a list was finished or absence last found.
         relists: lists finished after the first one.
         reconnects: watches resumed without a list.
         sink_errors: calls that the sink, or the strip function, answered with an exception.
@@ -63,6 +73,7 @@ class KindState:
     """
 
     kind: str
+    resource: str
     phase: Phase = "pending"
     objects: int = 0
     last_event_monotonic: float | None = None
@@ -77,9 +88,22 @@ class KindState:
         """True once the kind was listed or is known to be absent, even if it fails since."""
         return self.last_sync_monotonic is not None
 
+    def age(self, now: float) -> float | None:
+        """Return the seconds from the last proof that the objects are current until `now`, on the reflector's clock.
+
+        A proof is an event, a bookmark, a finished list, absence found, or a watch that lasted as long as it was meant to.
+        None before the first. A quiet kind has a bookmark every minute, or, while nothing at all moves in etcd, none: then
+        the end of its watch proves it (`Pace.watch`: after four minutes at the most).
+        """
+        proofs = [at for at in (self.last_event_monotonic, self.last_sync_monotonic) if at is not None]
+        return max(0.0, now - max(proofs)) if self.synced else None
+
 
 class ListWatch(Protocol):
     """The reading side of an apiserver; `gpugate.webhook.cluster.client.ApiClient` is one."""
+
+    async def get(self, path: str) -> JsonObject:
+        """Return the object at `path`."""
 
     async def served(self, group: str, version: str, plural: str) -> bool:
         """Say whether the resource is served now."""
@@ -99,22 +123,22 @@ class ListWatch(Protocol):
         self,
         path: str,
         *,
-        resource_version: str,
+        resource_version: str | None,
         timeout_seconds: int,
         field_selector: str | None,
         label_selector: str | None,
     ) -> AbstractAsyncContextManager[AsyncIterator[JsonObject]]:
-        """Open a stream of events; ERROR events come as exceptions."""
+        """Open a stream of events, all objects first where `resource_version` is None; ERROR events come as exceptions."""
 
 
 class Sink(Protocol):
     """Where the objects go. Calls for one kind come one at a time and in order."""
 
-    def replaced(self, kind: WatchedKind, objects: Sequence[JsonObject], /) -> None:
-        """Take a full list: what it lacks is gone from the cluster."""
+    def replaced(self, kind: WatchedKind, objects: Sequence[Any], /) -> None:
+        """Take a full list of what `Strip` made: what it lacks is gone from the cluster."""
 
-    def changed(self, kind: WatchedKind, event_type: EventType, item: JsonObject, /) -> None:
-        """Take one event; it may repeat one, so compare resourceVersions."""
+    def changed(self, kind: WatchedKind, event_type: EventType, item: Any, /) -> None:  # noqa: ANN401 - what `Strip` made
+        """Take one event; it may repeat one."""
 
     def absent(self, kind: WatchedKind, /) -> None:
         """Forget all objects: the cluster does not serve the kind."""
@@ -182,8 +206,8 @@ def decoded(body: bytes) -> JsonObject:
         ConnectionLostError: it is none; what stands between us and the apiserver answered.
     """
     try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        found = decode(body)
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         message = f"the answer is not a JSON object: {body[:80]!r}"

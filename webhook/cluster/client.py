@@ -40,6 +40,7 @@ _LOAD_SECONDS = 60.0  # for exec plugins, some of which ask a person first
 _RENEW_SECONDS = 10.0  # a plugin may open a browser: ask again at most this often
 _SERVICE_TOKEN = Path(SERVICE_TOKEN_FILENAME)
 _FIRST_ERROR, _UNAUTHORIZED = 400, 401
+_ALL_FIRST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
 # What goes wrong comes as an error that says it; nobody wants the library's own line beside it.
 logging.getLogger("kubernetes").addHandler(logging.NullHandler())
@@ -113,7 +114,7 @@ class ApiClient:
         self,
         path: str,
         *,
-        resource_version: str,
+        resource_version: str | None,
         timeout_seconds: int,
         field_selector: str | None = None,
         label_selector: str | None = None,
@@ -122,16 +123,18 @@ class ApiClient:
 
         The block gets the events, bookmarks among them; the apiserver ends the stream
         after `timeout_seconds`. Entering and iterating raise the same errors.
+        Without `resource_version` all objects come first, newest and read consistently.
 
         Raises:
             Gone: `resource_version` is too old, by HTTP status or by an ERROR event.
-            ApiError: any other refusal or ERROR event.
+            ApiError: any other refusal (422: it streams no lists) or ERROR event.
             ConnectionLostError: it broke, or fell silent for `timeout_seconds` and 30 s.
         """
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
+            **(_ALL_FIRST if resource_version is None else {}),
             "timeoutSeconds": str(timeout_seconds),
             "fieldSelector": field_selector,
             "labelSelector": label_selector,
@@ -145,13 +148,7 @@ class ApiClient:
             response.close()
 
     async def served(self, group: str, version: str, plural: str) -> bool:
-        """Say whether the apiserver serves the resource now, by discovery.
-
-        Args:
-            group: API group, empty for the core group.
-            version: such as ``v1beta1``.
-            plural: as in paths, such as ``clusterqueues``.
-        """
+        """Say whether the apiserver serves the resource, such as ``clusterqueues``, now; the core group's name is empty."""
         try:
             found = await self.get(f"/apis/{group}/{version}" if group else f"/api/{version}")
         except cluster.NotServed:

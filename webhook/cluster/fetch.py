@@ -7,7 +7,7 @@ from pathlib import Path
 from gpugate.policies.facts import Known
 from gpugate.webhook.cluster import ApiError, JsonObject, NotServed, WatchedKind
 from gpugate.webhook.cluster.client import ApiClient, connect
-from gpugate.webhook.cluster.store import FACT_KINDS, POLICIES
+from gpugate.webhook.cluster.kinds import FACT_KINDS, POLICIES
 
 
 async def fetch(kubeconfig: Path | None, context: str | None) -> tuple[list[JsonObject], dict[str, Known]]:
@@ -22,7 +22,7 @@ async def fetch(kubeconfig: Path | None, context: str | None) -> tuple[list[Json
     try:
         for kind in (*FACT_KINDS, POLICIES):
             found = await _list(client, kind)
-            known[kind.plural] = Known.ABSENT if found is None else Known.SYNCED
+            known[kind.resource] = Known.ABSENT if found is None else Known.SYNCED
             objects.extend(found or [])
     finally:
         await client.close()
@@ -48,7 +48,7 @@ async def _pages(client: ApiClient, kind: WatchedKind, version: str) -> list[Jso
     objects: list[JsonObject] = []
     token: str | None = None
     while True:
-        page = await client.list(kind.path(version), continue_=token)
+        page = await client.list(kind.path(version), continue_=token, field_selector=kind.field_selector)
         group = f"{kind.group}/{version}" if kind.group else version
         objects.extend({"apiVersion": group, **item, "kind": kind.name} for item in page.get("items") or [])
         token = (page.get("metadata") or {}).get("continue")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gpugate.webhook.cluster import (
     ApiError,
@@ -27,46 +26,25 @@ from gpugate.webhook.cluster import (
     NotServed,
     Phase,
     Sink,
+    Strip,
     WatchedKind,
 )
+from gpugate.webhook.cluster.discovery import Discovery
+from gpugate.webhook.cluster.listing import CHANGES, Gathered, read_pages, read_streamed
+from gpugate.webhook.cluster.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "KindState",
-    "ListWatch",
-    "Pace",
-    "Reflector",
-    "Sink",
-    "WatchedKind",
-    "run_all",
-    "wait_synced",
-]
-
-Strip: TypeAlias = Callable[[JsonObject], JsonObject]
+__all__ = ["KindState", "ListWatch", "Pace", "Reflector", "Sink", "Strip", "WatchedKind", "run_all", "wait_synced"]
 
 _PAGE = 500
-_CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
+_HALVES = 2  # streamed lists broken in a row, after which one is read page by page
+_COUNTED = {"ADDED": 1, "DELETED": -1}
 _FORBIDDEN = frozenset({401, 403})
 _BUSY = frozenset({429, 502, 503, 504})
+_UNSUPPORTED = frozenset({400, 422})
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Time, as tests may replace it; durations in seconds, `jitter` within [0, 1)."""
-
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    jitter: Callable[[], float] = random.random
-    first_backoff: float = 1.0
-    longest_backoff: float = 30.0
-    absent_poll: float = 30.0
-    watch: float = 120.0
-    """A watch lasts once to twice as long, so that replicas do not reconnect in step."""
-    grace: float = 15.0
-    """Silence beyond a watch's own end, after which the connection counts as dead."""
 
 
 class Reflector:
@@ -80,24 +58,27 @@ class Reflector:
         *,
         strip: Strip | None = None,
         pace: Pace | None = None,
+        discovery: Discovery | None = None,
     ) -> None:
         """Prepare to follow `kind`; nothing is read before `run`.
 
-        `strip` is applied to every object as its page or event arrives, so that a long
-        list is never held whole with all the fields that nobody reads.
+        `strip` is applied to every object as it arrives, so that a long list is never
+        held whole with all the fields that nobody reads; the sink is given what it
+        returns. `discovery` is shared with the other reflectors of the process.
         """
         self.kind = kind
         self._source = source
         self._sink = sink
         self._strip = strip or (lambda item: item)
         self._pace = pace or Pace()
-        self._state = KindState(kind.name)
+        self._discovery = discovery or Discovery(source, self._pace.clock)
+        self._state = KindState(kind.name, kind.resource)
         self._synced = asyncio.Event()
         self._path = ""
         self._resume: str | None = None
-        self._keys: set[str] = set()
-        self._newest = self._failures = self._lists = 0
+        self._objects = self._newest = self._failures = self._lists = self._halves = 0
         self._page = _PAGE
+        self._streams = True
         self._watched = self._absent = self._doubted = False
 
     @property
@@ -117,7 +98,9 @@ class Reflector:
     async def _turn(self) -> float:
         """List where needed, watch until that ends; return the seconds to wait then."""
         try:
-            await self._follow(self._resume or await self._relist())
+            if self._absent and not await self._discovery.may_serve(self.kind):
+                return self._tell_absent()
+            await (self._watch(self._resume) if self._resume else self._begin())
         except NotServed:
             if self._resume is None:
                 return self._tell_absent()
@@ -137,56 +120,69 @@ class Reflector:
             self._note("failing", error=repr(error))
         return self._backoff()
 
-    async def _relist(self) -> str:
-        """Hand the sink a full list; return its resourceVersion."""
-        self._path = self.kind.path(await self._served_version())
-        if self._absent:
-            self._absent = False
-            self._note("pending", last_sync_monotonic=None)
-        objects, version = await self._collect()
+    async def _begin(self) -> None:
+        """Read the full list from the first version that is served, then watch until that ends."""
+        for version in self.kind.versions:
+            if not await self._source.served(self.kind.group, version, self.kind.plural):
+                continue
+            self._path = self.kind.path(version)
+            if self._absent:
+                self._absent = False
+                self._note("pending", last_sync_monotonic=None)
+            try:
+                return await self._list_and_watch()
+            except NotServed:
+                if self._resume:
+                    raise
+        raise NotServed(404, "NotFound", f"no version of {self.kind.plural} is served")
+
+    async def _list_and_watch(self) -> None:
+        if self._streams and self._halves < _HALVES:
+            try:
+                await self._watch(None)
+            except ApiError as error:
+                if self._resume or error.status not in _UNSUPPORTED:
+                    raise
+                _log.info("%s: the list comes in pages: %s", self.kind.name, error)
+                self._streams = False
+            else:
+                return
+        await self._watch(await self._list())
+
+    async def _list(self) -> str:
+        """Hand the sink a full list, read page by page; return its resourceVersion."""
+        gathered = Gathered(self._strip)
+        take = partial(self._survived, gathered.take)
+        try:
+            version = await read_pages(self._source, self.kind, self._path, self._page, take)
+        except Gone:
+            self._page = 0  # a token that expires once may do so for ever: ask for one page
+            raise
+        self._replace(gathered, version)
+        return version
+
+    async def _stream(self, events: AsyncIterator[JsonObject], heard: Callable[[], None]) -> None:
+        """Hand the sink a full list, read from the beginning of a watch."""
+        gathered = Gathered(self._strip)
+
+        def take(*event: object) -> None:
+            heard()
+            self._survived(gathered.take, *event)
+
+        self._halves += 1
+        version = await read_streamed(events, take)
+        self._replace(gathered, version)
+
+    def _replace(self, gathered: Gathered, version: str) -> None:
+        self._halves = 0
         self._doubt(version)
-        if not self._survived(self._sink.replaced, self.kind, list(objects.values())):
+        if not self._survived(self._sink.replaced, self.kind, list(gathered.records.values())):
             message = "the sink failed on a full list"
             raise ClusterError(message)
-        self._keys = set(objects)
+        self._objects = len(gathered.records)
         self._resume, self._page, self._watched = version, _PAGE, False
         self._note("synced", last_sync_monotonic=self._pace.clock(), relists=self._lists)
         self._lists += 1
-        return version
-
-    async def _served_version(self) -> str:
-        for version in self.kind.versions:
-            if await self._source.served(self.kind.group, version, self.kind.plural):
-                return version
-        raise NotServed(404, "NotFound", f"no version of {self.kind.plural} is served")
-
-    async def _collect(self) -> tuple[dict[str, JsonObject], str]:
-        """Read all pages; naming no resourceVersion makes the first the newest state."""
-        objects: dict[str, JsonObject] = {}
-        token: str | None = None
-        while True:
-            try:
-                page = await self._source.list(
-                    self._path,
-                    limit=self._page,
-                    continue_=token,
-                    field_selector=self.kind.field_selector,
-                    label_selector=self.kind.label_selector,
-                )
-            except Gone:
-                self._page = 0  # a token that expires once may do so for ever: ask for one page
-                raise
-            for item in page.get("items") or ():
-                self._survived(self._keep, objects, page, item)
-            token = page["metadata"].get("continue")
-            if not token:
-                return objects, page["metadata"]["resourceVersion"]
-
-    def _keep(self, objects: dict[str, JsonObject], page: JsonObject, item: JsonObject) -> None:
-        # Items of a list, unlike those of events, come without their type.
-        item.setdefault("apiVersion", page.get("apiVersion"))
-        item.setdefault("kind", str(page.get("kind")).removesuffix("List"))
-        objects[_key(item)] = self._strip(item)
 
     def _doubt(self, version: str) -> None:
         """Refuse a list older than what was seen, but once: a restored etcd stays behind."""
@@ -197,12 +193,12 @@ class Reflector:
             raise ClusterError(message)
         self._newest, self._doubted = number, False
 
-    async def _follow(self, version: str) -> None:
-        """Pass on the events after `version` until the stream ends."""
+    async def _watch(self, version: str | None) -> None:
+        """Pass on the events after `version`, or a full list and what follows it, until the stream ends."""
         loop = asyncio.get_running_loop()
         opened = self._pace.clock()
         lasting = int(self._pace.watch * (1 + self._pace.jitter()))
-        silence = lasting + self._pace.grace
+        silence = self._pace.initial if version is None else lasting + self._pace.grace
         stream = self._source.watch(
             self._path,
             resource_version=version,
@@ -212,12 +208,19 @@ class Reflector:
         )
         try:
             async with asyncio.timeout(silence) as silent, stream as events:
-                self._note("synced", reconnects=self._state.reconnects + self._watched)
+                if version is None:
+                    await self._stream(events, lambda: silent.reschedule(loop.time() + silence))
+                    silence = lasting + self._pace.grace
+                    silent.reschedule(loop.time() + silence)
+                else:
+                    self._note("synced", reconnects=self._state.reconnects + self._watched)
                 self._watched = True
                 async for event in events:
                     silent.reschedule(loop.time() + silence)
                     self._take(event)
                     await asyncio.sleep(0)  # a burst must not keep reviews waiting
+            if self._pace.clock() - opened >= lasting - 1:  # sooner, the apiserver may not even have been in step itself
+                self._note(last_event_monotonic=self._pace.clock())
         except TimeoutError:
             message = f"the watch was silent for {silence:.0f} s"
             raise ConnectionLostError(message) from None
@@ -226,17 +229,20 @@ class Reflector:
                 self._failures = 0
 
     def _take(self, event: JsonObject) -> None:
+        # Read before the object is stripped: what that leaves need not have it any more.
         item: JsonObject = event["object"]
         version: str = item["metadata"]["resourceVersion"]
-        if event["type"] in _CHANGES:
-            self._survived(self._change, event["type"], item)
-        self._resume, self._failures = version, 0
-        self._newest = max(self._newest, int(version) if version.isdecimal() else 0)
+        number = int(version) if version.isdecimal() else 0
+        late = version.isdecimal() and number < self._newest  # what the list, or an event since, says of the object is newer
+        # An event that is repeated is counted already, and an object that was left out never was.
+        if event["type"] in CHANGES and not late and self._survived(self._change, event["type"], item) and number > self._newest:
+            self._objects += _COUNTED.get(event["type"], 0)
+        if not late:
+            self._resume, self._newest = version, number
+        self._failures = 0
         self._note(last_event_monotonic=self._pace.clock())
 
     def _change(self, event_type: EventType, item: JsonObject) -> None:
-        change = self._keys.discard if event_type == "DELETED" else self._keys.add
-        change(_key(item))
         self._sink.changed(self.kind, event_type, self._strip(item))
 
     def _tell_absent(self) -> float:
@@ -244,7 +250,7 @@ class Reflector:
             self._note("failing", error="the sink failed to forget an absent kind")
             return self._backoff()
         self._absent, self._failures = True, 0
-        self._keys.clear()
+        self._objects = 0
         self._note("absent", last_sync_monotonic=self._pace.clock())
         return self._pace.absent_poll
 
@@ -264,18 +270,15 @@ class Reflector:
         before = self._state
         if phase:
             rest |= {"phase": phase, "error": error}
-        self._state = replace(before, objects=len(self._keys), **rest)
+        self._state = replace(before, objects=self._objects, **rest)
         if phase and phase != before.phase:
             level = logging.WARNING if error else logging.INFO
             _log.log(level, "%s: %s %s", self.kind.name, phase, error or "")
         (self._synced.set if self._state.synced else self._synced.clear)()
 
     def _backoff(self) -> float:
-        """Return the seconds to wait, doubled from turn to turn, and jittered by up to half."""
-        doubled = self._pace.first_backoff * 2.0 ** min(self._failures, 16)
-        longest = min(self._pace.longest_backoff, doubled)
         self._failures += 1
-        return longest * (1 + self._pace.jitter()) / 2
+        return self._pace.backoff(self._failures - 1)
 
 
 async def run_all(reflectors: Iterable[Reflector]) -> None:
@@ -293,7 +296,3 @@ async def wait_synced(reflectors: Iterable[Reflector], seconds: float) -> list[K
             for reflector in waited:
                 await reflector.wait_synced()
     return [reflector.state for reflector in waited if not reflector.state.synced]
-
-
-def _key(item: JsonObject) -> str:
-    return f"{item['metadata'].get('namespace', '')}/{item['metadata']['name']}"

@@ -1,135 +1,205 @@
-"""The watched cluster as facts: takes events, keeps stripped records, publishes snapshots."""
+"""The watched cluster as facts: takes what comes off the wire, keeps records, publishes snapshots."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpugate.policies.facts import Facts, Known, claim_of, cluster_queue_of, facts_from, local_queue_of, namespace_of
-from gpugate.policies.fields import MalformedError
-from gpugate.policies.nodes import node_of
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.facts_builder import FactsBuilder, Key
 from gpugate.policies.policy import Policy, PolicyError, parse_policy
 from gpugate.webhook.cluster import EventType, JsonObject, WatchedKind
+from gpugate.webhook.cluster.kinds import POLICIES, Read
+from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.state import State
 
-POLICIES: Final = WatchedKind("GPUPolicy", "gpugate.io", ("v1alpha1",), "gpupolicies")
-#: What rules read. Of the versions the first that is served is watched.
-FACT_KINDS: Final = (
-    WatchedKind("Node", "", ("v1",), "nodes"),
-    WatchedKind("Namespace", "", ("v1",), "namespaces"),
-    WatchedKind("LocalQueue", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), "localqueues"),
-    WatchedKind("ClusterQueue", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), "clusterqueues"),
-    WatchedKind("ResourceClaim", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), "resourceclaims"),
-    WatchedKind("ResourceClaimTemplate", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), "resourceclaimtemplates"),
-)
-_READERS: Final[Mapping[str, Callable[[JsonObject], Any]]] = {
-    "nodes": node_of,
-    "namespaces": namespace_of,
-    "localqueues": local_queue_of,
-    "clusterqueues": cluster_queue_of,
-    "resourceclaims": claim_of,
-    "resourceclaimtemplates": claim_of,
-}
-_KEPT_METADATA: Final = ("name", "namespace", "labels", "resourceVersion", "generation")
 #: Seconds in which changes are gathered into one snapshot.
 _GATHER: Final = 0.02
-
-
-def strip(item: JsonObject) -> JsonObject:
-    """``item`` without what no record is made from: managed fields, annotations, most of the status."""
-    metadata = item.get("metadata") or {}
-    kept: JsonObject = {
-        "kind": item.get("kind"),
-        "apiVersion": item.get("apiVersion"),
-        "metadata": {
-            key: metadata[key] for key in ("name", "namespace", "labels", "resourceVersion", "generation") if key in metadata
-        },
-        "spec": item.get("spec"),
-    }
-    status = item.get("status") or {}
-    amounts = {key: status[key] for key in ("allocatable", "capacity") if key in status}
-    if amounts:
-        kept["status"] = amounts
-    return kept
-
-
-def _key(item: JsonObject) -> tuple[str, str]:
-    metadata = item.get("metadata") or {}
-    return (str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+#: Publishing takes at most this part of the time, however many changes there are: the larger the cluster, the more it gathers.
+_MOST_BUSY: Final = 0.05
+#: Objects of a list that are taken in one go: reviews have their turn in between, however long the list.
+_SLICE: Final = 200
 
 
 class FactStore:
-    """A sink that turns objects into records and publishes them to a state.
+    """A sink that keeps records and publishes them to a state.
 
     A bad object is left out and logged; a bad policy is logged and the last good one of its name stays in force.
     """
 
     def __init__(
-        self, state: State, log: Log, kinds: Iterable[WatchedKind], *, fixed: Facts | None = None, gather: float = _GATHER
+        self,
+        state: State,
+        log: Log,
+        kinds: Iterable[WatchedKind],
+        *,
+        fixed: Facts | None = None,
+        gather: float = _GATHER,
+        ledger: Ledger | None = None,
     ) -> None:
         """Prepare to take ``kinds``; ``fixed`` facts, from files, are published in place of watched ones."""
         self._state = state
         self._log = log
         self._fixed = fixed
         self._gather = gather
-        self._records: dict[str, dict[tuple[str, str], Any]] = {kind.plural: {} for kind in kinds}
-        self._known: dict[str, Known] = dict.fromkeys(self._records, Known.PENDING)
+        self._ledger = ledger
+        self._builder = FactsBuilder()
+        if ledger is not None:
+            self._builder.in_flight = ledger.in_flight
+        self._policies: dict[str, _PolicyRecord] = {}
+        watched = list(kinds)
+        self._known: dict[str, Known] = {kind.resource: Known.PENDING for kind in watched}
+        self._follows_policies = POLICIES in watched
+        self._stale: Mapping[str, int] = {}
+        self._unreadable: frozenset[str] = frozenset()
         self._scheduled = False
-        self._publish()
+        self._took = 0.0
+        #: Lists that are being taken slice by slice, and what came behind them.
+        self._work: deque[Iterator[object]] = deque()
+        self.publish()
 
     @property
     def bad_policies(self) -> int:
         """How many policies do not parse now."""
-        return sum(1 for found in self._records.get(POLICIES.plural, {}).values() if found.error)
+        return sum(1 for found in self._policies.values() if found.error)
 
-    def replaced(self, kind: WatchedKind, objects: Sequence[JsonObject], /) -> None:
-        """Take a full list of one kind."""
-        before = self._records[kind.plural]
-        after = {}
-        for item in objects:
-            record = self._read(kind, item, before.get(_key(item)))
-            if record is not None:
-                after[_key(item)] = record
-        self._records[kind.plural] = after
-        if after != before or self._known[kind.plural] is not Known.SYNCED:
-            self._known[kind.plural] = Known.SYNCED
-            self._schedule()
+    def replaced(self, kind: WatchedKind, objects: Sequence[Read], /) -> None:
+        """Take a full list of one kind; a long one slice by slice, and until its end the kind is not synced anew."""
+        self._do(self._replacing(kind, objects, Known.SYNCED))
 
-    def changed(self, kind: WatchedKind, event_type: EventType, item: JsonObject, /) -> None:
+    def changed(self, kind: WatchedKind, event_type: EventType, item: Read, /) -> None:
         """Take one event; one that changes nothing a rule reads (a node's heartbeat) publishes nothing."""
-        records, key = self._records[kind.plural], _key(item)
-        before = records.get(key)
-        record = None if event_type == "DELETED" else self._read(kind, item, before)
-        if record == before:
-            return
-        if record is None:
-            records.pop(key, None)
+        gone = event_type == "DELETED"
+        if self._work:
+            self._work.append(self._changing(kind, item, gone=gone))
         else:
-            records[key] = record
-        self._schedule()
+            self._change(kind, item, gone=gone)
 
     def absent(self, kind: WatchedKind, /) -> None:
         """Forget a kind that the cluster does not serve."""
-        forgotten, self._records[kind.plural] = self._records[kind.plural], {}
-        if forgotten or self._known[kind.plural] is not Known.ABSENT:
-            self._known[kind.plural] = Known.ABSENT
+        self._do(self._replacing(kind, (), Known.ABSENT))
+
+    def _do(self, work: Iterator[object]) -> None:
+        """Do ``work``, behind what is under way; as much of it at once as takes no time."""
+        self._work.append(work)
+        if len(self._work) == 1:
+            self._take_slice()
+            self._follow()
+
+    def _take_slice(self) -> None:
+        for _ in range(_SLICE):
+            if not self._work:
+                return
+            try:
+                next(self._work[0])
+            except StopIteration:
+                self._work.popleft()
+            except Exception:
+                self._work.popleft()
+                raise
+
+    def _follow(self) -> None:
+        """See to it that the next slice is taken, if there is one."""
+        if not self._work:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            while self._work:
+                self._take_slice()
+        else:
+            loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        try:
+            self._take_slice()
+        except Exception as error:  # noqa: BLE001 - what cannot be taken must not keep the rest from being taken
+            self._log.error("not taken into the facts", error=repr(error))
+        self._follow()
+
+    def _replacing(self, kind: WatchedKind, objects: Sequence[Read], known: Known) -> Iterator[object]:
+        if kind is POLICIES:
+            after = {one.key[1]: self._read_policy(one) for one in objects}
+            changed, self._policies = after != self._policies, after
+        else:
+            records: dict[Key, Any] = {}
+            for one in objects:
+                records[one.key] = self._record(kind, one)
+                yield None
+            changed = False
+            for differs in self._builder.replacing(kind.resource, records):
+                changed = changed or differs
+                yield None
+            yield from self._builder.settling()
+            # Only now: what the ledger no longer counts is in the facts.
+            for one in objects:
+                self._show(kind, one)
+                yield None
+        if changed or self._known[kind.resource] is not known:
+            self._known[kind.resource] = known
             self._schedule()
 
-    def _read(self, kind: WatchedKind, item: JsonObject, before: Any) -> Any:  # noqa: ANN401 - a record
-        if kind.plural == POLICIES.plural:
-            return self._read_policy(item, before)
-        try:
-            return _READERS[kind.plural]({**item, "kind": kind.name})
-        except MalformedError as error:
-            self._log.warning("object left out of the facts", kind=kind.name, name=_key(item)[1], error=str(error))
-            return before
+    def _changing(self, kind: WatchedKind, item: Read, *, gone: bool) -> Iterator[object]:
+        self._change(kind, item, gone=gone)
+        yield None
 
-    def _read_policy(self, item: JsonObject, before: _PolicyRecord | None) -> _PolicyRecord:
+    def _change(self, kind: WatchedKind, item: Read, *, gone: bool) -> None:
+        if kind is POLICIES:
+            changed = self._change_policy(item, gone=gone)
+        else:
+            self._show(kind, item)
+            changed = self._builder.put(kind.resource, item.key, None if gone else self._record(kind, item))
+        if changed:
+            self._schedule()
+
+    def outdated(self, stale: Mapping[str, int], unreadable: frozenset[str] = frozenset()) -> None:
+        """Take what is not to be relied on.
+
+        Args:
+            stale: how old, in minutes, what is known of some kinds is, since their watches are broken.
+            unreadable: kinds that are served but could not be read yet: one that was absent is not known to be so any
+                longer, yet who was ready stays so.
+        """
+        if (stale, unreadable) != (self._stale, self._unreadable):
+            self._stale, self._unreadable = dict(stale), unreadable
+            self._schedule()
+
+    def _show(self, kind: WatchedKind, one: Read) -> None:
+        """Tell the ledger what the watch shows now."""
+        if self._ledger is None:
+            return
+        if kind.resource == "pods":
+            self._ledger.saw_pod(one.key, one.uid, one.record.owner if one.record is not None else "")
+        elif kind.resource == "workloads" and one.record is not None and (one.record.reserved or one.record.finished):
+            # Before that no ClusterQueue's status shows it either.
+            for owner in one.record.owners:
+                self._ledger.saw(owner)
+
+    def _record(self, kind: WatchedKind, one: Read) -> Any:  # noqa: ANN401 - a record
+        if one.error:
+            self._log.warning("object left out of the facts", kind=kind.name, name=one.key[1], error=one.error)
+            return self._builder.get(kind.resource, one.key)
+        return one.record
+
+    def _change_policy(self, item: Read, *, gone: bool) -> bool:
+        before = self._policies.get(item.key[1])
+        if gone:
+            return self._policies.pop(item.key[1], None) is not None
+        self._policies[item.key[1]] = after = self._read_policy(item)
+        return after != before
+
+    def _read_policy(self, one: Read) -> _PolicyRecord:
+        item: JsonObject = one.record
+        metadata = {key: item["metadata"][key] for key in ("name", "generation") if key in item["metadata"]}
+        cleaned = {"apiVersion": "gpugate.io/v1alpha1", "kind": POLICIES.name, "metadata": metadata, "spec": item.get("spec")}
         try:
-            policy = parse_policy({**item, "kind": POLICIES.name, "apiVersion": "gpugate.io/v1alpha1"})
+            policy = parse_policy(cleaned)
         except PolicyError as error:
+            before = self._policies.get(one.key[1])
             last = before.policy if before else None
             self._log.error("GPUPolicy does not parse; the last good one stays in force", error=str(error), last=last is not None)
             return _PolicyRecord(last, str(error))
@@ -141,33 +211,22 @@ class FactStore:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            self._publish()
+            self.publish()
             return
         self._scheduled = True
-        loop.call_later(self._gather, self._publish)
+        loop.call_later(max(self._gather, self._took / _MOST_BUSY), self.publish)
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
+        """Put what is known now in force; changes do so by themselves, a moment later."""
         self._scheduled = False
+        started = time.perf_counter()
         policies: list[Policy] | None = None
-        if POLICIES.plural in self._records:
-            found = self._records[POLICIES.plural].values()
-            policies = [record.policy for record in found if record.policy is not None]
-        self._state.publish(self._facts() if self._fixed is None else self._fixed, policies)
+        if self._follows_policies:
+            policies = [record.policy for record in self._policies.values() if record.policy is not None]
+        known = {name: Known.PENDING if name in self._unreadable else found for name, found in self._known.items()}
+        self._state.publish(self._builder.snapshot(known, self._stale) if self._fixed is None else self._fixed, policies)
         self._state.wait_for([name for name, known in self._known.items() if known is Known.PENDING])
-
-    def _facts(self) -> Facts:
-        def records(resource: str) -> Iterable[Any]:
-            return self._records.get(resource, {}).values()
-
-        return facts_from(
-            nodes=records("nodes"),
-            namespaces=records("namespaces"),
-            queues=records("localqueues"),
-            cluster_queues=records("clusterqueues"),
-            claims=records("resourceclaims"),
-            claim_templates=records("resourceclaimtemplates"),
-            known=self._known,
-        )
+        self._took = time.perf_counter() - started
 
 
 class _PolicyRecord:

@@ -123,11 +123,21 @@ def _reasons(module: ModuleType) -> list[tuple[str, str]]:
 
 
 def _calls(module: ModuleType) -> Iterator[ast.AST]:
-    """Every node of the module's source, and of the functions it imports that make findings themselves."""
+    """Every node of the module's source, and of the functions it imports that make findings, with those that these call."""
     yield from ast.walk(ast.parse(inspect.getsource(module)))
-    for _, function in sorted(inspect.getmembers(module, inspect.isfunction)):
-        if function.__module__ != module.__name__ and Finding.__name__ in inspect.get_annotations(function).get("return", ""):
-            yield from ast.walk(ast.parse(inspect.getsource(function)))
+    seen: set[str] = set()
+    waiting = [one for _, one in sorted(inspect.getmembers(module, inspect.isfunction)) if one.__module__ != module.__name__]
+    while waiting:
+        function = waiting.pop()
+        name = f"{function.__module__}.{function.__qualname__}"
+        if name in seen or Finding.__name__ not in inspect.get_annotations(function).get("return", ""):
+            continue
+        seen.add(name)
+        nodes = list(ast.walk(ast.parse(inspect.getsource(function))))
+        yield from nodes
+        named = {node.id for node in nodes if isinstance(node, ast.Name)}
+        home = sys.modules[function.__module__]
+        waiting += [one for key, one in inspect.getmembers(home, inspect.isfunction) if key in named]
 
 
 def _strings(node: ast.expr) -> Iterator[str]:

@@ -13,6 +13,7 @@ import uvloop
 
 from gpugate.webhook import tls
 from gpugate.webhook.cluster import ClusterError
+from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE
 from gpugate.webhook.commands.failing import fail
 from gpugate.webhook.inputs import InputError, load_facts, load_policies
 from gpugate.webhook.log import Bridge, Log
@@ -50,6 +51,9 @@ def serve(  # noqa: PLR0913 - one parameter an option
     ] = None,
     kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="kubeconfig of the cluster to watch.")] = None,
     context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
+    kueue_namespace: Annotated[
+        str, typer.Option(metavar="NAMESPACE", help="Where Kueue runs: its Configuration is read there.")
+    ] = KUEUE_NAMESPACE,
     drain_delay: Annotated[float, typer.Option(help="Seconds between not being ready and taking no new connections.", min=0)] = 5.0,
     drain_timeout: Annotated[float, typer.Option(help="Seconds that reviews under way may take to end.", min=0)] = 15.0,
 ) -> None:
@@ -79,6 +83,7 @@ def serve(  # noqa: PLR0913 - one parameter an option
             watch=kubeconfig is not None or context is not None or (IN_CLUSTER.exists() and not cluster),
             kubeconfig=kubeconfig,
             context=context,
+            kueue_namespace=kueue_namespace,
             tls_1_2=tls_min_version == "1.2",
             client_ca=client_ca,
             drain_delay=drain_delay,

@@ -44,6 +44,7 @@ class ClusterAccess:
         self.authority = authority
         self.run_dir = run_dir
         self.kubectl_path = kubectl
+        self._contexts: dict[Path, ssl.SSLContext] = {}
         self._admin = authority.client("admin", "e2e-admin", [ADMIN_GROUP])
         self.kubeconfig = self._write_kubeconfig("admin", self._admin, "default")
 
@@ -107,9 +108,7 @@ class ClusterAccess:
     ) -> ApiResponse:
         """One API request, as the administrator or with another client certificate. Any status is an answer."""
         url = urllib.parse.urlsplit(self.server)
-        context = ssl.create_default_context(cafile=self.authority.ca_file)
-        files = identity or self._admin
-        context.load_cert_chain(files.cert, files.key)
+        context = self._context(identity or self._admin)
         connection = http.client.HTTPSConnection(url.hostname or "", url.port, context=context, timeout=timeout)
         try:
             payload = None if body is None else body if isinstance(body, bytes) else orjson.dumps(body)
@@ -121,6 +120,15 @@ class ClusterAccess:
             return ApiResponse(answer.status, orjson.loads(content) if is_json else content.decode(), warnings)
         finally:
             connection.close()
+
+    def _context(self, files: CertificateFiles) -> ssl.SSLContext:
+        """The TLS settings for this identity, read once: a run makes thousands of requests."""
+        found = self._contexts.get(files.cert)
+        if found is None:
+            found = ssl.create_default_context(cafile=self.authority.ca_file)
+            found.load_cert_chain(files.cert, files.key)
+            self._contexts[files.cert] = found
+        return found
 
     def metrics(self) -> str:
         """The apiserver's metrics, as Prometheus text."""

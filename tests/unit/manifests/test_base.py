@@ -7,6 +7,7 @@ import typer
 from installation import BASE, documents, kustomization, read, the
 
 from gpugate.webhook.cli import app
+from gpugate.webhook.cluster.kinds import FACT_KINDS, POLICIES
 
 SELECTED = {"app.kubernetes.io/name": "gpugate", "app.kubernetes.io/component": "webhook"}
 NAMESPACE = "gpugate-system"
@@ -41,15 +42,7 @@ def test_rbac_reads_facts_and_nothing_else() -> None:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    assert set(granted) == {
-        ("", "namespaces"),
-        ("", "nodes"),
-        ("gpugate.io", "gpupolicies"),
-        ("kueue.x-k8s.io", "clusterqueues"),
-        ("kueue.x-k8s.io", "localqueues"),
-        ("resource.k8s.io", "resourceclaims"),
-        ("resource.k8s.io", "resourceclaimtemplates"),
-    }
+    assert set(granted) == {(kind.group, kind.plural) for kind in (*FACT_KINDS, POLICIES)}
     assert set(granted.values()) == {("get", "list", "watch")}
     assert the("ClusterRoleBinding")["roleRef"]["name"] == the("ClusterRole")["metadata"]["name"]
     assert the("ClusterRoleBinding")["subjects"][0]["name"] == the("ServiceAccount")["metadata"]["name"]
@@ -119,3 +112,12 @@ def test_serve_ends_before_it_is_killed() -> None:
     defaults = {one.name: one.default for one in serve.params}
     grace = the("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert defaults["drain_delay"] + defaults["drain_timeout"] < grace
+
+
+def test_of_the_config_maps_only_kueues_own_configuration_is_read() -> None:
+    (rule,) = [rule for rule in the("ClusterRole")["rules"] if "configmaps" in rule["resources"]]
+    assert rule["resources"] == ["configmaps"]
+    (kind,) = [kind for kind in FACT_KINDS if kind.plural == "configmaps"]
+    # RBAC sees the name in the selector; only Kueue's namespace is asked for, for anyone may use the name elsewhere.
+    (name,) = rule["resourceNames"]
+    assert kind.field_selector == f"metadata.name={name},metadata.namespace=kueue-system"

@@ -13,7 +13,8 @@ from ruamel.yaml import YAML
 
 from gpugate.policies.catalogue import RULES
 from gpugate.policies.engine import Bound, Decision, Phase, decide
-from gpugate.policies.facts import Facts, Known, facts_from_objects
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import clone
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
@@ -110,10 +111,13 @@ def rule_ids() -> set[str]:
 
 
 def reasons_in(rule: Rule) -> set[str]:
-    """The reasons of the findings that the rule's module makes."""
+    """The reasons of the findings that the rule's module makes, and the functions that it imports for them."""
     module = inspect.getmodule(rule.check)
     assert module is not None
-    calls = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call) and node.args]
+    functions = [function for _, function in inspect.getmembers(module, inspect.isfunction)]
+    sources = [inspect.getsource(one) for one in functions if "Finding" in str(inspect.get_annotations(one).get("return"))]
+    trees = [ast.parse(source) for source in (inspect.getsource(module), *sources)]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
     made = [node.args[0] for node in calls if isinstance(node.func, ast.Name) and node.func.id == "Finding"]
     return {str(first.value) for first in made if isinstance(first, ast.Constant)}
 

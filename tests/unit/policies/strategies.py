@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from gpugate.policies.accelerators import LEGACY_GPU
 from gpugate.policies.catalogue import RULES
 from gpugate.policies.engine import Bound
-from gpugate.policies.facts import NO_FACTS, Facts, Known, facts_from_objects
+from gpugate.policies.facts import NO_FACTS, Facts, Known
+from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import clone
 from gpugate.policies.policy import API_VERSION, KIND, PolicySet, parse_policy
 
@@ -95,7 +96,7 @@ _MOUNTS = st.lists(
 _EXPRESSIONS = st.lists(
     st.fixed_dictionaries(
         {
-            "key": st.sampled_from(["nvidia.com/gpu.product", "gpugate.io/numa-aligned", "zone"]),
+            "key": st.sampled_from(["nvidia.com/gpu.product", "gpugate.io/numa-aligned", "nvidia.com/gpu.memory", "zone"]),
             "operator": st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
         },
         optional={"values": st.lists(st.sampled_from(["H100", "T4", "1", "true"]), max_size=2)},
@@ -104,8 +105,21 @@ _EXPRESSIONS = st.lists(
 )
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _AFFINITY = st.builds(
-    lambda terms: {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}},
+    lambda terms, together: {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}, **together},
     st.lists(_sparse(matchExpressions=_EXPRESSIONS, matchFields=st.none()), max_size=2),
+    _sparse(
+        podAffinity=st.fixed_dictionaries(
+            {
+                _REQUIRED: st.lists(
+                    st.fixed_dictionaries(
+                        {"topologyKey": st.sampled_from(["rack", "zone", "kubernetes.io/hostname"])},
+                        optional={"labelSelector": st.sampled_from([None, {}, {"matchLabels": {"app": "a"}}])},
+                    ),
+                    max_size=2,
+                )
+            }
+        )
+    ),
 )
 _SPREAD = st.lists(
     st.fixed_dictionaries(
@@ -144,15 +158,23 @@ def _pod_specs() -> st.SearchStrategy[Object]:
             "resourceClaims": _or_null(st.just([{"name": "gpu", "resourceClaimName": "one-gpu"}])),
             "resources": _or_null(_sparse(limits=_sparse(memory=_MEMORY), requests=_sparse(cpu=_CPU))),
             "overhead": _or_null(_sparse(memory=st.just("1Gi"), cpu=st.just("250m"))),
+            "runtimeClassName": st.sampled_from(["kata", "absent", None]),
             "hostIPC": st.booleans(),
             "os": st.sampled_from([{"name": "linux"}, {"name": "windows"}, None]),
             "schedulerName": st.sampled_from(["default-scheduler", "own", None]),
+            "activeDeadlineSeconds": st.sampled_from([60, -1, None]),
+            "priorityClassName": st.sampled_from(["urgent", "", None]),
         },
     )
 
 
 _LABELS = st.dictionaries(
-    st.sampled_from(["app", "kueue.x-k8s.io/queue-name", "kustomize.toolkit.fluxcd.io/name", "kueue.x-k8s.io/podset"]),
+    st.sampled_from(
+        [
+            *("app", "kueue.x-k8s.io/queue-name", "kustomize.toolkit.fluxcd.io/name", "kueue.x-k8s.io/podset"),
+            *("kueue.x-k8s.io/pod-group-name", "scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/priority-class"),
+        ]
+    ),
     _LABEL_VALUES,
     max_size=2,
 )
@@ -163,9 +185,18 @@ _ANNOTATIONS = _sparse(
         "gpugate.io/exempt": st.sampled_from(["*", "numa,queue", "nothing"]),
         "gpugate.io/exempt-reason": st.sampled_from(["because", ""]),
         "gpugate.io/mutations": st.sampled_from(["", "[]", '[["add","/spec/x",1],["remove","/metadata/name"]]', "{"]),
+        "gpugate.io/vram": st.sampled_from(["40Gi", "12G", "40GB", "0", None]),
+        "gpugate.io/model-parameters": st.sampled_from(["7B", "1.5b", "70B", "8x7B", ""]),
+        "gpugate.io/precision": st.sampled_from(["fp16", "int4", "fp64"]),
+        "gpugate.io/tensor-parallel": st.sampled_from(["1", "2", "8", "0"]),
         "argocd.argoproj.io/tracking-id": st.just("app"),
         "kueue.x-k8s.io/job-min-parallelism": st.sampled_from(["1", "9", "x"]),
         "kueue.x-k8s.io/pod-group-total-count": st.sampled_from(["2", "4"]),
+        "kueue.x-k8s.io/pod-group-fast-admission": st.just("true"),
+        "kueue.x-k8s.io/podset-required-topology": st.sampled_from(["rack", "zone", ""]),
+        "gpugate.io/gang-elastic": st.sampled_from(["true", "no"]),
+        "gpugate.io/gang-min-size": st.sampled_from(["1", "3", "few"]),
+        "scheduling.k8s.io/group-name": st.sampled_from(["a", "llm"]),
     }
 )
 _OWNERS = st.lists(
@@ -203,10 +234,38 @@ _KINDS = {
 
 
 @st.composite
+def _gangs(draw: st.DrawFn, kind: str) -> Object:
+    """A gang, or a pod that joins one, with little else about it that is odd."""
+    amounts = {"nvidia.com/gpu": draw(st.sampled_from([1, 3, 4, 8])), "memory": draw(st.sampled_from(["64Gi", "600Gi"]))}
+    spec: Object = {"containers": [{"name": "main0", "image": "example.com/image", "resources": {"limits": amounts}}]}
+    spec |= draw(_sparse(affinity=_AFFINITY, priorityClassName=st.sampled_from(["high", "low"])))
+    annotations = _sparse(
+        **{
+            "kueue.x-k8s.io/podset-required-topology": st.sampled_from(["rack", "zone"]),
+            "kueue.x-k8s.io/pod-group-fast-admission": st.just("true"),
+            "gpugate.io/gang-elastic": st.just("true"),
+        }
+    )
+    meta: Object = {"labels": draw(st.one_of(_LABELS, st.just({}))), "annotations": draw(annotations)}
+    root: Object = {"apiVersion": _KINDS[kind], "kind": kind}
+    if kind == "Pod":
+        meta["labels"]["kueue.x-k8s.io/pod-group-name"] = "llm"
+        meta["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = draw(st.sampled_from(["2", "4"]))
+        return _own(root | {"metadata": {"name": "w", "namespace": "default", **meta}, "spec": spec})
+    size = draw(st.sampled_from([2, 4]))
+    count = {"parallelism": size, "completions": size} if kind == "Job" else {"replicas": size}
+    own: Object = {"name": "w", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "a"}}
+    own["annotations"] = {"gpugate.io/gang-size": str(size)} if kind == "StatefulSet" else {}
+    return _own(root | {"metadata": own, "spec": {"template": {"metadata": meta, "spec": spec}, **count}})
+
+
+@st.composite
 def workloads(draw: st.DrawFn, kind: str | None = None) -> Object:
     """A workload of any kind, as people and controllers write them."""
     kind = kind or draw(st.sampled_from(sorted(_KINDS)))
     root: Object = {"apiVersion": _KINDS[kind], "kind": kind, "metadata": draw(_metadata())}
+    if kind in {"Job", "Pod", "StatefulSet"} and draw(st.integers(0, 2)) == 0:
+        return draw(_gangs(kind))
     if kind == "Pod":
         return _own(root | {"spec": draw(_pod_specs())})
     template = {"spec": draw(_pod_specs())} | draw(_sparse(metadata=_template_metadata()))
@@ -252,6 +311,7 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
             cpuPerAccelerator=st.sampled_from(["500m", "6"]),
             alignedNodes=st.sampled_from([{"key": "gpugate.io/numa-aligned"}, {"key": "zone", "value": "a"}]),
             affinity=st.sampled_from(["Required", "Preferred"]),
+            maxShareRatio=st.sampled_from([1, 100]),
             topologyKey=st.sampled_from(["topology.kubernetes.io/NUMANode", "zone"]),
             ncclTopoFile=st.just("/topo.xml"),
             ncclEnv=st.just({"NCCL_DEBUG": "INFO"}),
@@ -261,7 +321,22 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
             schedulerName=st.just("gangs"),
             kaiQueue=st.just("research"),
             fragments=st.sampled_from(["Deny", "Warn", "Allow"]),
+            oneByOne=st.just("Warn"),
         ),
+        "gang-members": _sparse(priority=st.sampled_from(["Warn", "Allow"])),
+        "gang-packing": _sparse(
+            poolTooSmall=st.just("Warn"), domainTooSmall=st.just("Warn"), mixedCapacity=st.sampled_from(["Deny", "Allow"])
+        ),
+        "namespace-limits": _sparse(neverFits=st.sampled_from(["Deny", "Warn"]), waits=st.sampled_from(["Warn", "Allow"])),
+        "queue-quota": _sparse(neverFits=st.sampled_from(["Deny", "Warn"]), waits=st.sampled_from(["Warn", "Allow"])),
+        "vram": _sparse(
+            affinity=st.booleans(),
+            headroom=st.just({"weights": 10, "least": 0.5, "most": 2}),
+            noCardHolds=st.sampled_from(["Deny", "Warn"]),
+            headroomTight=st.sampled_from(["Deny", "Warn"]),
+        ),
+        "stranding": _sparse(warnFactor=st.sampled_from([1.1, 3]), refuseFactor=st.sampled_from([3, 100])),
+        "commitment": _sparse(maxRatio=st.sampled_from([1, 10]), refuse=st.booleans()),
         "queue": _sparse(required=st.booleans(), queueName=st.just("shared"), kinds=st.just(["Job", "Pod"])),
     }
 
@@ -295,8 +370,12 @@ def _nodes() -> st.SearchStrategy[list[Object]]:
             "nvidia.com/gpu.product": st.sampled_from(["H100", "T4"]),
             "gpugate.io/numa-aligned": st.just("true"),
             "topology.kubernetes.io/NUMANode": st.sampled_from(["0", "1"]),
+            "nvidia.com/gpu.memory": st.sampled_from(["15360", "81920", "81920", "none"]),
+            "nvidia.com/gpu.replicas": st.sampled_from(["0", "1", "4"]),
             "nvidia.com/gpu.sharing-strategy": st.sampled_from(["none", "time-slicing"]),
             "zone": st.sampled_from(["a", "b"]),
+            "rack": st.sampled_from(["r1", "r2"]),
+            "karpenter.sh/capacity-type": st.sampled_from(["spot", "on-demand"]),
         }
     )
     taints = st.lists(
@@ -328,12 +407,244 @@ def _nodes() -> st.SearchStrategy[list[Object]]:
     return st.lists(node, max_size=3)
 
 
+def _members() -> st.SearchStrategy[list[Object]]:
+    """Pods that are members of groups, in any phase."""
+    pod = st.builds(
+        lambda labels, annotations, spec, phase, namespace: {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": namespace, "labels": labels or {}, "annotations": annotations or {}},
+            "spec": spec,
+            "status": {"phase": phase},
+        },
+        _LABELS,
+        _ANNOTATIONS,
+        _pod_specs(),
+        st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+        st.sampled_from(["default", "team-a"]),
+    )
+    in_groups = st.builds(
+        lambda size, phase: {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "namespace": "default",
+                "labels": {"kueue.x-k8s.io/pod-group-name": "llm"},
+                "annotations": {"kueue.x-k8s.io/pod-group-total-count": size},
+            },
+            "spec": {"containers": [{"name": "main0", "resources": {"limits": {"nvidia.com/gpu": 8, "memory": "64Gi"}}}]},
+            "status": {"phase": phase},
+        },
+        st.sampled_from(["2", "4"]),
+        st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+    )
+    return st.lists(st.one_of(pod, in_groups), max_size=4)
+
+
+def _pod_groups() -> st.SearchStrategy[list[Object]]:
+    made = st.builds(
+        lambda version, name, minimum: {
+            "apiVersion": version,
+            "kind": "PodGroup",
+            "metadata": {"namespace": "default", "name": name},
+            "spec": {"minMember": minimum},
+        },
+        st.sampled_from(["scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"]),
+        st.sampled_from(["a", "llm"]),
+        st.sampled_from([1, 3, 8, None]),
+    )
+    return st.lists(made, max_size=2, unique_by=lambda one: (one["apiVersion"], one["metadata"]["name"]))
+
+
+def _queues_with_levels() -> list[Object]:
+    """What Kueue knows of the queues ``a`` and ``q``: a flavor with racks."""
+    flavor = {"name": "f", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 8}]}
+    groups = [{"flavors": [flavor], "coveredResources": ["nvidia.com/gpu"]}]
+    made: list[tuple[str, Object, Object]] = [
+        ("LocalQueue", {"namespace": "default", "name": "a"}, {"clusterQueue": "c"}),
+        ("ClusterQueue", {"name": "c"}, {"resourceGroups": groups}),
+        ("ResourceFlavor", {"name": "f"}, {"topologyName": "t"}),
+        ("Topology", {"name": "t"}, {"levels": [{"nodeLabel": "rack"}]}),
+    ]
+    return [{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta, "spec": spec} for kind, meta, spec in made]
+
+
+_SPACES = ("default", "team-a", "team-b")
+_NOMINAL = st.sampled_from(["0", "1", "8", "100Gi"])
+
+
+def queue_objects() -> st.SearchStrategy[list[Object]]:
+    """Queues that labels of the workloads name, with quota of their own and in a cohort."""
+    quota = st.fixed_dictionaries({"nominalQuota": _NOMINAL}, optional={"borrowingLimit": _NOMINAL, "lendingLimit": _NOMINAL})
+    covered = ["nvidia.com/gpu", "cpu", "memory", "pods"]
+
+    def groups(names: list[str], quotas: list[Object]) -> list[Object]:
+        resources = [{"name": name, **quotas[at % len(quotas)]} for at, name in enumerate(names)]
+        return [{"coveredResources": names, "flavors": [{"name": flavor, "resources": resources} for flavor in ("f", "g")]}]
+
+    resource_groups = st.builds(
+        groups, st.lists(st.sampled_from(covered), min_size=1, max_size=4, unique=True), st.lists(quota, min_size=1, max_size=3)
+    )
+    spec = st.fixed_dictionaries(
+        {"resourceGroups": resource_groups},
+        optional={
+            "cohortName": st.sampled_from(["ml", "up"]),
+            "namespaceSelector": st.sampled_from([{}, {"matchLabels": {"a": "b"}}]),
+            "stopPolicy": st.sampled_from(["None", "Hold"]),
+        },
+    )
+    cohort = _sparse(parentName=st.sampled_from(["up", "ml"]), resourceGroups=resource_groups)
+    flavor = _sparse(
+        nodeLabels=st.sampled_from([{"zone": "a"}, {"nvidia.com/gpu.product": "H100"}]),
+        nodeTaints=st.just([{"key": "sku", "value": "gpu", "effect": "NoSchedule"}]),
+    )
+    reserved = [{"name": "f", "resources": [{"name": "nvidia.com/gpu", "total": "4"}]}]
+
+    def objects(queues: list[Object], cohorts: dict[str, Object], flavors: dict[str, Object]) -> list[Object]:
+        made: list[Object] = [
+            {"kind": "LocalQueue", "metadata": {"namespace": space, "name": name}, "spec": {"clusterQueue": queue}}
+            for space in _SPACES
+            for name, queue in (("a", "q0"), ("b", "q1"), ("true", "q2"))
+        ]
+        for number, one in enumerate(queues):
+            status = {"flavorsReservation": reserved, "pendingWorkloads": number}
+            made.append({"kind": "ClusterQueue", "metadata": {"name": f"q{number}"}, "spec": one, "status": status})
+        made += [{"kind": "Cohort", "metadata": {"name": name}, "spec": one} for name, one in cohorts.items()]
+        return made + [{"kind": "ResourceFlavor", "metadata": {"name": name}, "spec": one} for name, one in flavors.items()]
+
+    names = st.sampled_from(["ml", "up"])
+    return st.builds(
+        objects,
+        st.lists(spec, max_size=3),
+        st.dictionaries(names, cohort, max_size=2),
+        st.dictionaries(st.sampled_from(["f", "g"]), flavor, max_size=2),
+    )
+
+
+def bound_objects() -> st.SearchStrategy[list[Object]]:
+    """What the namespaces hold their pods to."""
+    amounts = _sparse(memory=st.sampled_from(["1Gi", "64Gi"]), cpu=st.sampled_from(["1", "8"]))
+    limit = st.fixed_dictionaries(
+        {"type": st.sampled_from(["Container", "Pod"])},
+        optional={
+            **dict.fromkeys(("max", "min", "default", "defaultRequest"), amounts),
+            "maxLimitRequestRatio": _sparse(memory=st.sampled_from(["1", "1.5", "x"])),
+        },
+    )
+    hard = _sparse(
+        **{
+            "requests.nvidia.com/gpu": st.sampled_from(["0", "4"]),
+            "limits.memory": st.just("100Gi"),
+            "cpu": st.just("10"),
+            "count/jobs.batch": st.sampled_from(["0", "2"]),
+        }
+    )
+    scopes = st.sampled_from([[], ["Terminating"], ["NotBestEffort"], ["PriorityClass"], ["CrossNamespacePodAffinity"], ["Other"]])
+    used = {"requests.nvidia.com/gpu": "3", "count/jobs.batch": "2"}
+
+    def objects(limits: list[Object], hard: Object, scopes: list[str]) -> list[Object]:
+        made: list[Object] = [{"kind": "RuntimeClass", "metadata": {"name": "kata"}, "overhead": {"podFixed": {"memory": "2Gi"}}}]
+        for space in _SPACES:
+            place, spec = {"namespace": space, "name": "bounds"}, {"hard": hard, "scopes": scopes}
+            made.append({"kind": "LimitRange", "metadata": place, "spec": {"limits": limits}})
+            made.append({"kind": "ResourceQuota", "metadata": place, "spec": spec, "status": {"used": used}})
+        return made
+
+    return st.builds(objects, st.lists(limit, max_size=2), hard, scopes)
+
+
+KUEUE_CONFIGURATION: Object = {
+    "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+    "kind": "Configuration",
+    "integrations": {"frameworks": ["batch/job", "pod", "deployment"]},
+    "resources": {
+        "excludeResourcePrefixes": ["rdma/"],
+        "transformations": [{"input": "nvidia.com/mig-1g.5gb", "strategy": "Replace", "outputs": {"memory": "5Gi", "cpu": "100m"}}],
+    },
+}
+_WATCHED = [
+    *("nodes", "localqueues", "clusterqueues", "cohorts", "limitranges", "resourcequotas", "configurations"),
+    *("pods", "topologies", "runtimeclasses", "noderesourcetopologies", "podgroups.scheduling.x-k8s.io"),
+]
+_NODE_NAMES = st.sampled_from(["n0", "n1", "n2"])
+
+
+def _running() -> st.SearchStrategy[list[Object]]:
+    """Pods that hold something of nodes, known or not."""
+    amounts = st.fixed_dictionaries(
+        {}, optional={"memory": st.sampled_from(["1Gi", "900Gi", "4Ti"]), "nvidia.com/gpu": st.just("1"), "cpu": st.just("3")}
+    )
+    pods = st.lists(st.tuples(_NODE_NAMES, amounts), max_size=3)
+    return pods.map(
+        lambda found: [
+            {
+                "kind": "Pod",
+                "metadata": {"name": f"running-{at}", "namespace": "team-b", "uid": f"u{at}"},
+                "spec": {"nodeName": node, "containers": [{"name": "m", "resources": {"limits": limits}}]},
+                "status": {"phase": "Running"},
+            }
+            for at, (node, limits) in enumerate(found)
+        ]
+    )
+
+
+def _fillers() -> st.SearchStrategy[list[Object]]:
+    """What the API puts into pods when they are made."""
+    runtime = {
+        "kind": "RuntimeClass",
+        "metadata": {"name": "kata"},
+        "overhead": {"podFixed": {"memory": "300Mi", "cpu": "250m"}},
+        "scheduling": {"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "spot", "operator": "Exists"}]},
+    }
+    limits = {
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "team-a"},
+        "spec": {"limits": [{"type": "Container", "default": {"memory": "2Gi"}, "defaultRequest": {"cpu": "1"}}]},
+    }
+    return st.sampled_from([[], [runtime], [limits], [runtime, limits]])
+
+
+def _topologies() -> st.SearchStrategy[list[Object]]:
+    """What agents say of the NUMA zones of nodes."""
+    zones = [
+        {
+            "name": f"node-{at}",
+            "type": "Node",
+            "resources": [
+                {"name": name, "capacity": amount, "allocatable": amount}
+                for name, amount in (("nvidia.com/gpu", "2"), ("cpu", "48"))
+            ],
+        }
+        for at in range(2)
+    ]
+    attributes = st.fixed_dictionaries(
+        {"policy": st.sampled_from(["single-numa-node", "restricted", "none"]), "scope": st.sampled_from(["container", "pod"])}
+    )
+    return st.lists(st.tuples(_NODE_NAMES, attributes), max_size=2, unique_by=lambda one: one[0]).map(
+        lambda found: [
+            {
+                "kind": "NodeResourceTopology",
+                "metadata": {"name": node},
+                "attributes": [
+                    {"name": "topologyManagerPolicy", "value": said["policy"]},
+                    {"name": "topologyManagerScope", "value": said["scope"]},
+                ],
+                "zones": zones,
+            }
+            for node, said in found
+        ]
+    )
+
+
 @st.composite
 def clusters(draw: st.DrawFn) -> Facts:
     """A random cluster: known, unknown, or still on its way."""
     if draw(st.integers(0, 3)) == 0:
         return NO_FACTS
-    objects = draw(_nodes())
+    objects = draw(_nodes()) + [
+        node_like("", {"rack": rack, "karpenter.sh/capacity-type": capacity}, **{"nvidia.com/gpu": "8"})
+        for rack, capacity in draw(st.sampled_from([[], [("r1", "spot"), ("r2", "on-demand")], [("r1", "spot"), ("r1", "spot")]]))
+    ]
     for number, node in enumerate(objects):
         node["metadata"]["name"] = f"n{number}"
     for namespace, name in draw(st.sampled_from([[], [("team-a", "q")], [("team-a", "q"), ("team-a", "r")]])):
@@ -344,14 +655,21 @@ def clusters(draw: st.DrawFn) -> Facts:
             "metadata": {"name": "team-b", "labels": draw(st.sampled_from([{}, {"gpugate.io/default-queue": "q"}]))},
         }
     )
+    members = draw(_members())
+    for number, member in enumerate(members):
+        member["metadata"]["name"] = f"m{number}"
+    objects.extend([*members, *draw(_pod_groups()), *(_queues_with_levels() if draw(st.booleans()) else [])])
     claim = {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
     objects.extend(
         {"kind": "ResourceClaim", "metadata": {"name": "one-gpu", "namespace": space}, "spec": claim}
         for space in ("default", "team-a")
     )
-    known = draw(
-        st.dictionaries(st.sampled_from(["nodes", "localqueues"]), st.sampled_from([Known.PENDING, Known.ABSENT]), max_size=2)
-    )
+    for more in (queue_objects(), bound_objects(), st.just([KUEUE_CONFIGURATION])):
+        if draw(st.booleans()):
+            objects.extend(draw(more))
+    for kinds in (_running(), _fillers(), _topologies()):
+        objects.extend(draw(kinds))
+    known = draw(st.dictionaries(st.sampled_from(_WATCHED), st.sampled_from([Known.PENDING, Known.ABSENT]), max_size=2))
     return facts_from_objects(objects, known)
 
 
@@ -371,6 +689,8 @@ _WORDS = [
     ),
     *("ownerReferences", "controller", "managedFields", "manager", "resourceClaims", "overhead", "os", "parallelism", "replicas"),
     *("completions", "status", "active", "nvidia.com/gpu", "memory", "cpu", "schedulerName", "restartPolicy", "hostIPC"),
+    *("schedulingGroup", "podGroupName", "podAffinity", "priorityClassName", "kueue.x-k8s.io/pod-group-name"),
+    *("gpugate.io/gang-min-size", "kueue.x-k8s.io/podset-required-topology", "resourceVersion", "uid"),
     *("gpugate.io/gang-size", "gpugate.io/exempt", "gpugate.io/exempt-reason", "gpugate.io/mutations", "kueue.x-k8s.io/queue-name"),
 ]
 _SCALARS = st.one_of(

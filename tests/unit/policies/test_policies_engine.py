@@ -12,7 +12,8 @@ from builders import bind, container, decided, every_rule, node, opened, pod, re
 
 from gpugate.policies.catalogue import BY_ID
 from gpugate.policies.engine import Bound, Phase, decide
-from gpugate.policies.facts import NO_FACTS, facts_from_objects
+from gpugate.policies.facts import NO_FACTS
+from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import MalformedError, clone
 from gpugate.policies.finding import Finding as Found
 from gpugate.policies.finding import Level, Mode, Severity, judge
@@ -264,3 +265,30 @@ def test_every_rule_together_makes_a_bare_pod_ready_to_run() -> None:
     assert [change.rule for change in decision.changes] == ["tolerations", "queue", "host-memory", "numa", "shared-memory"]
     assert jsonpatch.apply_patch(before, decision.patch) == root
     assert decided(clone(root), every_rule(), facts=facts, phase=Phase.CHECK).findings == []
+
+
+def _too_large() -> dict[str, Any]:
+    return pod(container(gpus=16))
+
+
+def test_a_refusal_that_rests_on_facts_out_of_date_is_not_known_and_says_how_old_they_are() -> None:
+    facts = replace(facts_from_objects([node("n")]), stale={"nodes": 7, "pods": 9})
+    decision = decided(_too_large(), every_rule(), facts=facts)
+    (found,) = [one for one in decision.findings if one.finding.reason == "NeverFits"]
+    assert found.severity is Severity.UNKNOWN
+    assert "(nodes as of 7 minutes ago: the watch is broken)" in found.finding.message
+
+
+def test_what_is_not_known_is_refused_where_the_policy_says_so_and_the_rule_enforces() -> None:
+    facts = replace(facts_from_objects([node("n")]), stale={"nodes": 1})
+    for mode, wanted in ((Mode.ENFORCE, Severity.DENY), (Mode.WARN, Severity.UNKNOWN), (Mode.DRY_RUN, Severity.DRYRUN)):
+        bound = [one._replace(refuse_unknown=True, mode=mode) for one in every_rule()]
+        decision = decided(_too_large(), bound, facts=facts)
+        assert {one.severity for one in decision.findings if one.finding.reason == "NeverFits"} == {wanted}
+
+
+def test_facts_that_are_old_touch_no_finding_that_does_not_rest_on_them() -> None:
+    facts = replace(facts_from_objects([node("n")]), stale={"nodes": 7})
+    overcommitted = clone(_BAD)
+    decision = decided(overcommitted, every_rule(), facts=facts)
+    assert ("Overcommit", Severity.DENY) in {(one.finding.reason, one.severity) for one in decision.findings}

@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, node, opened, pod, reasons, templated
 
-from gpugate.policies.facts import NO_FACTS, Facts, Known, claim_of, facts_from, facts_from_objects, namespace_of
+from gpugate.policies.facts import NO_FACTS, Facts, Known
+from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import MalformedError
-from gpugate.policies.nodes import Node, Taint, node_of, shapes_of
+from gpugate.policies.nodes import Node, node_of
+from gpugate.policies.records.classes import claim_of
+from gpugate.policies.records.common import Taint
+from gpugate.policies.records.namespaces import namespace_of
+from gpugate.policies.shape_index import shapes_of
 
 
 def _many(count: int) -> list[Node]:
@@ -152,7 +157,7 @@ def test_what_nobody_exported_is_not_given_and_what_is_there_is_synced() -> None
 
 @pytest.mark.parametrize("rule", ["gang", "host-memory"])
 def test_nodes_that_are_still_on_their_way_make_findings_unknown(rule: str) -> None:
-    facts = facts_from(known={"nodes": Known.PENDING})
+    facts = facts_from_objects([], {"nodes": Known.PENDING})
     job = templated("Job", container(gpus=3), parallelism=4, completions=4)
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
     assert reasons(decided(job, bind({rule: {}}), facts=facts)) == [(rule, "NodesUnknown", "unknown")]

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 from builders import container, node, pod, pods_of
 
-from gpugate.policies.facts import Facts, facts_from_objects
+from gpugate.policies.facts import Facts
+from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.feasibility import offering, reachable, roomy, selected, tolerated, tolerates
-from gpugate.policies.nodes import Taint, node_of, shapes_of
+from gpugate.policies.nodes import node_of
+from gpugate.policies.records.common import Taint
+from gpugate.policies.shape_index import shapes_of
 from gpugate.policies.shares import share_of
 
 _SHAPE = shapes_of([node_of(node("n1", labels={"product": "H100", "memory": "81559", "odd": "x", "minus": "-5"}))])[0]

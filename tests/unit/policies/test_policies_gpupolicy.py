@@ -22,8 +22,12 @@ def _modes(*policies: Any, namespace: dict[str, str] | None = None, labels: dict
     return {one.rule.id: f"{one.mode.value} by {one.policy}" for one in bound}
 
 
-def test_the_rules_are_seven_and_each_is_found_by_its_id() -> None:
-    assert set(BY_ID) == {"accelerator-names", "tolerations", "shared-memory", "host-memory", "numa", "gang", "queue"}
+def test_each_rule_is_found_by_its_id() -> None:
+    assert set(BY_ID) == {
+        *("accelerator-names", "tolerations", "shared-memory", "host-memory", "numa", "gang", "queue"),
+        *("vram", "stranding", "commitment", "queue-quota", "namespace-limits"),
+        *("gang-members", "gang-packing"),
+    }
     assert len(RULES) == len(BY_ID)
 
 
@@ -151,6 +155,7 @@ def test_nulls_count_as_left_out_as_they_do_for_the_apiserver() -> None:
         ({"rules": {"shared-memory": {"fraction": 1.5}}}, ["spec.rules.shared-memory.fraction", "less than or equal to 1"]),
         ({"rules": {"host-memory": {"maxOvercommitRatio": 0.5}}}, ["maxOvercommitRatio", "greater than or equal to 1"]),
         ({"rules": {"host-memory": {"neverFits": "Maybe"}}}, ["neverFits", "'Deny' or 'Warn'"]),
+        ({"rules": {"stranding": {"warnFactor": 9}}}, ["spec.rules.stranding", "warnFactor 9 is above refuseFactor 4"]),
         (
             {"rules": {"gang": {"scheduler": "Slurm"}}},
             ["spec.rules.gang.scheduler", "'Kueue', 'Coscheduling', 'Volcano', 'KAI' or 'None'"],
@@ -160,9 +165,18 @@ def test_nulls_count_as_left_out_as_they_do_for_the_apiserver() -> None:
         ({"rules": {"tolerations": {"taints": [{}]}}}, ["spec.rules.tolerations.taints[0].key", "required"]),
         ({"rules": {"tolerations": {"taints": [{"key": "node.kubernetes.io/unschedulable"}]}}}, ["gpugate never tolerates it"]),
         ({"rules": {"tolerations": {"taints": [{"key": "sku", "value": "maintenance"}]}}}, ["sku=maintenance", "never tolerates"]),
-        ({"exemptions": {"rules": ["shm"]}}, ["spec.exemptions.rules", "'shm' is no rule: name one of accelerator-names, gang"]),
+        (
+            {"exemptions": {"rules": ["shm"]}},
+            ["spec.exemptions.rules", "'shm' is no rule: name one of accelerator-names, commitment, gang"],
+        ),
         ({"match": {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}}, ["operator", "'Exists'"]),
         ({"priority": "high"}, ["spec.priority", "integer"]),
+        ({"priority": "5"}, ["spec.priority", "'5' is no integer"]),
+        ({"priority": True}, ["spec.priority", "True is no integer"]),
+        ({"rules": {"queue": {"required": "yes"}}}, ["spec.rules.queue.required", "'yes' is no boolean"]),
+        ({"rules": {"queue": {"required": 1}}}, ["spec.rules.queue.required", "1 is no boolean"]),
+        ({"rules": {"host-memory": {"maxOvercommitRatio": "2"}}}, ["maxOvercommitRatio", "'2' is no number"]),
+        ({"rules": {"tolerations": {"taints": [{"key": "node-role.kubernetes.io/control-plane"}]}}}, ["never tolerates it"]),
         ({"rules": []}, ["spec.rules"]),
         ({"rules": {"numa": "on"}}, ["spec.rules.numa"]),
     ],

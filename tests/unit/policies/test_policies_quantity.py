@@ -170,3 +170,9 @@ def test_bytes_are_written_short_and_exactly(size: int, text: str) -> None:
 )
 def test_bytes_are_shown_to_people_with_one_decimal_at_most(size: int, text: str) -> None:
     assert show_bytes(size) == text
+
+
+def test_an_amount_just_beside_a_round_one_is_shown_so_that_the_difference_is_seen() -> None:
+    assert show_bytes((256 << 30) + (1 << 20)) == "262145Mi"
+    assert show_bytes((256 << 30) + (512 << 20)) == "256.5Gi"
+    assert show_bytes(256 << 30) == "256Gi"

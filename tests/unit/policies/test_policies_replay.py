@@ -11,7 +11,7 @@ from builders import bind, container, decided, every_rule, templated
 
 from gpugate.policies.accelerators import LEGACY_GPU
 from gpugate.policies.engine import Decision
-from gpugate.policies.facts import facts_from_objects
+from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import clone
 from gpugate.policies.replay import ANNOTATION, recorded
 

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gpugate.policies.engine import Bound, Decision, Phase, decide
-from gpugate.policies.facts import NO_FACTS, Facts, facts_from_objects
+from gpugate.policies.facts import NO_FACTS, Facts
+from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import MalformedError, clone
 from gpugate.policies.finding import Severity
 from gpugate.policies.kinds import kind_of
@@ -206,8 +207,18 @@ def _lasting_clusters() -> list[tuple[list[Object], Facts]]:
     """Snapshots that outlive every example, so that what one workload leaves in their memos meets the next."""
     alike = [strategies.node_like(f"n{at}", **{"nvidia.com/gpu": "8"}) for at in range(2)]
     several = [
-        strategies.node_like("h", {"nvidia.com/gpu.product": "H100", "gpugate.io/numa-aligned": "true"}, **{"nvidia.com/gpu": "8"}),
-        strategies.node_like("t", {"nvidia.com/gpu.product": "T4", "zone": "a"}, cpu="4", memory="16Gi", **{"nvidia.com/gpu": "1"}),
+        strategies.node_like(
+            "h",
+            {"nvidia.com/gpu.product": "H100", "gpugate.io/numa-aligned": "true", "nvidia.com/gpu.memory": "81559"},
+            **{"nvidia.com/gpu": "8"},
+        ),
+        strategies.node_like(
+            "t",
+            {"nvidia.com/gpu.product": "T4", "zone": "a", "nvidia.com/gpu.memory": "15360"},
+            cpu="4",
+            memory="16Gi",
+            **{"nvidia.com/gpu": "1"},
+        ),
         strategies.node_like("m", {"topology.kubernetes.io/NUMANode": "0"}, **{"nvidia.com/mig-1g.5gb": "7", "amd.com/gpu": "8"}),
     ]
     claim = {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}

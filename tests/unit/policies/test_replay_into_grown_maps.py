@@ -6,13 +6,22 @@ from copy import deepcopy
 from typing import Any
 
 from gpugate.policies.engine import decide
-from gpugate.policies.facts import Known, LocalQueue, facts_from
+from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.finding import Mode
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.policy import PolicySet, default_policy
 
-FACTS = facts_from(queues=[LocalQueue("team-a", "train", "all")], known={"localqueues": Known.SYNCED})
+FACTS = facts_from_objects(
+    [
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta1",
+            "kind": "LocalQueue",
+            "metadata": {"name": "train", "namespace": "team-a"},
+            "spec": {"clusterQueue": "all"},
+        }
+    ]
+)
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 

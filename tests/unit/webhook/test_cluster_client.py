@@ -151,6 +151,27 @@ async def test_a_watch_asks_for_bookmarks_from_its_version_on_with_its_selectors
 
 
 @pytest.mark.asyncio
+async def test_a_watch_from_no_version_asks_for_all_objects_first_and_for_the_newest_of_them() -> None:
+    seen: list[dict[str, str]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(dict(request.query))
+        return web.Response()
+
+    async with serving(handler) as (api, _), api.watch("/api/v1/pods", resource_version=None, timeout_seconds=90) as stream:
+        assert [event async for event in stream] == []
+    assert seen == [
+        {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan",
+            "timeoutSeconds": "90",
+        }
+    ]
+
+
+@pytest.mark.asyncio
 async def test_a_list_sends_what_is_given_and_nothing_else() -> None:
     seen: list[dict[str, str]] = []
 

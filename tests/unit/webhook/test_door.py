@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from reviews import (
+    CLUSTER,
     FATAL_WORDS,
     InProcess,
     admission,
@@ -28,6 +29,7 @@ from gpugate.policies.catalogue import RULES
 from gpugate.policies.finding import Mode
 from gpugate.webhook import handlers
 from gpugate.webhook.app import make_app
+from gpugate.webhook.inputs import load_facts
 from gpugate.webhook.wire import BadRequestError
 
 ENDPOINTS = ("mutate", "validate")
@@ -198,6 +200,31 @@ def test_warnings_are_few_and_short() -> None:
     warnings = door.ask(admission(obj), "validate")["warnings"]
     assert 1 < len(warnings) <= 16
     assert all(len(one) <= 1024 for one in warnings)
+
+
+def test_a_refusal_stays_short_and_keeps_its_remedy_however_many_containers_there_are() -> None:
+    obj = pod(memory="1Gi")
+    many = [{"name": f"c{number}", "image": "i", "resources": {"limits": {"memory": "900Gi"}}} for number in range(1000)]
+    obj["spec"]["containers"] += many
+    door = InProcess(facts=load_facts([CLUSTER]))
+    refused = door.ask(admission(obj), "validate")
+    (line,) = [one for one in refused["status"]["message"].splitlines() if "host-memory" in one]
+    assert "could ever hold the pod" in line
+    assert "Ask for at most" in line
+    assert len(line) < 2000
+    assert max(len(one) for one in door.lines[-1]["denied"]) <= 1024
+
+
+def test_a_refusal_for_very_many_reasons_tells_the_first_and_how_many_more() -> None:
+    obj = overcommitted_pod()
+    spec = obj["spec"]["containers"][0]
+    obj["spec"]["containers"] = [{**spec, "name": f"c{number}" + "n" * 3000} for number in range(100)]
+    message = InProcess().ask(admission(obj), "validate")["status"]["message"]
+    first, *told, last = message.splitlines()
+    assert "for 200 reasons" in first
+    assert (len(told), last) == (16, "- and 184 more")
+    # What a condition of an object may hold (`k8s.io/apimachinery` `metav1.Condition.message`).
+    assert len(message) < 32768
 
 
 def test_audit_annotations_have_valid_keys_and_are_short() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import random
+import time
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -13,15 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.facts import Facts, Known, facts_from_objects
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.finding import Mode
-from gpugate.webhook.cluster import WatchedKind
-from gpugate.webhook.cluster.store import FACT_KINDS, POLICIES, FactStore, strip
+from gpugate.webhook.cluster import EventType, WatchedKind
+from gpugate.webhook.cluster.kinds import FACT_KINDS, POLICIES, Read, reader_of
+from gpugate.webhook.cluster.store import FactStore
 from gpugate.webhook.log import Log
 from gpugate.webhook.state import State
 
 ALL = (*FACT_KINDS, POLICIES)
-KIND = {kind.plural: kind for kind in ALL}
+KIND = {kind.resource: kind for kind in ALL}
 NODES, NAMESPACES, QUEUES = KIND["nodes"], KIND["namespaces"], KIND["localqueues"]
 
 
@@ -59,13 +63,33 @@ class Counting(State):
         super().publish(*given_, **named)
 
 
+class Feed:
+    """Hands objects to a store as a watch does: each reduced to its record as it arrives."""
+
+    def __init__(self, store: FactStore) -> None:
+        self.store = store
+
+    @property
+    def bad_policies(self) -> int:
+        return self.store.bad_policies
+
+    def replaced(self, kind: WatchedKind, objects: list[dict[str, Any]]) -> None:
+        self.store.replaced(kind, [reader_of(kind)(one) for one in objects])
+
+    def changed(self, kind: WatchedKind, event_type: EventType, item: dict[str, Any]) -> None:
+        self.store.changed(kind, event_type, reader_of(kind)(item))
+
+    def absent(self, kind: WatchedKind) -> None:
+        self.store.absent(kind)
+
+
 class Fixture:
     """A store of these kinds, outside of any event loop: every change is published at once."""
 
     def __init__(self, *kinds: WatchedKind, fixed: Facts | None = None) -> None:
         self.state = Counting()
         self._stream = io.StringIO()
-        self.store = FactStore(self.state, Log(self._stream), kinds or ALL, fixed=fixed)
+        self.store = Feed(FactStore(self.state, Log(self._stream), kinds or ALL, fixed=fixed))
         self.before = self.state.published
 
     @property
@@ -136,11 +160,11 @@ def test_events_add_change_and_delete() -> None:
 
 def test_a_heartbeat_publishes_nothing() -> None:
     made = Fixture(NODES)
-    made.store.replaced(NODES, [strip(node("a"))])
+    made.store.replaced(NODES, [node("a")])
     snapshot = made.state.snapshot
     assert made.published == 1
     for version in range(2, 50):
-        made.store.changed(NODES, "MODIFIED", strip(node("a", version=str(version))))
+        made.store.changed(NODES, "MODIFIED", node("a", version=str(version)))
     assert made.published == 0
     assert made.state.snapshot is snapshot
 
@@ -274,11 +298,11 @@ def test_a_policy_without_a_usable_name_harms_nobody() -> None:
 
 def test_a_policy_whose_status_alone_changes_publishes_nothing() -> None:
     made = Fixture(POLICIES)
-    made.store.replaced(POLICIES, [strip(policy("mine"))])
+    made.store.replaced(POLICIES, [policy("mine")])
     assert made.published == 1
     written = {**policy("mine"), "status": {"conditions": [{"type": "Ready"}]}}
     written["metadata"]["resourceVersion"] = "2"
-    made.store.changed(POLICIES, "MODIFIED", strip(written))
+    made.store.changed(POLICIES, "MODIFIED", written)
     assert made.published == 0
 
 
@@ -297,20 +321,10 @@ def test_policies_from_files_are_left_alone_when_only_facts_are_watched() -> Non
     assert made.state.snapshot.policies is policies
 
 
-def test_stripping_keeps_all_that_records_are_made_from() -> None:
-    for item in (node("a", zone="x"), {"metadata": {"name": "bare"}}, {"metadata": {"name": "x"}, "spec": None, "status": None}):
-        whole, bare = Fixture(NODES), Fixture(NODES)
-        whole.store.replaced(NODES, [item])
-        bare.store.replaced(NODES, [strip(item)])
-        assert bare.facts == whole.facts
-    assert set(strip(node("a"))["metadata"]) == {"name", "labels", "resourceVersion"}
-    assert set(strip(node("a"))["status"]) == {"allocatable"}
-
-
 @pytest.mark.asyncio
 async def test_a_burst_of_events_is_published_once() -> None:
     state = Counting()
-    store = FactStore(state, Log(io.StringIO()), [NODES], gather=0.001)
+    store = Feed(FactStore(state, Log(io.StringIO()), [NODES], gather=0.001))
     before = state.published
     done = asyncio.Event()
     publish = state.publish
@@ -364,3 +378,70 @@ def test_any_order_of_events_gives_the_facts_of_what_is_left(steps: list[Any]) -
             made.store.changed(NODES, step, left[names])
     wanted = facts_from_objects([{**item, "kind": "Node"} for item in left.values()])
     assert made.facts.shapes == wanted.shapes
+
+
+def _long_list(count: int) -> list[Read]:
+    return [reader_of(NODES)(node(f"n-{at:04}")) for at in range(count)]
+
+
+async def _turns_until(reached: Callable[[], bool]) -> int:
+    """How often others had their turn before this was so."""
+    turn, latest = 0, time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < latest, "never"
+        turn += 1
+        await asyncio.sleep(0)
+    return turn
+
+
+@pytest.mark.asyncio
+async def test_a_long_list_lets_others_have_their_turn_and_is_not_synced_before_its_end() -> None:
+    state = State()
+    store = FactStore(state, Log(io.StringIO()), [NODES], gather=0.0)
+    store.replaced(NODES, _long_list(2000))
+    assert state.not_ready == "not synced yet: nodes"
+    assert await _turns_until(lambda: not state.not_ready) >= 10
+    assert sum(len(shape.nodes) for shape in state.snapshot.facts.shapes) == 2000
+
+
+@pytest.mark.asyncio
+async def test_what_comes_behind_a_long_list_is_taken_behind_it() -> None:
+    state = State()
+    store = FactStore(state, Log(io.StringIO()), [NODES, QUEUES], gather=0.0)
+    listed = _long_list(1000)
+    store.replaced(NODES, listed)
+    store.changed(NODES, "DELETED", listed[999])
+    store.changed(NODES, "ADDED", reader_of(NODES)(node("z-new")))
+    store.absent(QUEUES)
+    await _turns_until(lambda: not state.not_ready)
+    names = [name for shape in state.snapshot.facts.shapes for name in shape.nodes]
+    assert (len(names), "n-0999" in names, "z-new" in names) == (1000, False, True)
+
+
+@pytest.mark.asyncio
+async def test_a_second_long_list_is_taken_whole_behind_the_first() -> None:
+    state = State()
+    store = FactStore(state, Log(io.StringIO()), [NODES], gather=0.0)
+    store.replaced(NODES, _long_list(1000))
+    store.replaced(NODES, _long_list(500))
+    await _turns_until(lambda: sum(len(shape.nodes) for shape in state.snapshot.facts.shapes) == 500)
+    assert state.not_ready == ""
+
+
+@pytest.mark.asyncio
+async def test_a_list_that_cannot_be_taken_keeps_none_behind_it_from_being_taken() -> None:
+    stream, state = io.StringIO(), State()
+    log = Log(stream)
+    store = FactStore(state, log, [NODES, QUEUES], gather=0.0)
+    broken: Any = [*_long_list(500), None]
+    store.replaced(NODES, broken)
+    store.absent(QUEUES)
+    await _turns_until(lambda: state.not_ready == "not synced yet: nodes")
+    log.flush()
+    assert "not taken into the facts" in stream.getvalue()
+
+
+def test_a_long_list_outside_of_any_event_loop_is_taken_at_once() -> None:
+    state = State()
+    FactStore(state, Log(io.StringIO()), [NODES]).replaced(NODES, _long_list(50_000))
+    assert state.not_ready == ""

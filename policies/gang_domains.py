@@ -1,0 +1,84 @@
+"""Where a workload requires that its pods run within one domain of a topology label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from gpugate.policies.fields import Path, mapping, mappings, sequence
+from gpugate.policies.gangs import Gang, least_size
+from gpugate.policies.kueue import queue_label
+from gpugate.policies.records.common import selector_in
+from gpugate.policies.workload import PodSet, Workload
+
+KUEUE_REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
+_KAI_REQUIRED: Final = "kai.scheduler/topology-required-placement"
+#: JobSet v0.10 and LeaderWorkerSet v0.7: each child Job or group of pods has a domain to itself.
+_EXCLUSIVE: Final = ("alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology")
+#: Kinds whose pods KAI does not put into one group.
+_APART_UNDER_KAI: Final = frozenset({"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet"})
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_MOST_DIGITS: Final = 7
+
+
+class Within(NamedTuple):
+    """A requirement that pods run within one domain.
+
+    Attributes:
+        key: the label of the nodes whose values are the domains.
+        path: where it is required.
+        pods: how many of the gang's pods must be in one domain together.
+        by: who sees to it: ``Kueue``, ``scheduler`` (the pods' own affinity) or ``label`` (a controller that reads nodes' labels).
+    """
+
+    key: str
+    path: Path
+    pods: int
+    by: str
+
+
+def requirements(workload: Workload, gang: Gang) -> Iterator[Within]:
+    """Every requirement of the gang, in a fixed order."""
+    pods = gang.pods
+    annotations, least = pods.annotations(), least_size(workload, gang.size)
+    if queue_label(workload):
+        key = annotations.get(KUEUE_REQUIRED)
+        if type(key) is str and key:
+            yield Within(key, pods.meta("annotations", KUEUE_REQUIRED), least, "Kueue")
+        key, size = annotations.get(KUEUE_SLICE_TOPOLOGY), annotations.get(KUEUE_SLICE_SIZE)
+        if type(key) is str and key and type(size) is str and size.isascii() and size.isdigit() and len(size) <= _MOST_DIGITS:
+            yield Within(key, pods.meta("annotations", KUEUE_SLICE_TOPOLOGY), min(int(size), least), "Kueue")
+    for name in (*_EXCLUSIVE, *(() if workload.kind.kind in _APART_UNDER_KAI else (_KAI_REQUIRED,))):
+        for path, found in ((("metadata", "annotations"), workload.annotations()), (pods.meta("annotations"), annotations)):
+            key = found.get(name)
+            if type(key) is str and key:
+                yield Within(key, (*path, name), least, "label")
+                break
+    yield from _own_affinity(workload, gang)
+
+
+def _own_affinity(workload: Workload, gang: Gang) -> Iterator[Within]:
+    """Required pod affinity that selects the gang's own pods."""
+    pods = gang.pods
+    if "affinity" not in pods.spec:
+        return
+    path = pods.field("affinity", "podAffinity")
+    affinity = mapping(mapping(pods.spec, "affinity", pods.field()), "podAffinity", path[:-1])
+    labels = _labels(workload, pods)
+    for at, term in enumerate(mappings(affinity, _REQUIRED, path)):
+        selector, key = selector_in(term, "labelSelector"), term.get("topologyKey")
+        namespaces = sequence(term, "namespaces", (*path, _REQUIRED, at))
+        if selector is None or type(key) is not str or not key or not selector.matches(labels):
+            continue
+        if term.get("namespaceSelector") is None and (not namespaces or workload.namespace in namespaces):
+            yield Within(key, (*path, _REQUIRED, at, "topologyKey"), least_size(workload, gang.size), "scheduler")
+
+
+def _labels(workload: Workload, pods: PodSet) -> dict[str, str]:
+    """The labels that the pods will have, as far as they are known before the API has filled in its own."""
+    own = {key: value for key, value in pods.labels().items() if type(value) is str}
+    if workload.kind.kind == "Job" and workload.name:
+        return {"batch.kubernetes.io/job-name": workload.name, "job-name": workload.name, **own}
+    return own

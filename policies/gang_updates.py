@@ -1,0 +1,126 @@
+"""An UPDATE of a gang that runs: what makes it smaller, larger, or splits it in two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpugate.policies.fields import mapping
+from gpugate.policies.finding import Finding, Level
+from gpugate.policies.gangs import (
+    Gang,
+    declared_size,
+    gang_of,
+    group_of,
+    group_path,
+    is_being_stopped,
+    is_elastic,
+    is_running,
+    least_size,
+    unreadable_size,
+)
+from gpugate.policies.kinds import GANG_ELASTIC, GANG_SIZE
+from gpugate.policies.kueue import queue_label, queue_path
+from gpugate.policies.records.groups import KUEUE_COUNT, GroupKey
+from gpugate.policies.records.pods import member_of
+from gpugate.policies.workload import PodSet, Workload
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_STOP: Final = "or stop the gang (suspend it, or scale to 0) and start it anew"
+
+
+def ran_before(workload: Workload, old: Workload, gang: Gang | None) -> Gang | None:
+    """The gang that runs and goes on after the UPDATE; None where there is none, or where it is stopped as a whole."""
+    if not is_running(workload) or is_being_stopped(workload) or (gang is None and declared_size(workload) == 1):
+        return None
+    ran = None if unreadable_size(old) is not None else gang_of(old)
+    now = None if ran is None else pods_of(workload, ran)
+    return None if now is None or now.count == 0 else ran
+
+
+def pods_of(workload: Workload, ran: Gang) -> PodSet | None:
+    """What the pods of the gang that ``ran`` are made from now."""
+    return next((pods for pods in workload.pod_sets if pods.path == ran.pods.path), None)
+
+
+def is_member(workload: Workload, old: Workload) -> bool:
+    """Whether the workload is a plain pod that has not ended."""
+    ended = mapping(old.root, "status", ()).get("phase") in _ENDED
+    return workload.is_pod() and workload.controller() is None and not ended
+
+
+def check_count(workload: Workload, ran: Gang) -> Iterator[Finding]:
+    """Refuse fewer pods than the gang runs with, and warn of more."""
+    path = next((one.count for one in workload.kind.pod_sets if one.template == ran.pods.path), None)
+    now = pods_of(workload, ran)
+    if now is None or not now.count or path is None or ran.members is None:
+        return
+    least = least_size(workload, ran.members)
+    if now.count < least:
+        yield Finding(
+            "Shrinks",
+            path,
+            f"the gang runs with {ran.members} pods and would go on with {now.count}: {now.count} < {least}",
+            f"Leave {path[-1]} at {ran.members}, {_STOP}.",
+            measure=least - now.count,
+        )
+    elif now.count > ran.members and not is_elastic(workload):
+        late = now.count - ran.members
+        yield Finding(
+            "Grows",
+            path,
+            f"the gang runs with {ran.members} pods and {late} more would join it late: {now.count} > {ran.members}",
+            f'Leave {path[-1]} at {ran.members}, {_STOP}; a gang that can grow says so by {GANG_ELASTIC}: "true".',
+            Level.WARN,
+            measure=late,
+        )
+
+
+def check_template(workload: Workload, old: Workload, ran: Gang) -> Iterator[Finding]:
+    """Refuse another group or queue for a gang that runs: its pods would be replaced one by one, and stand in both meanwhile."""
+    now = pods_of(workload, ran)
+    was, becomes = group_of(ran.pods), None if now is None else group_of(now)
+    if now is not None and was is not None and becomes != was:
+        yield Finding(
+            "Splits",
+            group_path(now, was),
+            f"the pods that run are of the group {was.name}, and those made from now on of {_named(becomes)}",
+            f"Leave the group at {was.name}, {_STOP}.",
+        )
+    queue, other = queue_label(old), queue_label(workload)
+    if queue and other != queue:
+        yield Finding(
+            "Splits",
+            queue_path(workload) or (),
+            f"the gang runs with the quota of queue {queue}, and would stand in {other or 'no queue'}",
+            f"Leave the queue at {queue}, {_STOP}.",
+        )
+
+
+def _named(key: GroupKey | None) -> str:
+    return key.name if key else "none"
+
+
+def check_pod_update(workload: Workload, old: Workload) -> Iterator[Finding]:
+    """Refuse another group or size for a pod that is a member already."""
+    pods = workload.pod_sets[0]
+    was, becomes = group_of(old.pod_sets[0]), group_of(pods)
+    if was is None:
+        return
+    if becomes != was:
+        yield Finding(
+            "Splits",
+            group_path(pods, was),
+            f"the pod is a member of the group {was.name} and would be one of {_named(becomes)}: the others would go on without it",
+            f"Leave the group at {was.name}, or delete the pods of the gang and make them anew.",
+        )
+        return
+    size, other = member_of(old.pod_sets[0]).size, member_of(pods).size
+    if size and other != size:
+        yield Finding(
+            "Splits",
+            ("metadata", "annotations", KUEUE_COUNT if KUEUE_COUNT in pods.annotations() else GANG_SIZE),
+            f"the pod is a member of a gang of {size} and would be one of {other or 'no stated size'}: {other} != {size}",
+            f"Leave the size at {size}, or delete the pods of the gang and make them anew.",
+            measure=abs(other - size),
+        )

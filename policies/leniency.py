@@ -1,0 +1,76 @@
+"""Where what would otherwise be refused is a warning: nodes that are still to come, and the start of what was let in before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gpugate.policies.facts import Facts
+from gpugate.policies.feasibility import selection
+from gpugate.policies.fields import Object, lookup, sequence
+from gpugate.policies.finding import Finding, Level
+from gpugate.policies.kueue import queue_label
+from gpugate.policies.workload import Workload
+
+_OWN_CONTROLLER: Final = "kubernetes.io/job-controller"
+_MANAGED_BY: Final = (("spec", "managedBy"), ("spec", "jobTemplate", "spec", "managedBy"))
+#: Labels of nodes that are made when pods wait for them, of any size (Karpenter; GKE's flex-start and queued provisioning).
+_MADE_ON_DEMAND: Final = (
+    "karpenter.sh/nodepool",
+    "karpenter.sh/provisioner-name",
+    "cloud.google.com/gke-flex-start",
+    "cloud.google.com/gke-queued",
+)
+
+
+def softened(findings: list[Finding], workload: Workload, facts: Facts) -> list[Finding]:
+    """``findings``, where those that rest on the nodes of today are warnings if other nodes may come to run the pods."""
+    if not any(one.level is Level.DENY and "nodes" in one.rests_on for one in findings) or not _may_run_elsewhere(workload, facts):
+        return findings
+    return [one._replace(level=Level.WARN) if one.level is Level.DENY and "nodes" in one.rests_on else one for one in findings]
+
+
+def _may_run_elsewhere(workload: Workload, facts: Facts) -> bool:
+    """Whether the nodes that are known are not all that the pods could ever run on."""
+    managers = [lookup(workload.root, path) for path in _MANAGED_BY]
+    if any(type(one) is str and one != _OWN_CONTROLLER for one in managers):
+        return True
+    name = queue_label(workload)
+    local = facts.queue(workload.namespace, name) if name else None
+    queue = facts.cluster_queues.get(local.cluster_queue) if local else None
+    if queue is not None and queue.checked:
+        return True
+    shapes = (shape for pods in workload.asking() for shape in selection(pods, facts).reachable)
+    return any(key in shape.labels for shape in shapes for key in _MADE_ON_DEMAND)
+
+
+def is_start(workload: Workload, before: Workload) -> bool:
+    """Whether an UPDATE starts what was let in before, and asks for no more than it did then.
+
+    Kueue starts a Job, and takes its gate off a pod, with the labels of the flavor that it chose as node selector. Were it
+    refused, it would try the same again and hold the quota meanwhile.
+    """
+    if queue_label(workload) != queue_label(before) or not _is_let_go(workload, before):
+        return False
+    old = {pods.path: pods for pods in before.pod_sets}
+    for pods in workload.pod_sets:
+        was = old.get(pods.path)
+        if was is None or (pods.count or 0) > (was.count or 0) or _asks(pods.spec) != _asks(was.spec):
+            return False
+    return True
+
+
+def _is_let_go(workload: Workload, before: Workload) -> bool:
+    new, old = _spec(workload.root), _spec(before.root)
+    if workload.is_pod():
+        return len(sequence(new, "schedulingGates", ("spec",))) < len(sequence(old, "schedulingGates", ("spec",)))
+    return workload.kind.kind == "Job" and old.get("suspend") is True and new.get("suspend") is not True
+
+
+def _spec(root: Object) -> Object:
+    spec = root.get("spec")
+    return spec if type(spec) is dict else {}
+
+
+def _asks(spec: Mapping[str, object]) -> list[object]:
+    return [spec.get(key) for key in ("containers", "initContainers", "resources", "overhead", "volumes")]

@@ -1,0 +1,149 @@
+"""What counts against a ResourceQuota, and whose pods it is about.
+
+Formulas: ``k8s.io/kubernetes`` 1.36.3, ``pkg/quota/v1/evaluator/core/pods.go`` (``PodUsageFunc``, ``podMatchesScopeFunc``,
+``Constraints``) and ``pkg/quota/v1/generic``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from gpugate.policies.effective import Effective, Filled, stated_for_pod
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.fields import Object, mapping, mappings
+from gpugate.policies.in_flight import InFlight
+from gpugate.policies.records.common import Expression, Selector
+from gpugate.policies.records.namespaces import ResourceQuota
+from gpugate.policies.workload import PodSet, Workload
+
+_NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
+#: Names in a quota that make every container state the resource, and where.
+_MUST_STATE: Final = {
+    "cpu": ("requests", "cpu"),
+    "limits.cpu": ("limits", "cpu"),
+    "limits.memory": ("limits", "memory"),
+    "memory": ("requests", "memory"),
+    "requests.cpu": ("requests", "cpu"),
+    "requests.memory": ("requests", "memory"),
+}
+#: What the controller of a kind makes one of, as a quota counts it.
+_MAKES: Final = {"CronJob": "count/jobs.batch", "Deployment": "count/replicasets.apps"}
+_AFFINITIES: Final = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
+
+
+class Missing(NamedTuple):
+    """What a container must state because a quota counts it: ``resources.<kind>.<resource>``."""
+
+    container: Filled
+    kind: str
+    resource: str
+    quota_name: str
+
+
+def usage_of_pod(effective: Effective) -> dict[str, int]:
+    """What one pod counts for, by the names that quotas use: bytes, millicores or counts."""
+    found = {"count/pods": 1, "pods": 1}
+    for name, amount in effective.requests.items():
+        if name in _NATIVE or name.startswith("hugepages-"):
+            found[name] = amount
+        found[f"requests.{name}"] = amount
+    for name in _NATIVE:
+        if name in effective.limits:
+            found[f"limits.{name}"] = effective.limits[name]
+    return found
+
+
+def usage_of_object(workload: Workload) -> dict[str, int]:
+    """What the object itself counts for where it is no pod, and what its controller makes of it: ``count/jobs.batch``."""
+    if workload.is_pod():
+        return {}
+    kind = workload.kind
+    found = {f"count/{kind.resource}.{kind.group}" if kind.group else f"count/{kind.resource}": 1}
+    if kind.kind in _MAKES:
+        found[_MAKES[kind.kind]] = 1
+    return found
+
+
+def usage_in_flight(in_flight: InFlight, namespace: str) -> dict[str, int]:
+    """What was just admitted into ``namespace``, by the names that quotas use."""
+    amounts = in_flight.namespace(namespace)
+    if not amounts:
+        return {}
+    requests = {name: amount for name, amount in amounts.items() if name != "pods"}
+    found = usage_of_pod(Effective(requests, {}))
+    found["pods"] = found["count/pods"] = amounts.get("pods", 0)
+    return found
+
+
+def is_about(quota: ResourceQuota, pods: PodSet, effective: Effective, facts: Facts) -> bool | None:
+    """Whether the pods are in all scopes of ``quota``; None where that is not known.
+
+    Args:
+        quota: the quota.
+        pods: the pods.
+        effective: what one of them comes to, without overhead.
+        facts: the cluster, for the priority class that pods get by default.
+    """
+    answers = [_in_scope(scope, pods, effective, facts) for scope in quota.scopes]
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def _in_scope(scope: Expression, pods: PodSet, effective: Effective, facts: Facts) -> bool | None:
+    if scope.key in {"Terminating", "NotTerminating"}:
+        deadline = pods.spec.get("activeDeadlineSeconds")
+        ends = type(deadline) is int and deadline >= 0
+        return ends == (scope.key == "Terminating")
+    if scope.key in {"BestEffort", "NotBestEffort"}:
+        states = any(amounts.get(name) for amounts in effective for name in ("cpu", "memory"))
+        return states == (scope.key == "NotBestEffort")
+    if scope.key == "PriorityClass":
+        return _has_priority(scope, pods, facts)
+    if scope.key == "CrossNamespacePodAffinity":
+        return _crosses_namespaces(pods)
+    return False
+
+
+def _has_priority(scope: Expression, pods: PodSet, facts: Facts) -> bool | None:
+    name = pods.spec.get("priorityClassName")
+    if not name:
+        if facts.state("priorityclasses") in {Known.PENDING, Known.NOT_GIVEN}:
+            return None
+        name = next((one.name for one in facts.priorities.values() if one.is_default), "")
+    return Selector((scope,)).matches({scope.key: name} if name else {})
+
+
+def _crosses_namespaces(pods: PodSet) -> bool:
+    affinity = mapping(pods.spec, "affinity", pods.field())
+    for kind in ("podAffinity", "podAntiAffinity"):
+        path = pods.field("affinity", kind)
+        held = mapping(affinity, kind, pods.field("affinity"))
+        required = mappings(held, _AFFINITIES[0], path)
+        preferred = [mapping(one, "podAffinityTerm", path) for one in mappings(held, _AFFINITIES[1], path)]
+        if any(_names_namespaces(term) for term in (*required, *preferred)):
+            return True
+    return False
+
+
+def _names_namespaces(term: Object) -> bool:
+    selector: Any = term.get("namespaceSelector")
+    return bool(term.get("namespaces")) or selector is not None
+
+
+def missing_for(quota: ResourceQuota, pods: PodSet, containers: Sequence[Filled]) -> list[Missing]:
+    """What containers do not state though ``quota`` counts it, which makes the API refuse every such pod.
+
+    Only CPU and memory must be stated so, and not where the pod states them for all containers together.
+    """
+    wanted = [(name, *_MUST_STATE[name]) for name in sorted(quota.hard) if name in _MUST_STATE]
+    if not wanted or stated_for_pod(pods, "requests") or stated_for_pod(pods, "limits"):
+        return []
+    found: dict[tuple[str, str, str], Missing] = {}
+    for one in containers:
+        for name, kind, resource in wanted:
+            held: Mapping[str, int] = one.limits if kind == "limits" else one.requests
+            if resource not in held:
+                found.setdefault((one.container.name, kind, resource), Missing(one, kind, resource, name))
+    return list(found.values())

@@ -1,0 +1,240 @@
+"""A gang fits the nodes that it may land on, together, and the domain that it must stay within.
+
+## What it does
+
+Counts how many pods of a gang the nodes it may land on hold when they are empty, node by node: as many as accelerators, memory
+and CPU allow. Refuses a gang that is larger than all of them together, and one that must stay within one domain of a topology
+label (a rack, a block, an NVLink clique) and is larger than the largest of these. Such a requirement is Kueue's
+`podset-required-topology` (or a slice of its own), a required pod affinity that selects the gang's own pods, or the exclusive
+topology of JobSet and LeaderWorkerSet. Refuses a label that no node carries, and a level that no flavor of the Kueue queue
+has in its Topology.
+
+Warns where nothing keeps a gang from running on spot and on-demand nodes at once.
+
+For plain pods, which may ask for different things, a gang that would be too large if all asked alike is a warning, unless they
+are known to; so is a Job that nobody declares a gang and that stands in no queue, since its pods may run in turns. Only what
+can never fit is refused: whether there is room now is the scheduler's to see. Nodes under repair, that start or that are being
+taken away count as there. A warning, in every rule that goes by the nodes of today, is what would be refused where others may
+come: on nodes that Karpenter or GKE's queued provisioning make, in a Kueue queue with admission checks, and for a Job that
+another controller than Kubernetes' own runs (`spec.managedBy`).
+
+## Why
+
+A gang that cannot run in full waits for ever, and with a scheduler that places pods one by one it holds what it has got
+meanwhile. A reclaimed spot node ends the whole gang.
+
+## Example
+
+Refused on four nodes of 8 GPUs, two in each rack:
+
+```yaml
+spec:
+  parallelism: 3
+  completions: 3
+  template:
+    metadata:
+      annotations:
+        kueue.x-k8s.io/podset-required-topology: example.com/rack
+    spec:
+      containers:
+        - name: train
+          resources: {limits: {nvidia.com/gpu: 8}}
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+from gpugate.policies.capacity import check_mixed
+from gpugate.policies.demand import Demand, demand_of
+from gpugate.policies.domains import domains_by, largest, nodes_of, pods_on
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.feasibility import Selection, open_shapes, selection
+from gpugate.policies.finding import Finding, Level
+from gpugate.policies.gang_domains import Within, requirements
+from gpugate.policies.gang_levels import LEVEL_FACTS, check_level
+from gpugate.policies.gangs import Gang, gang_of, group_of, least_size, unreadable_size
+from gpugate.policies.kueue import queue_label
+from gpugate.policies.nodes import Shape
+from gpugate.policies.quantity import format_millicores, show_bytes
+from gpugate.policies.records.groups import KUEUE_FAST_ADMISSION
+from gpugate.policies.records.pods import member_of
+from gpugate.policies.rule import Params, Rule, no_edits
+from gpugate.policies.workload import Workload
+
+_SHOWN_SHAPES: Final = 4
+
+
+class GangPackingParams(Params):
+    """Parameters of `gang-packing`."""
+
+    pool_too_small: Literal["Deny", "Warn"] = "Deny"
+    """Whether a gang that all known nodes together could not hold is refused, or only warned about (nodes that scale up)."""
+    domain_too_small: Literal["Deny", "Warn"] = "Deny"
+    """Whether a gang that no known topology domain could hold is refused, or only warned about (domains that scale up)."""
+    mixed_capacity: Literal["Deny", "Warn", "Allow"] = "Warn"
+    """What is done about a gang that may run on spot and on-demand nodes at once."""
+
+
+def check(workload: Workload, params: GangPackingParams, facts: Facts) -> Iterator[Finding]:
+    """Refuse gangs that no pool, or no domain, could ever hold."""
+    gang = None if unreadable_size(workload) is not None or workload.judged_before() else gang_of(workload)
+    if gang is None or gang.members not in {None, gang.size}:
+        return
+    chosen = selection(gang.pods, facts)
+    shapes = open_shapes(gang.pods, chosen)
+    demand = demand_of(gang.pods)
+    # A pod that fits no node is another rule's to judge.
+    roomy = tuple(shape for shape in shapes if pods_on(shape, demand))
+    if params.mixed_capacity != "Allow":
+        yield from check_mixed(gang, roomy, refuse=params.mixed_capacity == "Deny")
+    needed = list(requirements(workload, gang))
+    pending = _pending(needed, facts)
+    if pending:
+        yield _unknown(gang, pending)
+        return
+    for one in needed:
+        yield from check_level(workload, gang, one, facts)
+    if facts.state("nodes") is Known.SYNCED and roomy:
+        found = [*_check_pool(workload, gang, demand, roomy, params), *_check_domains(needed, gang, demand, shapes, chosen, params)]
+        if _is_alike(workload, gang):
+            certain = gang.declared or queue_label(workload) is not None
+            yield from found if certain else (_of_undeclared(one, gang) for one in found)
+        else:
+            complete = _is_complete(workload, gang, facts)
+            yield from (_of_plain_pods(one, gang, complete=complete) for one in found)
+
+
+def _pending(needed: Sequence[Within], facts: Facts) -> str:
+    """The kinds of facts that are on their way and would be needed, in words; empty for none."""
+    if facts.state("nodes") is Known.PENDING:
+        return "nodes"
+    by_kueue = any(one.by == "Kueue" for one in needed)
+    return "queues and Topologies" if by_kueue and any(facts.state(kind) is Known.PENDING for kind in LEVEL_FACTS) else ""
+
+
+def _unknown(gang: Gang, kinds: str) -> Finding:
+    return Finding(
+        "RoomUnknown",
+        gang.pods.field("containers"),
+        f"the cluster's {kinds} are not synced yet, so it is not known whether they could hold the gang",
+        "Try again in a few seconds.",
+        Level.UNKNOWN,
+    )
+
+
+def _is_alike(workload: Workload, gang: Gang) -> bool:
+    """Whether every pod of the gang asks for as much: they come from one template, or Kueue counts them from one pod."""
+    return not workload.is_pod() or KUEUE_FAST_ADMISSION in gang.pods.annotations()
+
+
+def _is_complete(workload: Workload, gang: Gang, facts: Facts) -> bool:
+    """Whether all other pods of the gang are there and ask for as much as this one."""
+    key = group_of(gang.pods)
+    group = None if key is None else facts.group(workload.namespace, key)
+    return group is not None and group.present + 1 >= gang.size and group.asks == (member_of(gang.pods).asks,)
+
+
+def _of_undeclared(finding: Finding, gang: Gang) -> Finding:
+    """``finding`` about a Job that nobody declares a gang, and that no queue admits as a whole: its pods may run in turns."""
+    if finding.reason == "DomainUnknown":
+        return finding
+    return finding._replace(message=f"if its {gang.size} pods must run at once: {finding.message}", level=Level.WARN)
+
+
+def _of_plain_pods(finding: Finding, gang: Gang, *, complete: bool) -> Finding:
+    if finding.reason == "DomainUnknown":
+        return finding
+    if complete:
+        return finding._replace(rests_on=(*finding.rests_on, "pods"))
+    return finding._replace(message=f"if all {gang.size} pods ask for as much: {finding.message}", level=Level.WARN)
+
+
+def _check_pool(
+    workload: Workload, gang: Gang, demand: Demand, shapes: Sequence[Shape], params: GangPackingParams
+) -> Iterator[Finding]:
+    needed = least_size(workload, gang.size)
+    rooms = [(shape, nodes_of(gang.pods, shape), pods_on(shape, demand)) for shape in shapes]
+    held = sum(nodes * room for _, nodes, room in rooms)
+    if held >= needed:
+        return
+    nodes = sum(count for _, count, _ in rooms)
+    sums: dict[tuple[str, int], int] = {}
+    for shape, count, room in rooms:
+        sums[shape.title, room] = sums.get((shape.title, room), 0) + count
+    largest_first = sorted(sums.items(), key=lambda one: (-one[1] * one[0][1], one[0]))
+    shown = " + ".join(f"{count} x {room} ({title})" for (title, room), count in largest_first[:_SHOWN_SHAPES])
+    yield Finding(
+        "PoolTooSmall",
+        gang.pods.field("containers"),
+        f"a gang of {needed} pods with {_amounts(demand)} each; the {nodes} node{'s' if nodes != 1 else ''} that it may land on"
+        f" hold {held} when empty: {shown}{' + ...' if len(sums) > _SHOWN_SHAPES else ''} = {held} < {needed}",
+        f"Make the gang {held} pods at most, ask for less per pod, or let it onto more nodes.",
+        Level.DENY if params.pool_too_small == "Deny" else Level.WARN,
+        measure=needed - held,
+        rests_on=("nodes",),
+    )
+
+
+def _amounts(demand: Demand) -> str:
+    asked = [f"{count} {name}" for name, count in sorted(demand.devices.items())]
+    asked += [f"{show_bytes(demand.memory)} memory"] if demand.memory else []
+    return ", ".join([*asked, *([f"{format_millicores(demand.cpu)} cpu"] if demand.cpu else [])])
+
+
+def _check_domains(
+    needed: Sequence[Within],
+    gang: Gang,
+    demand: Demand,
+    shapes: Sequence[Shape],
+    chosen: Selection,
+    params: GangPackingParams,
+) -> Iterator[Finding]:
+    refuse = params.domain_too_small == "Deny"
+    for one in needed:
+        domains = domains_by(one.key, gang.pods, shapes, chosen)
+        if not domains:
+            # Only the scheduler is known to leave such pods waiting; Kueue's levels are looked up in its Topologies.
+            if one.by == "scheduler":
+                nodes = sum(len(shape.nodes) for shape in shapes)
+                yield Finding(
+                    "DomainUnknown",
+                    one.path,
+                    f"none of the {nodes} nodes that the gang may land on carries the label {one.key}:"
+                    " the scheduler places no pod whose affinity asks for it",
+                    "Name a label that the nodes carry, or have them labelled.",
+                    Level.DENY if refuse else Level.WARN,
+                    measure=1,
+                    rests_on=("nodes",),
+                )
+            continue
+        domain, held = largest(domains, shapes, demand)
+        if held < one.pods:
+            count = sum(nodes for _, nodes in domain.nodes)
+            yield Finding(
+                "DomainTooSmall",
+                one.path,
+                f"{one.pods} pods with {_amounts(demand)} each must be within one domain of {one.key}; the largest,"
+                f" {domain.example} with {count} node{'s' if count != 1 else ''}, holds {held} when empty: {held} < {one.pods}",
+                f"Make it {held} pods at most, ask for less per pod, or require a wider domain than {one.key}."
+                if held
+                else f"Ask for less per pod, or require a wider domain than {one.key}.",
+                Level.DENY if refuse else Level.WARN,
+                measure=one.pods - held,
+                rests_on=("nodes",),
+            )
+
+
+RULE = Rule(
+    id="gang-packing",
+    title="A gang fits the nodes that it may land on, together, and the domain that it must stay within",
+    since="0.1.0",
+    params=GangPackingParams,
+    mutate=no_edits,
+    check=check,
+    needs=frozenset({"nodes", *LEVEL_FACTS, "pods"}),
+    documentation=__doc__,
+    on_update=False,
+)

@@ -1,0 +1,1 @@
+"""Evidence: random objects, what gpugate says of them, and what the real components do with them."""

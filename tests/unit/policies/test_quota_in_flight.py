@@ -1,0 +1,123 @@
+"""What was just admitted counts against quota until the watches show it; what is old is said to be old."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from builders import bind, container, decided, opened, templated
+
+from gpugate.policies.admitted import admitted_of
+from gpugate.policies.fact_kinds import fact_kind_of
+from gpugate.policies.facts import Facts, Known
+from gpugate.policies.facts_builder import FactsBuilder, facts_from_objects, key_of
+from gpugate.policies.finding import Severity
+from gpugate.policies.records.namespaces import limit_range_of
+from gpugate.policies.records.queues import cluster_queue_of, flavor_of
+
+_LABELS = {"kueue.x-k8s.io/queue-name": "train"}
+_OBJECTS: list[dict[str, Any]] = [
+    {"kind": "LocalQueue", "metadata": {"name": "train", "namespace": "team-a"}, "spec": {"clusterQueue": "q"}},
+    {
+        "kind": "ClusterQueue",
+        "metadata": {"name": "q"},
+        "spec": {
+            "namespaceSelector": {},
+            "resourceGroups": [
+                {
+                    "coveredResources": ["nvidia.com/gpu"],
+                    "flavors": [{"name": "f", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 16}]}],
+                }
+            ],
+        },
+    },
+    {
+        "kind": "ResourceQuota",
+        "metadata": {"name": "hard", "namespace": "team-a"},
+        "spec": {"hard": {"requests.nvidia.com/gpu": "16", "pods": "3"}},
+    },
+]
+_BOUND = bind({"queue-quota": {"mode": "Enforce"}, "namespace-limits": {"mode": "Enforce"}})
+
+
+def _job(pods: int, gpus: int = 4) -> dict[str, Any]:
+    job = templated("Job", container(memory=None, gpus=gpus), parallelism=pods, completions=pods)
+    job["metadata"]["labels"] = dict(_LABELS)
+    return job
+
+
+def _messages(job: dict[str, Any], facts: Facts) -> dict[str, str]:
+    findings = decided(job, _BOUND, facts=facts).findings
+    return {one.finding.reason: one.finding.message for one in findings if one.severity is Severity.WARN}
+
+
+def test_two_jobs_in_one_second_are_not_both_promised_the_same_room() -> None:
+    facts = facts_from_objects(_OBJECTS)
+    assert _messages(_job(2, 8), facts) == {}
+
+    admitted = admitted_of(opened(_job(2), facts=facts))
+    assert admitted is not None
+    facts.in_flight.add("uid", admitted)
+    found = _messages(_job(2, 8), facts)
+    assert found["WaitsForQuota"] == (
+        "does not fit now: 2 pods x 8 = 16 of nvidia.com/gpu > 8 left of 16 in flavor f of ClusterQueue q (0 reserved, 8 in flight)"
+    )
+    assert found["QuotaFullNow"] == (
+        "does not fit now into ResourceQuota hard of namespace team-a: 2 pods x 1 = 2 of pods > 1 left of 3 (0 used, 2 in flight);"
+        " 2 pods x 8 = 16 of requests.nvidia.com/gpu > 8 left of 16 (0 used, 8 in flight)"
+    )
+
+    facts.in_flight.remove("uid")
+    assert _messages(_job(2, 8), facts) == {}
+
+
+def test_what_rests_on_facts_that_are_out_of_date_is_not_known() -> None:
+    given = facts_from_objects(_OBJECTS)
+    builder = FactsBuilder()
+    builder.replace("clusterqueues", {("", name): one for name, one in given.cluster_queues.items()})
+    builder.replace("localqueues", {("team-a", one.name): one for one in given.queues["team-a"]})
+    builder.replace("resourcequotas", {("team-a", one.name): one for one in given.quotas["team-a"]})
+    known = dict.fromkeys(("clusterqueues", "localqueues", "resourcequotas"), Known.SYNCED)
+    for stale, wanted in (({}, Severity.DENY), ({"clusterqueues": 7, "resourcequotas": 7}, Severity.UNKNOWN)):
+        findings = decided(_job(5, 8), _BOUND, facts=builder.snapshot(known, stale)).findings
+        assert {(one.rule, one.finding.reason, one.severity) for one in findings} == {
+            ("namespace-limits", "QuotaNeverFits", wanted),
+            ("queue-quota", "QuotaNeverFits", wanted),
+        }
+
+
+def _built(*objects: dict[str, Any]) -> FactsBuilder:
+    builder = FactsBuilder()
+    for obj in objects:
+        kind = fact_kind_of(obj)
+        assert kind is not None
+        builder.put(kind.resource, key_of(obj), kind.read(obj))
+    return builder
+
+
+def _reasons(builder: FactsBuilder, job: dict[str, Any]) -> set[str]:
+    known = dict.fromkeys(("localqueues", "clusterqueues", "resourceflavors", "limitranges", "runtimeclasses"), Known.SYNCED)
+    return {one.finding.reason for one in decided(job, _BOUND, facts=builder.snapshot(known)).findings}
+
+
+def test_what_was_found_to_fit_is_looked_at_anew_when_quota_or_defaults_change() -> None:
+    flavor = {"kind": "ResourceFlavor", "metadata": {"name": "f"}, "spec": {}}
+    builder = _built(*_OBJECTS[:2], flavor)
+    assert _reasons(builder, _job(2, 8)) == _reasons(builder, _job(2, 8)) == set()
+    assert _reasons(builder, _job(3, 8)) == {"QuotaNeverFits"}, "another number of pods is another question"
+
+    taint = {"key": "spot", "value": "true", "effect": "NoSchedule"}
+    builder.put("resourceflavors", ("", "f"), flavor_of({**flavor, "spec": {"nodeTaints": [taint]}}))
+    assert _reasons(builder, _job(2, 8)) == {"NoFlavorMatches"}
+    builder.put("resourceflavors", ("", "f"), flavor_of(flavor))
+    assert _reasons(builder, _job(2, 8)) == set()
+
+    default = {"type": "Container", "default": {"memory": "1Gi"}}
+    limits = {"kind": "LimitRange", "metadata": {"name": "l", "namespace": "team-a"}, "spec": {"limits": [default]}}
+    builder.put("limitranges", ("team-a", "l"), limit_range_of(limits))
+    assert _reasons(builder, _job(2, 8)) == {"NotCovered"}
+    builder.put("limitranges", ("team-a", "l"), None)
+    assert _reasons(builder, _job(2, 8)) == set()
+
+    reserved = [{"name": "f", "resources": [{"name": "nvidia.com/gpu", "total": "4"}]}]
+    builder.put("clusterqueues", ("", "q"), cluster_queue_of({**_OBJECTS[1], "status": {"flavorsReservation": reserved}}))
+    assert _reasons(builder, _job(2, 8)) == {"WaitsForQuota"}
