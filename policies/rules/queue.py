@@ -61,7 +61,7 @@ class QueueParams(Params):
 
 
 def _applies(workload: Workload, params: QueueParams) -> bool:
-    if workload.kind.queue is None or workload.kind.kind not in params.kinds or workload.controller() is not None:
+    if not workload.kind.queued or workload.kind.kind not in params.kinds or workload.controller() is not None:
         return False
     return PREBUILT not in workload.labels() and bool(workload.asking())
 

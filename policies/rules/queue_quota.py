@@ -110,7 +110,7 @@ def _of_priority(workload: Workload, facts: Facts) -> Iterator[Finding]:
     known = ", ".join(sorted(facts.workload_priorities)[:_SHOWN]) or "none"
     yield Finding(
         "PriorityClassUnknown",
-        (*(workload.kind.queue or ()), "metadata", "labels", _PRIORITY),
+        (*workload.kind.queue, "metadata", "labels", _PRIORITY),
         f"there is no WorkloadPriorityClass {name}, so Kueue makes no Workload of the object and never admits it; there is {known}",
         "Name a WorkloadPriorityClass that exists, or have this one made.",
         rests_on=("workloadpriorityclasses",),
@@ -194,7 +194,7 @@ def _of_asked(
     uncovered = uncovered_of(asked, queue)
     if uncovered:
         yield _not_covered(asked, queue, uncovered, facts)
-    fits = [fit_of(asked, queue, group, facts, taints_hold=workload.kind.batch) for group in queue.groups]
+    fits = [fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods) for group in queue.groups]
     found = [fit for fit in fits if fit is not None]
     for fit in found:
         if not fit.open:
@@ -233,7 +233,7 @@ def _no_flavor(fit: Fit, queue: ClusterQueue, workload: Workload) -> Finding:
         "Tolerate the taint of the flavor meant, in the template that Kueue reads."
         if taint
         else "Select node labels that one of the flavors has, or name another queue.",
-        Level.DENY if workload.kind.batch else Level.WARN,
+        Level.WARN if workload.kind.counted_as_pods else Level.DENY,
         rests_on=_QUOTA,
     )
 
