@@ -269,7 +269,8 @@ def _apply(workload: Workload, draft: Draft, rule: str, edits: Sequence[Edit], d
     apply = draft.apply
     notes = [edit.note for edit in edits if apply(edit) and edit.note]
     if notes:
-        decision.changes.append(Change(rule, tuple(notes)))
+        # Alike templates are changed alike.
+        decision.changes.append(Change(rule, tuple(dict.fromkeys(notes))))
     workload.edited(edits)
 
 

@@ -177,7 +177,7 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
     key = group_of(gang.pods)
     if (key is None or key.system == "gpugate") and workload.controller() is None:
         yield from _check_name(workload, gang, params)
-    if params.scheduler == "Kueue" and not workload.is_pod() and not queue_label(workload):
+    if params.scheduler == "Kueue" and workload.kind.queued and not workload.is_pod() and not queue_label(workload):
         yield Finding(
             "NotHeldTogether",
             ("metadata", "labels", QUEUE_NAME),
