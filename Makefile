@@ -39,10 +39,12 @@ types: install
 imports: install
 	$(BIN)/lint-imports --no-logo
 
-docs: install ## Write the rule reference and the CRD from the models.
+docs: install ## Write the rule reference, the CRD and the webhook configurations from the models.
 	@mkdir -p build
 	$(BIN)/gpugate policies --format markdown > build/rules.md && mv build/rules.md docs/reference/rules.md
 	$(BIN)/gpugate policies --format crd > build/crd.yaml && mv build/crd.yaml manifests/base/crd/gpugate.io_gpupolicies.yaml
+	$(BIN)/gpugate policies --format mutating-webhook > build/webhook.yaml && mv build/webhook.yaml manifests/base/webhook/mutating.yaml
+	$(BIN)/gpugate policies --format validating-webhook > build/webhook.yaml && mv build/webhook.yaml manifests/base/webhook/validating.yaml
 
 bench: install ## CPU per review, against a trivial handler in the same run.
 	$(BIN)/python -m benchmarks.bench

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpugate.policies.demand import demand_of
 from gpugate.policies.in_flight import Admitted
+from gpugate.policies.kinds import CRON_JOB
 from gpugate.policies.kueue import queue_label
 from gpugate.policies.records.groups import group_key
 from gpugate.policies.workload import Workload
@@ -17,7 +18,7 @@ def admitted_of(workload: Workload) -> Admitted | None:
     Raises:
         MalformedError: an amount is no quantity.
     """
-    if workload.kind.makes == "Job" or workload.controller() is not None:
+    if workload.kind is CRON_JOB or workload.controller() is not None:
         return None
     pods_in_all, requests = 0, {"cpu": 0, "memory": 0}
     for pods in workload.pod_sets:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from gpugate.policies.fields import Path, mapping, mappings, sequence
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.gangs import Gang
 from gpugate.policies.nodes import Shape
 from gpugate.policies.records.common import CAPACITY
 from gpugate.policies.records.pods import capacity_of
@@ -30,9 +29,11 @@ def _both_named(pods: PodSet) -> Path | None:
     return None
 
 
-def check_mixed(gang: Gang, shapes: Sequence[Shape], *, refuse: bool) -> Iterator[Finding]:
-    """Speak of a gang that may run on spot and on-demand nodes at once; ``shapes`` are those that it may land on."""
-    pods = gang.pods
+def check_mixed(pods: PodSet, size: int, shapes: Sequence[Shape], *, refuse: bool) -> Iterator[Finding]:
+    """Speak of ``pods`` of a gang of ``size`` that may run on spot and on-demand nodes at once.
+
+    ``shapes`` are those that they may land on.
+    """
     named = _both_named(pods)
     spot = sum(len(shape.nodes) for shape in shapes if _is_spot(shape))
     rest = sum(len(shape.nodes) for shape in shapes) - spot
@@ -42,7 +43,7 @@ def check_mixed(gang: Gang, shapes: Sequence[Shape], *, refuse: bool) -> Iterato
     yield Finding(
         "MixedCapacity",
         named or pods.field("nodeSelector"),
-        f"nothing keeps the gang of {gang.size} from running on spot and on-demand capacity at once ({what}):"
+        f"nothing keeps the gang of {size} from running on spot and on-demand capacity at once ({what}):"
         " a reclaimed spot node ends the whole gang, and what the on-demand ones cost is lost with it",
         "Select one of the two in nodeSelector, for all pods of the gang.",
         Level.DENY if refuse else Level.WARN,

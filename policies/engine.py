@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpugate.policies import exemptions
 from gpugate.policies.catalogue import BY_ID
@@ -14,6 +14,7 @@ from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, Object, clone, named_path
 from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, aged, judge
 from gpugate.policies.hold import Hold
+from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT
 from gpugate.policies.leniency import is_start, softened
 from gpugate.policies.lens import open_workload
 from gpugate.policies.recreation import as_sent, changes_fixed_fields, made_anew
@@ -90,9 +91,6 @@ class Decision:
         return any(one.severity is Severity.DENY for one in self.findings)
 
 
-_NEVER_MUTATED_ON_UPDATE = frozenset({"Pod"})
-
-
 def decide(
     workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase = Phase.REVIEW, *, remember: bool = True
 ) -> Decision:
@@ -144,6 +142,15 @@ def _concerns(workload: Workload) -> bool:
     if type(old_meta) is not dict:
         return True
     return any((new_meta.get(key) or {}) != (old_meta.get(key) or {}) for key in ("labels", "annotations"))
+
+
+def _is_mirror(workload: Workload) -> bool:
+    """Whether Kueue compares the object with one that is kept elsewhere (MultiKueue) or was counted before: changed, it ends.
+
+    It is judged like any other: a label that anybody may write turns no rule off.
+    """
+    labels = workload.labels()
+    return PREBUILT in labels or MULTIKUEUE_ORIGIN in labels
 
 
 def _is_copy(workload: Workload) -> bool:
@@ -216,7 +223,7 @@ def _run(
     remember: bool,
 ) -> None:
     hold = Hold(workload)
-    if phase is not Phase.CHECK and not workload.subresource:
+    if phase is not Phase.CHECK and not workload.subresource and not _is_mirror(workload):
         draft = Draft(workload.root)
         _edit(workload, draft, bound, facts, decision, hold, remember=remember)
         if exempt and workload.operation != "UPDATE":
@@ -239,7 +246,7 @@ def _edit(
     remember: bool,
 ) -> None:
     if workload.operation == "UPDATE":
-        if workload.kind.kind in _NEVER_MUTATED_ON_UPDATE or workload.old is None:
+        if workload.is_pod() or workload.old is None:
             return
         mutable = workload.kind.template_mutable
         replay(draft, workload.old, [pods.path for pods in workload.pod_sets] if mutable else ())
@@ -266,6 +273,8 @@ def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts
             continue
         if not edits:
             continue
+        if not workload.is_whole:
+            edits = [edit for edit in map(workload.written, edits) if edit is not None]
         if hold.may_block:
             edits, held = hold.sift(draft, edits)
             for edit in held:
@@ -277,7 +286,8 @@ def _apply(workload: Workload, draft: Draft, rule: str, edits: Sequence[Edit], d
     apply = draft.apply
     notes = [edit.note for edit in edits if apply(edit) and edit.note]
     if notes:
-        decision.changes.append(Change(rule, tuple(notes)))
+        # Alike templates are changed alike.
+        decision.changes.append(Change(rule, tuple(dict.fromkeys(notes))))
     workload.edited(edits)
 
 
@@ -305,6 +315,8 @@ def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: D
         except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down
             _broke(decision, one, error)
             continue
+        if findings and not workload.is_whole:
+            findings = [finding._replace(path=workload.written_at(finding.path) or finding.path) for finding in findings]
         if findings:
             unknown = one.refuse_unknown
             decision.findings.extend(
@@ -312,10 +324,16 @@ def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: D
             )
 
 
+_TOLERATE_ALL: Final[tuple[Object, ...]] = ({"operator": "Exists"},)
+
+
 def _foresee(workload: Workload, bound: Sequence[Bound], facts: Facts) -> None:
     """Note on a template what its pods will tolerate when they are made, though it must not say so itself."""
     if workload.is_pod():
         return
+    for pods in workload.pod_sets if not workload.is_whole else ():
+        # What these pods tolerate is written elsewhere.
+        pods.foreseen = _TOLERATE_ALL if not pods.is_whole else ()
     for one in bound:
         if not one.rule.at_pods:
             continue
@@ -327,7 +345,7 @@ def _foresee(workload: Workload, bound: Sequence[Bound], facts: Facts) -> None:
             continue
         for pods in workload.pod_sets if edits else ():
             place = pods.field("tolerations")
-            pods.foreseen = tuple(edit.value for edit in edits if edit.path == place)
+            pods.foreseen = (*pods.foreseen, *(edit.value for edit in edits if edit.path == place))
 
 
 def _only_worse(workload: Workload, one: Bound, bound: Sequence[Bound], facts: Facts, findings: list[Finding]) -> list[Finding]:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.fields import Path, mapping, mappings, sequence
 from gpugate.policies.gangs import Gang, least_size
+from gpugate.policies.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, POD, REPLICA_SET
 from gpugate.policies.kueue import queue_label
 from gpugate.policies.records.common import selector_in
 from gpugate.policies.workload import PodSet, Workload
@@ -18,7 +19,7 @@ _KAI_REQUIRED: Final = "kai.scheduler/topology-required-placement"
 #: JobSet v0.10 and LeaderWorkerSet v0.7: each child Job or group of pods has a domain to itself.
 _EXCLUSIVE: Final = ("alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology")
 #: Kinds whose pods KAI does not put into one group.
-_APART_UNDER_KAI: Final = frozenset({"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet"})
+_APART_UNDER_KAI: Final = frozenset({CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, REPLICA_SET})
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _MOST_DIGITS: Final = 7
 
@@ -39,10 +40,9 @@ class Within(NamedTuple):
     by: str
 
 
-def requirements(workload: Workload, gang: Gang) -> Iterator[Within]:
-    """Every requirement of the gang, in a fixed order."""
-    pods = gang.pods
-    annotations, least = pods.annotations(), least_size(workload, gang.size)
+def requirements(workload: Workload, gang: Gang, pods: PodSet) -> Iterator[Within]:
+    """Every requirement of ``pods``, a part of the gang, in a fixed order."""
+    annotations, least = pods.annotations(), _least(workload, gang, pods)
     if queue_label(workload):
         key = annotations.get(KUEUE_REQUIRED)
         if type(key) is str and key:
@@ -50,18 +50,28 @@ def requirements(workload: Workload, gang: Gang) -> Iterator[Within]:
         key, size = annotations.get(KUEUE_SLICE_TOPOLOGY), annotations.get(KUEUE_SLICE_SIZE)
         if type(key) is str and key and type(size) is str and size.isascii() and size.isdigit() and len(size) <= _MOST_DIGITS:
             yield Within(key, pods.meta("annotations", KUEUE_SLICE_TOPOLOGY), min(int(size), least), "Kueue")
-    for name in (*_EXCLUSIVE, *(() if workload.kind.kind in _APART_UNDER_KAI else (_KAI_REQUIRED,))):
+    for name in (*_EXCLUSIVE, *(() if workload.kind in _APART_UNDER_KAI else (_KAI_REQUIRED,))):
         for path, found in ((("metadata", "annotations"), workload.annotations()), (pods.meta("annotations"), annotations)):
             key = found.get(name)
             if type(key) is str and key:
-                yield Within(key, (*path, name), least, "label")
+                yield Within(key, (*path, name), _of_one_child(pods, least) if name in _EXCLUSIVE else least, "label")
                 break
-    yield from _own_affinity(workload, gang)
+    yield from _own_affinity(workload, pods, least)
 
 
-def _own_affinity(workload: Workload, gang: Gang) -> Iterator[Within]:
+def _least(workload: Workload, gang: Gang, pods: PodSet) -> int:
+    """The fewest of ``pods`` that one gang runs with."""
+    number = gang.number_of(pods)
+    return max(1, number - (gang.size - least_size(workload, gang.size)))
+
+
+def _of_one_child(pods: PodSet, number: int) -> int:
+    """How many of ``number`` pods are of one child, which has a domain to itself."""
+    return min(number, pods.numbers.child or number) if pods.kind is JOB_SET else number
+
+
+def _own_affinity(workload: Workload, pods: PodSet, least: int) -> Iterator[Within]:
     """Required pod affinity that selects the gang's own pods."""
-    pods = gang.pods
     if "affinity" not in pods.spec:
         return
     path = pods.field("affinity", "podAffinity")
@@ -73,12 +83,12 @@ def _own_affinity(workload: Workload, gang: Gang) -> Iterator[Within]:
         if selector is None or type(key) is not str or not key or not selector.matches(labels):
             continue
         if term.get("namespaceSelector") is None and (not namespaces or workload.namespace in namespaces):
-            yield Within(key, (*path, _REQUIRED, at, "topologyKey"), least_size(workload, gang.size), "scheduler")
+            yield Within(key, (*path, _REQUIRED, at, "topologyKey"), least, "scheduler")
 
 
 def _labels(workload: Workload, pods: PodSet) -> dict[str, str]:
     """The labels that the pods will have, as far as they are known before the API has filled in its own."""
     own = {key: value for key, value in pods.labels().items() if type(value) is str}
-    if workload.kind.kind == "Job" and workload.name:
+    if workload.kind is JOB and workload.name:
         return {"batch.kubernetes.io/job-name": workload.name, "job-name": workload.name, **own}
     return own

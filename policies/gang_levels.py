@@ -8,15 +8,14 @@ from typing import Final
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.finding import Finding
 from gpugate.policies.gang_domains import Within
-from gpugate.policies.gangs import Gang
 from gpugate.policies.kueue import queue_label
 from gpugate.policies.records.queues import ClusterQueue
-from gpugate.policies.workload import Workload
+from gpugate.policies.workload import PodSet, Workload
 
 LEVEL_FACTS: Final = ("localqueues", "clusterqueues", "resourceflavors", "topologies")
 
 
-def check_level(workload: Workload, gang: Gang, needed: Within, facts: Facts) -> Iterator[Finding]:
+def check_level(workload: Workload, pods: PodSet, needed: Within, facts: Facts) -> Iterator[Finding]:
     """Refuse a level that no flavor of the queue has (Kueue v0.15 ``pkg/scheduler/flavorassigner/tas_flavorassigner.go``).
 
     Kueue passes every flavor over whose Topology lacks the level, and says so only in the Workload's status.
@@ -24,7 +23,7 @@ def check_level(workload: Workload, gang: Gang, needed: Within, facts: Facts) ->
     queue = _cluster_queue(workload, facts) if needed.by == "Kueue" else None
     if queue is None:
         return
-    names = {name for name, _ in _flavors(queue, gang)}
+    names = {name for name, _ in _flavors(queue, pods)}
     found = [facts.flavors[name] for name in sorted(names) if name in facts.flavors]
     topologies = [facts.topologies.get(flavor.topology) for flavor in found if flavor.topology]
     # A flavor or Topology that is not there yet is an administrator's business, and may come.
@@ -53,8 +52,8 @@ def _cluster_queue(workload: Workload, facts: Facts) -> ClusterQueue | None:
     return None if queue is None else facts.cluster_queues.get(queue.cluster_queue)
 
 
-def _flavors(queue: ClusterQueue, gang: Gang) -> Iterator[tuple[str, object]]:
+def _flavors(queue: ClusterQueue, pods: PodSet) -> Iterator[tuple[str, object]]:
     """The flavors in which the queue has any of the gang's accelerators."""
     for group in queue.groups:
-        if not group.covered.isdisjoint(gang.pods.accelerators()):
+        if not group.covered.isdisjoint(pods.accelerators()):
             yield from group.flavors

@@ -36,7 +36,8 @@ def _stated(workload: Workload, gang: Gang) -> Iterator[tuple[Path, int, int]]:
     for path in _FIELDS.get(workload.kind.group, ()):
         minimum = lookup(workload.root, path)
         if type(minimum) is int:
-            yield path, minimum, sum(pods.count or 0 for pods in workload.pod_sets)
+            # What waits for the others itself may come later: to hold it with them would have it wait for itself.
+            yield path, minimum, sum(pods.count or 0 for pods in workload.pod_sets if not pods.starts_late)
 
 
 def check_minimum(workload: Workload, gang: Gang) -> Iterator[Finding]:

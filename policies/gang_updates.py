@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from gpugate.policies.fields import mapping
@@ -34,13 +35,14 @@ def ran_before(workload: Workload, old: Workload, gang: Gang | None) -> Gang | N
     if not is_running(workload) or is_being_stopped(workload) or (gang is None and declared_size(workload) == 1):
         return None
     ran = None if unreadable_size(old) is not None else gang_of(old)
-    now = None if ran is None else pods_of(workload, ran)
-    return None if now is None or now.count == 0 else ran
+    if ran is None or all(now is None or now.count == 0 for now in map(partial(now_of, workload), ran.parts)):
+        return None
+    return ran
 
 
-def pods_of(workload: Workload, ran: Gang) -> PodSet | None:
-    """What the pods of the gang that ``ran`` are made from now."""
-    return next((pods for pods in workload.pod_sets if pods.path == ran.pods.path), None)
+def now_of(workload: Workload, part: PodSet) -> PodSet | None:
+    """What the pods of ``part``, a part of a gang that ran, are made from now."""
+    return next((pods for pods in workload.pod_sets if pods.path == part.path), None)
 
 
 def is_member(workload: Workload, old: Workload) -> bool:
@@ -51,42 +53,55 @@ def is_member(workload: Workload, old: Workload) -> bool:
 
 def check_count(workload: Workload, ran: Gang) -> Iterator[Finding]:
     """Refuse fewer pods than the gang runs with, and warn of more."""
-    path = next((one.count for one in workload.kind.pod_sets if one.template == ran.pods.path), None)
-    now = pods_of(workload, ran)
-    if now is None or not now.count or path is None or ran.members is None:
+    if ran.members is None:
         return
+    now = {part.path: now_of(workload, part) for part in ran.parts}
+    counts = [0 if pods is None else pods.count for pods in now.values()]
+    if None in counts:
+        return
+    total = sum(count or 0 for count in counts) // max(1, workload.gangs)
     least = least_size(workload, ran.members)
-    if now.count < least:
+    changed = next((part for part in ran.parts if _number(now[part.path], workload) != ran.number_of(part)), ran.pods)
+    becomes = now[changed.path]
+    path = changed.numbers.path if becomes is None else becomes.numbers.path
+    if not total or path is None:
+        return
+    if total < least:
         yield Finding(
             "Shrinks",
             path,
-            f"the gang runs with {ran.members} pods and would go on with {now.count}: {now.count} < {least}",
-            f"Leave {path[-1]} at {ran.members}, {_STOP}.",
-            measure=least - now.count,
+            f"the gang runs with {ran.members} pods and would go on with {total}: {total} < {least}",
+            f"Leave {path[-1]} at {ran.number_of(changed)}, {_STOP}.",
+            measure=least - total,
         )
-    elif now.count > ran.members and not is_elastic(workload):
-        late = now.count - ran.members
+    elif total > ran.members and not is_elastic(workload):
+        late = total - ran.members
         yield Finding(
             "Grows",
             path,
-            f"the gang runs with {ran.members} pods and {late} more would join it late: {now.count} > {ran.members}",
-            f'Leave {path[-1]} at {ran.members}, {_STOP}; a gang that can grow says so by {GANG_ELASTIC}: "true".',
+            f"the gang runs with {ran.members} pods and {late} more would join it late: {total} > {ran.members}",
+            f'Leave {path[-1]} at {ran.number_of(changed)}, {_STOP}; a gang that can grow says so by {GANG_ELASTIC}: "true".',
             Level.WARN,
             measure=late,
         )
 
 
+def _number(pods: PodSet | None, workload: Workload) -> int:
+    return 0 if pods is None else (pods.count or 0) // max(1, workload.gangs)
+
+
 def check_template(workload: Workload, old: Workload, ran: Gang) -> Iterator[Finding]:
     """Refuse another group or queue for a gang that runs: its pods would be replaced one by one, and stand in both meanwhile."""
-    now = pods_of(workload, ran)
-    was, becomes = group_of(ran.pods), None if now is None else group_of(now)
-    if now is not None and was is not None and becomes != was:
-        yield Finding(
-            "Splits",
-            group_path(now, was),
-            f"the pods that run are of the group {was.name}, and those made from now on of {_named(becomes)}",
-            f"Leave the group at {was.name}, {_STOP}.",
-        )
+    for part in ran.parts:
+        now = now_of(workload, part)
+        was, becomes = group_of(part), None if now is None else group_of(now)
+        if now is not None and was is not None and becomes != was:
+            yield Finding(
+                "Splits",
+                group_path(now, was),
+                f"the pods that run are of the group {was.name}, and those made from now on of {_named(becomes)}",
+                f"Leave the group at {was.name}, {_STOP}.",
+            )
     queue, other = queue_label(old), queue_label(workload)
     if queue and other != queue:
         yield Finding(

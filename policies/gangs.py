@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpugate.policies.fields import Path, integer, lookup, mapping
+from gpugate.policies.fields import Path, lookup
 from gpugate.policies.kinds import GANG_ELASTIC, GANG_MINIMUM, GANG_SIZE
+from gpugate.policies.places import values_at
 from gpugate.policies.records.groups import (
     COSCHEDULING_GROUP,
     COSCHEDULING_LEGACY,
@@ -28,16 +29,26 @@ class Gang(NamedTuple):
     """Pods that must start together.
 
     Attributes:
-        pods: what they are made from.
+        pods: what they are made from; the first where they are of several sorts.
         size: how many there are to be.
         declared: whether the size is stated in an annotation, and not only by the number of pods.
-        members: how many pods the workload makes itself; None for a pod that joins others.
+        members: how many pods with accelerators the workload makes itself for one gang; None for a pod that joins others.
+        parts: all sorts of pods of the gang that ask for accelerators: master and workers are one gang.
+        others: how many pods without accelerators belong to it as well (an MPI launcher, the head of a Ray cluster).
+        gangs: how many such gangs the workload makes.
     """
 
     pods: PodSet
     size: int
     declared: bool
     members: int | None
+    parts: tuple[PodSet, ...] = ()
+    others: int = 0
+    gangs: int = 1
+
+    def number_of(self, part: PodSet) -> int:
+        """How many pods of ``part`` one gang has; of a pod that joins others, all."""
+        return self.size if self.members is None or len(self.parts) == 1 else (part.count or 0) // self.gangs
 
 
 def _is_size(written: str) -> bool:
@@ -74,12 +85,17 @@ def least_size(workload: Workload, size: int) -> int:
     written = workload.annotation(GANG_MINIMUM)
     if written is not None and _is_size(written):
         return min(int(written), size)
-    return 1 if _may_lose_any(workload) else size
+    if _may_lose_any(workload):
+        return 1
+    spare = sum((pods.count or 0) - least for pods in workload.asking() if (least := pods.numbers.fewest) is not None)
+    return max(1, size - spare // workload.gangs) if spare else size
 
 
 def is_elastic(workload: Workload) -> bool:
     """Whether the gang says that it may run with fewer pods than its size, to gpugate or to Kueue."""
-    return _may_lose_any(workload) or workload.annotation(GANG_MINIMUM) is not None
+    if _may_lose_any(workload) or workload.annotation(GANG_MINIMUM) is not None:
+        return True
+    return any(pods.numbers.fewest is not None for pods in workload.asking())
 
 
 def _may_lose_any(workload: Workload) -> bool:
@@ -92,56 +108,43 @@ def gang_of(workload: Workload) -> Gang | None:
     A size of 1 declares that a parallel workload is no gang.
     """
     asking = workload.asking()
-    if len(asking) != 1:
+    if not asking:
         return None
-    pods = asking[0]
     size = declared_size(workload)
     if size == 1:
         return None
     if workload.is_pod():
-        return Gang(pods, size, declared=True, members=None) if size is not None else None
-    return None if is_being_stopped(workload) else _gang_of_template(workload, pods, size)
+        pods = asking[0]
+        return Gang(pods, size, declared=True, members=None, parts=(pods,)) if size is not None else None
+    return None if is_being_stopped(workload) else _gang_of_templates(workload, tuple(asking), size)
 
 
-def _gang_of_template(workload: Workload, pods: PodSet, size: int | None) -> Gang | None:
-    members = pods.count
-    if members == 0:
+def _gang_of_templates(workload: Workload, asking: tuple[PodSet, ...], size: int | None) -> Gang | None:
+    parts = tuple(pods for pods in asking if pods.count != 0)
+    counts = [pods.count for pods in parts]
+    if not parts:
         return None
+    gangs = workload.gangs
+    members = None if None in counts else sum(count or 0 for count in counts) // gangs
+    others = sum(pods.count or 0 for pods in workload.pod_sets if pods not in asking) // gangs
     if size is not None:
-        return Gang(pods, size, declared=True, members=members)
-    if workload.kind.batch and members is not None and members > 1:
-        return Gang(pods, members, declared=False, members=members)
+        return Gang(parts[0], size, True, members, parts, others, gangs)  # noqa: FBT003 - a record
+    if members is not None and members > 1 and (workload.is_batch or workload.kind.gangs is not None):
+        return Gang(parts[0], members, False, members, parts, others, gangs)  # noqa: FBT003 - a record
     return None
 
 
 def is_being_stopped(workload: Workload) -> bool:
-    """Whether an UPDATE suspends the Job: it stops as a whole, whatever its size becomes."""
-    spec = workload.root.get("spec")
-    return workload.operation == "UPDATE" and type(spec) is dict and spec.get("suspend") is True and workload.kind.kind == "Job"
-
-
-def job_spec_path(workload: Workload) -> Path | None:
-    """Path of the Job spec in a Job or CronJob; None for another kind."""
-    if workload.kind.kind == "Job":
-        return ("spec",)
-    if workload.kind.kind == "CronJob":
-        return ("spec", "jobTemplate", "spec")
-    return None
-
-
-def completions(workload: Workload) -> int | None:
-    """The Job's ``completions``; None where it states none or the workload is no Job."""
-    path = job_spec_path(workload)
-    holder = lookup(workload.root, path) if path else None
-    return integer(holder, "completions", path or ()) if type(holder) is dict else None
+    """Whether an UPDATE suspends the workload: it stops as a whole, whatever its size becomes."""
+    switch = workload.kind.suspend
+    return workload.operation == "UPDATE" and switch is not None and lookup(workload.root, switch) is True
 
 
 def is_running(workload: Workload) -> bool:
     """Whether the old object of an UPDATE has pods that run."""
     old = workload.old or {}
-    status = mapping(old, "status", ())
-    counts = (status.get(key) for key in ("active", "ready", "readyReplicas"))
-    return any(type(count) is int and count > 0 for count in counts)
+    found = [value for path in workload.kind.running for value in values_at(old, path)]
+    return any(value == "Running" or (type(value) is int and value > 0) for value in found)
 
 
 #: Where each system reads the name of a pod's group.

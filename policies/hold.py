@@ -33,7 +33,7 @@ class Hold:
         if self._git is None:
             work = self._workload
             owned = work.controller() is not None
-            self._git = (work.is_template() and not work.kind.batch) if owned else git_managed(work.root)
+            self._git = (work.is_template() and not work.kind.made_once) if owned else git_managed(work.root)
         return self._git
 
     def _under_kueue(self) -> bool:

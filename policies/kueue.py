@@ -11,6 +11,8 @@ from gpugate.policies.workload import Workload
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 _OWN_LABEL: Final[Path] = ("metadata", "labels", QUEUE_NAME)
 PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+#: On what MultiKueue copies into the cluster that runs it (Kueue v0.15 ``apis/kueue/v1beta2/constants.go``).
+MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
 
 
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -37,7 +39,7 @@ def uncovered(workload: Workload, facts: Facts) -> frozenset[str]:
 def queue_path(workload: Workload) -> Path | None:
     """Path of the queue-name label where Kueue reads it; None for a kind that it does not manage."""
     place = workload.kind.queue
-    if place is None:
+    if not workload.kind.queued:
         return None
     return (*place, "metadata", "labels", QUEUE_NAME) if place else _OWN_LABEL
 
@@ -54,14 +56,14 @@ def _label_at(workload: Workload, holder: Path) -> str | None:
 
 def queue_label(workload: Workload) -> str | None:
     """The queue name where Kueue reads it; None where there is none."""
-    return None if workload.kind.queue is None else _label_at(workload, workload.kind.queue)
+    return _label_at(workload, workload.kind.queue) if workload.kind.queued else None
 
 
 def misplaced_queue_label(workload: Workload) -> str | None:
     """A queue name on the object or its pod template, where Kueue does not read it; None where there is none."""
     if workload.is_pod():
         return None
-    for holder in ((), *(pods.path for pods in workload.pod_sets)):
+    for holder in ((), *(pods.path for pods in workload.pod_sets if pods.is_whole)):
         if holder != workload.kind.queue:
             found = _label_at(workload, holder)
             if found:

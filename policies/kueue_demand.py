@@ -22,22 +22,16 @@ from gpugate.policies.effective import (
 )
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Object, lookup
-from gpugate.policies.gangs import completions, declared_size
+from gpugate.policies.gangs import declared_size
+from gpugate.policies.kinds import CRON_JOB, DEPLOYMENT, JOB, POD
 from gpugate.policies.kueue import queue_label
 from gpugate.policies.records.groups import KUEUE_COUNT, KUEUE_FAST_ADMISSION, KUEUE_GROUP
 from gpugate.policies.records.kueue_configuration import KueueConfiguration
 from gpugate.policies.workload import PodSet, Workload
 
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
-#: The framework by which Kueue's Configuration names a kind. A CronJob's Jobs are Jobs.
-_FRAMEWORKS: Final = {
-    "CronJob": "batch/job",
-    "Deployment": "deployment",
-    "Job": "batch/job",
-    "Pod": "pod",
-    "StatefulSet": "statefulset",
-}
 _BY_DEFAULT: Final = frozenset({"batch/job"})
+_JOBS: Final = frozenset({CRON_JOB, JOB})
 _MOST_DIGITS: Final = 7
 
 
@@ -62,8 +56,8 @@ def is_managed(workload: Workload, facts: Facts) -> bool | None:
 
     ``batch/job`` is what it manages where its Configuration names no framework.
     """
-    framework = _FRAMEWORKS.get(workload.kind.kind)
-    if framework is None or workload.kind.queue is None:
+    framework = workload.kind.framework
+    if not framework:
         return False
     if facts.kueue is None:
         return True if framework in _BY_DEFAULT else None
@@ -100,22 +94,21 @@ def whole_number(written: object) -> int | None:
 
 def _count(workload: Workload, pods: PodSet) -> int:
     """How many pods Kueue admits as one Workload."""
-    kind = workload.kind.kind
-    if kind == "Pod":
+    kind = workload.kind
+    if kind is POD:
         labels, annotations = pods.labels(), pods.annotations()
         if KUEUE_GROUP in labels and KUEUE_FAST_ADMISSION in annotations:
             return whole_number(annotations.get(KUEUE_COUNT)) or 1
         return 1
-    count = pods.count or 0
-    if kind == "Deployment":
+    if kind is DEPLOYMENT:
         # Each of its pods is a Workload of its own.
-        return min(count, 1)
-    total = completions(workload)
-    return count if total is None else min(count, total)
+        return min(pods.count or 0, 1)
+    # Each group of a LeaderWorkerSet is a Workload of its own.
+    return pods.numbers.at_once // workload.gangs
 
 
 def _fewest(workload: Workload, count: int) -> int:
-    if not workload.kind.batch:
+    if workload.kind not in _JOBS:
         return count
     stated = whole_number(annotations_and_labels(workload)[0].get(MIN_PARALLELISM))
     return min(count, stated) if stated else count
@@ -127,7 +120,7 @@ def counted_of(workload: Workload, pods: PodSet, facts: Facts, changes: Changes 
     Raises:
         MalformedError: an amount is no quantity.
     """
-    if workload.kind.batch:
+    if not workload.kind.counted_as_pods:
         requests: Mapping[str, int] = _requests_of_template(workload.namespace, pods, facts, changes)
     else:
         # Pods come to Kueue as the API keeps them.
@@ -164,7 +157,7 @@ def _adjusted(requests: Mapping[str, int], kueue: KueueConfiguration) -> dict[st
 
 def annotations_and_labels(workload: Workload) -> tuple[Object, Object]:
     """Annotations and labels of the object that Kueue reads: a CronJob's are its job template's."""
-    metadata = lookup(workload.root, (*(workload.kind.queue or ()), "metadata"))
+    metadata = lookup(workload.root, (*workload.kind.queue, "metadata"))
     holder: Object = metadata if type(metadata) is dict else {}
     annotations, labels = holder.get("annotations"), holder.get("labels")
     return annotations if type(annotations) is dict else {}, labels if type(labels) is dict else {}
@@ -177,14 +170,14 @@ def number_of_pods(workload: Workload, pods: PodSet) -> tuple[int, bool]:
         # Only where Kueue counts a group from one pod are the others known to ask for as much.
         return (declared or 1), declared is None or KUEUE_FAST_ADMISSION in pods.annotations()
     number = 1 if pods.count is None else pods.count
-    if not workload.kind.batch:
+    if not workload.is_batch:
         return number, True
-    total = completions(workload)
-    if total is not None:
-        number = min(number, total)
+    total = pods.numbers.completions
+    number = min(number, pods.numbers.at_once) if pods.count is not None else number
     if declared is not None:
         return number, declared > 1
     if MIN_PARALLELISM in annotations_and_labels(workload)[0]:
         return number, False
     # A Job that nobody declares a gang, and that no queue admits as a whole, gets done with fewer pods at once, too.
-    return number, total == number and queue_label(workload) is not None
+    waits = total is None if workload.kind not in _JOBS else total == number
+    return number, waits and queue_label(workload) is not None

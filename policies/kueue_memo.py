@@ -25,7 +25,15 @@ def key_of_asked(workload: Workload, queue: ClusterQueue) -> Any | None:  # noqa
     if deciding is None:
         return None
     # Pods whose containers state the same have the very same totals.
-    return (queue.name, workload.namespace, workload.kind.kind, *numbers_of(workload, pods), pods.totals, deciding)
+    return (
+        queue.name,
+        workload.namespace,
+        workload.kind.group,
+        workload.kind.kind,
+        *numbers_of(workload, pods),
+        pods.totals,
+        deciding,
+    )
 
 
 def _fitting(facts: Facts) -> dict[Any, Any]:

@@ -12,8 +12,18 @@ from gpugate.policies.finding import Finding, Level
 from gpugate.policies.kueue import queue_label
 from gpugate.policies.workload import Workload
 
-_OWN_CONTROLLER: Final = "kubernetes.io/job-controller"
-_MANAGED_BY: Final = (("spec", "managedBy"), ("spec", "jobTemplate", "spec", "managedBy"))
+#: The controllers of the kinds themselves, which run pods in this cluster.
+_OWN_CONTROLLERS: Final = frozenset(
+    {
+        "jobset.sigs.k8s.io/jobset-controller",
+        "kubeflow.org/mpi-operator",
+        "kubeflow.org/training-operator",
+        "kubernetes.io/job-controller",
+        "ray.io/kuberay-operator",
+        "trainer.kubeflow.org/trainjob-controller",
+        "workload.codeflare.dev/appwrapper",
+    }
+)
 #: Labels of nodes that are made when pods wait for them, of any size (Karpenter; GKE's flex-start and queued provisioning).
 _MADE_ON_DEMAND: Final = (
     "karpenter.sh/nodepool",
@@ -32,8 +42,8 @@ def softened(findings: list[Finding], workload: Workload, facts: Facts) -> list[
 
 def _may_run_elsewhere(workload: Workload, facts: Facts) -> bool:
     """Whether the nodes that are known are not all that the pods could ever run on."""
-    managers = [lookup(workload.root, path) for path in _MANAGED_BY]
-    if any(type(one) is str and one != _OWN_CONTROLLER for one in managers):
+    manager = None if workload.kind.managed_by is None else lookup(workload.root, workload.kind.managed_by)
+    if type(manager) is str and manager not in _OWN_CONTROLLERS:
         return True
     name = queue_label(workload)
     local = facts.queue(workload.namespace, name) if name else None
@@ -64,7 +74,8 @@ def _is_let_go(workload: Workload, before: Workload) -> bool:
     new, old = _spec(workload.root), _spec(before.root)
     if workload.is_pod():
         return len(sequence(new, "schedulingGates", ("spec",))) < len(sequence(old, "schedulingGates", ("spec",)))
-    return workload.kind.kind == "Job" and old.get("suspend") is True and new.get("suspend") is not True
+    switch = workload.kind.suspend
+    return switch is not None and lookup(before.root, switch) is True and lookup(workload.root, switch) is not True
 
 
 def _spec(root: Object) -> Object:

@@ -7,7 +7,7 @@ from typing import Final
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Object, Path, mapping, mappings, string
 from gpugate.policies.kinds import Kind
-from gpugate.policies.places import find_pod_sets
+from gpugate.policies.places import Found, find_pods
 from gpugate.policies.records.classes import ClaimDevices
 from gpugate.policies.workload import PodSet, Workload
 
@@ -38,13 +38,25 @@ def open_workload(
     """
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
-    pod_sets = []
-    for place in kind.pod_sets:
-        for path, template, count in find_pod_sets(place, root):
-            spec = mapping(template, "spec", path)
-            claims, slices = _gpu_claims(spec, path, space, facts) if "resourceClaims" in spec else (_NO_CLAIMS, _NO_CLAIMS)
-            pod_sets.append(PodSet(template, spec, path, count, claims, slices))
-    return Workload(kind, root, space, tuple(pod_sets), operation=operation, old=old, subresource=subresource)
+    pod_sets = tuple(_pod_set(found, space, facts) for found in find_pods(kind, root))
+    return Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
+
+
+def _pod_set(found: Found, namespace: str, facts: Facts) -> PodSet:
+    path, place, template = found.path, found.place, found.template
+    if place.resources is not None:
+        return _resources_alone(found)
+    spec = mapping(template, "spec", path)
+    claims, slices = _gpu_claims(spec, path, namespace, facts) if "resourceClaims" in spec else (_NO_CLAIMS, _NO_CLAIMS)
+    return PodSet(template, spec, path, found.numbers.total, claims, slices, found=found)
+
+
+def _resources_alone(found: Found) -> PodSet:
+    """The pods of a place that keeps the resources of a container and nothing else: one container that has these."""
+    resources = found.place.resources or ()
+    held = found.template.get(str(resources[-1]))
+    container = {"name": "node", "resources": {} if held is None else held}
+    return PodSet({}, {"containers": [container]}, found.path, found.numbers.total, _NO_CLAIMS, found=found)
 
 
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()

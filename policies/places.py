@@ -1,37 +1,188 @@
-"""Finding the pod templates of an object by the places that its kind keeps them at."""
+"""Finding the pods of an object by the places that its kind keeps them at, and how many there are of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
-from gpugate.policies.fields import MalformedError, Object, Path, integer, lookup
-from gpugate.policies.kinds import PodSetPlace
+from gpugate.policies.fields import Object, Path, integer, lookup, mapping, mappings, string, wrong_type
+from gpugate.policies.kinds import Kind, PodSetPlace, kind_of
+
+#: One step of an AppWrapper's path to a template: ``.name`` or ``[3]``.
+_STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[([0-9]{1,4})\]")
+#: No kind nests deeper: an AppWrapper holds no AppWrapper.
+_DEEPEST: Final = 2
 
 
-def find_pod_sets(place: PodSetPlace, root: Object) -> Iterator[tuple[Path, Object, int | None]]:
-    """Every template at ``place`` in ``root``: its path, itself, and how many pods it makes.
+class Numbers(NamedTuple):
+    """How many pods a set has.
+
+    Attributes:
+        total: how many there are to be in all; None where the object does not say.
+        child: how many of them one child of the workload makes (a Job of a JobSet, a group of a LeaderWorkerSet).
+        completions: how many of one child's are to end well, after which it makes no more; None where nobody says.
+        fewest: how many are enough to run, where the workload states a range; None where all are needed.
+        path: the number that people change; None where the object has none.
+        completions_path: where ``completions`` stands.
+    """
+
+    total: int | None
+    child: int | None
+    completions: int | None = None
+    fewest: int | None = None
+    path: Path | None = None
+    completions_path: Path = ()
+
+    @property
+    def at_once(self) -> int:
+        """How many run at most at one time; zero where the object does not say."""
+        total, child, completions = self.total or 0, self.child or 0, self.completions
+        return total if completions is None or not child or completions >= child else total // child * completions
+
+
+class Found(NamedTuple):
+    """Pods that were found in an object.
+
+    Attributes:
+        kind: the kind that makes them: for what an AppWrapper wraps, that of the wrapped object.
+        place: where the kind keeps them.
+        path: where that is in this object.
+        template: what is there.
+        numbers: how many pods there are.
+        follows: whether they start when others have run.
+    """
+
+    kind: Kind
+    place: PodSetPlace
+    path: Path
+    template: Object
+    numbers: Numbers
+    follows: bool
+
+
+_ONE: Final = Numbers(1, 1)
+_TEMPLATE: Final = "template"
+
+
+def find_pods(kind: Kind, root: Object) -> Iterator[Found]:
+    """All pods of ``root``, an object of ``kind``, in the order of its places.
 
     Raises:
         MalformedError: something on the way is of the wrong type.
     """
-    if not place.template:
-        yield (), root, 1
-        return
-    for path in _expand(root, place.template, ()):
-        template = lookup(root, path)
-        if template is None:
+    return _find(kind, root, (), 0)
+
+
+def _find(kind: Kind, root: Object, base: Path, depth: int) -> Iterator[Found]:
+    for place in kind.pod_sets:
+        if not place.template:
+            yield Found(kind, place, base, _at(root, base), _ONE, follows=False)
             continue
-        if type(template) is not dict:
-            raise MalformedError(path, "must be a map")
-        if place.count is None:
-            yield path, template, None if path else 1
-            continue
-        stars = iter([part for part, pattern in zip(path, place.template, strict=True) if pattern == "*"])
-        at = tuple(next(stars) if part == "*" else part for part in place.count)
-        parent = lookup(root, at[:-1])
-        count = integer(parent, str(at[-1]), at[:-1]) if type(parent) is dict else None
-        yield path, template, place.default_count if count is None else count
+        for path in _expand(root, (*base, *place.template), ()):
+            template = lookup(root, path)
+            if template is None:
+                continue
+            if type(template) is not dict:
+                raise wrong_type(path, "a map", template)
+            keys = _keys(path, (*base, *place.template))
+            follows = place.after is not None and bool(lookup(root, _place(base, place.after, keys)))
+            yield Found(kind, place, path, template, _numbers(place, root, base, keys), follows)
+    if kind.wraps is not None and depth < _DEEPEST:
+        yield from _find_wrapped(kind.wraps, root, base, depth)
+
+
+def _at(root: Object, path: Path) -> Object:
+    found: Object = lookup(root, path)
+    return found
+
+
+def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator[Found]:
+    parent = (*base, *wraps)
+    holder = lookup(root, parent[:-1])
+    for at, component in enumerate(mappings(holder, str(parent[-1]), parent[:-1]) if type(holder) is dict else ()):
+        path = (*parent, at)
+        wrapped = mapping(component, _TEMPLATE, path)
+        inner = kind_of(
+            string(wrapped, "apiVersion", (*path, _TEMPLATE)) or "",
+            string(wrapped, "kind", (*path, _TEMPLATE)) or "",
+        )
+        if inner is not None:
+            yield from _find(inner, root, (*path, _TEMPLATE), depth + 1)
+        else:
+            yield from _find_declared(component, root, path)
+
+
+def _find_declared(component: Object, root: Object, path: Path) -> Iterator[Found]:
+    """Pods of a component of a kind that is not in the table, where the AppWrapper itself says where they are."""
+    for at, declared in enumerate(mappings(component, "podSets", path)):
+        here = (*path, "podSets", at)
+        steps = _steps(string(declared, "path", here) or "")
+        template = lookup(root, (*path, *steps)) if steps else None
+        if type(template) is dict:
+            count = integer(declared, "replicas", here)
+            number = 1 if count is None else count
+            numbers = Numbers(number, number, path=(*here, "replicas"))
+            yield Found(_DECLARED, _DECLARED.pod_sets[0], (*path, *steps), template, numbers, follows=False)
+
+
+#: What runs the pods of a component of an unknown kind is not known: they may start one by one.
+_DECLARED: Final = Kind("", "", "", (PodSetPlace((_TEMPLATE,)),))
+
+
+def _steps(written: str) -> Path:
+    """``template.spec.roles[0].template`` as a path; empty where it is none (AppWrapper v1.1 ``pkg/utils``)."""
+    steps: list[str | int] = []
+    text, at = f".{written}", 0
+    while at < len(text):
+        step = _STEP.match(text, at)
+        if step is None:
+            return ()
+        steps.append(step[1] if step[1] is not None else int(step[2]))
+        at = step.end()
+    return tuple(steps) if steps[:1] == [_TEMPLATE] else ()
+
+
+def _numbers(place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | int]) -> Numbers:
+    found = [_number(root, _place(base, path, keys), place.default) for path in place.counts] or [place.default]
+    child = found[0]
+    if child is not None and place.leader is not None and type(lookup(root, (*base, *place.leader))) is dict:
+        child = max(0, child - 1)
+    count = child
+    for factor in found[1:]:
+        count = None if count is None or factor is None else count * factor
+    at_most = () if place.at_most is None else _place(base, place.at_most, keys)
+    return Numbers(
+        count,
+        child,
+        _number(root, at_most, None) if at_most else None,
+        _fewest(place, root, base, keys, count),
+        _place(base, place.counts[0], keys) if place.counts else None,
+        at_most,
+    )
+
+
+def _fewest(place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | int], count: int | None) -> int | None:
+    if place.fewest is None or (place.elastic is not None and lookup(root, _place(base, place.elastic, keys)) is not True):
+        return None
+    fewest = _number(root, _place(base, place.fewest, keys), None)
+    return fewest if fewest is None or count is None else min(fewest, count)
+
+
+def _number(root: Object, path: Path, default: int | None) -> int | None:
+    parent = lookup(root, path[:-1])
+    found = integer(parent, str(path[-1]), path[:-1]) if type(parent) is dict else None
+    return default if found is None else found
+
+
+def _keys(path: Path, pattern: Path) -> list[str | int]:
+    """What stands in ``path`` for each ``"*"`` of ``pattern``."""
+    return [part for part, form in zip(path, pattern, strict=True) if form == "*"]
+
+
+def _place(base: Path, pattern: Path, keys: Sequence[str | int]) -> Path:
+    stars = iter(keys)
+    return (*base, *(next(stars) if part == "*" else part for part in pattern))
 
 
 def _expand(root: Object, pattern: Path, done: Path) -> Iterator[Path]:
@@ -44,3 +195,20 @@ def _expand(root: Object, pattern: Path, done: Path) -> Iterator[Path]:
     keys: list[Any] = sorted(holder) if type(holder) is dict else list(range(len(holder))) if type(holder) is list else []
     for key in keys:
         yield from _expand(root, pattern[at + 1 :], (*stem, key))
+
+
+def values_at(root: Object, pattern: Path) -> list[Any]:
+    """What is at every place of ``pattern`` in ``root``."""
+    return [lookup(root, path) for path in _expand(root, pattern, ())]
+
+
+def gangs_of(kind: Kind, root: Object) -> int:
+    """How many gangs an object of ``kind`` makes, each with an equal part of its pods.
+
+    Raises:
+        MalformedError: the number is none.
+    """
+    if kind.gangs is None:
+        return 1
+    found = _number(root, kind.gangs, 1)
+    return 1 if found is None else max(1, found)

@@ -13,6 +13,7 @@ from gpugate.policies.effective import Effective, Filled, stated_for_pod
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.fields import Object, mapping, mappings
 from gpugate.policies.in_flight import InFlight
+from gpugate.policies.kinds import CRON_JOB, DEPLOYMENT
 from gpugate.policies.records.common import Expression, Selector
 from gpugate.policies.records.namespaces import ResourceQuota
 from gpugate.policies.workload import PodSet, Workload
@@ -28,7 +29,10 @@ _MUST_STATE: Final = {
     "requests.memory": ("requests", "memory"),
 }
 #: What the controller of a kind makes one of, as a quota counts it.
-_MAKES: Final = {"CronJob": "count/jobs.batch", "Deployment": "count/replicasets.apps"}
+_MAKES: Final = (
+    (CRON_JOB, "count/jobs.batch"),
+    (DEPLOYMENT, "count/replicasets.apps"),
+)
 _AFFINITIES: Final = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
@@ -60,8 +64,7 @@ def usage_of_object(workload: Workload) -> dict[str, int]:
         return {}
     kind = workload.kind
     found = {f"count/{kind.resource}.{kind.group}" if kind.group else f"count/{kind.resource}": 1}
-    if kind.kind in _MAKES:
-        found[_MAKES[kind.kind]] = 1
+    found.update((name, 1) for maker, name in _MAKES if maker is kind)
     return found
 
 

@@ -100,7 +100,17 @@ def _is_operation(op: Any) -> bool:  # noqa: ANN401 - untrusted JSON
 
 #: What rules write in a pod spec and its containers.
 _WRITTEN: Final = frozenset(
-    {"affinity", "env", "resources", "schedulerName", "tolerations", "topologySpreadConstraints", "volumeMounts", "volumes"}
+    {
+        "affinity",
+        "env",
+        "resources",
+        "resourcesPerNode",
+        "schedulerName",
+        "tolerations",
+        "topologySpreadConstraints",
+        "volumeMounts",
+        "volumes",
+    }
 )
 
 

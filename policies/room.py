@@ -207,7 +207,7 @@ def _bounds_in(
     if asked is None:
         return
     for group in queue.groups:
-        fit = fit_of(asked._replace(each=amounts), queue, group, facts, taints_hold=workload.kind.batch)
+        fit = fit_of(asked._replace(each=amounts), queue, group, facts, taints_hold=not workload.kind.counted_as_pods)
         if fit is None:
             continue
         best = _best(fit, number)

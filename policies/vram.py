@@ -22,6 +22,7 @@ from gpugate.policies.demand import demand_of
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Path
 from gpugate.policies.gangs import gang_of
+from gpugate.policies.kinds import STATEFUL_SET
 from gpugate.policies.quantity import GIB, QuantityError, format_bytes, show_bytes, whole
 from gpugate.policies.workload import PodSet, Workload
 
@@ -181,7 +182,7 @@ def copies_of(workload: Workload, pods: PodSet) -> tuple[int, bool]:
     owner = workload.controller()
     gang = gang_of(workload)
     together = gang.size if gang is not None else 1
-    if gang is None and workload.kind.kind == "StatefulSet":
+    if gang is None and workload.kind is STATEFUL_SET:
         together = pods.count or 1
     return devices * together, owner is None or owner.get("kind") in _COPIES or (gang is not None and gang.declared)
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 from gpugate.policies.container import EPHEMERAL, INIT, NOT_ASKED, REGULAR, SIDECAR, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.fields import Object, Path, mapping, mappings, string
-from gpugate.policies.kinds import Kind, kind_of
+from gpugate.policies.kinds import CRON_JOB, POD, Kind, kind_of
+from gpugate.policies.places import Found, Numbers, gangs_of
 from gpugate.policies.totals import Totals, totals_of
 
 #: Fields that decide which nodes a pod may land on (a preference does not).
@@ -33,6 +34,11 @@ class PodSet:
         containers: all containers, init containers and sidecars first as the kubelet starts them.
         foreseen: tolerations that the pods will be given when they are made, beside those of the spec.
         selection: what :mod:`gpugate.policies.feasibility` worked out for the pods; None until it is asked.
+        kind: the kind that makes the pods: the workload's own, or that of an object which it wraps.
+        numbers: how many pods there are, in all and of each child.
+        follows: whether the pods start when others of the workload have run.
+        starts_late: whether the pods wait for the others themselves.
+        resources_at: path of the resources where the workload states nothing else of its pods; None where it states them whole.
     """
 
     __slots__ = (
@@ -40,13 +46,18 @@ class PodSet:
         "_totals",
         "containers",
         "count",
+        "follows",
         "foreseen",
         "gpu_claims",
+        "kind",
+        "numbers",
         "path",
+        "resources_at",
         "root",
         "selection",
         "slice_claims",
         "spec",
+        "starts_late",
     )
 
     def __init__(
@@ -57,6 +68,8 @@ class PodSet:
         count: int | None,
         gpu_claims: frozenset[str],
         slice_claims: frozenset[str] = frozenset(),
+        *,
+        found: Found | None = None,
     ) -> None:
         self.root = root
         self.path = path
@@ -66,6 +79,14 @@ class PodSet:
         self.slice_claims = slice_claims
         self.containers = self._walk()
         self.foreseen: tuple[Object, ...] = ()
+        if found is None:
+            self.kind, self.numbers, self.follows, self.starts_late = POD, Numbers(count, count), False, False
+            self.resources_at: Path | None = None
+        else:
+            self.kind, self.numbers, self.follows = found.kind, found.numbers, found.follows
+            self.starts_late = found.place.starts_late
+            resources = found.place.resources
+            self.resources_at = None if resources is None else (*found.path, resources[-1])
         self._forget()
 
     def _forget(self) -> None:
@@ -104,6 +125,18 @@ class PodSet:
                 if path[:depth] == place:
                     container.reload()
                     break
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the workload states its pods, and not the resources of a container alone."""
+        return self.resources_at is None
+
+    def written_at(self, path: Path) -> Path | None:
+        """Where ``path`` below these pods is in the object; None where the object has no such place."""
+        if self.resources_at is None:
+            return path
+        stem = (*self.path, "spec", "containers", 0, "resources")
+        return (*self.resources_at, *path[len(stem) :]) if path[: len(stem)] == stem else None
 
     @property
     def totals(self) -> Totals:
@@ -193,9 +226,14 @@ class Workload:
         operation: ``CREATE`` or ``UPDATE``.
         subresource: ``resize``, ``ephemeralcontainers`` or empty.
         pod_sets: its pods.
+        gangs: how many gangs its pods make up, each with an equal part of them.
+        is_whole: whether the object states its pods whole: nothing of them is made from another object.
     """
 
-    __slots__ = ("_asking", "_is_pod", "kind", "namespace", "old", "operation", "pod_sets", "root", "subresource")
+    __slots__ = (
+        *("_asking", "_is_pod", "gangs", "is_whole", "kind", "namespace"),
+        *("old", "operation", "pod_sets", "root", "subresource"),
+    )
 
     def __init__(
         self,
@@ -215,7 +253,9 @@ class Workload:
         self.operation = operation
         self.old = old
         self.subresource = subresource
-        self._is_pod = kind.kind == "Pod"
+        self.gangs = gangs_of(kind, root)
+        self.is_whole = all(pods.is_whole for pods in pod_sets)
+        self._is_pod = kind is POD
         self._asking: list[PodSet] | None = None
 
     def metadata(self) -> Object:
@@ -256,6 +296,10 @@ class Workload:
             self._asking = [pods for pods in self.pod_sets if pods.asks() and not pods.is_windows()]
         return self._asking
 
+    def stated(self) -> list[PodSet]:
+        """Those of :meth:`asking` that the object states whole, so that what they lack is lacking."""
+        return self.asking() if self.is_whole else [pods for pods in self.asking() if pods.is_whole]
+
     def is_pod(self) -> bool:
         """Whether the object is a pod itself."""
         return self._is_pod
@@ -270,10 +314,38 @@ class Workload:
                 return owner
         return None
 
+    def owner_kind(self) -> Kind | None:
+        """The entry in the table for the controller that made the object; None where none did, or one that is not in it."""
+        owner = self.controller()
+        return None if owner is None else kind_of(str(owner.get("apiVersion")), str(owner.get("kind")))
+
     def judged_before(self) -> bool:
         """Whether the pod comes from a template that was judged itself: nodes may have gone since, and its controller waits."""
-        owner = self.controller() if self._is_pod else None
-        return owner is not None and kind_of(str(owner.get("apiVersion")), str(owner.get("kind"))) is not None
+        return self._is_pod and self.owner_kind() is not None
+
+    def is_part(self) -> bool:
+        """Whether the object is a part of a workload that was judged as a whole: the Job of a JobSet, but not a CronJob's."""
+        owner = self.owner_kind()
+        return owner is not None and owner is not CRON_JOB
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it runs to completion; where it wraps others, whether all do that ask for accelerators."""
+        if self.kind.wraps is None:
+            return self.kind.batch
+        return all(pods.kind.batch for pods in self.asking())
+
+    def written_at(self, path: Path) -> Path | None:
+        """Where ``path`` is in the object itself; None where the object has no such place: another object has it."""
+        for pods in self.pod_sets:
+            if not pods.is_whole and path[: len(pods.path)] == pods.path:
+                return pods.written_at(path)
+        return path
+
+    def written(self, edit: Edit) -> Edit | None:
+        """``edit`` at its place in the object itself; None where it has none, so that it is left to what is made later."""
+        path = self.written_at(edit.path)
+        return None if path is None else edit._replace(path=path)
 
     def is_template(self) -> bool:
         """Whether edits reach the pods through a template, which somebody else may state."""
@@ -288,6 +360,9 @@ class Workload:
     def edited(self, edits: Sequence[Edit]) -> None:
         """Forget what these edits, just applied, made wrong."""
         touched: list[Path] = []
+        if edits and not self.is_whole:
+            self.refresh()
+            return
         for edit in edits:
             effect = _effect_of(edit.path)
             if effect is _ALL:

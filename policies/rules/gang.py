@@ -46,16 +46,17 @@ from gpugate.policies.finding import Finding, Level
 from gpugate.policies.gang_marks import mark_for_coscheduling, mark_for_kai, mark_for_kueue, mark_for_volcano
 from gpugate.policies.gang_minimums import check_minimum
 from gpugate.policies.gang_updates import check_count, check_pod_update, check_template, is_member, ran_before
-from gpugate.policies.gangs import Gang, completions, gang_of, group_of, is_elastic, job_spec_path, least_size, unreadable_size
-from gpugate.policies.kinds import GANG_NAME, GANG_SIZE
+from gpugate.policies.gangs import Gang, gang_of, group_of, is_elastic, least_size, unreadable_size
+from gpugate.policies.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, GANG_NAME, GANG_SIZE, JOB, REPLICA_SET
 from gpugate.policies.kueue import QUEUE_NAME, queue_label
 from gpugate.policies.lens import open_workload
 from gpugate.policies.nodes import Shape
 from gpugate.policies.records.groups import COSCHEDULING_GROUP, KUEUE_COUNT
 from gpugate.policies.rule import Params, Rule
-from gpugate.policies.workload import Workload
+from gpugate.policies.workload import PodSet, Workload
 
 _SHOWN_SHAPES: Final = 4
+_ONE_BY_ONE: Final = frozenset({DAEMON_SET, DEPLOYMENT, REPLICA_SET})
 
 
 class GangParams(Params):
@@ -78,7 +79,10 @@ def mutate(workload: Workload, params: GangParams, _facts: Facts) -> Iterator[Ed
     if unreadable_size(workload) is not None:
         return
     gang = gang_of(workload)
-    if gang is None or workload.kind.makes == "Job" or (workload.is_pod() and workload.controller() is not None):
+    if gang is None or workload.kind is CRON_JOB or (workload.is_pod() and workload.controller() is not None):
+        return
+    if workload.is_part() or gang.gangs > 1:
+        # What it is a part of was marked; a group for each of several gangs is their controller's to make.
         return
     if not _has_its_size(workload, gang):
         return
@@ -104,17 +108,20 @@ def check(workload: Workload, params: GangParams, facts: Facts) -> Iterator[Find
             f'Write {wrong.key}: "4" for 4 pods, or remove it.',
         )
         return
+    if workload.is_part():
+        return
     gang = gang_of(workload)
     if workload.old is not None:
         yield from _check_update(workload, workload.old, gang, facts)
     if gang is None:
         return
     yield from _check_size(workload, gang)
-    yield from _check_completions(workload, gang)
+    yield from _check_completions(gang)
     yield from check_minimum(workload, gang)
     yield from _check_mark(workload, gang, params)
     if params.fragments != "Allow":
-        yield from _check_fragments(gang, params, facts)
+        for part in gang.parts:
+            yield from _check_fragments(part, params, facts)
 
 
 def _check_update(workload: Workload, before: Object, gang: Gang | None, facts: Facts) -> Iterator[Finding]:
@@ -129,7 +136,7 @@ def _check_update(workload: Workload, before: Object, gang: Gang | None, facts: 
 
 def _has_its_size(workload: Workload, gang: Gang) -> bool:
     """Whether the workload makes as many pods as the gang has; one that is elastic may make fewer, or more."""
-    if gang.members is None or gang.members == gang.size:
+    if gang.members is None or gang.size in {gang.members, gang.members + gang.others}:
         return True
     return is_elastic(workload) and gang.members >= least_size(workload, gang.size)
 
@@ -152,25 +159,25 @@ def _check_size(workload: Workload, gang: Gang) -> Iterator[Finding]:
         )
 
 
-def _check_completions(workload: Workload, gang: Gang) -> Iterator[Finding]:
-    wanted = completions(workload)
-    if wanted is None or gang.members is None or wanted == gang.members:
-        return
-    path = job_spec_path(workload) or ()
-    yield Finding(
-        "CompletionsNotParallelism",
-        (*path, "completions"),
-        f"completions {wanted} != parallelism {gang.members}: a gang runs all its pods at once, each to completion",
-        f"Write parallelism: {wanted} and completions: {wanted}; or, where the pods do not wait for each other, the annotation"
-        f' {GANG_SIZE}: "1".',
-    )
+def _check_completions(gang: Gang) -> Iterator[Finding]:
+    for part in gang.parts:
+        wanted, parallelism = part.numbers.completions, part.numbers.child
+        if wanted is None or parallelism is None or wanted == parallelism:
+            continue
+        yield Finding(
+            "CompletionsNotParallelism",
+            part.numbers.completions_path,
+            f"completions {wanted} != parallelism {parallelism}: a gang runs all its pods at once, each to completion",
+            f"Write parallelism: {wanted} and completions: {wanted}; or, where the pods do not wait for each other, the annotation"
+            f' {GANG_SIZE}: "1".',
+        )
 
 
 def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[Finding]:
     key = group_of(gang.pods)
     if (key is None or key.system == "gpugate") and workload.controller() is None:
         yield from _check_name(workload, gang, params)
-    if params.scheduler == "Kueue" and not workload.is_pod() and not queue_label(workload):
+    if params.scheduler == "Kueue" and workload.kind.queued and not workload.is_pod() and not queue_label(workload):
         yield Finding(
             "NotHeldTogether",
             ("metadata", "labels", QUEUE_NAME),
@@ -178,7 +185,7 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             f"Write the label {QUEUE_NAME} with the name of a LocalQueue.",
             Level.WARN,
         )
-    if workload.kind.kind in {"Deployment", "ReplicaSet", "DaemonSet"}:
+    if workload.kind in _ONE_BY_ONE:
         yield Finding(
             "OneByOne",
             ("metadata", "annotations", GANG_SIZE),
@@ -186,7 +193,7 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             "Use a Job with completions equal to parallelism, a JobSet or a LeaderWorkerSet for a gang.",
             Level.DENY if params.one_by_one == "Deny" else Level.WARN,
         )
-    if params.scheduler == "KAI" and workload.kind.kind in {"Job", "CronJob"}:
+    if params.scheduler == "KAI" and workload.kind in {JOB, CRON_JOB}:
         yield Finding(
             "OneByOne",
             ("spec",),
@@ -205,7 +212,7 @@ def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             f"the pod is 1 of {gang.size} and does not say of which group: {params.scheduler} would place it alone",
             f"Write the annotation {GANG_NAME} with the same name in all {gang.size} pods.",
         )
-    elif params.scheduler == "Coscheduling" and workload.kind.makes != "Job" and gang.members == gang.size:
+    elif params.scheduler == "Coscheduling" and workload.kind is not CRON_JOB and gang.members == gang.size:
         # The name that metadata.generateName stands for is made after the mutating webhooks have run.
         yield Finding(
             "GangNameMissing",
@@ -215,18 +222,18 @@ def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
         )
 
 
-def _check_fragments(gang: Gang, params: GangParams, facts: Facts) -> Iterator[Finding]:
+def _check_fragments(pods: PodSet, params: GangParams, facts: Facts) -> Iterator[Finding]:
     if facts.state("nodes") is Known.PENDING:
         yield Finding(
             "NodesUnknown",
-            gang.pods.field("containers"),
+            pods.field("containers"),
             "the nodes are not synced yet, so it is not known whether the gang leaves fragments",
             "Try again in a few seconds.",
             Level.UNKNOWN,
         )
         return
-    shapes = reachable(gang.pods, facts)
-    for name, count in sorted(gang.pods.accelerators().items()):
+    shapes = reachable(pods, facts)
+    for name, count in sorted(pods.accelerators().items()):
         large = [shape for shape in shapes if shape.devices[name] >= count]
         if not large or any(shape.devices[name] % count == 0 for shape in large):
             continue
@@ -236,7 +243,7 @@ def _check_fragments(gang: Gang, params: GangParams, facts: Facts) -> Iterator[F
         )
         yield Finding(
             "Fragments",
-            gang.pods.field("containers"),
+            pods.field("containers"),
             f"{count} of {name} per pod leave a remainder on every node that offers it: {sums}",
             f"Ask for {' or '.join(str(one) for one in fitting)} of {name} per pod.",
             Level.DENY if params.fragments == "Deny" else Level.WARN,

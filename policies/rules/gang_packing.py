@@ -52,6 +52,7 @@ from gpugate.policies.demand import Demand, demand_of
 from gpugate.policies.domains import domains_by, largest, nodes_of, pods_on
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import Selection, open_shapes, selection
+from gpugate.policies.fields import Path
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.gang_domains import Within, requirements
 from gpugate.policies.gang_levels import LEVEL_FACTS, check_level
@@ -61,8 +62,9 @@ from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import format_millicores, show_bytes
 from gpugate.policies.records.groups import KUEUE_FAST_ADMISSION
 from gpugate.policies.records.pods import member_of
+from gpugate.policies.resources import memo_key
 from gpugate.policies.rule import Params, Rule, no_edits
-from gpugate.policies.workload import Workload
+from gpugate.policies.workload import PodSet, Workload
 
 _SHOWN_SHAPES: Final = 4
 
@@ -80,31 +82,86 @@ class GangPackingParams(Params):
 
 def check(workload: Workload, params: GangPackingParams, facts: Facts) -> Iterator[Finding]:
     """Refuse gangs that no pool, or no domain, could ever hold."""
-    gang = None if unreadable_size(workload) is not None or workload.judged_before() else gang_of(workload)
-    if gang is None or gang.members not in {None, gang.size}:
+    if unreadable_size(workload) is not None or workload.judged_before() or workload.is_part():
         return
-    chosen = selection(gang.pods, facts)
-    shapes = open_shapes(gang.pods, chosen)
-    demand = demand_of(gang.pods)
-    # A pod that fits no node is another rule's to judge.
-    roomy = tuple(shape for shape in shapes if pods_on(shape, demand))
-    if params.mixed_capacity != "Allow":
-        yield from check_mixed(gang, roomy, refuse=params.mixed_capacity == "Deny")
-    needed = list(requirements(workload, gang))
-    pending = _pending(needed, facts)
-    if pending:
-        yield _unknown(gang, pending)
+    gang = gang_of(workload)
+    if gang is None or gang.members not in {None, gang.size, gang.size - gang.others}:
         return
-    for one in needed:
-        yield from check_level(workload, gang, one, facts)
-    if facts.state("nodes") is Known.SYNCED and roomy:
-        found = [*_check_pool(workload, gang, demand, roomy, params), *_check_domains(needed, gang, demand, shapes, chosen, params)]
+    needed = {part.path: list(requirements(workload, gang, part)) for part in gang.parts}
+    pending = _pending([one for some in needed.values() for one in some], facts)
+    together = _held_together(gang)
+    for part in gang.parts:
+        if params.mixed_capacity != "Allow" and part.is_whole:
+            yield from check_mixed(part, gang.size, _roomy(part, facts), refuse=params.mixed_capacity == "Deny")
+        if pending:
+            yield _unknown(part, pending)
+            return
+        for one in needed[part.path]:
+            yield from check_level(workload, part, one, facts)
+        if facts.state("nodes") is not Known.SYNCED:
+            continue
+        found = list(_check_room(workload, gang, part, together.get(part.path, 0), needed[part.path], params, facts))
         if _is_alike(workload, gang):
             certain = gang.declared or queue_label(workload) is not None
             yield from found if certain else (_of_undeclared(one, gang) for one in found)
         else:
             complete = _is_complete(workload, gang, facts)
             yield from (_of_plain_pods(one, gang, complete=complete) for one in found)
+
+
+def _held_together(gang: Gang) -> dict[Path, int]:
+    """How many pods the nodes must hold at once for each part, those of parts that are alike counted with the first."""
+    if len(gang.parts) == 1:
+        return {gang.pods.path: gang.number_of(gang.pods)}
+    first: dict[object, Path] = {}
+    found: dict[Path, int] = {}
+    for part in gang.parts:
+        path = first.setdefault(_sort(part), part.path)
+        found[path] = found.get(path, 0) + gang.number_of(part)
+    return found
+
+
+#: What of a pod spec decides on which nodes pods land.
+_PLACING: Final = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "nodeName")
+
+
+def _sort(part: PodSet) -> object:
+    """What pods have in common that take the same room of the same nodes; those that run after others are a sort of their own."""
+    placing = memo_key([held for key in _PLACING if (held := (key, part.spec.get(key)))[1] is not None])
+    if part.follows or placing is None:
+        return part.path
+    demand = demand_of(part)
+    return (placing, demand.memory, demand.cpu, tuple(sorted(demand.devices.items())))
+
+
+def _roomy(part: PodSet, facts: Facts) -> tuple[Shape, ...]:
+    """The shapes that hold a pod of ``part`` at all: one that fits no node is another rule's to judge."""
+    demand = demand_of(part)
+    return tuple(shape for shape in open_shapes(part, selection(part, facts)) if pods_on(shape, demand))
+
+
+def _check_room(
+    workload: Workload,
+    gang: Gang,
+    part: PodSet,
+    number: int,
+    needed: Sequence[Within],
+    params: GangPackingParams,
+    facts: Facts,
+) -> Iterator[Finding]:
+    """Judge one sort of the gang's pods; ``number``: how many alike the nodes must hold at once, 0 where told before."""
+    roomy, demand = _roomy(part, facts), demand_of(part)
+    if not roomy:
+        return
+    if number:
+        yield from _check_pool(part, _least(workload, gang, number), demand, roomy, params)
+    chosen = selection(part, facts)
+    yield from _check_domains(needed, part, demand, open_shapes(part, chosen), chosen, params)
+
+
+def _least(workload: Workload, gang: Gang, number: int) -> int:
+    """The fewest of ``number`` pods of the gang that it runs with."""
+    return max(1, number - (gang.size - least_size(workload, gang.size)))
 
 
 def _pending(needed: Sequence[Within], facts: Facts) -> str:
@@ -115,10 +172,10 @@ def _pending(needed: Sequence[Within], facts: Facts) -> str:
     return "queues and Topologies" if by_kueue and any(facts.state(kind) is Known.PENDING for kind in LEVEL_FACTS) else ""
 
 
-def _unknown(gang: Gang, kinds: str) -> Finding:
+def _unknown(part: PodSet, kinds: str) -> Finding:
     return Finding(
         "RoomUnknown",
-        gang.pods.field("containers"),
+        part.field("containers"),
         f"the cluster's {kinds} are not synced yet, so it is not known whether they could hold the gang",
         "Try again in a few seconds.",
         Level.UNKNOWN,
@@ -152,11 +209,8 @@ def _of_plain_pods(finding: Finding, gang: Gang, *, complete: bool) -> Finding:
     return finding._replace(message=f"if all {gang.size} pods ask for as much: {finding.message}", level=Level.WARN)
 
 
-def _check_pool(
-    workload: Workload, gang: Gang, demand: Demand, shapes: Sequence[Shape], params: GangPackingParams
-) -> Iterator[Finding]:
-    needed = least_size(workload, gang.size)
-    rooms = [(shape, nodes_of(gang.pods, shape), pods_on(shape, demand)) for shape in shapes]
+def _check_pool(part: PodSet, needed: int, demand: Demand, shapes: Sequence[Shape], params: GangPackingParams) -> Iterator[Finding]:
+    rooms = [(shape, nodes_of(part, shape), pods_on(shape, demand)) for shape in shapes]
     held = sum(nodes * room for _, nodes, room in rooms)
     if held >= needed:
         return
@@ -168,7 +222,7 @@ def _check_pool(
     shown = " + ".join(f"{count} x {room} ({title})" for (title, room), count in largest_first[:_SHOWN_SHAPES])
     yield Finding(
         "PoolTooSmall",
-        gang.pods.field("containers"),
+        part.field("containers"),
         f"a gang of {needed} pods with {_amounts(demand)} each; the {nodes} node{'s' if nodes != 1 else ''} that it may land on"
         f" hold {held} when empty: {shown}{' + ...' if len(sums) > _SHOWN_SHAPES else ''} = {held} < {needed}",
         f"Make the gang {held} pods at most, ask for less per pod, or let it onto more nodes.",
@@ -186,7 +240,7 @@ def _amounts(demand: Demand) -> str:
 
 def _check_domains(
     needed: Sequence[Within],
-    gang: Gang,
+    part: PodSet,
     demand: Demand,
     shapes: Sequence[Shape],
     chosen: Selection,
@@ -194,7 +248,7 @@ def _check_domains(
 ) -> Iterator[Finding]:
     refuse = params.domain_too_small == "Deny"
     for one in needed:
-        domains = domains_by(one.key, gang.pods, shapes, chosen)
+        domains = domains_by(one.key, part, shapes, chosen)
         if not domains:
             # Only the scheduler is known to leave such pods waiting; Kueue's levels are looked up in its Topologies.
             if one.by == "scheduler":

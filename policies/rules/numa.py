@@ -61,6 +61,7 @@ from gpugate.policies.feasibility import Selection, remember, selection
 from gpugate.policies.fields import Object, Path, mapping, mappings
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.guaranteed import Memo, check_guaranteed, raise_to, raised
+from gpugate.policies.kinds import JOB
 from gpugate.policies.nodes import Shape
 from gpugate.policies.raise_bounds import not_raised
 from gpugate.policies.room import BOUNDING
@@ -169,7 +170,7 @@ def _already_bound(pods: PodSet, key: str) -> bool:
 
 def _own_selector(workload: Workload, pods: PodSet) -> Object | None:
     """A label selector for the pods of this workload; None where they carry nothing to tell them by."""
-    if workload.kind.kind == "Job" and workload.name:
+    if workload.kind is JOB and workload.name:
         return {"matchLabels": {"batch.kubernetes.io/job-name": workload.name}}
     selector = mapping(mapping(workload.root, "spec", ()), "selector", ("spec",))
     if workload.kind.group == "apps" and selector.get("matchLabels"):

@@ -29,7 +29,7 @@ metadata:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
@@ -43,6 +43,28 @@ _NAMESPACE_LABEL: Final = "gpugate.io/default-queue"
 _KUEUE_DEFAULT: Final = "default"
 
 
+#: The kinds that Kueue can manage (v0.15); Volcano's Job and RayService are not among them.
+QueuedKind = Literal[
+    "AppWrapper",
+    "CronJob",
+    "Deployment",
+    "JAXJob",
+    "Job",
+    "JobSet",
+    "LeaderWorkerSet",
+    "MPIJob",
+    "PaddleJob",
+    "Pod",
+    "PyTorchJob",
+    "RayCluster",
+    "RayJob",
+    "StatefulSet",
+    "TFJob",
+    "TrainJob",
+    "XGBoostJob",
+]
+
+
 class QueueParams(Params):
     """Parameters of `queue`."""
 
@@ -50,18 +72,12 @@ class QueueParams(Params):
     """Whether a workload for which no queue can be found is refused."""
     queue_name: str | None = None
     """Queue of workloads whose object and namespace name none."""
-    kinds: tuple[Literal["CronJob", "Deployment", "Job", "Pod", "StatefulSet"], ...] = (
-        "CronJob",
-        "Deployment",
-        "Job",
-        "Pod",
-        "StatefulSet",
-    )
+    kinds: tuple[QueuedKind, ...] = get_args(QueuedKind)
     """Kinds that stand in queues here; Kueue's own configuration says which it manages."""
 
 
 def _applies(workload: Workload, params: QueueParams) -> bool:
-    if workload.kind.queue is None or workload.kind.kind not in params.kinds or workload.controller() is not None:
+    if not workload.kind.queued or workload.kind.kind not in params.kinds or workload.controller() is not None:
         return False
     return PREBUILT not in workload.labels() and bool(workload.asking())
 

@@ -34,7 +34,7 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from gpugate.policies.facts import Facts, Known
@@ -43,6 +43,7 @@ from gpugate.policies.finding import Finding, Level
 from gpugate.policies.kueue import PREBUILT, queue_label, queue_path
 from gpugate.policies.kueue_demand import Asked, annotations_and_labels, asked_of, is_managed
 from gpugate.policies.kueue_fit import Fit, fit_of, in_flight_into, is_certain, uncovered_of
+from gpugate.policies.kueue_joint import check_together
 from gpugate.policies.kueue_memo import fits, is_known_to_fit, key_of_asked
 from gpugate.policies.kueue_sums import beyond, remedy_of, short_now, sum_of
 from gpugate.policies.records.queues import ClusterQueue, LocalQueue
@@ -110,7 +111,7 @@ def _of_priority(workload: Workload, facts: Facts) -> Iterator[Finding]:
     known = ", ".join(sorted(facts.workload_priorities)[:_SHOWN]) or "none"
     yield Finding(
         "PriorityClassUnknown",
-        (*(workload.kind.queue or ()), "metadata", "labels", _PRIORITY),
+        (*workload.kind.queue, "metadata", "labels", _PRIORITY),
         f"there is no WorkloadPriorityClass {name}, so Kueue makes no Workload of the object and never admits it; there is {known}",
         "Name a WorkloadPriorityClass that exists, or have this one made.",
         rests_on=("workloadpriorityclasses",),
@@ -141,7 +142,10 @@ def _of_queue(workload: Workload, path: Path, local: LocalQueue, params: QueueQu
     key = key_of_asked(workload, queue)
     if not in_flight and is_known_to_fit(key, facts):
         return
-    found = [one for asked in asked_of(workload, facts) for one in _of_asked(workload, asked, queue, facts, in_flight, waits=waits)]
+    asks = asked_of(workload, facts)
+    found = [one for asked in asks for one in _of_asked(workload, asked, queue, facts, in_flight, waits=waits)]
+    if len(asks) > 1 and not any(one.level is Level.DENY for one in found):
+        found += _of_all(workload, asks, queue, facts)
     if waits and not in_flight and not found:
         fits(key, facts)
     yield from found
@@ -194,7 +198,7 @@ def _of_asked(
     uncovered = uncovered_of(asked, queue)
     if uncovered:
         yield _not_covered(asked, queue, uncovered, facts)
-    fits = [fit_of(asked, queue, group, facts, taints_hold=workload.kind.batch) for group in queue.groups]
+    fits = [fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods) for group in queue.groups]
     found = [fit for fit in fits if fit is not None]
     for fit in found:
         if not fit.open:
@@ -205,6 +209,15 @@ def _of_asked(
         for fit in found:
             if all(fit.lacking_now(offer, in_flight) for offer in fit.open):
                 yield _waits(fit, queue, in_flight)
+
+
+def _of_all(workload: Workload, asks: Sequence[Asked], queue: ClusterQueue, facts: Facts) -> Iterator[Finding]:
+    """What several pod sets come to together, in each resource group."""
+    for group in queue.groups:
+        fits = [fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods) for asked in asks]
+        known = [fit for fit in fits if fit is not None]
+        if all(fit.open for fit in known):
+            yield from check_together(asks[0].pods.field("containers"), known, queue, facts)
 
 
 def _not_covered(asked: Asked, queue: ClusterQueue, names: list[str], facts: Facts) -> Finding:
@@ -233,7 +246,7 @@ def _no_flavor(fit: Fit, queue: ClusterQueue, workload: Workload) -> Finding:
         "Tolerate the taint of the flavor meant, in the template that Kueue reads."
         if taint
         else "Select node labels that one of the flavors has, or name another queue.",
-        Level.DENY if workload.kind.batch else Level.WARN,
+        Level.WARN if workload.kind.counted_as_pods else Level.DENY,
         rests_on=_QUOTA,
     )
 

@@ -100,7 +100,7 @@ def _unused_name(pods: PodSet) -> str:
 def mutate(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterable[Edit]:
     """Mount one memory-backed volume at /dev/shm in the containers that have nothing there."""
     found: list[Edit] = []
-    for pods in workload.asking():
+    for pods in workload.stated():
         if not _left_alone(pods):
             bare = [one for one in _consumers(pods, params) if shared_memory_of(pods, one) is None]
             if bare:
@@ -134,7 +134,7 @@ def _edits(volumes: Path, name: str, size: str, bare: tuple[tuple[Path, str], ..
 def check(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterable[Finding]:
     """Refuse a missing /dev/shm; warn about one of the user's own that cannot serve."""
     found: list[Finding] = []
-    for pods in workload.asking():
+    for pods in workload.stated():
         if _left_alone(pods):
             continue
         for container in _consumers(pods, params):

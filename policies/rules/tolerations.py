@@ -195,7 +195,7 @@ def _missing(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tupl
 
 def mutate(workload: Workload, params: TolerationsParams, facts: Facts) -> Iterable[Edit]:
     """Add the tolerations that are not covered yet."""
-    return [edit for pods in workload.asking() for edit in _missing(pods, params, selection(pods, facts))]
+    return [edit for pods in workload.stated() for edit in _missing(pods, params, selection(pods, facts))]
 
 
 def check(_workload: Workload, _params: TolerationsParams, _facts: Facts) -> Iterable[Finding]:

@@ -144,7 +144,7 @@ def mutate(workload: Workload, params: VramParams, facts: Facts) -> Iterable[Edi
     if workload.is_pod() and workload.controller() is not None and kueue_marked(workload.root):
         # Kueue chose the pod's place by the template.
         return ()
-    return [edit for pods in workload.asking() for edit in _keep_off(workload, pods, stated, params, facts)]
+    return [edit for pods in workload.stated() for edit in _keep_off(workload, pods, stated, params, facts)]
 
 
 def _keep_off(workload: Workload, pods: PodSet, stated: Said, params: VramParams, facts: Facts) -> Iterable[Edit]:
@@ -165,14 +165,14 @@ def _keep_off(workload: Workload, pods: PodSet, stated: Said, params: VramParams
 def check(workload: Workload, params: VramParams, facts: Facts) -> Iterable[Finding]:
     """Refuse what no card in reach holds; warn about what may land on too small a card or share."""
     stated = said(workload)
-    if stated is None or not workload.asking():
+    if stated is None or not workload.stated():
         return ()
     if stated.problem is not None:
         key, what, remedy = stated.problem
         return (Finding("NeedUnreadable", place_of(workload, key), f"{key}: {what}", remedy),)
     place = place_of(workload, stated.key)
     found: list[Finding] = []
-    for pods in workload.asking():
+    for pods in workload.stated():
         need = _need(workload, pods, stated, params)
         found += _check_split(workload, pods, stated)
         if facts.state("nodes") is Known.PENDING:

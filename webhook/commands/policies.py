@@ -29,6 +29,7 @@ from gpugate.policies.reference import (
 )
 from gpugate.policies.rule import Rule
 from gpugate.webhook import yaml_out
+from gpugate.webhook.registration import configuration
 
 _OUTCOMES: Final = {
     frozenset({Level.DENY}): "refused",
@@ -50,12 +51,14 @@ class Form(StrEnum):
     JSON = "json"
     MARKDOWN = "markdown"
     CRD = "crd"
+    MUTATING = "mutating-webhook"
+    VALIDATING = "validating-webhook"
 
 
 def policies(
     *,
     form: Annotated[
-        Form, typer.Option("--format", help="The rules as text, JSON or Markdown, or the CRD of GPUPolicy.")
+        Form, typer.Option("--format", help="The rules as text, JSON or Markdown; the CRD of GPUPolicy; a webhook configuration.")
     ] = Form.TEXT,
     default: Annotated[bool, typer.Option("--default", help="Print the built-in default GPUPolicy as YAML instead.")] = False,
 ) -> None:
@@ -68,6 +71,10 @@ def policies(
         typer.echo(reference(), nl=False)
     elif form is Form.CRD:
         typer.echo(crd_yaml(), nl=False)
+    elif form is Form.MUTATING:
+        typer.echo(configuration("mutate"), nl=False)
+    elif form is Form.VALIDATING:
+        typer.echo(configuration("validate"), nl=False)
     else:
         _print_text()
 

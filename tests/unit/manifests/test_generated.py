@@ -53,6 +53,12 @@ def test_the_crd_is_current() -> None:
     assert the("CustomResourceDefinition") == crd.gpupolicy_crd()
 
 
+@pytest.mark.parametrize("door", ["mutating", "validating"])
+def test_the_webhook_configurations_are_current(door: str) -> None:
+    path = BASE / "webhook" / f"{door}.yaml"
+    assert path.read_text(encoding="utf-8") == run("--format", f"{door}-webhook"), f"{path.relative_to(ROOT)} {HOW}"
+
+
 def test_the_reference_is_current() -> None:
     path = ROOT / "docs" / "reference" / "rules.md"
     assert path.read_text(encoding="utf-8") == run("--format", "markdown"), f"{path.relative_to(ROOT)} {HOW}"

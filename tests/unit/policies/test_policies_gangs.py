@@ -176,7 +176,7 @@ def test_a_pod_that_is_asked_about_again_does_not_stand_in_its_own_way() -> None
 def test_a_minimum_in_a_field_counts_the_pods_of_all_pod_sets(
     group: str, field: tuple[str, ...], minimum: int, wanted: list[str]
 ) -> None:
-    sets = tuple(PodSetPlace(("spec", name, "template"), ("spec", name, "replicas")) for name in ("master", "worker"))
+    sets = tuple(PodSetPlace(("spec", name, "template"), (("spec", name, "replicas"),)) for name in ("master", "worker"))
     kind = Kind(group, "Training", "trainings", sets, batch=True)
     root: Object = templated("Job", container())
     root["spec"] = {

@@ -8,8 +8,8 @@ import pytest
 from builders import container, opened, pod, templated
 
 from gpugate.policies.fields import MalformedError, dotted
-from gpugate.policies.kinds import KINDS, PodSetPlace, kind_of
-from gpugate.policies.places import find_pod_sets
+from gpugate.policies.kinds import KINDS, Kind, PodSetPlace, kind_of
+from gpugate.policies.places import find_pods
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
@@ -41,19 +41,24 @@ def test_a_pod_is_one_and_a_workload_without_template_makes_none() -> None:
 
 
 def test_a_kind_may_keep_templates_in_a_map_or_a_list() -> None:
-    place = PodSetPlace(("spec", "roles", "*", "template"), ("spec", "roles", "*", "replicas"))
+    place = PodSetPlace(("spec", "roles", "*", "template"), (("spec", "roles", "*", "replicas"),))
+    kind = Kind("example.com", "Training", "trainings", (place,))
+
+    def found(spec: dict[str, Any]) -> list[tuple[Any, int | None]]:
+        return [(one.path, one.numbers.total) for one in find_pods(kind, {"spec": spec})]
+
     template = {"spec": {}}
     roles = {"worker": {"template": template, "replicas": 4}, "head": {"template": template}, "idle": {}}
-    assert [(path, count) for path, _, count in find_pod_sets(place, {"spec": {"roles": roles}})] == [
+    assert found({"roles": roles}) == [
         (("spec", "roles", "head", "template"), 1),
         (("spec", "roles", "worker", "template"), 4),
     ]
     listed = [{"template": template, "replicas": 2}, {"template": template}]
-    assert [(path, count) for path, _, count in find_pod_sets(place, {"spec": {"roles": listed}})] == [
+    assert found({"roles": listed}) == [
         (("spec", "roles", 0, "template"), 2),
         (("spec", "roles", 1, "template"), 1),
     ]
-    assert list(find_pod_sets(place, {"spec": {"roles": None}})) == []
+    assert found({"roles": None}) == []
 
 
 def test_containers_have_their_roles() -> None:
