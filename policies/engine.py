@@ -13,6 +13,7 @@ from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, Object, clone, named_path
 from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, aged, judge
+from gpugate.policies.held_cures import softened_where_held
 from gpugate.policies.hold import Hold
 from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT
 from gpugate.policies.leniency import is_start, softened
@@ -310,6 +311,8 @@ def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: D
                 if facts.stale:
                     findings = [aged(finding, facts.stale) for finding in findings]
                 findings = softened(_only_worse(workload, one, bound, facts, findings), workload, facts)
+                if hold.may_block and not one.refuse_held:
+                    findings = softened_where_held(findings, workload, one.rule, one.params, facts, hold)
         except MalformedError:
             raise
         except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down

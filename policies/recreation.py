@@ -8,21 +8,22 @@ refused, the running one would be gone. So the mutating door, which is asked fir
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from gpugate.policies.fields import Object, Path, clone, lookup
+from gpugate.policies.fields import Object, clone, lookup
 from gpugate.policies.workload import Workload
 
-#: What nobody may change below the spec (``k8s.io/kubernetes`` ``pkg/apis/batch/validation``, ``pkg/apis/apps/validation``).
-_FIXED: Final[Mapping[str, tuple[Path, ...]]] = {
-    "Job": (("selector",), ("completionMode",), ("template", "spec")),
-    "Deployment": (("selector",),),
-    "ReplicaSet": (("selector",),),
-    "DaemonSet": (("selector",),),
-    "StatefulSet": (("selector",), ("serviceName",), ("podManagementPolicy",), ("volumeClaimTemplates",)),
+#: What nobody may change below the spec, the pods of kinds that are made once aside (``k8s.io/kubernetes``
+#: ``pkg/apis/batch/validation``, ``pkg/apis/apps/validation``).
+_FIXED: Final[Mapping[str, tuple[str, ...]]] = {
+    "Job": ("selector", "completionMode"),
+    "Deployment": ("selector",),
+    "ReplicaSet": ("selector",),
+    "DaemonSet": ("selector",),
+    "StatefulSet": ("selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"),
 }
-#: What may be changed in the pods of a suspended Job: where they run, and, by a feature gate, what they ask for.
-_OF_A_SUSPENDED_JOB: Final = frozenset({"affinity", "nodeSelector", "schedulingGates", "tolerations"})
+#: What may be changed in the pods of a suspended job: where they run, and, by a feature gate, what they ask for.
+_WHILE_SUSPENDED: Final = frozenset({"affinity", "nodeSelector", "schedulingGates", "tolerations"})
 _CONTAINERS: Final = frozenset({"containers", "initContainers"})
 
 
@@ -36,20 +37,25 @@ def changes_fixed_fields(workload: Workload) -> bool:
     old = workload.old
     if workload.operation != "UPDATE" or old is None or workload.subresource:
         return False
-    suspended = lookup(old, ("spec", "suspend")) is True
-    for path in _FIXED.get(workload.kind.kind, ()):
-        new_value, old_value = (lookup(root, ("spec", *path)) for root in (workload.root, old))
-        if suspended and path[-1] == "spec":
-            new_value, old_value = _fixed_while_suspended(new_value), _fixed_while_suspended(old_value)
-        if new_value != old_value:
+    kind = workload.kind
+    if any(lookup(workload.root, ("spec", name)) != lookup(old, ("spec", name)) for name in _FIXED.get(kind.kind, ())):
+        return True
+    if kind.template_mutable or workload.is_pod():
+        return False
+    suspended = kind.suspend is not None and lookup(old, kind.suspend) is True
+    for pods in workload.pod_sets:
+        before, after = lookup(old, pods.field()), pods.spec
+        if suspended:
+            before, after = _fixed_while_suspended(before), _fixed_while_suspended(after)
+        if before is not None and before != after:
             return True
     return False
 
 
-def _fixed_while_suspended(spec: object) -> object:
+def _fixed_while_suspended(spec: Any) -> Any:  # noqa: ANN401 - any JSON value
     if type(spec) is not dict:
         return spec
-    kept = {key: value for key, value in spec.items() if key not in _OF_A_SUSPENDED_JOB}
+    kept = {key: value for key, value in spec.items() if key not in _WHILE_SUSPENDED}
     for key in _CONTAINERS & kept.keys():
         containers = kept[key]
         if type(containers) is list:

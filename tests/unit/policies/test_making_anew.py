@@ -104,6 +104,22 @@ def test_fixed_fields_of_other_kinds_count_too(kind: str, field: str, before: An
     assert _mutating(templated(kind, _overcommitted(), replicas=1, **{field: before}), live) == []
 
 
+def _job_set(*containers: dict[str, Any], suspend: bool = False) -> dict[str, Any]:
+    template = {"spec": {"parallelism": 1, "template": {"spec": {"containers": list(containers)}}}}
+    spec = {"suspend": suspend, "replicatedJobs": [{"name": "workers", "replicas": 1, "template": template}]}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "w", "namespace": "team-a"},
+        "spec": spec,
+    }
+
+
+def test_the_templates_of_other_kinds_that_are_made_once_count_too() -> None:
+    live = _live(_job_set(container()))
+    assert _mutating(_job_set(_overcommitted()), live) == [("host-memory", "Overcommit", "deny")]
+
+
 def test_the_refusal_is_found_once_where_both_doors_are_asked_at_once() -> None:
     live = _live(templated("Job", container(), parallelism=1))
     git = templated("Job", _overcommitted(), parallelism=1)
