@@ -37,7 +37,14 @@ MODES: Mapping[str, tuple[Mapping[str, str], Sequence[str]]] = {
 
 
 class ArgoCD:
-    """A running Argo CD, without its user interface."""
+    """A running Argo CD, without its user interface.
+
+    Attributes:
+        path: where the API serves its Applications.
+        log: the application controller's log.
+    """
+
+    path = _APPLICATIONS
 
     def __init__(self, cluster: ControlPlane, tools: Programs, repository: Repository) -> None:
         """Prepare one that reads from this repository; nothing runs before `start`."""

@@ -29,7 +29,14 @@ _NOW = "2026-01-01T00:00:00Z"
 
 
 class Flux:
-    """A running kustomize-controller."""
+    """A running kustomize-controller.
+
+    Attributes:
+        path: where the API serves its Kustomizations.
+        log: its log.
+    """
+
+    path = _KUSTOMIZATIONS
 
     def __init__(self, cluster: ControlPlane, tools: Programs, artifacts: ArtifactServer) -> None:
         """Prepare one that reads archives from this server; nothing runs before `start`."""

@@ -91,6 +91,7 @@ def timeline(world: World) -> Iterator[Timeline]:
     finally:
         world.gate.unregister()
         world.gate.set_policy({"mode": "Enforce"})
+        world.forget(*(one.name for one in apps))
 
 
 #: Another /dev/shm and another toleration for every workload that comes in from now on.

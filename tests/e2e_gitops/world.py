@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.workloads import queue
 from tests.e2e_gitops.app import QUEUE, QUOTA
+from tests.e2e_gitops.remaining import wait_for_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +48,23 @@ class World:
     def add_namespace(self, name: str, *, quota: int = QUOTA) -> None:
         """A namespace with one Kueue queue."""
         self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, *queue(name, QUEUE, quota))
+
+    def forget(self, *apps: str) -> None:
+        """Take Applications or Kustomizations away, and the namespaces of their names with all that is in them."""
+        for path in (self.argo.path, self.flux.path):
+            for app in apps:
+                self.cluster.request("DELETE", f"{path}/{app}")
+        for app in apps:
+            self.cluster.request("DELETE", f"/api/v1/namespaces/{app}")
+        wait_for_none(
+            lambda: [app for app in apps if self.cluster.request("GET", f"/api/v1/namespaces/{app}").status == 200],
+            120,
+            "the namespaces to go",
+        )
+
+    def run_tool(self, name: str, *args: str) -> str:
+        """Run one of the tools; what it prints."""
+        return subprocess.run([self.tools[name], *args], capture_output=True, text=True, check=True).stdout
 
     def list(self, kind: str, namespace: str) -> list[dict[str, Any]]:
         """The objects of this kind in a namespace."""
