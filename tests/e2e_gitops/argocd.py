@@ -163,9 +163,20 @@ class ArgoCD:
             },
         }
 
+    def get(self, name: str) -> dict[str, Any]:
+        """An Application."""
+        answer = self._cluster.request("GET", f"{_APPLICATIONS}/{name}")
+        found: dict[str, Any] = answer.body if answer.status == 200 else {}
+        return found
+
+    def delete(self, *names: str) -> None:
+        """Take Applications away; what they applied stays."""
+        for name in names:
+            self._cluster.request("DELETE", f"{_APPLICATIONS}/{name}")
+
     def status(self, name: str) -> dict[str, Any]:
         """The status of an Application."""
-        found: dict[str, Any] = self._cluster.request("GET", f"{_APPLICATIONS}/{name}").body.get("status") or {}
+        found: dict[str, Any] = self.get(name).get("status") or {}
         return found
 
     def refresh(self, *names: str, kind: str = "hard") -> None:

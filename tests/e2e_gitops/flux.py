@@ -124,13 +124,21 @@ class Flux:
             },
         }
 
+    def delete(self, *names: str) -> None:
+        """Take Kustomizations away; what they applied stays."""
+        for name in names:
+            path = f"{_KUSTOMIZATIONS}/{name}"
+            self._cluster.request("PATCH", path, {"spec": {"prune": False}}, content_type=_MERGE)
+            self._cluster.request("DELETE", path)
+
     def ready(self, name: str) -> dict[str, Any]:
         """The Ready condition of a Kustomization; empty while there is none."""
         conditions = self.status(name).get("conditions") or []
         return next((one for one in conditions if one["type"] == "Ready"), {})
 
     def status(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._cluster.request("GET", f"{_KUSTOMIZATIONS}/{name}").body.get("status") or {}
+        answer = self._cluster.request("GET", f"{_KUSTOMIZATIONS}/{name}")
+        found: dict[str, Any] = (answer.body.get("status") or {}) if answer.status == 200 else {}
         return found
 
     def wait_applied(self, *names: str, revisions: Mapping[str, str] | None = None, timeout: float = 180) -> None:

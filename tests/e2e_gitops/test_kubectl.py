@@ -99,6 +99,22 @@ def settled(world: World, manifests: list[Object]) -> dict[str, Object]:
     return {name: one for name, one in found.items() if one is not None}
 
 
+#: What Kueue writes into the templates of a job that it started.
+_KUEUES_OWN = ("kueue.x-k8s.io/podset", "kueue.x-k8s.io/workload")
+
+
+def lean(value: Any) -> Any:
+    """Without Kueue's marks, what is empty, and a switch that is off.
+
+    A client-side apply or a replace of a custom resource writes its lists as a whole, and with that undoes what Kueue put
+    into them; that is so with and without gpugate.
+    """
+    if isinstance(value, dict):
+        kept = {key: lean(item) for key, item in value.items() if key not in _KUEUES_OWN and (key, item) != ("suspend", False)}
+        return {key: item for key, item in kept.items() if item not in ({}, [])}
+    return [lean(item) for item in value] if isinstance(value, list) else value
+
+
 def comparable(live: dict[str, Object], namespace: str) -> Any:
     """What must be the same whatever way the objects came in."""
     found = {}
@@ -107,7 +123,7 @@ def comparable(live: dict[str, Object], namespace: str) -> Any:
         annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if key != _LAST_APPLIED}
         found[name] = {"metadata": metadata, "annotations": annotations, "spec": one.get("spec"), "data": one.get("data")}
     text = orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode().replace(namespace, "NAMESPACE")
-    return orjson.loads(_WORKLOAD.sub("WORKLOAD", _UID.sub("UID", text)))
+    return lean(orjson.loads(_WORKLOAD.sub("WORKLOAD", _UID.sub("UID", text))))
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +144,20 @@ def outcomes(door: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_second_time_changes_nothing(outcomes: dict[str, tuple[dict[str, Object], dict[str, Object]]], way: str) -> None:
+def test_the_second_time_changes_nothing(
+    door: World, outcomes: dict[str, tuple[dict[str, Object], dict[str, Object]]], way: str
+) -> None:
     first, second = outcomes[way]
     assert comparable(second, f"way-{way}") == comparable(first, f"way-{way}")
-    versions = [
-        {name: (one["metadata"].get("generation"), one["metadata"]["uid"]) for name, one in live.items()}
-        for live in (first, second)
-    ]
-    assert versions[0] == versions[1]
+    assert {name: one["metadata"]["uid"] for name, one in second.items()} == {
+        name: one["metadata"]["uid"] for name, one in first.items()
+    }
+    # A change of the template would be another generation. A replace takes away the controller's annotation of a Deployment,
+    # which counts as one, too: there the ReplicaSets show that nothing was rolled out. Custom resources: see `lean`.
+    native = [name for name in first if name.startswith(("Job/", "StatefulSet/"))]
+    generations = [{name: live[name]["metadata"]["generation"] for name in native} for live in (first, second)]
+    assert generations[0] == generations[1]
+    assert len(door.list("ReplicaSet", f"way-{way}")) == 1
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "apply"])
