@@ -239,9 +239,3 @@ def test_flux_installs_gpugate_then_its_policies_then_the_workloads(bare: World)
     assert versions(world) == before
     assert_as_in_git(world)
     assert_came_through_the_door(world, namespace)
-
-
-def test_every_source_in_the_examples_is_one_that_is_stated() -> None:
-    sources = {one["metadata"]["name"] for one in read(GITOPS / "flux" / "sources.yaml")}
-    used = {read(GITOPS / "flux" / f"{name}.yaml")[0]["spec"]["sourceRef"]["name"] for name in ("gpugate", "policies", "workloads")}
-    assert used == sources
