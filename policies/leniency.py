@@ -9,7 +9,7 @@ from gpugate.policies.facts import Facts
 from gpugate.policies.feasibility import selection
 from gpugate.policies.fields import Object, lookup, sequence
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.kueue import queue_label
+from gpugate.policies.kueue import cluster_queue_of, queue_label
 from gpugate.policies.workload import Workload
 
 _OWN_CONTROLLER: Final = "kubernetes.io/job-controller"
@@ -35,9 +35,7 @@ def _may_run_elsewhere(workload: Workload, facts: Facts) -> bool:
     managers = [lookup(workload.root, path) for path in _MANAGED_BY]
     if any(type(one) is str and one != _OWN_CONTROLLER for one in managers):
         return True
-    name = queue_label(workload)
-    local = facts.queue(workload.namespace, name) if name else None
-    queue = facts.cluster_queues.get(local.cluster_queue) if local else None
+    queue = cluster_queue_of(workload, facts)
     if queue is not None and queue.checked:
         return True
     shapes = (shape for pods in workload.asking() for shape in selection(pods, facts).reachable)
