@@ -14,6 +14,7 @@ import orjson
 from gpugate.policies.affinity import required_terms
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Object, mapping, mappings, sequence, wrong_type
+from gpugate.policies.memo import remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.passing import is_passing
 from gpugate.policies.records.classes import RuntimeClass
@@ -149,10 +150,6 @@ def hands_out_shares(shape: Shape) -> bool:
     return not _SHARING.isdisjoint(shape.labels.get("nvidia.com/gpu.sharing-strategy", ()))
 
 
-#: Different selections remembered for one snapshot; workloads of one team are much alike.
-_REMEMBERED: Final = 2048
-
-
 def selection(pods: PodSet, facts: Facts) -> Selection:
     """The shapes that concern ``pods``, remembered with the facts: equal pods select equal shapes."""
     found: Selection | None = pods.selection
@@ -235,10 +232,3 @@ def open_shapes(pods: PodSet, chosen: Selection) -> tuple[Shape, ...]:
         found = tuple(shape for shape in chosen.reachable if tolerated(pods, shape, chosen.runtime))
         remember(chosen.memo, key, found)
     return found
-
-
-def remember(memo: dict[Any, Any], key: Any, value: Any) -> None:  # noqa: ANN401 - any hashable, anything
-    """Keep ``value`` in a memo, which stays small."""
-    if len(memo) >= _REMEMBERED:
-        memo.clear()
-    memo[key] = value

@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.accelerators import is_accelerator
 from gpugate.policies.demand import cpu_sum, demand_of, memory_sum
-from gpugate.policies.effective import effective_of, overhead_of
+from gpugate.policies.effective import effective_of, overhead_of, states_by_container
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.feasibility import Selection, open_shapes, remember, runtime_class
+from gpugate.policies.feasibility import Selection, open_shapes, runtime_class
 from gpugate.policies.finding import Finding, Level
+from gpugate.policies.memo import keep, recall, remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import GIB, format_millicores, show_bytes
 from gpugate.policies.records.common import NO_AMOUNTS
@@ -46,16 +47,28 @@ def ask_of(pods: PodSet, facts: Facts, namespace: str) -> Ask:
     Raises:
         MalformedError: an amount is no quantity.
     """
-    totals, spec = pods.totals, pods.spec
-    if not totals.others and "runtimeClassName" not in spec and namespace not in facts.limit_ranges:
+    totals = pods.totals
+    if not totals.others and "runtimeClassName" not in pods.spec and namespace not in facts.limit_ranges:
         memory, cpu, devices = demand_of(pods)
         return Ask(memory, cpu, devices, NO_AMOUNTS)
+    if not states_by_container(pods):
+        return _filled_in(pods, facts, namespace)
+    key = (namespace if namespace in facts.limit_ranges else "", totals)
+    rests_on = (facts.limit_ranges, facts.device_classes, facts.offered)
+    found: Ask | None = recall(facts.memo, "asks", key, *rests_on)
+    if found is None:
+        found = _filled_in(pods, facts, namespace)
+        keep(facts.memo, "asks", key, found, *rests_on)
+    return found
+
+
+def _filled_in(pods: PodSet, facts: Facts, namespace: str) -> Ask:
     requests = effective_of(pods, facts, namespace).requests
     claimed = {one.extended_resource for one in facts.device_classes.values()}
     return Ask(
         requests.get("memory", 0),
         requests.get("cpu", 0),
-        totals.accelerators,
+        pods.totals.accelerators,
         {name: count for name, count in sorted(requests.items()) if count > 0 and _counts(name, facts) and name not in claimed},
     )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.feasibility import Selection, open_shapes, remember
+from gpugate.policies.feasibility import Selection, open_shapes
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.fit import ask_of, fitting
+from gpugate.policies.memo import remember
 from gpugate.policies.workload import PodSet, Workload
 from gpugate.policies.zones import exclusive_cpus, refusal
 

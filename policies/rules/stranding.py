@@ -33,9 +33,10 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, model_validator
 
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.feasibility import Selection, remember, selection
+from gpugate.policies.feasibility import Selection, selection
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.fit import Ask, ask_of, fitting
+from gpugate.policies.memo import remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import GIB, format_millicores, show_bytes
 from gpugate.policies.rule import Params, Rule, no_edits
