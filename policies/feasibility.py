@@ -199,19 +199,9 @@ def _select(pods: PodSet, wanted: dict[str, int], facts: Facts, runtime: Runtime
     return Selection(offering, reachable, roomy, taints, whole or roomy, given, bool(roomy) and not whole, {})
 
 
-def offering(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
-    """Shapes that offer every accelerator the pods ask for by resource name, in whatever number."""
-    return selection(pods, facts).offering
-
-
 def reachable(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
-    """Shapes among :func:`offering` that the pods' own selectors let them onto."""
+    """Shapes that offer every accelerator the pods ask for and that the pods' own selectors let them onto."""
     return selection(pods, facts).reachable
-
-
-def roomy(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
-    """Shapes among :func:`reachable` with as many accelerators as one pod asks for."""
-    return selection(pods, facts).roomy
 
 
 def tolerations_key(pods: PodSet) -> bytes | None:

@@ -79,7 +79,7 @@ def _counts(name: str, facts: Facts) -> bool:
     return name in facts.offered if "/" in name else True
 
 
-def room_for(shape: Shape, name: str) -> int | None:
+def amount_on(shape: Shape, name: str) -> int | None:
     """How much of ``name``, no accelerator, a node of ``shape`` has; None where its nodes do not say."""
     return shape.devices.get(name, 0) if "/" in name else shape.extra.get(name)
 
@@ -92,7 +92,7 @@ def holds(shape: Shape, ask: Ask) -> bool:
         if count > shape.devices.get(name, 0):
             return False
     for name, amount in ask.others.items():
-        room = room_for(shape, name)
+        room = amount_on(shape, name)
         if room is not None and amount > room:
             return False
     return True
@@ -210,7 +210,7 @@ def _lacks(pods: PodSet, facts: Facts, ask: Ask, shape: Shape) -> list[str]:
         if count > shape.devices.get(name, 0):
             short.append(f"{name} {count} > {shape.devices.get(name, 0)} allocatable")
     for name, amount in ask.others.items():
-        room = room_for(shape, name)
+        room = amount_on(shape, name)
         if room is not None and amount > room:
             short.append(f"{name} {_shown(name, amount)} > {_shown(name, room)} allocatable")
     return short
@@ -256,7 +256,7 @@ def _remedy(ask: Ask, shapes: Sequence[Shape]) -> str:
         if count > most:
             wanted.append(f"at most {most} of {name}, and spread the work over several pods")
     for name, amount in ask.others.items():
-        rooms = [room_for(shape, name) for shape in shapes]
+        rooms = [amount_on(shape, name) for shape in shapes]
         if all(room is not None and amount > room for room in rooms):
             wanted.append(f"at most {_shown(name, max(room or 0 for room in rooms))} of {name}")
     return f"Ask for {' and '.join(wanted) or 'what one of these nodes has'} per pod."
