@@ -10,7 +10,7 @@ from gpugate.policies.demand import cpu_sum, demand_of, memory_sum
 from gpugate.policies.effective import effective_of, overhead_of, states_by_container
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import Selection, open_shapes, runtime_class
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.finding import Finding, not_synced
 from gpugate.policies.memo import keep, recall, remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import GIB, format_millicores, show_bytes
@@ -129,13 +129,7 @@ def never_fits(pods: PodSet, facts: Facts, ask: Ask, shapes: Sequence[Shape]) ->
 
 def nodes_unknown(pods: PodSet) -> Finding:
     """The finding where the nodes are on their way."""
-    return Finding(
-        "NodesUnknown",
-        pods.field("containers"),
-        "the nodes are not synced yet, so it is not known whether any could hold the pod",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
-    )
+    return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "whether any could hold the pod")
 
 
 def doubt_about(workload: Workload, pods: PodSet, facts: Facts) -> Finding | None:
@@ -156,12 +150,8 @@ def _fillers_pending(workload: Workload, pods: PodSet, facts: Facts) -> str:
 
 
 def _defaults_unknown(pods: PodSet, kind: str) -> Finding:
-    return Finding(
-        "DefaultsUnknown",
-        pods.field("containers"),
-        f"the {kind} are not synced yet, so it is not known what the pods come to and whether any node could hold them",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
+    return not_synced(
+        "DefaultsUnknown", pods.field("containers"), f"the {kind}", "what the pods come to and whether any node could hold them"
     )
 
 

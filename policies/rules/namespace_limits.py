@@ -39,7 +39,7 @@ from gpugate.policies.alike import key_of_alike
 from gpugate.policies.effective import defaults_for, effective_of, filled
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.fields import Path
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.finding import Finding, Level, not_synced
 from gpugate.policies.kueue_demand import number_of_pods
 from gpugate.policies.limit_ranges import Breach, breaches
 from gpugate.policies.memo import keep, recall
@@ -97,12 +97,11 @@ def check(workload: Workload, params: NamespaceLimitsParams, facts: Facts) -> It
 
 
 def _unknown(workload: Workload, pending: list[str]) -> Finding:
-    return Finding(
+    return not_synced(
         "NamespaceLimitsUnknown",
         ("metadata", "namespace"),
-        f"{' and '.join(pending)} are not synced yet, so it is not known what namespace {workload.namespace} would take",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
+        " and ".join(pending),
+        f"what namespace {workload.namespace} would take",
     )
 
 

@@ -39,7 +39,7 @@ from typing import Final, Literal
 
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.fields import Path
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.finding import Finding, Level, not_synced
 from gpugate.policies.kueue import PREBUILT, queue_label, queue_path
 from gpugate.policies.kueue_demand import Asked, annotations_and_labels, asked_of, is_managed
 from gpugate.policies.kueue_fit import Fit, fit_of, in_flight_into, is_certain, uncovered_of
@@ -94,13 +94,7 @@ def _pending(workload: Workload, facts: Facts) -> list[str]:
 
 
 def _unknown(path: Path, name: str, pending: list[str]) -> Finding:
-    return Finding(
-        "QuotaUnknown",
-        path,
-        f"{', '.join(pending)} are not synced yet, so it is not known whether queue {name} could ever admit the workload",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
-    )
+    return not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload")
 
 
 def _of_priority(workload: Workload, facts: Facts) -> Iterator[Finding]:
