@@ -18,40 +18,21 @@ from gpugate.policies.memo import remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.passing import is_passing
 from gpugate.policies.records.classes import RuntimeClass
-from gpugate.policies.records.common import Taint, Toleration
+from gpugate.policies.records.common import Taint, Toleration, toleration_of
 from gpugate.policies.resources import memo_key
 from gpugate.policies.workload import PodSet
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def tolerates(toleration: Object, taint: Taint) -> bool:
-    """Whether ``toleration`` covers ``taint`` (``k8s.io/api/core/v1`` ``Toleration.ToleratesTaint``)."""
-    effect = toleration.get("effect") or ""
-    if effect and effect != taint.effect:
-        return False
-    key = toleration.get("key") or ""
-    operator = toleration.get("operator") or "Equal"
-    if not key:
-        return bool(operator == "Exists")
-    if key != taint.key:
-        return False
-    return bool(operator == "Exists") or (operator == "Equal" and (toleration.get("value") or "") == taint.value)
-
-
 def tolerated(pods: PodSet, shape: Shape, more: Iterable[Toleration] = ()) -> bool:
     """Whether the pods tolerate every lasting taint of ``shape`` that keeps pods off; ``more``: what else they will be given."""
-    tolerations = [*mappings(pods.spec, "tolerations", pods.field()), *pods.foreseen]
-    for taint in shape.taints:
-        if taint.effect == "PreferNoSchedule" or is_passing(taint.key, taint.value):
-            continue
-        for one in tolerations:
-            if tolerates(one, taint):
-                break
-        else:
-            if not any(one.covers(taint) for one in more):
-                return False
-    return True
+    written = (*mappings(pods.spec, "tolerations", pods.field()), *pods.foreseen)
+    tolerations = (*map(toleration_of, written), *more)
+    return all(
+        taint.effect == "PreferNoSchedule" or is_passing(taint.key, taint.value) or any(one.covers(taint) for one in tolerations)
+        for taint in shape.taints
+    )
 
 
 def _values(labels: Mapping[str, frozenset[str | None]], shape: Shape, key: str) -> frozenset[str | None]:

@@ -9,9 +9,9 @@ from builders import container, node, pod, pods_of, shapes_of
 
 from gpugate.policies.facts import Facts
 from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.feasibility import selected, selection, tolerated, tolerates
+from gpugate.policies.feasibility import selected, selection, tolerated
 from gpugate.policies.nodes import node_of
-from gpugate.policies.records.common import Taint
+from gpugate.policies.records.common import Taint, toleration_of
 from gpugate.policies.shares import share_of
 
 _SHAPE = shapes_of([node_of(node("n1", labels={"product": "H100", "memory": "81559", "odd": "x", "minus": "-5"}))])[0]
@@ -124,7 +124,7 @@ def test_a_shape_of_several_nodes_is_ruled_out_only_where_none_of_them_matches()
     ids=str,
 )
 def test_a_toleration_covers_a_taint(toleration: dict[str, Any], wanted: bool) -> None:
-    assert tolerates(toleration, Taint("sku", "gpu", "NoSchedule")) is wanted
+    assert toleration_of(toleration).covers(Taint("sku", "gpu", "NoSchedule")) is wanted
 
 
 @pytest.mark.parametrize(
