@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 import strategies
@@ -28,6 +29,7 @@ _MANY = settings(
 )
 
 
+@cache
 def _amounts() -> st.SearchStrategy[Object]:
     return st.fixed_dictionaries({}, optional={"memory": _MEMORY, "cpu": _CPU})
 
@@ -85,6 +87,7 @@ def _quota(hard: Object, used: Object, scopes: list[str]) -> Object:
     return {"kind": "ResourceQuota", "metadata": place, "spec": {"hard": hard, "scopes": scopes}, "status": {"used": used}}
 
 
+@cache
 def _quotas() -> st.SearchStrategy[Object]:
     memory, cpu = st.sampled_from(["16Gi", "64Gi", "100Gi", "400Gi"]), st.sampled_from(["4", "16", "48", "96"])
     names = {"memory": memory, "requests.memory": memory, "limits.memory": memory, "requests.cpu": cpu, "limits.cpu": cpu}
@@ -93,6 +96,7 @@ def _quotas() -> st.SearchStrategy[Object]:
     return st.builds(_quota, st.fixed_dictionaries({}, optional={**names, "requests.nvidia.com/gpu": st.just("2")}), used, scopes)
 
 
+@cache
 def _limit_ranges() -> st.SearchStrategy[Object]:
     amounts = st.fixed_dictionaries({}, optional={"memory": _MEMORY, "cpu": _CPU})
     ratio = st.fixed_dictionaries({}, optional={"memory": st.sampled_from(["1", "2"]), "cpu": st.sampled_from(["1", "1.5"])})
@@ -151,6 +155,7 @@ def some_bounds(draw: st.DrawFn) -> list[Object]:
     return objects + (draw(_queues()) if draw(st.booleans()) else [])
 
 
+@cache
 def _clusters() -> st.SearchStrategy[Facts]:
     return st.builds(lambda nodes, bounds: facts_from_objects([*nodes, *bounds]), some_nodes(), some_bounds())
 
