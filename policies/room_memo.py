@@ -32,7 +32,8 @@ def obstacle_to(workload: Workload, pods: PodSet, targets: Sequence[Target], sha
     # What is in flight bounds pods alone, and never stays the same for long.
     if not (quotas and workload.is_pod() and facts.in_flight.namespace(space)):
         alike = key_of_alike(workload, pods)
-        key = alike and (alike, tuple(targets), number_together(workload, pods), numbers_of(workload, pods)[0] > 0)
+        any_admitted = queue is not None and numbers_of(workload, pods)[0] > 0
+        key = alike and (alike, tuple(targets), number_together(workload, pods), any_admitted)
     rests_on = (
         shapes,
         queue,

@@ -52,6 +52,7 @@ from gpugate.policies.workload import Workload
 
 _PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 _QUOTA: Final = ("clusterqueues", "cohorts", "localqueues", "resourceflavors")
+_JUDGED_BY: Final = (*_QUOTA, "configurations", "namespaces")
 _SHOWN: Final = 4
 
 
@@ -86,11 +87,11 @@ def check(workload: Workload, params: QueueQuotaParams, facts: Facts) -> Iterabl
 
 def _pending(workload: Workload, facts: Facts) -> list[str]:
     """Kinds on which the answer rests and of which the cluster was not read yet."""
-    kinds = [*_QUOTA, "configurations", "namespaces"]
-    if _PRIORITY in annotations_and_labels(workload)[1]:
-        kinds.append("workloadpriorityclasses")
     known = facts.known
-    return [kind for kind in kinds if known.get(kind) is Known.PENDING]
+    pending = [kind for kind in _JUDGED_BY if known.get(kind) is Known.PENDING]
+    if known.get("workloadpriorityclasses") is Known.PENDING and _PRIORITY in annotations_and_labels(workload)[1]:
+        pending.append("workloadpriorityclasses")
+    return pending
 
 
 def _unknown(path: Path, name: str, pending: list[str]) -> Finding:
@@ -166,8 +167,9 @@ def _why_stopped(local: LocalQueue, queue: ClusterQueue, facts: Facts) -> str:
         return f"ClusterQueue {queue.name} is stopped by its stopPolicy"
     if queue.inactive:
         return f"ClusterQueue {queue.name} is not active: {queue.inactive}"
-    flavors = {name for group in queue.groups for name, _ in group.flavors}
-    missing = sorted(flavors.difference(facts.flavors)) if facts.state("resourceflavors") is Known.SYNCED else []
+    if facts.state("resourceflavors") is not Known.SYNCED:
+        return ""
+    missing = sorted({name for group in queue.groups for name, _ in group.flavors if name not in facts.flavors})
     return f"ClusterQueue {queue.name} is not active: there is no ResourceFlavor {', '.join(missing)}" if missing else ""
 
 
