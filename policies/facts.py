@@ -119,7 +119,10 @@ class Facts:
 
     def queue(self, namespace: str, name: str) -> LocalQueue | None:
         """The LocalQueue of this name; None where it is not known."""
-        return next((queue for queue in self.queues.get(namespace, ()) if queue.name == name), None)
+        for queue in self.queues.get(namespace, ()):
+            if queue.name == name:
+                return queue
+        return None
 
     def pool(self, shape: Shape) -> PoolUse:
         """What the pods on the nodes of ``shape`` come to."""

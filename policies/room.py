@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpugate.policies.effective import NO_CHANGES, Changes, Effective, defaults_for, effective_of, filled
+from gpugate.policies.effective import NO_CHANGES, Changes, Effective, defaults_for, effective_of, filled, states_by_container
 from gpugate.policies.facts import Facts
-from gpugate.policies.kueue import queue_label
-from gpugate.policies.kueue_demand import asked_of, counted_of, is_managed, number_of_pods, whole_number
+from gpugate.policies.kueue import cluster_queue_of
+from gpugate.policies.kueue_demand import Asked, counted_of, is_managed, number_of_pods, numbers_of, whole_number
 from gpugate.policies.kueue_fit import Fit, fit_of
 from gpugate.policies.limit_ranges import breaches
 from gpugate.policies.nodes import Shape
@@ -79,6 +79,7 @@ class Room(NamedTuple):
         breaches: what of its LimitRanges the pod does not keep to as it is.
         shapes: nodes that hold the pod as it is.
         entered: ResourceQuotas whose scope the pod enters once it states memory or CPU.
+        queue: the ClusterQueue whose quota counts the pod; None where there is none.
     """
 
     usage: Mapping[str, Bound]
@@ -86,39 +87,31 @@ class Room(NamedTuple):
     breaches: frozenset[str]
     shapes: Sequence[Shape]
     entered: Sequence[ResourceQuota]
+    queue: ClusterQueue | None
 
 
 def is_bounded(workload: Workload, pods: PodSet, facts: Facts) -> bool:
     """Whether anything but nodes, by what the pods state themselves, bounds what they may come to."""
+    return bounding_queue(workload, facts) is not None or is_bounded_without_queue(workload, pods, facts)
+
+
+def is_bounded_without_queue(workload: Workload, pods: PodSet, facts: Facts) -> bool:
+    """Whether the pods' namespace or RuntimeClass bounds what they may come to."""
     namespace = workload.namespace
-    return (
-        namespace in facts.limit_ranges
-        or namespace in facts.quotas
-        or "runtimeClassName" in pods.spec
-        or _queue_of(workload, facts) is not None
-    )
+    return namespace in facts.limit_ranges or namespace in facts.quotas or "runtimeClassName" in pods.spec
 
 
-def _queue_of(workload: Workload, facts: Facts) -> ClusterQueue | None:
+def bounding_queue(workload: Workload, facts: Facts) -> ClusterQueue | None:
     """The ClusterQueue whose quota counts the pods; None where there is none."""
-    if not facts.cluster_queues:
-        return None
-    name = queue_label(workload)
-    if not name or is_managed(workload, facts) is False:
-        return None
-    local = facts.queue(workload.namespace, name)
-    return facts.cluster_queues.get(local.cluster_queue) if local else None
+    found = cluster_queue_of(workload, facts)
+    return None if found is None or is_managed(workload, facts) is False else found
 
 
-def size_of(workload: Workload, pods: PodSet, facts: Facts, changes: Changes = NO_CHANGES) -> Size:
-    """What one pod of ``pods`` comes to, were its containers to state ``changes``.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
+def _size_of(workload: Workload, pods: PodSet, facts: Facts, queue: ClusterQueue | None, changes: Changes = NO_CHANGES) -> Size:
+    """What one pod of ``pods`` comes to, were its containers to state ``changes``, and what ``queue`` counts of that."""
     namespace = workload.namespace
     own = effective_of(pods, facts, namespace, with_overhead=False, changes=changes)
-    whole = effective_of(pods, facts, namespace, changes=changes)
+    whole = own if states_by_container(pods) else effective_of(pods, facts, namespace, changes=changes)
     found = frozenset[str]()
     if namespace in facts.limit_ranges:
         defaults = defaults_for(facts, namespace)
@@ -129,7 +122,7 @@ def size_of(workload: Workload, pods: PodSet, facts: Facts, changes: Changes = N
             for one in broken
         )
     usage = usage_of_pod(whole) if namespace in facts.quotas else _NOTHING
-    counted = counted_of(workload, pods, facts, changes) if _queue_of(workload, facts) else _NOTHING
+    counted = counted_of(workload, pods, facts, changes) if queue else _NOTHING
     return Size(own, whole.requests, usage, counted, found)
 
 
@@ -139,7 +132,8 @@ def room_for(workload: Workload, pods: PodSet, facts: Facts, shapes: Iterable[Sh
     Raises:
         MalformedError: an amount is no quantity.
     """
-    now = size_of(workload, pods, facts)
+    queue = bounding_queue(workload, facts)
+    now = _size_of(workload, pods, facts, queue)
     about = [quota for quota in facts.quotas.get(workload.namespace, ()) if _may_count(quota, pods, now, facts)]
     entered = [quota for quota in about if is_about(quota, pods, now.own, facts) is False]
     usage: dict[str, Bound] = {}
@@ -148,10 +142,9 @@ def room_for(workload: Workload, pods: PodSet, facts: Facts, shapes: Iterable[Sh
         before = _NOTHING if quota in entered else now.usage
         for name, bound in _bounds_of(quota, workload, pods, facts, before):
             usage[name] = min(bound, usage.get(name, bound))
-    queue = _queue_of(workload, facts)
     counted = dict(_bounds_in(queue, workload, pods, facts, now.counted)) if queue else {}
     held = [shape for shape in shapes if _holds(shape, now.requests)]
-    return Room(usage, counted, now.breaches, held, entered)
+    return Room(usage, counted, now.breaches, held, entered, queue)
 
 
 def _holds(shape: Shape, requests: Mapping[str, int]) -> bool:
@@ -203,11 +196,10 @@ def _bounds_in(
     amounts = {**dict.fromkeys((*ADDED, *made), 0), **before}
     for name in amounts.keys() - queue.covered:
         yield name, Bound(amounts[name], f"by ClusterQueue {queue.name}, which covers no {name}")
-    asked = next((one for one in asked_of(workload, facts) if one.pods is pods), None)
-    if asked is None:
-        return
-    for group in queue.groups:
-        fit = fit_of(asked._replace(each=amounts), queue, group, facts, taints_hold=not workload.kind.counted_as_pods)
+    count, fewest = numbers_of(workload, pods)
+    asked = Asked(pods, count, fewest, amounts)
+    for group in queue.groups if count else ():
+        fit = fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods)
         if fit is None:
             continue
         best = _best(fit, number)
@@ -230,7 +222,7 @@ def obstacle(room: Room, workload: Workload, pods: PodSet, facts: Facts, changes
     Raises:
         MalformedError: an amount is no quantity.
     """
-    size = size_of(workload, pods, facts, changes)
+    size = _size_of(workload, pods, facts, room.queue, changes)
     for amounts, bounds in ((size.usage, room.usage), (size.counted, room.counted)):
         for name, amount in sorted(amounts.items()):
             bound = bounds.get(name)

@@ -32,15 +32,17 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
+from gpugate.policies.alike import key_of_alike
 from gpugate.policies.effective import defaults_for, effective_of, filled
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.fields import Path
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.finding import Finding, Level, not_synced
 from gpugate.policies.kueue_demand import number_of_pods
 from gpugate.policies.limit_ranges import Breach, breaches
+from gpugate.policies.memo import keep, recall
 from gpugate.policies.quantity import show_amount
 from gpugate.policies.quota_usage import Missing, is_about, missing_for, usage_in_flight, usage_of_object, usage_of_pod
 from gpugate.policies.records.namespaces import ResourceQuota
@@ -95,12 +97,11 @@ def check(workload: Workload, params: NamespaceLimitsParams, facts: Facts) -> It
 
 
 def _unknown(workload: Workload, pending: list[str]) -> Finding:
-    return Finding(
+    return not_synced(
         "NamespaceLimitsUnknown",
         ("metadata", "namespace"),
-        f"{' and '.join(pending)} are not synced yet, so it is not known what namespace {workload.namespace} would take",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
+        " and ".join(pending),
+        f"what namespace {workload.namespace} would take",
     )
 
 
@@ -123,15 +124,36 @@ def _of_object(workload: Workload, facts: Facts, params: NamespaceLimitsParams) 
                 yield _full_now(("metadata", "namespace"), quota, [f"1 of {name} > 0 left of {hard} ({used} used)"])
 
 
-def _of_pods(workload: Workload, pods: PodSet, facts: Facts, params: NamespaceLimitsParams) -> Iterator[Finding]:
+def _of_pods(workload: Workload, pods: PodSet, facts: Facts, params: NamespaceLimitsParams) -> Sequence[Finding]:
+    """What the namespace says to one pod set, remembered by what it asks for: the next of a gang asks the same."""
+    space = workload.namespace
+    number, together = number_of_pods(workload, pods)
+    waits = params.waits == "Warn" and is_new(workload) and not workload.judged_before()
+    # What is in flight never stays the same for long.
+    alike = None if waits and facts.in_flight.namespace(space) else key_of_alike(workload, pods)
+    key = alike and (alike, number, together, waits)
+    rests_on = (
+        facts.runtime_classes,
+        facts.priorities,
+        facts.state("priorityclasses"),
+        facts.state("limitranges"),
+        *facts.limit_ranges.get(space, ()),
+        *facts.quotas.get(space, ()),
+    )
+    found: Sequence[Finding] | None = recall(facts.memo, "namespace-limits", key, *rests_on)
+    if found is None:
+        found = tuple(_judge(workload, pods, facts, number, together=together, waits=waits))
+        keep(facts.memo, "namespace-limits", key, found, *rests_on)
+    return found
+
+
+def _judge(workload: Workload, pods: PodSet, facts: Facts, number: int, *, together: bool, waits: bool) -> Iterator[Finding]:
     defaults = defaults_for(facts, workload.namespace)
     containers = filled(pods, defaults)
     bare = effective_of(pods, facts, workload.namespace, with_overhead=False)
     for breach in breaches(facts.limit_ranges.get(workload.namespace, ()), containers, bare, defaults):
         yield _of_breach(breach, pods)
-    number, together = number_of_pods(workload, pods)
     wanted = Wanted(pods, number, together, usage_of_pod(effective_of(pods, facts, workload.namespace)))
-    waits = params.waits == "Warn" and is_new(workload) and not workload.judged_before()
     for quota in facts.quotas.get(workload.namespace, ()):
         if is_about(quota, pods, bare, facts):
             yield from (_needs_request(one, quota, facts) for one in missing_for(quota, pods, containers))
