@@ -24,6 +24,7 @@ from gpugate.policies.quota_usage import is_about, missing_for, usage_in_flight,
 from gpugate.policies.records.groups import KUEUE_COUNT
 from gpugate.policies.records.namespaces import ResourceQuota
 from gpugate.policies.records.queues import ClusterQueue
+from gpugate.policies.shared_bounds import others_in_queue, others_in_quota
 from gpugate.policies.workload import PodSet, Workload
 
 #: What gpugate itself puts in or raises.
@@ -175,8 +176,9 @@ def _bounds_of(
         # As they are, not one of them is let in.
         number = 1
     flying = usage_in_flight(facts.in_flight, quota.namespace) if workload.is_pod() and not quota.scopes else _NOTHING
+    others = others_in_quota(quota, workload, pods, facts)
     for name, hard in quota.hard.items():
-        most = hard // number if number else 0
+        most = others.share(name, hard, before.get(name, 0), number) if number else 0
         if workload.is_pod():
             most = min(most, hard - quota.used.get(name, 0) - flying.get(name, 0))
         amount = show_amount(name, hard)
@@ -198,13 +200,14 @@ def _bounds_in(
         yield name, Bound(amounts[name], f"by ClusterQueue {queue.name}, which covers no {name}")
     count, fewest = numbers_of(workload, pods)
     asked = Asked(pods, count, fewest, amounts)
+    others = others_in_queue(workload, pods, facts)
     for group in queue.groups if count else ():
         fit = fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods)
         if fit is None:
             continue
         best = _best(fit, number)
         for name, amount in fit.each.items():
-            most = best.get(name, 0) // number if number else 0
+            most = others.share(name, best.get(name, 0), amount, number) if number else 0
             has = f", {show_amount(name, best[name])} for {_pods(number)}" if name in best else ""
             yield name, Bound(max(most, amount), f"by ClusterQueue {queue.name}{has}")
 

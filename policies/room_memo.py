@@ -29,8 +29,8 @@ def obstacle_to(workload: Workload, pods: PodSet, targets: Sequence[Target], sha
     space = workload.namespace
     quotas = facts.quotas.get(space, ())
     key = None
-    # What is in flight bounds pods alone, and never stays the same for long.
-    if not (quotas and workload.is_pod() and facts.in_flight.namespace(space)):
+    # What is in flight bounds pods alone, and never stays the same for long; other sorts of pods take a part of each bound.
+    if len(workload.pod_sets) == 1 and not (quotas and workload.is_pod() and facts.in_flight.namespace(space)):
         alike = key_of_alike(workload, pods)
         any_admitted = queue is not None and numbers_of(workload, pods)[0] > 0
         key = alike and (alike, tuple(targets), number_together(workload, pods), any_admitted)

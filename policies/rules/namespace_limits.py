@@ -44,6 +44,7 @@ from gpugate.policies.kueue_demand import number_of_pods
 from gpugate.policies.limit_ranges import Breach, breaches
 from gpugate.policies.memo import keep, recall
 from gpugate.policies.quantity import show_amount
+from gpugate.policies.quota_joint import check_together
 from gpugate.policies.quota_usage import Missing, is_about, missing_for, usage_in_flight, usage_of_object, usage_of_pod
 from gpugate.policies.records.namespaces import ResourceQuota
 from gpugate.policies.rule import Params, Rule, no_edits
@@ -91,6 +92,8 @@ def check(workload: Workload, params: NamespaceLimitsParams, facts: Facts) -> It
     findings = [*_of_object(workload, facts, params)]
     for pods in workload.pod_sets:
         findings += _of_pods(workload, pods, facts, params)
+    if len(workload.pod_sets) > 1 and not any(one.level is Level.DENY for one in findings):
+        findings += check_together(workload, facts)
     if params.never_fits == "Warn" or workload.judged_before():
         return [one._replace(level=Level.WARN) for one in findings]
     return findings
