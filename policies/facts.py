@@ -78,7 +78,7 @@ class Facts:
         stale: how old what is known of a kind is, in whole minutes, for kinds whose watch is broken.
         offered: every extended resource that some accelerator node has.
         in_flight: what was admitted and does not show in the other facts yet.
-        memo: what :mod:`gpugate.policies.feasibility` worked out from the shapes, to be found again.
+        memo: what was worked out from the shapes, and what :mod:`gpugate.policies.memo` keeps, to be found again.
     """
 
     shapes: tuple[Shape, ...] = ()

@@ -132,9 +132,10 @@ def _of_pods(workload: Workload, pods: PodSet, facts: Facts, params: NamespaceLi
     space = workload.namespace
     number, together = number_of_pods(workload, pods)
     waits = params.waits == "Warn" and is_new(workload) and not workload.judged_before()
-    # What is in flight never stays the same for long.
-    alike = None if waits and facts.in_flight.namespace(space) else key_of_alike(workload, pods)
-    key = alike and (alike, number, together, waits)
+    # What is in flight never stays the same for long: what rests on it is worked out each time.
+    flying = waits and bool(facts.in_flight.namespace(space))
+    alike = key_of_alike(workload, pods)
+    key = alike and (alike, number, together, waits and not flying)
     rests_on = (
         facts.runtime_classes,
         facts.priorities,
@@ -145,24 +146,37 @@ def _of_pods(workload: Workload, pods: PodSet, facts: Facts, params: NamespaceLi
     )
     found: Sequence[Finding] | None = recall(facts.memo, "namespace-limits", key, *rests_on)
     if found is None:
-        found = tuple(_judge(workload, pods, facts, number, together=together, waits=waits))
+        wanted = Wanted(pods, number, together, usage_of_pod(effective_of(pods, facts, space)))
+        found = (*_lasting(workload, wanted, facts), *(_now(workload, wanted, facts) if waits and not flying else ()))
         keep(facts.memo, "namespace-limits", key, found, *rests_on)
-    return found
+    if not flying:
+        return found
+    wanted = Wanted(pods, number, together, usage_of_pod(effective_of(pods, facts, space)))
+    return (*found, *_now(workload, wanted, facts))
 
 
-def _judge(workload: Workload, pods: PodSet, facts: Facts, number: int, *, together: bool, waits: bool) -> Iterator[Finding]:
+def _lasting(workload: Workload, wanted: Wanted, facts: Facts) -> Iterator[Finding]:
+    """What keeps the pods from being made whatever ends."""
+    pods = wanted.pods
     defaults = defaults_for(facts, workload.namespace)
     containers = filled(pods, defaults)
     bare = effective_of(pods, facts, workload.namespace, with_overhead=False)
     for breach in breaches(facts.limit_ranges.get(workload.namespace, ()), containers, bare, defaults):
         yield _of_breach(breach, pods)
-    wanted = Wanted(pods, number, together, usage_of_pod(effective_of(pods, facts, workload.namespace)))
     for quota in facts.quotas.get(workload.namespace, ()):
         if is_about(quota, pods, bare, facts):
             yield from (_needs_request(one, quota, facts) for one in missing_for(quota, pods, containers))
             yield from _never(wanted, quota)
-            # Other members of a group of pods are counted as used once they are there.
-            yield from _now(wanted._replace(number=1) if workload.is_pod() else wanted, quota, facts) if waits else ()
+
+
+def _now(workload: Workload, wanted: Wanted, facts: Facts) -> Iterator[Finding]:
+    """What keeps them from being made now."""
+    bare = effective_of(wanted.pods, facts, workload.namespace, with_overhead=False)
+    # Other members of a group of pods are counted as used once they are there.
+    wanted = wanted._replace(number=1) if workload.is_pod() else wanted
+    for quota in facts.quotas.get(workload.namespace, ()):
+        if is_about(quota, wanted.pods, bare, facts):
+            yield from _full(wanted, quota, facts)
 
 
 def _never(wanted: Wanted, quota: ResourceQuota) -> Iterator[Finding]:
@@ -175,7 +189,7 @@ def _counted(wanted: Wanted, quota: ResourceQuota) -> list[str]:
     return [name for name in sorted(quota.hard) if wanted.each.get(name)]
 
 
-def _now(wanted: Wanted, quota: ResourceQuota, facts: Facts) -> Iterator[Finding]:
+def _full(wanted: Wanted, quota: ResourceQuota, facts: Facts) -> Iterator[Finding]:
     flying = usage_in_flight(facts.in_flight, quota.namespace) if not quota.scopes else {}
     names = [name for name in _counted(wanted, quota) if wanted.each[name] * wanted.number <= quota.hard[name]]
     short = [_short_now(wanted, quota, name, flying.get(name, 0)) for name in names]
