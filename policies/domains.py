@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpugate.policies.demand import Demand
-from gpugate.policies.feasibility import HOSTNAME, Selection, remember, tolerations_key
+from gpugate.policies.feasibility import HOSTNAME, Selection, tolerations_key
 from gpugate.policies.fields import mapping
+from gpugate.policies.memo import remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.workload import PodSet
 

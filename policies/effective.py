@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from gpugate.policies.container import EPHEMERAL, INIT, SIDECAR, Container
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, mapping
+from gpugate.policies.memo import keep, recall
 from gpugate.policies.quantity import QuantityError, exact
 from gpugate.policies.records.common import NO_AMOUNTS, unit_of
 from gpugate.policies.records.namespaces import Limit, LimitRange
@@ -22,6 +23,8 @@ from gpugate.policies.workload import PodSet
 
 _Number = TypeVar("_Number", int, Fraction)
 _POD_LEVEL: Final = frozenset({"cpu", "memory"})
+#: Fields of a pod spec that weigh in beside its containers.
+_BESIDE: Final = frozenset({"overhead", "resources", "runtimeClassName"})
 
 #: Limits and requests that take the place of what containers state, by index of the container.
 Changes: TypeAlias = Mapping[int, tuple[Mapping[str, int], Mapping[str, int]]]
@@ -103,7 +106,18 @@ def _least_of(choices: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], set
 
 def defaults_for(facts: Facts, namespace: str) -> Defaults:
     """What the LimitRanges of ``namespace`` give a container; nothing where none are known."""
-    items = _items(facts.limit_ranges.get(namespace, ()))
+    ranges = facts.limit_ranges.get(namespace)
+    if ranges is None:
+        return NO_DEFAULTS
+    found: Defaults | None = recall(facts.memo, "defaults", namespace, facts.limit_ranges)
+    if found is None:
+        found = _defaults_of(ranges)
+        keep(facts.memo, "defaults", namespace, found, facts.limit_ranges)
+    return found
+
+
+def _defaults_of(ranges: Iterable[LimitRange]) -> Defaults:
+    items = _items(ranges)
     if not items:
         return NO_DEFAULTS
     made = [_defaults_in(item) for item in items]
@@ -277,6 +291,23 @@ def effective_of(
     Raises:
         MalformedError: an amount is no quantity.
     """
+    if changes or not states_by_container(pods):
+        return _effective_of(pods, facts, namespace, with_overhead=with_overhead, changes=changes)
+    # Pods whose containers state the same have the very same totals, and nothing else weighs in.
+    key = (namespace if namespace in facts.limit_ranges else "", pods.totals)
+    found: Effective | None = recall(facts.memo, "effective", key, facts.limit_ranges)
+    if found is None:
+        found = _effective_of(pods, facts, namespace, with_overhead=False, changes=NO_CHANGES)
+        keep(facts.memo, "effective", key, found, facts.limit_ranges)
+    return found
+
+
+def states_by_container(pods: PodSet) -> bool:
+    """Whether nothing but its containers decides on what a pod comes to: no pod-level resources, overhead or RuntimeClass."""
+    return _BESIDE.isdisjoint(pods.spec)
+
+
+def _effective_of(pods: PodSet, facts: Facts, namespace: str, *, with_overhead: bool, changes: Changes) -> Effective:
     containers = filled(pods, defaults_for(facts, namespace), changes)
     requests, limits = requested(containers), limited(containers)
     if "resources" in pods.spec:

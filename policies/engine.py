@@ -20,7 +20,7 @@ from gpugate.policies.leniency import is_start, softened
 from gpugate.policies.lens import open_workload
 from gpugate.policies.recreation import as_sent, changes_fixed_fields, made_anew
 from gpugate.policies.replay import keep_record, record, record_anew, replay
-from gpugate.policies.rule import Params, Rule
+from gpugate.policies.rule import Params, Rule, no_edits
 from gpugate.policies.workload import Workload
 
 
@@ -265,6 +265,8 @@ def _edit(
 
 def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts, decision: Decision, hold: Hold) -> None:
     for one in rules:
+        if one.rule.mutate is no_edits:
+            continue
         try:
             edits = list(one.rule.mutate(workload, one.params, facts))
         except MalformedError:

@@ -78,7 +78,7 @@ class Facts:
         stale: how old what is known of a kind is, in whole minutes, for kinds whose watch is broken.
         offered: every extended resource that some accelerator node has.
         in_flight: what was admitted and does not show in the other facts yet.
-        memo: what :mod:`gpugate.policies.feasibility` worked out from the shapes, to be found again.
+        memo: what was worked out from the shapes, and what :mod:`gpugate.policies.memo` keeps, to be found again.
     """
 
     shapes: tuple[Shape, ...] = ()
@@ -119,7 +119,10 @@ class Facts:
 
     def queue(self, namespace: str, name: str) -> LocalQueue | None:
         """The LocalQueue of this name; None where it is not known."""
-        return next((queue for queue in self.queues.get(namespace, ()) if queue.name == name), None)
+        for queue in self.queues.get(namespace, ()):
+            if queue.name == name:
+                return queue
+        return None
 
     def pool(self, shape: Shape) -> PoolUse:
         """What the pods on the nodes of ``shape`` come to."""

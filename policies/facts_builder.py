@@ -87,10 +87,6 @@ class FactsBuilder:
         self._memo: dict[Any, Any] = {}
         self.in_flight = InFlight()
 
-    def count(self, resource: str) -> int:
-        """How many records of ``resource`` are kept."""
-        return len(self._records[resource])
-
     def node(self, name: str) -> NodeUse:
         """What the pods on the node called ``name`` come to."""
         return self._occupancy.node(name)

@@ -14,43 +14,25 @@ import orjson
 from gpugate.policies.affinity import required_terms
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Object, mapping, mappings, sequence, wrong_type
+from gpugate.policies.memo import remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.passing import is_passing
 from gpugate.policies.records.classes import RuntimeClass
-from gpugate.policies.records.common import Taint, Toleration
+from gpugate.policies.records.common import Taint, Toleration, toleration_of
 from gpugate.policies.resources import memo_key
 from gpugate.policies.workload import PodSet
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def tolerates(toleration: Object, taint: Taint) -> bool:
-    """Whether ``toleration`` covers ``taint`` (``k8s.io/api/core/v1`` ``Toleration.ToleratesTaint``)."""
-    effect = toleration.get("effect") or ""
-    if effect and effect != taint.effect:
-        return False
-    key = toleration.get("key") or ""
-    operator = toleration.get("operator") or "Equal"
-    if not key:
-        return bool(operator == "Exists")
-    if key != taint.key:
-        return False
-    return bool(operator == "Exists") or (operator == "Equal" and (toleration.get("value") or "") == taint.value)
-
-
 def tolerated(pods: PodSet, shape: Shape, more: Iterable[Toleration] = ()) -> bool:
     """Whether the pods tolerate every lasting taint of ``shape`` that keeps pods off; ``more``: what else they will be given."""
-    tolerations = [*mappings(pods.spec, "tolerations", pods.field()), *pods.foreseen]
-    for taint in shape.taints:
-        if taint.effect == "PreferNoSchedule" or is_passing(taint.key, taint.value):
-            continue
-        for one in tolerations:
-            if tolerates(one, taint):
-                break
-        else:
-            if not any(one.covers(taint) for one in more):
-                return False
-    return True
+    written = (*mappings(pods.spec, "tolerations", pods.field()), *pods.foreseen)
+    tolerations = (*map(toleration_of, written), *more)
+    return all(
+        taint.effect == "PreferNoSchedule" or is_passing(taint.key, taint.value) or any(one.covers(taint) for one in tolerations)
+        for taint in shape.taints
+    )
 
 
 def _values(labels: Mapping[str, frozenset[str | None]], shape: Shape, key: str) -> frozenset[str | None]:
@@ -149,10 +131,6 @@ def hands_out_shares(shape: Shape) -> bool:
     return not _SHARING.isdisjoint(shape.labels.get("nvidia.com/gpu.sharing-strategy", ()))
 
 
-#: Different selections remembered for one snapshot; workloads of one team are much alike.
-_REMEMBERED: Final = 2048
-
-
 def selection(pods: PodSet, facts: Facts) -> Selection:
     """The shapes that concern ``pods``, remembered with the facts: equal pods select equal shapes."""
     found: Selection | None = pods.selection
@@ -202,19 +180,9 @@ def _select(pods: PodSet, wanted: dict[str, int], facts: Facts, runtime: Runtime
     return Selection(offering, reachable, roomy, taints, whole or roomy, given, bool(roomy) and not whole, {})
 
 
-def offering(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
-    """Shapes that offer every accelerator the pods ask for by resource name, in whatever number."""
-    return selection(pods, facts).offering
-
-
 def reachable(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
-    """Shapes among :func:`offering` that the pods' own selectors let them onto."""
+    """Shapes that offer every accelerator the pods ask for and that the pods' own selectors let them onto."""
     return selection(pods, facts).reachable
-
-
-def roomy(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
-    """Shapes among :func:`reachable` with as many accelerators as one pod asks for."""
-    return selection(pods, facts).roomy
 
 
 def tolerations_key(pods: PodSet) -> bytes | None:
@@ -235,10 +203,3 @@ def open_shapes(pods: PodSet, chosen: Selection) -> tuple[Shape, ...]:
         found = tuple(shape for shape in chosen.reachable if tolerated(pods, shape, chosen.runtime))
         remember(chosen.memo, key, found)
     return found
-
-
-def remember(memo: dict[Any, Any], key: Any, value: Any) -> None:  # noqa: ANN401 - any hashable, anything
-    """Keep ``value`` in a memo, which stays small."""
-    if len(memo) >= _REMEMBERED:
-        memo.clear()
-    memo[key] = value

@@ -58,6 +58,12 @@ class Finding(NamedTuple):
     rests_on: tuple[str, ...] = ()
 
 
+def not_synced(reason: str, path: Path, kinds: str, what: str) -> Finding:
+    """The finding where ``kinds`` (``the nodes``) are on their way, so that it is not known ``what`` (``whether ...``)."""
+    message = f"{kinds} are not synced yet, so it is not known {what}"
+    return Finding(reason, path, message, "Try again in a few seconds.", Level.UNKNOWN)
+
+
 class Judged(NamedTuple):
     """A finding with the rule that made it and the severity that the rule's mode gives it."""
 

@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.accelerators import is_accelerator
 from gpugate.policies.demand import cpu_sum, demand_of, memory_sum
-from gpugate.policies.effective import effective_of, overhead_of
+from gpugate.policies.effective import effective_of, overhead_of, states_by_container
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.feasibility import Selection, open_shapes, remember, runtime_class
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.feasibility import Selection, open_shapes, runtime_class
+from gpugate.policies.finding import Finding, not_synced
+from gpugate.policies.memo import keep, recall, remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import GIB, format_millicores, show_bytes
 from gpugate.policies.records.common import NO_AMOUNTS
@@ -46,16 +47,28 @@ def ask_of(pods: PodSet, facts: Facts, namespace: str) -> Ask:
     Raises:
         MalformedError: an amount is no quantity.
     """
-    totals, spec = pods.totals, pods.spec
-    if not totals.others and "runtimeClassName" not in spec and namespace not in facts.limit_ranges:
+    totals = pods.totals
+    if not totals.others and "runtimeClassName" not in pods.spec and namespace not in facts.limit_ranges:
         memory, cpu, devices = demand_of(pods)
         return Ask(memory, cpu, devices, NO_AMOUNTS)
+    if not states_by_container(pods):
+        return _filled_in(pods, facts, namespace)
+    key = (namespace if namespace in facts.limit_ranges else "", totals)
+    rests_on = (facts.limit_ranges, facts.device_classes, facts.offered)
+    found: Ask | None = recall(facts.memo, "asks", key, *rests_on)
+    if found is None:
+        found = _filled_in(pods, facts, namespace)
+        keep(facts.memo, "asks", key, found, *rests_on)
+    return found
+
+
+def _filled_in(pods: PodSet, facts: Facts, namespace: str) -> Ask:
     requests = effective_of(pods, facts, namespace).requests
     claimed = {one.extended_resource for one in facts.device_classes.values()}
     return Ask(
         requests.get("memory", 0),
         requests.get("cpu", 0),
-        totals.accelerators,
+        pods.totals.accelerators,
         {name: count for name, count in sorted(requests.items()) if count > 0 and _counts(name, facts) and name not in claimed},
     )
 
@@ -66,7 +79,7 @@ def _counts(name: str, facts: Facts) -> bool:
     return name in facts.offered if "/" in name else True
 
 
-def room_for(shape: Shape, name: str) -> int | None:
+def amount_on(shape: Shape, name: str) -> int | None:
     """How much of ``name``, no accelerator, a node of ``shape`` has; None where its nodes do not say."""
     return shape.devices.get(name, 0) if "/" in name else shape.extra.get(name)
 
@@ -79,7 +92,7 @@ def holds(shape: Shape, ask: Ask) -> bool:
         if count > shape.devices.get(name, 0):
             return False
     for name, amount in ask.others.items():
-        room = room_for(shape, name)
+        room = amount_on(shape, name)
         if room is not None and amount > room:
             return False
     return True
@@ -116,13 +129,7 @@ def never_fits(pods: PodSet, facts: Facts, ask: Ask, shapes: Sequence[Shape]) ->
 
 def nodes_unknown(pods: PodSet) -> Finding:
     """The finding where the nodes are on their way."""
-    return Finding(
-        "NodesUnknown",
-        pods.field("containers"),
-        "the nodes are not synced yet, so it is not known whether any could hold the pod",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
-    )
+    return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "whether any could hold the pod")
 
 
 def doubt_about(workload: Workload, pods: PodSet, facts: Facts) -> Finding | None:
@@ -143,12 +150,8 @@ def _fillers_pending(workload: Workload, pods: PodSet, facts: Facts) -> str:
 
 
 def _defaults_unknown(pods: PodSet, kind: str) -> Finding:
-    return Finding(
-        "DefaultsUnknown",
-        pods.field("containers"),
-        f"the {kind} are not synced yet, so it is not known what the pods come to and whether any node could hold them",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
+    return not_synced(
+        "DefaultsUnknown", pods.field("containers"), f"the {kind}", "what the pods come to and whether any node could hold them"
     )
 
 
@@ -197,7 +200,7 @@ def _lacks(pods: PodSet, facts: Facts, ask: Ask, shape: Shape) -> list[str]:
         if count > shape.devices.get(name, 0):
             short.append(f"{name} {count} > {shape.devices.get(name, 0)} allocatable")
     for name, amount in ask.others.items():
-        room = room_for(shape, name)
+        room = amount_on(shape, name)
         if room is not None and amount > room:
             short.append(f"{name} {_shown(name, amount)} > {_shown(name, room)} allocatable")
     return short
@@ -243,7 +246,7 @@ def _remedy(ask: Ask, shapes: Sequence[Shape]) -> str:
         if count > most:
             wanted.append(f"at most {most} of {name}, and spread the work over several pods")
     for name, amount in ask.others.items():
-        rooms = [room_for(shape, name) for shape in shapes]
+        rooms = [amount_on(shape, name) for shape in shapes]
         if all(room is not None and amount > room for room in rooms):
             wanted.append(f"at most {_shown(name, max(room or 0 for room in rooms))} of {name}")
     return f"Ask for {' and '.join(wanted) or 'what one of these nodes has'} per pod."

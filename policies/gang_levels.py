@@ -8,7 +8,7 @@ from typing import Final
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.finding import Finding
 from gpugate.policies.gang_domains import Within
-from gpugate.policies.kueue import queue_label
+from gpugate.policies.kueue import cluster_queue_of
 from gpugate.policies.records.queues import ClusterQueue
 from gpugate.policies.workload import PodSet, Workload
 
@@ -48,8 +48,7 @@ def check_level(workload: Workload, pods: PodSet, needed: Within, facts: Facts) 
 def _cluster_queue(workload: Workload, facts: Facts) -> ClusterQueue | None:
     if any(facts.state(kind) is not Known.SYNCED for kind in LEVEL_FACTS):
         return None
-    queue = facts.queue(workload.namespace, queue_label(workload) or "")
-    return None if queue is None else facts.cluster_queues.get(queue.cluster_queue)
+    return cluster_queue_of(workload, facts)
 
 
 def _flavors(queue: ClusterQueue, pods: PodSet) -> Iterator[tuple[str, object]]:

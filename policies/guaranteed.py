@@ -13,9 +13,9 @@ from gpugate.policies.container import EPHEMERAL, LONGEST_NAME, Container
 from gpugate.policies.demand import demand_of, stated_overhead
 from gpugate.policies.edits import Edit
 from gpugate.policies.effective import add_up
-from gpugate.policies.feasibility import remember
 from gpugate.policies.fields import Path, dotted
 from gpugate.policies.finding import Finding, Level
+from gpugate.policies.memo import remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import format_millicores
 from gpugate.policies.shares import excess, portion_of, share_of

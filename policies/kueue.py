@@ -6,6 +6,7 @@ from typing import Final
 
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Path, lookup, mapping, string
+from gpugate.policies.records.queues import ClusterQueue
 from gpugate.policies.workload import Workload
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
@@ -26,14 +27,17 @@ def uncovered(workload: Workload, facts: Facts) -> frozenset[str]:
     Kueue admits no workload that asks for a resource which no flavor of its ClusterQueue covers
     (v0.15.0, ``pkg/scheduler/flavorassigner``: "resource memory unavailable in ClusterQueue").
     """
+    found = cluster_queue_of(workload, facts)
+    return _ADDED - found.covered if found else _NOTHING
+
+
+def cluster_queue_of(workload: Workload, facts: Facts) -> ClusterQueue | None:
+    """The ClusterQueue that the queue name of ``workload`` leads to; None where it has none, or that is not known."""
     if not facts.cluster_queues:
-        return _NOTHING
+        return None
     name = queue_label(workload)
-    for queue in facts.queues.get(workload.namespace, ()) if name else ():
-        if queue.name == name:
-            found = facts.cluster_queues.get(queue.cluster_queue)
-            return _ADDED - found.covered if found else _NOTHING
-    return _NOTHING
+    local = facts.queue(workload.namespace, name) if name else None
+    return facts.cluster_queues.get(local.cluster_queue) if local else None
 
 
 def queue_path(workload: Workload) -> Path | None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpugate.policies.facts import Facts
-from gpugate.policies.feasibility import meets, tolerates
+from gpugate.policies.feasibility import meets
 from gpugate.policies.fields import mapping, mappings
-from gpugate.policies.records.common import Taint
+from gpugate.policies.records.common import Taint, toleration_of
 from gpugate.policies.records.queues import ResourceFlavor, ResourceGroup
 from gpugate.policies.workload import PodSet
 
@@ -45,9 +45,8 @@ def _labels_of(flavor: ResourceFlavor) -> str:
 
 
 def _tolerated(pods: PodSet, flavor: ResourceFlavor, taint: Taint) -> bool:
-    if any(one.covers(taint) for one in flavor.tolerations):
-        return True
-    return any(tolerates(one, taint) for one in mappings(pods.spec, "tolerations", pods.field()))
+    written = map(toleration_of, mappings(pods.spec, "tolerations", pods.field()))
+    return any(one.covers(taint) for one in (*flavor.tolerations, *written))
 
 
 def _selected(pods: PodSet, flavor: ResourceFlavor, keys: frozenset[str]) -> bool:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gpugate.policies.alike import key_of_alike
 from gpugate.policies.facts import Facts
-from gpugate.policies.feasibility import remember
 from gpugate.policies.kueue_demand import numbers_of
+from gpugate.policies.memo import keep, recall
 from gpugate.policies.records.queues import ClusterQueue
-from gpugate.policies.resources import memo_key
 from gpugate.policies.workload import Workload
 
-#: What of a pod spec, beside the containers, decides on its flavors and on what Kueue counts.
-_DECIDING: Final = ("nodeSelector", "affinity", "tolerations", "overhead", "resources", "runtimeClassName")
 _FITTING: Final = "fitting"
 
 
@@ -21,38 +19,20 @@ def key_of_asked(workload: Workload, queue: ClusterQueue) -> Any | None:  # noqa
     if len(workload.pod_sets) != 1:
         return None
     pods = workload.pod_sets[0]
-    deciding = memo_key([spec for key in _DECIDING if (spec := (key, pods.spec.get(key)))[1] is not None])
-    if deciding is None:
-        return None
-    # Pods whose containers state the same have the very same totals.
-    return (
-        queue.name,
-        workload.namespace,
-        workload.kind.group,
-        workload.kind.kind,
-        *numbers_of(workload, pods),
-        pods.totals,
-        deciding,
-    )
-
-
-def _fitting(facts: Facts) -> dict[Any, Any]:
-    """What was found to fit as long as quota, reservations, and what pods come to by default are as they are."""
-    rests_on = (facts.flavors, facts.limit_ranges, facts.runtime_classes, facts.kueue)
-    found = facts.cohort_tree.memo.get(_FITTING)
-    if found is None or any(mine is not theirs for mine, theirs in zip(found[0], rests_on, strict=True)):
-        found = (rests_on, {})
-        facts.cohort_tree.memo[_FITTING] = found
-    entries: dict[Any, Any] = found[1]
-    return entries
+    alike = key_of_alike(workload, pods)
+    return None if alike is None else (queue.name, *numbers_of(workload, pods), alike)
 
 
 def is_known_to_fit(key: Any, facts: Facts) -> bool:  # noqa: ANN401 - a key of :func:`key_of_asked`
     """Whether a workload of this ``key`` was found to fit, ever and now, nothing in flight counted."""
-    return key is not None and key in _fitting(facts)
+    return recall(facts.cohort_tree.memo, _FITTING, key, *_rests_on(facts)) is not None
 
 
 def fits(key: Any, facts: Facts) -> None:  # noqa: ANN401 - a key of :func:`key_of_asked`
     """Remember that a workload of this ``key`` fits, ever and now, nothing in flight counted."""
-    if key is not None:
-        remember(_fitting(facts), key, None)
+    keep(facts.cohort_tree.memo, _FITTING, key, True, *_rests_on(facts))  # noqa: FBT003 - all that is to be known
+
+
+def _rests_on(facts: Facts) -> tuple[object, ...]:
+    """Beside quotas and reservations, which are the tree's: what pods come to by default, and what flavors take."""
+    return facts.flavors, facts.limit_ranges, facts.runtime_classes, facts.kueue

@@ -9,7 +9,7 @@ from gpugate.policies.facts import Facts
 from gpugate.policies.feasibility import selection
 from gpugate.policies.fields import Object, lookup, sequence
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.kueue import queue_label
+from gpugate.policies.kueue import cluster_queue_of, queue_label
 from gpugate.policies.workload import Workload
 
 #: The controllers of the kinds themselves, which run pods in this cluster.
@@ -45,9 +45,7 @@ def _may_run_elsewhere(workload: Workload, facts: Facts) -> bool:
     manager = None if workload.kind.managed_by is None else lookup(workload.root, workload.kind.managed_by)
     if type(manager) is str and manager not in _OWN_CONTROLLERS:
         return True
-    name = queue_label(workload)
-    local = facts.queue(workload.namespace, name) if name else None
-    queue = facts.cluster_queues.get(local.cluster_queue) if local else None
+    queue = cluster_queue_of(workload, facts)
     if queue is not None and queue.checked:
         return True
     shapes = (shape for pods in workload.asking() for shape in selection(pods, facts).reachable)

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from gpugate.policies.demand import limited_memory_of, stated_overhead
-from gpugate.policies.effective import Changes, add_up, filled
+from gpugate.policies.effective import Changes, add_up, effective_of, filled
 from gpugate.policies.facts import Facts
 from gpugate.policies.feasibility import open_shapes, selection
 from gpugate.policies.fit import Ask, ask_of, holds
 from gpugate.policies.gangs import gang_of
 from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import GIB, MIB
-from gpugate.policies.room import is_bounded, obstacle, room_for, size_of
+from gpugate.policies.room import is_bounded, obstacle, room_for
 from gpugate.policies.workload import PodSet, Workload
 
 
@@ -87,7 +87,7 @@ def _limited(pods: PodSet, limits: Mapping[int, int]) -> int:
 
 
 def _requested(workload: Workload, pods: PodSet, changes: Changes, facts: Facts) -> int:
-    return size_of(workload, pods, facts, changes).requests.get("memory", 0)
+    return effective_of(pods, facts, workload.namespace, changes=changes).requests.get("memory", 0)
 
 
 def _changes(pods: PodSet, limits: Mapping[int, int]) -> Changes:

@@ -12,6 +12,7 @@ from gpugate.policies.catalogue import BY_ID, RULES
 from gpugate.policies.engine import Bound
 from gpugate.policies.fields import Object, dotted
 from gpugate.policies.finding import Mode
+from gpugate.policies.records.common import meets
 from gpugate.policies.rule import Params, Rule
 
 API_VERSION: Final = "gpugate.io/v1alpha1"
@@ -34,11 +35,7 @@ class Requirement(Params):
 
     def matches(self, labels: Mapping[str, Any]) -> bool:
         """Whether ``labels`` meet the expression."""
-        if self.operator == "In":
-            return labels.get(self.key) in self.values
-        if self.operator == "NotIn":
-            return labels.get(self.key) not in self.values
-        return (self.key in labels) == (self.operator == "Exists")
+        return meets(self.key, self.operator, self.values, labels)
 
 
 class LabelSelector(Params):

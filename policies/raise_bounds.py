@@ -9,7 +9,7 @@ from gpugate.policies.finding import Finding, Level
 from gpugate.policies.guaranteed import Target
 from gpugate.policies.kueue import uncovered
 from gpugate.policies.nodes import Shape
-from gpugate.policies.room import is_bounded, obstacle, room_for
+from gpugate.policies.room_memo import obstacle_to
 from gpugate.policies.workload import PodSet, Workload
 
 
@@ -28,18 +28,11 @@ def not_raised(
     Raises:
         MalformedError: an amount is no quantity.
     """
-    if _asks_beyond_quota(targets, uncovered(workload, facts)):
+    # Kueue would never admit a workload with CPU put in where its quota covers none.
+    if any(one.cpu_limit is None and one.cpu_request is None for one in targets) and "cpu" in uncovered(workload, facts):
         return (_quota_without_cpu(pods),)
-    if not is_bounded(workload, pods, facts):
-        return ()
-    changes = {target.at: target.changes for target in targets}
-    found = obstacle(room_for(workload, pods, facts, shapes), workload, pods, facts, changes)
+    found = obstacle_to(workload, pods, targets, shapes, facts)
     return (_beyond_bounds(pods, found),) if found else ()
-
-
-def _asks_beyond_quota(targets: Sequence[Target], lacking: frozenset[str]) -> bool:
-    """Whether CPU is put in where none was, in a queue whose quota covers none: Kueue would never admit that."""
-    return "cpu" in lacking and any(target.cpu_limit is None and target.cpu_request is None for target in targets)
 
 
 def _beyond_bounds(pods: PodSet, obstacle: str) -> Finding:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpugate.policies.effective import NO_CHANGES, Changes, Effective, defaults_for, effective_of, filled
+from gpugate.policies.effective import NO_CHANGES, Changes, Effective, defaults_for, effective_of, filled, states_by_container
 from gpugate.policies.facts import Facts
-from gpugate.policies.kueue import queue_label
-from gpugate.policies.kueue_demand import asked_of, counted_of, is_managed, number_of_pods, whole_number
+from gpugate.policies.kueue import cluster_queue_of
+from gpugate.policies.kueue_demand import Asked, counted_of, is_managed, number_of_pods, numbers_of, whole_number
 from gpugate.policies.kueue_fit import Fit, fit_of
 from gpugate.policies.limit_ranges import breaches
 from gpugate.policies.nodes import Shape
@@ -24,6 +24,7 @@ from gpugate.policies.quota_usage import is_about, missing_for, usage_in_flight,
 from gpugate.policies.records.groups import KUEUE_COUNT
 from gpugate.policies.records.namespaces import ResourceQuota
 from gpugate.policies.records.queues import ClusterQueue
+from gpugate.policies.shared_bounds import others_in_queue, others_in_quota
 from gpugate.policies.workload import PodSet, Workload
 
 #: What gpugate itself puts in or raises.
@@ -79,6 +80,7 @@ class Room(NamedTuple):
         breaches: what of its LimitRanges the pod does not keep to as it is.
         shapes: nodes that hold the pod as it is.
         entered: ResourceQuotas whose scope the pod enters once it states memory or CPU.
+        queue: the ClusterQueue whose quota counts the pod; None where there is none.
     """
 
     usage: Mapping[str, Bound]
@@ -86,39 +88,31 @@ class Room(NamedTuple):
     breaches: frozenset[str]
     shapes: Sequence[Shape]
     entered: Sequence[ResourceQuota]
+    queue: ClusterQueue | None
 
 
 def is_bounded(workload: Workload, pods: PodSet, facts: Facts) -> bool:
     """Whether anything but nodes, by what the pods state themselves, bounds what they may come to."""
+    return bounding_queue(workload, facts) is not None or is_bounded_without_queue(workload, pods, facts)
+
+
+def is_bounded_without_queue(workload: Workload, pods: PodSet, facts: Facts) -> bool:
+    """Whether the pods' namespace or RuntimeClass bounds what they may come to."""
     namespace = workload.namespace
-    return (
-        namespace in facts.limit_ranges
-        or namespace in facts.quotas
-        or "runtimeClassName" in pods.spec
-        or _queue_of(workload, facts) is not None
-    )
+    return namespace in facts.limit_ranges or namespace in facts.quotas or "runtimeClassName" in pods.spec
 
 
-def _queue_of(workload: Workload, facts: Facts) -> ClusterQueue | None:
+def bounding_queue(workload: Workload, facts: Facts) -> ClusterQueue | None:
     """The ClusterQueue whose quota counts the pods; None where there is none."""
-    if not facts.cluster_queues:
-        return None
-    name = queue_label(workload)
-    if not name or is_managed(workload, facts) is False:
-        return None
-    local = facts.queue(workload.namespace, name)
-    return facts.cluster_queues.get(local.cluster_queue) if local else None
+    found = cluster_queue_of(workload, facts)
+    return None if found is None or is_managed(workload, facts) is False else found
 
 
-def size_of(workload: Workload, pods: PodSet, facts: Facts, changes: Changes = NO_CHANGES) -> Size:
-    """What one pod of ``pods`` comes to, were its containers to state ``changes``.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
+def _size_of(workload: Workload, pods: PodSet, facts: Facts, queue: ClusterQueue | None, changes: Changes = NO_CHANGES) -> Size:
+    """What one pod of ``pods`` comes to, were its containers to state ``changes``, and what ``queue`` counts of that."""
     namespace = workload.namespace
     own = effective_of(pods, facts, namespace, with_overhead=False, changes=changes)
-    whole = effective_of(pods, facts, namespace, changes=changes)
+    whole = own if states_by_container(pods) else effective_of(pods, facts, namespace, changes=changes)
     found = frozenset[str]()
     if namespace in facts.limit_ranges:
         defaults = defaults_for(facts, namespace)
@@ -129,7 +123,7 @@ def size_of(workload: Workload, pods: PodSet, facts: Facts, changes: Changes = N
             for one in broken
         )
     usage = usage_of_pod(whole) if namespace in facts.quotas else _NOTHING
-    counted = counted_of(workload, pods, facts, changes) if _queue_of(workload, facts) else _NOTHING
+    counted = counted_of(workload, pods, facts, changes) if queue else _NOTHING
     return Size(own, whole.requests, usage, counted, found)
 
 
@@ -139,7 +133,8 @@ def room_for(workload: Workload, pods: PodSet, facts: Facts, shapes: Iterable[Sh
     Raises:
         MalformedError: an amount is no quantity.
     """
-    now = size_of(workload, pods, facts)
+    queue = bounding_queue(workload, facts)
+    now = _size_of(workload, pods, facts, queue)
     about = [quota for quota in facts.quotas.get(workload.namespace, ()) if _may_count(quota, pods, now, facts)]
     entered = [quota for quota in about if is_about(quota, pods, now.own, facts) is False]
     usage: dict[str, Bound] = {}
@@ -148,10 +143,9 @@ def room_for(workload: Workload, pods: PodSet, facts: Facts, shapes: Iterable[Sh
         before = _NOTHING if quota in entered else now.usage
         for name, bound in _bounds_of(quota, workload, pods, facts, before):
             usage[name] = min(bound, usage.get(name, bound))
-    queue = _queue_of(workload, facts)
     counted = dict(_bounds_in(queue, workload, pods, facts, now.counted)) if queue else {}
     held = [shape for shape in shapes if _holds(shape, now.requests)]
-    return Room(usage, counted, now.breaches, held, entered)
+    return Room(usage, counted, now.breaches, held, entered, queue)
 
 
 def _holds(shape: Shape, requests: Mapping[str, int]) -> bool:
@@ -182,8 +176,9 @@ def _bounds_of(
         # As they are, not one of them is let in.
         number = 1
     flying = usage_in_flight(facts.in_flight, quota.namespace) if workload.is_pod() and not quota.scopes else _NOTHING
+    others = others_in_quota(quota, workload, pods, facts)
     for name, hard in quota.hard.items():
-        most = hard // number if number else 0
+        most = others.share(name, hard, before.get(name, 0), number) if number else 0
         if workload.is_pod():
             most = min(most, hard - quota.used.get(name, 0) - flying.get(name, 0))
         amount = show_amount(name, hard)
@@ -203,16 +198,16 @@ def _bounds_in(
     amounts = {**dict.fromkeys((*ADDED, *made), 0), **before}
     for name in amounts.keys() - queue.covered:
         yield name, Bound(amounts[name], f"by ClusterQueue {queue.name}, which covers no {name}")
-    asked = next((one for one in asked_of(workload, facts) if one.pods is pods), None)
-    if asked is None:
-        return
-    for group in queue.groups:
-        fit = fit_of(asked._replace(each=amounts), queue, group, facts, taints_hold=not workload.kind.counted_as_pods)
+    count, fewest = numbers_of(workload, pods)
+    asked = Asked(pods, count, fewest, amounts)
+    others = others_in_queue(workload, pods, facts)
+    for group in queue.groups if count else ():
+        fit = fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods)
         if fit is None:
             continue
         best = _best(fit, number)
         for name, amount in fit.each.items():
-            most = best.get(name, 0) // number if number else 0
+            most = others.share(name, best.get(name, 0), amount, number) if number else 0
             has = f", {show_amount(name, best[name])} for {_pods(number)}" if name in best else ""
             yield name, Bound(max(most, amount), f"by ClusterQueue {queue.name}{has}")
 
@@ -230,7 +225,7 @@ def obstacle(room: Room, workload: Workload, pods: PodSet, facts: Facts, changes
     Raises:
         MalformedError: an amount is no quantity.
     """
-    size = size_of(workload, pods, facts, changes)
+    size = _size_of(workload, pods, facts, room.queue, changes)
     for amounts, bounds in ((size.usage, room.usage), (size.counted, room.counted)):
         for name, amount in sorted(amounts.items()):
             bound = bounds.get(name)

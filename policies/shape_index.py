@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gpugate.policies.nodes import Node, Shape
@@ -156,14 +156,6 @@ class ShapeIndex:
             built = [group.built() for group in self._groups.values()]
             self._shapes = tuple(sorted(built, key=lambda shape: (-len(shape.nodes), shape.nodes[0])))
         return self._shapes
-
-
-def shapes_of(nodes: Iterable[Node]) -> tuple[Shape, ...]:
-    """``nodes`` grouped into shapes, largest group first, then by name; only nodes with accelerators."""
-    index = ShapeIndex()
-    for node in nodes:
-        index.put(node.name, node)
-    return index.shapes()
 
 
 def _shape_key(node: Node) -> Any:  # noqa: ANN401 - any hashable

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.feasibility import Selection, open_shapes, remember
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.feasibility import Selection, open_shapes
+from gpugate.policies.finding import Finding, Level, not_synced
 from gpugate.policies.fit import ask_of, fitting
+from gpugate.policies.memo import remember
 from gpugate.policies.workload import PodSet, Workload
 from gpugate.policies.zones import exclusive_cpus, refusal
 
@@ -44,12 +45,8 @@ def _refusing(pods: PodSet, chosen: Selection) -> frozenset[str]:
 
 
 def _zones_unknown(pods: PodSet) -> Finding:
-    return Finding(
-        "ZonesUnknown",
-        pods.field("containers"),
-        "the NodeResourceTopologies are not synced yet, so it is not known whether a NUMA zone could hold the pod",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
+    return not_synced(
+        "ZonesUnknown", pods.field("containers"), "the NodeResourceTopologies", "whether a NUMA zone could hold the pod"
     )
 
 

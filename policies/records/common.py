@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -141,20 +141,23 @@ class Toleration(NamedTuple):
             return self.operator == "Exists"
         if self.key != taint.key:
             return False
-        return self.operator == "Exists" or self.value == taint.value
+        # An operator that gpugate does not know covers nothing.
+        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+def toleration_of(written: Object) -> Toleration:
+    """A toleration as ``written`` in a pod spec."""
+    return Toleration(
+        str(written.get("key") or ""),
+        str(written.get("operator") or "Equal"),
+        str(written.get("value") or ""),
+        str(written.get("effect") or ""),
+    )
 
 
 def tolerations_in(parent: Object, key: str) -> tuple[Toleration, ...]:
     """The tolerations in the list at ``key``."""
-    return tuple(
-        Toleration(
-            str(one.get("key") or ""),
-            str(one.get("operator") or "Equal"),
-            str(one.get("value") or ""),
-            str(one.get("effect") or ""),
-        )
-        for one in mappings(parent, key, ())
-    )
+    return tuple(map(toleration_of, mappings(parent, key, ())))
 
 
 class Expression(NamedTuple):
@@ -172,15 +175,16 @@ class Selector(NamedTuple):
 
     def matches(self, labels: Mapping[str, Any]) -> bool:
         """Whether ``labels`` are selected (``k8s.io/apimachinery/pkg/labels``, 1.36)."""
-        return all(_meets(one, labels) for one in self.expressions)
+        return all(meets(*one, labels) for one in self.expressions)
 
 
-def _meets(one: Expression, labels: Mapping[str, Any]) -> bool:
-    if one.operator == "In":
-        return labels.get(one.key) in one.values
-    if one.operator == "NotIn":
-        return labels.get(one.key) not in one.values
-    return (one.key in labels) == (one.operator == "Exists")
+def meets(key: str, operator: str, values: Collection[str], labels: Mapping[str, Any]) -> bool:
+    """Whether ``labels`` meet one expression of a label selector."""
+    if operator == "In":
+        return labels.get(key) in values
+    if operator == "NotIn":
+        return labels.get(key) not in values
+    return (key in labels) == (operator == "Exists")
 
 
 def selector_in(parent: Object, key: str) -> Selector | None:

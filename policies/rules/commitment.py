@@ -34,7 +34,7 @@ from pydantic import Field
 from gpugate.policies.demand import limited_memory_of
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import selection
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.finding import Finding, Level, not_synced
 from gpugate.policies.fit import ask_of, fitting
 from gpugate.policies.kueue import queue_label
 from gpugate.policies.lens import open_workload
@@ -115,13 +115,7 @@ def _more(workload: Workload, pods: PodSet, limit: int, shapes: Sequence[Shape],
 
 
 def _unknown(pods: PodSet, kind: str) -> Finding:
-    return Finding(
-        "CommitmentUnknown",
-        pods.field("containers"),
-        f"the {kind} are not synced yet, so it is not known what the nodes have promised already",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
-    )
+    return not_synced("CommitmentUnknown", pods.field("containers"), f"the {kind}", "what the nodes have promised already")
 
 
 def _largest(shapes: Sequence[Shape]) -> Shape:

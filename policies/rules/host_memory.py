@@ -101,8 +101,9 @@ def _share(pods: PodSet, container: Container, params: HostMemoryParams, facts: 
 def mutate(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterable[Edit]:
     """Put in memory limits, and requests with them, where a container with accelerators states none."""
     found: list[Edit] = []
-    for pods in workload.asking() if params.default_limits and "memory" not in uncovered(workload, facts) else ():
-        if pod_memory_limit(pods) is None and any(one.amounts.memory_limit is None for one in pods.holders()):
+    for pods in workload.asking() if params.default_limits else ():
+        lacking = pod_memory_limit(pods) is None and any(one.amounts.memory_limit is None for one in pods.holders())
+        if lacking and "memory" not in uncovered(workload, facts):
             room, sources = _limits(workload, pods, params, facts)
             for at, size in room.limits.items():
                 source = f"{sources[at]}; cut, since {room.why}" if room.why else sources[at]

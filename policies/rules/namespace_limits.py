@@ -32,16 +32,19 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
+from gpugate.policies.alike import key_of_alike
 from gpugate.policies.effective import defaults_for, effective_of, filled
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.fields import Path
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.finding import Finding, Level, not_synced
 from gpugate.policies.kueue_demand import number_of_pods
 from gpugate.policies.limit_ranges import Breach, breaches
+from gpugate.policies.memo import keep, recall
 from gpugate.policies.quantity import show_amount
+from gpugate.policies.quota_joint import check_together
 from gpugate.policies.quota_usage import Missing, is_about, missing_for, usage_in_flight, usage_of_object, usage_of_pod
 from gpugate.policies.records.namespaces import ResourceQuota
 from gpugate.policies.rule import Params, Rule, no_edits
@@ -89,18 +92,19 @@ def check(workload: Workload, params: NamespaceLimitsParams, facts: Facts) -> It
     findings = [*_of_object(workload, facts, params)]
     for pods in workload.pod_sets:
         findings += _of_pods(workload, pods, facts, params)
+    if len(workload.pod_sets) > 1 and not any(one.level is Level.DENY for one in findings):
+        findings += check_together(workload, facts)
     if params.never_fits == "Warn" or workload.judged_before():
         return [one._replace(level=Level.WARN) for one in findings]
     return findings
 
 
 def _unknown(workload: Workload, pending: list[str]) -> Finding:
-    return Finding(
+    return not_synced(
         "NamespaceLimitsUnknown",
         ("metadata", "namespace"),
-        f"{' and '.join(pending)} are not synced yet, so it is not known what namespace {workload.namespace} would take",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
+        " and ".join(pending),
+        f"what namespace {workload.namespace} would take",
     )
 
 
@@ -123,21 +127,56 @@ def _of_object(workload: Workload, facts: Facts, params: NamespaceLimitsParams) 
                 yield _full_now(("metadata", "namespace"), quota, [f"1 of {name} > 0 left of {hard} ({used} used)"])
 
 
-def _of_pods(workload: Workload, pods: PodSet, facts: Facts, params: NamespaceLimitsParams) -> Iterator[Finding]:
+def _of_pods(workload: Workload, pods: PodSet, facts: Facts, params: NamespaceLimitsParams) -> Sequence[Finding]:
+    """What the namespace says to one pod set, remembered by what it asks for: the next of a gang asks the same."""
+    space = workload.namespace
+    number, together = number_of_pods(workload, pods)
+    waits = params.waits == "Warn" and is_new(workload) and not workload.judged_before()
+    # What is in flight never stays the same for long: what rests on it is worked out each time.
+    flying = waits and bool(facts.in_flight.namespace(space))
+    alike = key_of_alike(workload, pods)
+    key = alike and (alike, number, together, waits and not flying)
+    rests_on = (
+        facts.runtime_classes,
+        facts.priorities,
+        facts.state("priorityclasses"),
+        facts.state("limitranges"),
+        *facts.limit_ranges.get(space, ()),
+        *facts.quotas.get(space, ()),
+    )
+    found: Sequence[Finding] | None = recall(facts.memo, "namespace-limits", key, *rests_on)
+    if found is None:
+        wanted = Wanted(pods, number, together, usage_of_pod(effective_of(pods, facts, space)))
+        found = (*_lasting(workload, wanted, facts), *(_now(workload, wanted, facts) if waits and not flying else ()))
+        keep(facts.memo, "namespace-limits", key, found, *rests_on)
+    if not flying:
+        return found
+    wanted = Wanted(pods, number, together, usage_of_pod(effective_of(pods, facts, space)))
+    return (*found, *_now(workload, wanted, facts))
+
+
+def _lasting(workload: Workload, wanted: Wanted, facts: Facts) -> Iterator[Finding]:
+    """What keeps the pods from being made whatever ends."""
+    pods = wanted.pods
     defaults = defaults_for(facts, workload.namespace)
     containers = filled(pods, defaults)
     bare = effective_of(pods, facts, workload.namespace, with_overhead=False)
     for breach in breaches(facts.limit_ranges.get(workload.namespace, ()), containers, bare, defaults):
         yield _of_breach(breach, pods)
-    number, together = number_of_pods(workload, pods)
-    wanted = Wanted(pods, number, together, usage_of_pod(effective_of(pods, facts, workload.namespace)))
-    waits = params.waits == "Warn" and is_new(workload) and not workload.judged_before()
     for quota in facts.quotas.get(workload.namespace, ()):
         if is_about(quota, pods, bare, facts):
             yield from (_needs_request(one, quota, facts) for one in missing_for(quota, pods, containers))
             yield from _never(wanted, quota)
-            # Other members of a group of pods are counted as used once they are there.
-            yield from _now(wanted._replace(number=1) if workload.is_pod() else wanted, quota, facts) if waits else ()
+
+
+def _now(workload: Workload, wanted: Wanted, facts: Facts) -> Iterator[Finding]:
+    """What keeps them from being made now."""
+    bare = effective_of(wanted.pods, facts, workload.namespace, with_overhead=False)
+    # Other members of a group of pods are counted as used once they are there.
+    wanted = wanted._replace(number=1) if workload.is_pod() else wanted
+    for quota in facts.quotas.get(workload.namespace, ()):
+        if is_about(quota, wanted.pods, bare, facts):
+            yield from _full(wanted, quota, facts)
 
 
 def _never(wanted: Wanted, quota: ResourceQuota) -> Iterator[Finding]:
@@ -150,7 +189,7 @@ def _counted(wanted: Wanted, quota: ResourceQuota) -> list[str]:
     return [name for name in sorted(quota.hard) if wanted.each.get(name)]
 
 
-def _now(wanted: Wanted, quota: ResourceQuota, facts: Facts) -> Iterator[Finding]:
+def _full(wanted: Wanted, quota: ResourceQuota, facts: Facts) -> Iterator[Finding]:
     flying = usage_in_flight(facts.in_flight, quota.namespace) if not quota.scopes else {}
     names = [name for name in _counted(wanted, quota) if wanted.each[name] * wanted.number <= quota.hard[name]]
     short = [_short_now(wanted, quota, name, flying.get(name, 0)) for name in names]

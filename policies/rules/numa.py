@@ -57,11 +57,12 @@ from gpugate.policies.affinity import PREFERRED, node_affinity, require, require
 from gpugate.policies.container import Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.feasibility import Selection, remember, selection
+from gpugate.policies.feasibility import Selection, selection
 from gpugate.policies.fields import Object, Path, mapping, mappings
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.guaranteed import Memo, check_guaranteed, raise_to, raised
 from gpugate.policies.kinds import JOB
+from gpugate.policies.memo import remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.raise_bounds import not_raised
 from gpugate.policies.room import BOUNDING
@@ -246,9 +247,13 @@ def check(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Find
         if chosen.shared_only or not pods.whole_devices():
             continue
         if pods.spec.get("resources") or not pods.totals.is_guaranteed:
-            found += check_guaranteed(pods, chosen.roomy, params)
             targets = raised(pods, chosen.roomy, params, _plan(chosen, params, facts).raises)
-            found += not_raised(workload, pods, targets, chosen.roomy, facts) if targets else ()
+            # What can be raised has nothing wrong with itself: only a bound may keep it as it is.
+            found += (
+                not_raised(workload, pods, targets, chosen.roomy, facts)
+                if targets
+                else check_guaranteed(pods, chosen.roomy, params)
+            )
         if "topologySpreadConstraints" in pods.spec:
             found += _check_constraints(pods, chosen.roomy, params, facts)
         for container in pods.holders():

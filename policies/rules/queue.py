@@ -7,6 +7,9 @@ Puts the label `kueue.x-k8s.io/queue-name` on the object where Kueue reads it (a
 put it in another place), else from the namespace's label `gpugate.io/default-queue`, else from the policy, else it is the
 only LocalQueue of the namespace, or the one called `default`, which Kueue itself would take.
 
+Names no queue on what Kueue's own webhooks would then turn away (a Ray cluster that scales by itself, a RayJob that keeps its
+cluster, more than 8 sorts of pods), and says so.
+
 Refuses a workload for which none can be found where the policy requires one, and a name of a LocalQueue that does not exist.
 
 ## Why
@@ -35,6 +38,7 @@ from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.kueue import PREBUILT, QUEUE_NAME, misplaced_queue_label, queue_label, queue_path
+from gpugate.policies.kueue_refusals import Obstacle, obstacle_to_queueing
 from gpugate.policies.rule import Params, Rule
 from gpugate.policies.workload import Workload
 
@@ -103,7 +107,7 @@ def _find(workload: Workload, params: QueueParams, facts: Facts) -> tuple[str, s
 def mutate(workload: Workload, params: QueueParams, facts: Facts) -> Iterable[Edit]:
     """Name the queue where Kueue reads it."""
     path = queue_path(workload)
-    if path is None or not _applies(workload, params) or queue_label(workload):
+    if path is None or not _applies(workload, params) or queue_label(workload) or obstacle_to_queueing(workload) is not None:
         return ()
     found = _find(workload, params, facts)
     return () if found is None else (Edit("set", path, found[0], f"queue {found[0]} ({found[1]})"),)
@@ -117,7 +121,10 @@ def check(workload: Workload, params: QueueParams, facts: Facts) -> Iterator[Fin
     name = queue_label(workload)
     known = facts.state("localqueues")
     here = [queue.name for queue in facts.queues.get(workload.namespace, ())]
-    if not name:
+    obstacle = obstacle_to_queueing(workload)
+    if obstacle is not None and (name or here or params.required):
+        yield _impossible(workload, obstacle, refuse=params.required and not name)
+    elif not name:
         if params.required:
             yield _missing(path, workload, known, here)
     elif known is Known.SYNCED and name not in here:
@@ -128,6 +135,17 @@ def check(workload: Workload, params: QueueParams, facts: Facts) -> Iterator[Fin
             f"Write {QUEUE_NAME}: {here[0]}." if len(here) == 1 else "Name a LocalQueue that exists, or have one made.",
             rests_on=("localqueues",),
         )
+
+
+def _impossible(workload: Workload, obstacle: Obstacle, *, refuse: bool) -> Finding:
+    return Finding(
+        "NotQueueable",
+        obstacle.path,
+        f"the {workload.kind.kind} can stand in no queue: Kueue takes {obstacle.what}",
+        obstacle.remedy,
+        Level.DENY if refuse else Level.WARN,
+        measure=1,
+    )
 
 
 def _list(names: list[str]) -> str:

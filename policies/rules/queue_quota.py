@@ -39,7 +39,7 @@ from typing import Final, Literal
 
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.fields import Path
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.finding import Finding, Level, not_synced
 from gpugate.policies.kueue import PREBUILT, queue_label, queue_path
 from gpugate.policies.kueue_demand import Asked, annotations_and_labels, asked_of, is_managed
 from gpugate.policies.kueue_fit import Fit, fit_of, in_flight_into, is_certain, uncovered_of
@@ -53,6 +53,7 @@ from gpugate.policies.workload import Workload
 
 _PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 _QUOTA: Final = ("clusterqueues", "cohorts", "localqueues", "resourceflavors")
+_JUDGED_BY: Final = (*_QUOTA, "configurations", "namespaces")
 _SHOWN: Final = 4
 
 
@@ -87,21 +88,15 @@ def check(workload: Workload, params: QueueQuotaParams, facts: Facts) -> Iterabl
 
 def _pending(workload: Workload, facts: Facts) -> list[str]:
     """Kinds on which the answer rests and of which the cluster was not read yet."""
-    kinds = [*_QUOTA, "configurations", "namespaces"]
-    if _PRIORITY in annotations_and_labels(workload)[1]:
-        kinds.append("workloadpriorityclasses")
     known = facts.known
-    return [kind for kind in kinds if known.get(kind) is Known.PENDING]
+    pending = [kind for kind in _JUDGED_BY if known.get(kind) is Known.PENDING]
+    if known.get("workloadpriorityclasses") is Known.PENDING and _PRIORITY in annotations_and_labels(workload)[1]:
+        pending.append("workloadpriorityclasses")
+    return pending
 
 
 def _unknown(path: Path, name: str, pending: list[str]) -> Finding:
-    return Finding(
-        "QuotaUnknown",
-        path,
-        f"{', '.join(pending)} are not synced yet, so it is not known whether queue {name} could ever admit the workload",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
-    )
+    return not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload")
 
 
 def _of_priority(workload: Workload, facts: Facts) -> Iterator[Finding]:
@@ -176,8 +171,9 @@ def _why_stopped(local: LocalQueue, queue: ClusterQueue, facts: Facts) -> str:
         return f"ClusterQueue {queue.name} is stopped by its stopPolicy"
     if queue.inactive:
         return f"ClusterQueue {queue.name} is not active: {queue.inactive}"
-    flavors = {name for group in queue.groups for name, _ in group.flavors}
-    missing = sorted(flavors.difference(facts.flavors)) if facts.state("resourceflavors") is Known.SYNCED else []
+    if facts.state("resourceflavors") is not Known.SYNCED:
+        return ""
+    missing = sorted({name for group in queue.groups for name, _ in group.flavors if name not in facts.flavors})
     return f"ClusterQueue {queue.name} is not active: there is no ResourceFlavor {', '.join(missing)}" if missing else ""
 
 

@@ -33,9 +33,10 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, model_validator
 
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.feasibility import Selection, remember, selection
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.feasibility import Selection, selection
+from gpugate.policies.finding import Finding, Level, not_synced
 from gpugate.policies.fit import Ask, ask_of, fitting
+from gpugate.policies.memo import remember
 from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import GIB, format_millicores, show_bytes
 from gpugate.policies.rule import Params, Rule, no_edits
@@ -121,13 +122,7 @@ def check(workload: Workload, params: StrandingParams, facts: Facts) -> Iterable
 
 
 def _nodes_unknown(pods: PodSet) -> Finding:
-    return Finding(
-        "NodesUnknown",
-        pods.field("containers"),
-        "the nodes are not synced yet, so it is not known what the pod would leave to other accelerators",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
-    )
+    return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "what the pod would leave to other accelerators")
 
 
 def _strands(pods: PodSet, ask: Ask, case: _Case, params: StrandingParams) -> Finding:

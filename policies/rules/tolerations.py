@@ -40,9 +40,10 @@ from pydantic import field_validator, model_validator
 from gpugate.policies.accelerators import NVIDIA_GPU, taint_key
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts
-from gpugate.policies.feasibility import Selection, remember, selection
+from gpugate.policies.feasibility import Selection, selection
 from gpugate.policies.fields import Object, mappings
 from gpugate.policies.finding import Finding
+from gpugate.policies.memo import remember
 from gpugate.policies.passing import is_passing, words_in
 from gpugate.policies.records.common import Taint
 from gpugate.policies.resources import memo_key

@@ -71,7 +71,7 @@ from gpugate.policies.demand import demand_of
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.fields import Path
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.finding import Finding, Level, not_synced
 from gpugate.policies.gitops import kueue_marked
 from gpugate.policies.rule import Params, Rule
 from gpugate.policies.vram import (
@@ -184,13 +184,7 @@ def check(workload: Workload, params: VramParams, facts: Facts) -> Iterable[Find
 
 
 def _nodes_unknown(place: Path) -> Finding:
-    return Finding(
-        "NodesUnknown",
-        place,
-        "the nodes are not synced yet, so it is not known whether a card could hold the pods",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
-    )
+    return not_synced("NodesUnknown", place, "the nodes", "whether a card could hold the pods")
 
 
 def _check_split(workload: Workload, pods: PodSet, stated: Said) -> Iterator[Finding]:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.controlplane import ControlPlane, wait_until
+from tests.e2e.controlplane import ControlPlane, crds, wait_until
 from tests.e2e.gate import Gate
 from tests.e2e.workloads import container, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Custom kinds whose CRDs the tests need; others are in controlplane/crds.py. Each makes the start a little longer.
-JOB_KINDS = ("jobset", "leaderworkerset", "pytorchjob")
+# The CRDs of every custom kind that gpugate reads; each makes the start a little longer.
+JOB_KINDS = tuple(crds.JOB_KINDS)
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,11 @@ One timeline for all tools and modes, side by side in one cluster; each of its s
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from tests.e2e.controlplane import wait_until
@@ -81,6 +83,7 @@ def timeline(world: World) -> Iterator[Timeline]:
 
         for one in apps:
             _finish(world, one.name, first[one.name].running)
+        _roll_out(world, apps)
         world.gate.kill()
         world.gate.start()
         world.gate.wait_in_force()
@@ -94,6 +97,7 @@ def timeline(world: World) -> Iterator[Timeline]:
         world.forget(*(one.name for one in apps))
 
 
+NEXT_IMAGE = "registry.example.com/train:2"
 #: Another /dev/shm and another toleration for every workload that comes in from now on.
 CHANGED: Mapping[str, Any] = {
     "mode": "Enforce",
@@ -123,6 +127,35 @@ def _deploy(world: World, apps: list[App]) -> None:
         else:
             world.cluster.apply(world.argo.application(one.name, one.name, one.mode))
     _wait_applied(world, apps)
+
+
+def _roll_out(world: World, apps: list[App]) -> None:
+    """Have the people change their Deployment and StatefulSet in Git, now that the policy is another one."""
+    for one in apps:
+        for obj in one.objects:
+            if obj["kind"] in {"Deployment", "StatefulSet"}:
+                for container_ in obj["spec"]["template"]["spec"]["containers"]:
+                    container_["image"] = NEXT_IMAGE
+    revision = world.repository.commit({one.name: one.objects for one in apps})
+    revisions = {one.name: world.flux.publish(one.name, one.objects) for one in apps if one.by_flux}
+    argo = [one.name for one in apps if not one.by_flux]
+    world.argo.refresh(*argo)
+    world.argo.wait_synced(*argo, revision=revision)
+    world.flux.wait_applied(*revisions, revisions=revisions)
+    for one in apps:
+        wait_for_none(lambda namespace=one.name: _old_pods(world, namespace), 120, f"the new image in {one.name}")
+
+
+def _old_pods(world: World, namespace: str) -> list[str]:
+    """The pods of the Deployment and the StatefulSet that are not the new ones, or not ready."""
+    controllers = [*world.list("Deployment", namespace), *world.list("StatefulSet", namespace)]
+    left = [
+        f"{one['kind']}: {one['status']}"
+        for one in controllers
+        if (one["status"].get("updatedReplicas"), one["status"].get("readyReplicas")) != (one["spec"]["replicas"],) * 2
+    ]
+    pods = [one for one in world.list("Pod", namespace) if "app" in one["metadata"]["labels"]]
+    return left + [one["metadata"]["name"] for one in pods if one["spec"]["containers"][0]["image"] != NEXT_IMAGE]
 
 
 def _wait_applied(world: World, apps: list[App]) -> None:
@@ -188,3 +221,21 @@ def test_kueue_suspends_and_resumes_what_git_says_nothing_about(timeline: Timeli
         if condition["type"] in {"Evicted", "Requeued"}
     ]
     assert evicted == []
+    (tune,), (sweep,) = world.list("PyTorchJob", name), world.list("JobSet", name)
+    assert (tune["spec"]["runPolicy"]["suspend"], sweep["spec"]["suspend"]) == (False, False)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_git_changes_gets_the_policy_of_today_and_what_it_does_not_keeps_what_it_has(
+    timeline: Timeline, world: World, name: str
+) -> None:
+    assert timeline.apps[name]
+    sizes = {}
+    for kind in ("Deployment", "StatefulSet", "Job", "PyTorchJob", "JobSet"):
+        text = orjson.dumps(world.list(kind, name)).decode()
+        sizes[kind] = set(re.findall(r'"sizeLimit":"(\w+)"', text))
+    assert sizes["Job"] == sizes["PyTorchJob"] == sizes["JobSet"] == {"16Gi"}
+    # Only the image is another: edits that were right for the pods are so still.
+    assert sizes["Deployment"] == sizes["StatefulSet"] == {"16Gi"}
+    for one in world.list("Deployment", name):
+        assert one["spec"]["template"]["spec"]["containers"][0]["image"] == NEXT_IMAGE

@@ -62,11 +62,6 @@ class FactStore:
         self._work: deque[Iterator[object]] = deque()
         self.publish()
 
-    @property
-    def bad_policies(self) -> int:
-        """How many policies do not parse now."""
-        return sum(1 for found in self._policies.values() if found.error)
-
     def replaced(self, kind: WatchedKind, objects: Sequence[Read], /) -> None:
         """Take a full list of one kind; a long one slice by slice, and until its end the kind is not synced anew."""
         self._do(self._replacing(kind, objects, Known.SYNCED))

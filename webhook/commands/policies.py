@@ -19,7 +19,7 @@ from rich.table import Table
 from gpugate.policies import engine, exemptions, hold
 from gpugate.policies.catalogue import RULES
 from gpugate.policies.crd import gpupolicy_crd
-from gpugate.policies.finding import Finding, Level, Mode
+from gpugate.policies.finding import Finding, Level, Mode, not_synced
 from gpugate.policies.reference import (
     Parameter,
     common_parameters,
@@ -37,6 +37,8 @@ _OUTCOMES: Final = {
     frozenset({Level.UNKNOWN}): "unknown until the facts are there",
     frozenset({Level.DENY, Level.WARN}): "refused, or a warning where the policy or the case says so",
 }
+#: What makes findings, by the name that rules call it by; the first argument is the reason.
+_MAKERS: Final = frozenset({Finding.__name__, not_synced.__name__})
 _CRD_HEAD: Final = "# Written by `make docs` from the models that parse a GPUPolicy: change it there.\n"
 _DEFAULT_HEAD: Final = (
     "# What holds where no GPUPolicy is there: in a cluster in DryRun, offline in Enforce. Every default is written out;\n"
@@ -123,7 +125,7 @@ def _reasons(module: ModuleType) -> list[tuple[str, str]]:
     """The reasons that ``module`` gives, read from its source: each with what becomes of it."""
     found: dict[str, set[Level]] = {}
     for call in _calls(module):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == Finding.__name__:
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _MAKERS:
             for reason in _strings(call.args[0]):
                 found.setdefault(reason, set()).update(_levels(call))
     return sorted((reason, _OUTCOMES.get(frozenset(levels), "depends on the policy")) for reason, levels in found.items())
@@ -153,6 +155,8 @@ def _strings(node: ast.expr) -> Iterator[str]:
 
 def _levels(call: ast.Call) -> set[Level]:
     """The levels that the call may give its finding; none where it takes them from a variable."""
+    if isinstance(call.func, ast.Name) and call.func.id == not_synced.__name__:
+        return {Level.UNKNOWN}
     at = Finding._fields.index("level")
     given = call.args[at] if len(call.args) > at else next((one.value for one in call.keywords if one.arg == "level"), None)
     if given is None:

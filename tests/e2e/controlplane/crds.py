@@ -34,8 +34,12 @@ JOB_KINDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
         kind: ("github.com/ray-project/kuberay/ray-operator", "config/crd/bases", (f"ray.io_{kind}s",))
         for kind in ("raycluster", "rayjob", "rayservice")
     },
+    "appwrapper": ("github.com/project-codeflare/appwrapper", "config/crd/bases", ("workload.codeflare.dev_appwrappers",)),
+    "vcjob": ("volcano.sh/volcano", "config/crd/volcano/bases", ("batch.volcano.sh_jobs",)),
 }
-JOB_KIND_MODULES = tuple(sorted({module for module, _, _ in JOB_KINDS.values()}))
+#: The module that Kueue does not require, and so has a go.mod of its own.
+VOLCANO = "volcano.sh/volcano"
+JOB_KIND_MODULES = tuple(sorted({module for module, _, _ in JOB_KINDS.values()} - {VOLCANO}))
 
 
 def install_crds(cluster: ClusterAccess, crds: Iterable[bytes | Mapping[str, Any]]) -> None:
@@ -60,10 +64,8 @@ def install_crds(cluster: ClusterAccess, crds: Iterable[bytes | Mapping[str, Any
 def install_job_kinds(cluster: ClusterAccess, programs: Programs, kinds: Iterable[str]) -> None:
     """Install the CRDs of some of `JOB_KINDS`, from the very modules that Kueue is built with."""
     wanted = [JOB_KINDS[kind] for kind in kinds]
-    install_crds(
-        cluster,
-        [(programs.sources[module] / folder / f"{name}.yaml").read_bytes() for module, folder, names in wanted for name in names],
-    )
+    files = [programs.sources[module] / folder / f"{name}.yaml" for module, folder, names in wanted for name in names]
+    install_crds(cluster, [file.read_bytes() for file in files])
 
 
 def _served(crd: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.e2e.controlplane.crds import JOB_KIND_MODULES
+from tests.e2e.controlplane.crds import JOB_KIND_MODULES, VOLCANO
 from tests.e2e.controlplane.toolchain import Go, find_go
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ BUILDS = (
         {"sigs.k8s.io/kueue/pkg/version.GitVersion": _version("kueue", "sigs.k8s.io/kueue")},
         ("sigs.k8s.io/kueue", *JOB_KIND_MODULES),
     ),
+    # Of Volcano only the definition of its Job is used.
+    GoBuild("volcano", {}, {}, (VOLCANO,)),
 )
 
 
@@ -132,7 +134,7 @@ def find_programs(*, kueue: bool = True) -> Programs:
         if whole.name == "kueue" and not kueue:
             continue
         wanted = {name: package for name, package in whole.programs.items() if name not in assets}
-        if wanted:
+        if wanted or not whole.programs:
             builds.append(replace(whole, programs=wanted))
     built = build_all(builds)
     return Programs({**built.paths, **assets}, built.sources)
@@ -169,7 +171,8 @@ def _ensure(build: GoBuild) -> Path:
             return folder
         go = _go()
         begun = time.monotonic()
-        _say(f"building {', '.join(build.programs)} with {go.command} ...")
+        if build.programs:
+            _say(f"building {', '.join(build.programs)} with {go.command} ...")
         scratch = Path(tempfile.mkdtemp(prefix=f".{build.name}-", dir=folder.parent))
         try:
             for name, package in build.programs.items():

@@ -9,7 +9,9 @@ from gpugate.policies.engine import Bound, Decision, Phase, decide
 from gpugate.policies.facts import NO_FACTS, Facts
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
+from gpugate.policies.nodes import Node, Shape
 from gpugate.policies.policy import API_VERSION, KIND, Policy, PolicySet, parse_policy
+from gpugate.policies.shape_index import ShapeIndex
 from gpugate.policies.workload import PodSet, Workload
 
 Object = dict[str, Any]
@@ -44,6 +46,14 @@ def node(name: str, *, labels: Object | None = None, taints: Sequence[Object] = 
         "spec": {"taints": list(taints)},
         "status": {"allocatable": amounts},
     }
+
+
+def shapes_of(nodes: Iterable[Node]) -> tuple[Shape, ...]:
+    """``nodes`` grouped into shapes."""
+    index = ShapeIndex()
+    for one in nodes:
+        index.put(one.name, one)
+    return index.shapes()
 
 
 def policy(name: str = "test", **spec: Any) -> Policy:

@@ -118,7 +118,7 @@ def reasons_in(rule: Rule) -> set[str]:
     sources = [inspect.getsource(one) for one in functions if "Finding" in str(inspect.get_annotations(one).get("return"))]
     trees = [ast.parse(source) for source in (inspect.getsource(module), *sources)]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
-    made = [node.args[0] for node in calls if isinstance(node.func, ast.Name) and node.func.id == "Finding"]
+    made = [node.args[0] for node in calls if isinstance(node.func, ast.Name) and node.func.id in {"Finding", "not_synced"}]
     return {str(first.value) for first in made if isinstance(first, ast.Constant)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -38,6 +39,7 @@ def _or_null(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.one_of(values, values, values, st.none())
 
 
+@cache
 def _amounts() -> st.SearchStrategy[Object]:
     return st.builds(
         lambda devices, rest: {**devices, **rest},
@@ -46,6 +48,7 @@ def _amounts() -> st.SearchStrategy[Object]:
     )
 
 
+@cache
 def _resources() -> st.SearchStrategy[Object]:
     return _sparse(
         limits=_or_null(_amounts()), requests=_or_null(_amounts()), claims=st.sampled_from([[{"name": "gpu"}], [], None])
@@ -130,18 +133,24 @@ _SPREAD = st.lists(
 )
 
 
+@cache
+def _of_container() -> st.SearchStrategy[Object]:
+    return _sparse(resources=_or_null(_resources()), env=_or_null(_ENV), volumeMounts=_or_null(_MOUNTS))
+
+
 @st.composite
 def _containers(draw: st.DrawFn, prefix: str, least: int = 0) -> list[Object]:
     made = []
     for number in range(draw(st.integers(least, 2))):
         container: Object = {"name": f"{prefix}{number}", "image": "example.com/image"}
-        container |= draw(_sparse(resources=_or_null(_resources()), env=_or_null(_ENV), volumeMounts=_or_null(_MOUNTS)))
+        container |= draw(_of_container())
         if prefix == "init" and draw(st.booleans()):
             container["restartPolicy"] = "Always"
         made.append(container)
     return made
 
 
+@cache
 def _pod_specs() -> st.SearchStrategy[Object]:
     return st.fixed_dictionaries(
         {"containers": _containers("main", 1)},
@@ -204,6 +213,7 @@ _OWNERS = st.lists(
 )
 
 
+@cache
 def _metadata() -> st.SearchStrategy[Object]:
     return st.fixed_dictionaries(
         {"namespace": st.sampled_from(["default", "team-a", "team-b"])},
@@ -217,6 +227,7 @@ def _metadata() -> st.SearchStrategy[Object]:
     )
 
 
+@cache
 def _template_metadata() -> st.SearchStrategy[Any]:
     return _or_null(_sparse(labels=_or_null(_LABELS), annotations=_or_null(_ANNOTATIONS)))
 
@@ -285,6 +296,7 @@ def _own(root: Object) -> Object:
     return copy
 
 
+@cache
 def _settings() -> dict[str, st.SearchStrategy[Object]]:
     return {
         "accelerator-names": _sparse(served=st.just(["nvidia.com/gpus"])),
@@ -364,6 +376,7 @@ def node_like(name: str, labels: Object | None = None, **allocatable: str) -> Ob
     return {"kind": "Node", "metadata": {"name": name, "labels": labels or {}}, "status": {"allocatable": amounts}}
 
 
+@cache
 def _nodes() -> st.SearchStrategy[list[Object]]:
     labels = _sparse(
         **{
@@ -407,6 +420,7 @@ def _nodes() -> st.SearchStrategy[list[Object]]:
     return st.lists(node, max_size=3)
 
 
+@cache
 def _members() -> st.SearchStrategy[list[Object]]:
     """Pods that are members of groups, in any phase."""
     pod = st.builds(
@@ -441,6 +455,7 @@ def _members() -> st.SearchStrategy[list[Object]]:
     return st.lists(st.one_of(pod, in_groups), max_size=4)
 
 
+@cache
 def _pod_groups() -> st.SearchStrategy[list[Object]]:
     made = st.builds(
         lambda version, name, minimum: {
@@ -473,6 +488,7 @@ _SPACES = ("default", "team-a", "team-b")
 _NOMINAL = st.sampled_from(["0", "1", "8", "100Gi"])
 
 
+@cache
 def queue_objects() -> st.SearchStrategy[list[Object]]:
     """Queues that labels of the workloads name, with quota of their own and in a cohort."""
     quota = st.fixed_dictionaries({"nominalQuota": _NOMINAL}, optional={"borrowingLimit": _NOMINAL, "lendingLimit": _NOMINAL})
@@ -521,6 +537,7 @@ def queue_objects() -> st.SearchStrategy[list[Object]]:
     )
 
 
+@cache
 def bound_objects() -> st.SearchStrategy[list[Object]]:
     """What the namespaces hold their pods to."""
     amounts = _sparse(memory=st.sampled_from(["1Gi", "64Gi"]), cpu=st.sampled_from(["1", "8"]))
@@ -569,6 +586,7 @@ _WATCHED = [
 _NODE_NAMES = st.sampled_from(["n0", "n1", "n2"])
 
 
+@cache
 def _running() -> st.SearchStrategy[list[Object]]:
     """Pods that hold something of nodes, known or not."""
     amounts = st.fixed_dictionaries(
@@ -588,6 +606,7 @@ def _running() -> st.SearchStrategy[list[Object]]:
     )
 
 
+@cache
 def _fillers() -> st.SearchStrategy[list[Object]]:
     """What the API puts into pods when they are made."""
     runtime = {
@@ -604,6 +623,7 @@ def _fillers() -> st.SearchStrategy[list[Object]]:
     return st.sampled_from([[], [runtime], [limits], [runtime, limits]])
 
 
+@cache
 def _topologies() -> st.SearchStrategy[list[Object]]:
     """What agents say of the NUMA zones of nodes."""
     zones = [

@@ -133,17 +133,20 @@ def test_a_node_without_pods_has_the_least_limit_of_nothing() -> None:
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
     builder = FactsBuilder()
-    put(builder, node("n1"), running("a"), running("a", phase=phase))
+    put(builder, node("n1"), running("a"))
+    assert builder.get("pods", key_of(running("a"))) is not None
+    put(builder, running("a", phase=phase))
     assert builder.node("n1").pods == 0
-    assert builder.count("pods") == 0
+    assert builder.get("pods", key_of(running("a"))) is None
 
 
 def test_a_pod_without_accelerators_on_a_node_counts_and_one_that_waits_is_not_kept() -> None:
     plain = pod(container(gpus=None, memory="1Gi"))
     builder = FactsBuilder()
     put(builder, plain)
-    assert builder.count("pods") == 0
+    assert builder.get("pods", key_of(plain)) is None
     put(builder, {**plain, "spec": {**plain["spec"], "nodeName": "n1"}})
+    assert builder.get("pods", key_of(plain)) is not None
     assert builder.node("n1").memory == _GIB
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import bind, container, decided, node, opened, pod, reasons, templated
+from builders import bind, container, decided, node, opened, pod, reasons, shapes_of, templated
 
 from gpugate.policies.facts import NO_FACTS, Facts, Known
 from gpugate.policies.facts_builder import facts_from_objects
@@ -14,7 +14,6 @@ from gpugate.policies.nodes import Node, node_of
 from gpugate.policies.records.classes import claim_of
 from gpugate.policies.records.common import Taint
 from gpugate.policies.records.namespaces import namespace_of
-from gpugate.policies.shape_index import shapes_of
 
 
 def _many(count: int) -> list[Node]:

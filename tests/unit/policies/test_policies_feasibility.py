@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import container, node, pod, pods_of
+from builders import container, node, pod, pods_of, shapes_of
 
 from gpugate.policies.facts import Facts
 from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.feasibility import offering, reachable, roomy, selected, tolerated, tolerates
+from gpugate.policies.feasibility import selected, selection, tolerated
 from gpugate.policies.nodes import node_of
-from gpugate.policies.records.common import Taint
-from gpugate.policies.shape_index import shapes_of
+from gpugate.policies.records.common import Taint, toleration_of
 from gpugate.policies.shares import share_of
 
 _SHAPE = shapes_of([node_of(node("n1", labels={"product": "H100", "memory": "81559", "odd": "x", "minus": "-5"}))])[0]
@@ -125,7 +124,7 @@ def test_a_shape_of_several_nodes_is_ruled_out_only_where_none_of_them_matches()
     ids=str,
 )
 def test_a_toleration_covers_a_taint(toleration: dict[str, Any], wanted: bool) -> None:
-    assert tolerates(toleration, Taint("sku", "gpu", "NoSchedule")) is wanted
+    assert toleration_of(toleration).covers(Taint("sku", "gpu", "NoSchedule")) is wanted
 
 
 @pytest.mark.parametrize(
@@ -162,26 +161,29 @@ def _names(shapes: Any) -> list[str]:
 
 def test_offering_looks_at_names_reachable_at_selectors_and_roomy_at_counts(facts: Facts) -> None:
     four = pods_of(pod(container(gpus=4)))
-    assert _names(offering(four, facts)) == ["large", "small"]
-    assert _names(reachable(four, facts)) == ["large", "small"]
-    assert _names(roomy(four, facts)) == ["large"]
+    assert _names(selection(four, facts).offering) == ["large", "small"]
+    assert _names(selection(four, facts).reachable) == ["large", "small"]
+    assert _names(selection(four, facts).roomy) == ["large"]
     selecting = pods_of(pod(container(gpus=4), nodeSelector={"size": "small"}))
-    assert (_names(offering(selecting, facts)), _names(reachable(selecting, facts))) == (["large", "small"], ["small"])
-    assert _names(roomy(selecting, facts)) == []
+    assert (_names(selection(selecting, facts).offering), _names(selection(selecting, facts).reachable)) == (
+        ["large", "small"],
+        ["small"],
+    )
+    assert _names(selection(selecting, facts).roomy) == []
     both = pods_of(pod(container(), {"name": "amd", "resources": {"limits": {"amd.com/gpu": 1}}}))
-    assert _names(offering(both, facts)) == []
-    assert _names(offering(pods_of(pod(container(gpus=None))), facts)) == []
+    assert _names(selection(both, facts).offering) == []
+    assert _names(selection(pods_of(pod(container(gpus=None))), facts).offering) == []
 
 
 def test_equal_pods_are_answered_alike_and_different_ones_apart(facts: Facts) -> None:
     for _ in range(2):
         for size in ("small", "large"):
-            assert _names(reachable(pods_of(pod(container(), nodeSelector={"size": size})), facts)) == [size]
-        assert _names(reachable(pods_of(pod(container())), facts)) == ["large", "small"]
+            assert _names(selection(pods_of(pod(container(), nodeSelector={"size": size})), facts).reachable) == [size]
+        assert _names(selection(pods_of(pod(container())), facts).reachable) == ["large", "small"]
 
 
 def test_the_share_of_one_accelerator_is_the_smallest_over_the_shapes(facts: Facts) -> None:
-    large, small = sorted(offering(pods_of(pod(container())), facts), key=lambda shape: shape.nodes)
+    large, small = sorted(selection(pods_of(pod(container())), facts).offering, key=lambda shape: shape.nodes)
     both = share_of([large, small], "nvidia.com/gpu", 0.1)
     assert both is not None
     assert (both.memory, both.cpu) == (45 << 30, 4000)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import strategies
-from builders import bind, container, decided, node, pod, reasons, templated
+from builders import bind, container, decided, node, pod, reasons, shapes_of, templated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ from gpugate.policies.lens import open_workload
 from gpugate.policies.nodes import Node, node_of
 from gpugate.policies.records.groups import GroupKey
 from gpugate.policies.records.pods import pod_record_of
-from gpugate.policies.shape_index import ShapeIndex, shapes_of
+from gpugate.policies.shape_index import ShapeIndex
 from gpugate.policies.workload import PodSet
 
 Object = dict[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 import strategies
@@ -28,6 +29,7 @@ _MANY = settings(
 )
 
 
+@cache
 def _amounts() -> st.SearchStrategy[Object]:
     return st.fixed_dictionaries({}, optional={"memory": _MEMORY, "cpu": _CPU})
 
@@ -62,7 +64,7 @@ def _pods(draw: st.DrawFn) -> Object:
 
 
 @st.composite
-def _workloads(draw: st.DrawFn) -> Object:
+def some_workloads(draw: st.DrawFn) -> Object:
     kind = draw(st.sampled_from(["Pod", "Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet"]))
     labels = draw(st.sampled_from([{}, {"kueue.x-k8s.io/queue-name": "q"}]))
     root: Object = {"kind": kind, "metadata": {"name": "w", "namespace": "team-a", "labels": labels}}
@@ -85,6 +87,7 @@ def _quota(hard: Object, used: Object, scopes: list[str]) -> Object:
     return {"kind": "ResourceQuota", "metadata": place, "spec": {"hard": hard, "scopes": scopes}, "status": {"used": used}}
 
 
+@cache
 def _quotas() -> st.SearchStrategy[Object]:
     memory, cpu = st.sampled_from(["16Gi", "64Gi", "100Gi", "400Gi"]), st.sampled_from(["4", "16", "48", "96"])
     names = {"memory": memory, "requests.memory": memory, "limits.memory": memory, "requests.cpu": cpu, "limits.cpu": cpu}
@@ -93,6 +96,7 @@ def _quotas() -> st.SearchStrategy[Object]:
     return st.builds(_quota, st.fixed_dictionaries({}, optional={**names, "requests.nvidia.com/gpu": st.just("2")}), used, scopes)
 
 
+@cache
 def _limit_ranges() -> st.SearchStrategy[Object]:
     amounts = st.fixed_dictionaries({}, optional={"memory": _MEMORY, "cpu": _CPU})
     ratio = st.fixed_dictionaries({}, optional={"memory": st.sampled_from(["1", "2"]), "cpu": st.sampled_from(["1", "1.5"])})
@@ -136,16 +140,24 @@ def _queues(draw: st.DrawFn) -> list[Object]:
 
 
 @st.composite
-def _clusters(draw: st.DrawFn) -> Facts:
+def some_nodes(draw: st.DrawFn) -> list[Object]:
     small = strategies.node_like("t", {"nvidia.com/gpu.product": "T4"}, cpu="48", memory="64Gi", **{"nvidia.com/gpu": "1"})
     large = strategies.node_like("h", {"nvidia.com/gpu.product": "H100"}, cpu="96", memory="400Gi", **{"nvidia.com/gpu": "8"})
-    objects: list[Object] = draw(st.sampled_from([[], [small], [large], [small, large]]))
-    runtime = {"kind": "RuntimeClass", "metadata": {"name": "kata"}, "overhead": {"podFixed": {"memory": "1Gi", "cpu": "250m"}}}
-    objects = [*clone(objects), runtime]
-    for kind in (_quotas(), _limit_ranges()):
-        if draw(st.booleans()):
-            objects.append(draw(kind))
-    return facts_from_objects(objects + (draw(_queues()) if draw(st.booleans()) else []))
+    return clone(draw(st.sampled_from([[], [small], [large], [small, large]])))
+
+
+@st.composite
+def some_bounds(draw: st.DrawFn) -> list[Object]:
+    """All that bounds pods beside nodes."""
+    overhead = draw(st.sampled_from([{"memory": "1Gi", "cpu": "250m"}, {"memory": "30Gi"}]))
+    objects: list[Object] = [{"kind": "RuntimeClass", "metadata": {"name": "kata"}, "overhead": {"podFixed": overhead}}]
+    objects += [draw(kind) for kind in (_quotas(), _limit_ranges()) if draw(st.booleans())]
+    return objects + (draw(_queues()) if draw(st.booleans()) else [])
+
+
+@cache
+def _clusters() -> st.SearchStrategy[Facts]:
+    return st.builds(lambda nodes, bounds: facts_from_objects([*nodes, *bounds]), some_nodes(), some_bounds())
 
 
 @st.composite
@@ -175,7 +187,7 @@ def _assert_not_made_impossible(root: Object, bound: tuple[Bound, ...], facts: F
     assert decided(again, bound, facts=facts).patch == []
 
 
-@given(_workloads(), _rules(), _clusters())
+@given(some_workloads(), _rules(), _clusters())
 @_MANY
 def test_what_gpugate_puts_in_never_makes_an_object_impossible(root: Object, bound: tuple[Bound, ...], facts: Facts) -> None:
     _assert_not_made_impossible(root, bound, facts)

@@ -69,10 +69,6 @@ class Feed:
     def __init__(self, store: FactStore) -> None:
         self.store = store
 
-    @property
-    def bad_policies(self) -> int:
-        return self.store.bad_policies
-
     def replaced(self, kind: WatchedKind, objects: list[dict[str, Any]]) -> None:
         self.store.replaced(kind, [reader_of(kind)(one) for one in objects])
 
@@ -259,14 +255,12 @@ def test_a_policy_that_turns_bad_keeps_its_last_good_self_in_force() -> None:
     made.store.replaced(POLICIES, [policy("mine", mode="Warn"), policy("other")])
     made.store.changed(POLICIES, "MODIFIED", policy("mine", generation=2, mode="Loud"))
     assert made.modes() == {"mine": Mode.WARN, "other": Mode.ENFORCE}
-    assert made.store.bad_policies == 1
     (line,) = made.lines
     assert line["level"] == "error"
     assert line["last"] is True
     assert "spec.mode" in line["error"]
     made.store.changed(POLICIES, "MODIFIED", policy("mine", generation=3, mode="DryRun"))
     assert made.modes()["mine"] is Mode.DRY_RUN
-    assert made.store.bad_policies == 0
 
 
 def test_a_bad_policy_survives_a_relist_as_its_last_good_self() -> None:
@@ -281,12 +275,14 @@ def test_a_policy_that_was_never_good_is_no_policy_and_stops_no_other() -> None:
     made = Fixture(POLICIES)
     made.store.replaced(POLICIES, [policy("bad", rules={"numma": {}}), policy("good", mode="Warn")])
     assert made.modes() == {"good": Mode.WARN}
-    assert made.store.bad_policies == 1
+    (line,) = made.lines
+    assert (line["level"], line["last"]) == ("error", False)
     assert made.state.not_ready == ""
     made.store.changed(POLICIES, "DELETED", policy("good"))
     assert made.modes() == {"default": Mode.DRY_RUN}
     made.store.changed(POLICIES, "DELETED", policy("bad"))
-    assert made.store.bad_policies == 0
+    made.store.changed(POLICIES, "ADDED", policy("bad", mode="Warn"))
+    assert made.modes() == {"bad": Mode.WARN}
 
 
 def test_a_policy_without_a_usable_name_harms_nobody() -> None:
