@@ -12,10 +12,14 @@ from gpugate.policies.workload import Workload
 
 VOLCANO_MINIMUM: Final = "scheduling.volcano.sh/group-min-member"
 KAI_QUEUE: Final = "kai.scheduler/queue"
+#: API groups of the owners whose annotation Volcano v1.10 reads (``pkg/controllers/podgroup``), and of plain pods.
+_READ_BY_VOLCANO: Final = frozenset({"", "apps", "batch"})
 
 
 def mark_for_coscheduling(gang: Gang, name: str, scheduler: str | None) -> Iterator[Edit]:
-    """The pod group label that the coscheduling plugin reads."""
+    """The pod group label that the coscheduling plugin reads, where no operator makes groups of its own."""
+    if gang.pods.kind.groups_itself:
+        return
     yield from _set_once(gang, "labels", COSCHEDULING_GROUP, name)
     yield from _schedule_by(gang, scheduler)
 
@@ -27,14 +31,16 @@ def mark_for_kai(gang: Gang, queue: str | None, scheduler: str | None) -> Iterat
 
 
 def _set_once(gang: Gang, where: str, key: str, value: str) -> Iterator[Edit]:
-    present = gang.pods.labels() if where == "labels" else gang.pods.annotations()
-    if value and key not in present:
-        yield Edit("set", gang.pods.meta(where, key), value, f"{key}={value}")
+    for pods in gang.everyone if value else ():
+        present = pods.labels() if where == "labels" else pods.annotations()
+        if key not in present:
+            yield Edit("set", pods.meta(where, key), value, f"{key}={value}")
 
 
 def _schedule_by(gang: Gang, scheduler: str | None) -> Iterator[Edit]:
-    if scheduler and gang.pods.spec.get("schedulerName") in {None, "default-scheduler"}:
-        yield Edit("set", gang.pods.field("schedulerName"), scheduler, f"schedulerName {scheduler}", defaulted=True)
+    for pods in gang.everyone if scheduler else ():
+        if pods.spec.get("schedulerName") in {None, "default-scheduler"}:
+            yield Edit("set", pods.field("schedulerName"), scheduler, f"schedulerName {scheduler}", defaulted=True)
 
 
 def mark_for_kueue(workload: Workload, gang: Gang, name: str) -> Iterator[Edit]:
@@ -48,6 +54,8 @@ def mark_for_kueue(workload: Workload, gang: Gang, name: str) -> Iterator[Edit]:
 
 def mark_for_volcano(workload: Workload, gang: Gang, name: str, scheduler: str | None) -> Iterator[Edit]:
     """Volcano's group annotation on plain pods, the least number of members on what makes pods."""
+    if workload.kind.group not in _READ_BY_VOLCANO:
+        return
     if workload.is_pod():
         yield from _set_once(gang, "annotations", VOLCANO_GROUP, name)
     elif VOLCANO_GROUP not in gang.pods.annotations() and VOLCANO_MINIMUM not in workload.annotations():

@@ -36,6 +36,7 @@ class Gang(NamedTuple):
         parts: all sorts of pods of the gang that ask for accelerators: master and workers are one gang.
         others: how many pods without accelerators belong to it as well (an MPI launcher, the head of a Ray cluster).
         gangs: how many such gangs the workload makes.
+        everyone: all sorts of pods of the gang, with accelerators or without.
     """
 
     pods: PodSet
@@ -45,6 +46,7 @@ class Gang(NamedTuple):
     parts: tuple[PodSet, ...] = ()
     others: int = 0
     gangs: int = 1
+    everyone: tuple[PodSet, ...] = ()
 
     def number_of(self, part: PodSet) -> int:
         """How many pods of ``part`` one gang has; of a pod that joins others, all."""
@@ -115,7 +117,7 @@ def gang_of(workload: Workload) -> Gang | None:
         return None
     if workload.is_pod():
         pods = asking[0]
-        return Gang(pods, size, declared=True, members=None, parts=(pods,)) if size is not None else None
+        return Gang(pods, size, declared=True, members=None, parts=(pods,), everyone=(pods,)) if size is not None else None
     return None if is_being_stopped(workload) else _gang_of_templates(workload, tuple(asking), size)
 
 
@@ -127,11 +129,19 @@ def _gang_of_templates(workload: Workload, asking: tuple[PodSet, ...], size: int
     gangs = workload.gangs
     members = None if None in counts else sum(count or 0 for count in counts) // gangs
     others = sum(pods.count or 0 for pods in workload.pod_sets if pods not in asking) // gangs
-    if size is not None:
-        return Gang(parts[0], size, True, members, parts, others, gangs)  # noqa: FBT003 - a record
-    if members is not None and members > 1 and (workload.is_batch or workload.kind.gangs is not None):
-        return Gang(parts[0], members, False, members, parts, others, gangs)  # noqa: FBT003 - a record
-    return None
+    is_one = members is not None and members > 1 and (workload.is_batch or workload.kind.gangs is not None)
+    if size is None and not is_one:
+        return None
+    return Gang(
+        parts[0],
+        (members or 1) if size is None else size,
+        declared=size is not None,
+        members=members,
+        parts=parts,
+        others=others,
+        gangs=gangs,
+        everyone=tuple(pods for pods in workload.pod_sets if pods.count != 0 and pods.is_whole),
+    )
 
 
 def is_being_stopped(workload: Workload) -> bool:

@@ -203,6 +203,11 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
         )
 
 
+def _marked_by_us(workload: Workload, gang: Gang) -> bool:
+    """Whether it is gpugate that marks the gang's pods, and not the operator of its kind, or what makes it of a CronJob."""
+    return workload.kind is not CRON_JOB and not gang.pods.kind.groups_itself and gang.gangs == 1
+
+
 def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[Finding]:
     place = ("metadata", "annotations", GANG_NAME)
     if workload.is_pod() and params.scheduler in {"Kueue", "Coscheduling", "Volcano"}:
@@ -212,7 +217,7 @@ def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             f"the pod is 1 of {gang.size} and does not say of which group: {params.scheduler} would place it alone",
             f"Write the annotation {GANG_NAME} with the same name in all {gang.size} pods.",
         )
-    elif params.scheduler == "Coscheduling" and workload.kind is not CRON_JOB and gang.members == gang.size:
+    elif params.scheduler == "Coscheduling" and _marked_by_us(workload, gang) and gang.members == gang.size:
         # The name that metadata.generateName stands for is made after the mutating webhooks have run.
         yield Finding(
             "GangNameMissing",
