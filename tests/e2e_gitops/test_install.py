@@ -7,6 +7,7 @@ overlay that has the webhooks call this machine instead of the Service, and the 
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ def configuration(world: World, phase: str) -> Object | None:
 def inject_bundle(world: World) -> None:
     """Put the CA into the webhook configurations as soon as they are there, as the documentation has it: a patch by name."""
     for phase in PHASES:
-        live = wait_until(lambda phase=phase: configuration(world, phase), 180, f"the {phase} configuration", interval=0.2)
+        live = wait_until(partial(configuration, world, phase), 180, f"the {phase} configuration", interval=0.2)
         assert live is not None
         bundle = {"caBundle": world.cluster.authority.ca_bundle}
         webhooks = [{"name": one["name"], "clientConfig": bundle} for one in live["webhooks"]]
@@ -187,9 +188,9 @@ def test_argo_cd_installs_gpugate_then_its_policies_then_the_workloads(bare: Wor
 
     for status, health in (("False", "Degraded"), ("Unknown", "Progressing"), ("True", "Healthy")):
         set_ready(world, status)
-        wait_until(lambda wanted=health: policy_health(world) == wanted, 60, f"a policy whose Ready is {status} to be {health}")
+        wait_until(partial(policy_is, world, health), 60, f"a policy whose Ready is {status} to be {health}")
     set_ready(world, "True", generation=0)
-    wait_until(lambda: policy_health(world) == "Progressing", 60, "a policy that nobody has looked at to be progressing")
+    wait_until(partial(policy_is, world, "Progressing"), 60, "a policy that nobody has looked at to be progressing")
 
 
 def assert_came_through_the_door(world: World, namespace: str) -> None:
@@ -199,9 +200,10 @@ def assert_came_through_the_door(world: World, namespace: str) -> None:
     assert any("wouldChange" in event for event in reviews)
 
 
-def policy_health(world: World) -> str:
-    """The health of the Application with the policy, which is the policy's."""
-    return str((world.argo.status("gpugate-policies").get("health") or {}).get("status", ""))
+def policy_is(world: World, health: str) -> bool:
+    """Whether the Application with the policy is of this health, which is the policy's."""
+    found = world.argo.status("gpugate-policies").get("health") or {}
+    return bool(found.get("status") == health)
 
 
 def unhealthy(world: World, *names: str) -> dict[str, Any]:

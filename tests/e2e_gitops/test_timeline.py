@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -143,7 +144,7 @@ def _roll_out(world: World, apps: list[App]) -> None:
     world.argo.wait_synced(*argo, revision=revision)
     world.flux.wait_applied(*revisions, revisions=revisions)
     for one in apps:
-        wait_for_none(lambda namespace=one.name: _old_pods(world, namespace), 120, f"the new image in {one.name}")
+        wait_for_none(partial(_old_pods, world, one.name), 120, f"the new image in {one.name}")
 
 
 def _old_pods(world: World, namespace: str) -> list[str]:
