@@ -151,7 +151,7 @@ def _old_pods(world: World, namespace: str) -> list[str]:
     """The pods of the Deployment and the StatefulSet that are not the new ones, or not ready."""
     controllers = [*world.list("Deployment", namespace), *world.list("StatefulSet", namespace)]
     left = [
-        f"{one['kind']}: {one['status']}"
+        f"{one['metadata']['name']}: {one['status']}"
         for one in controllers
         if (one["status"].get("updatedReplicas"), one["status"].get("readyReplicas")) != (one["spec"]["replicas"],) * 2
     ]
