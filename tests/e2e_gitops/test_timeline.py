@@ -95,7 +95,6 @@ def timeline(world: World) -> Iterator[Timeline]:
     finally:
         world.gate.unregister()
         world.gate.set_policy({"mode": "Enforce"})
-        world.forget(*(one.name for one in apps))
 
 
 NEXT_IMAGE = "registry.example.com/train:2"
