@@ -14,7 +14,8 @@ from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, Object, clone, named_path
 from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, aged, judge
 from gpugate.policies.hold import Hold
-from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT
+from gpugate.policies.kinds import CRON_JOB
+from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
 from gpugate.policies.leniency import is_start, softened
 from gpugate.policies.lens import open_workload
 from gpugate.policies.replay import keep_record, record, record_anew, replay
@@ -231,7 +232,7 @@ def _edit(
     if workload.operation == "UPDATE":
         if workload.is_pod() or workload.old is None:
             return
-        mutable = workload.kind.template_mutable
+        mutable = workload.kind.template_mutable and not _is_counted_as_written(workload)
         replay(draft, workload.old, [pods.path for pods in workload.pod_sets] if mutable else ())
         workload.refresh()
         if not mutable or not _template_changed(workload):
@@ -243,6 +244,15 @@ def _edit(
             record_anew(draft, workload.old, given_back)
         return
     _fold(workload, draft, bound, facts, decision, hold)
+
+
+def _is_counted_as_written(workload: Workload) -> bool:
+    """Whether Kueue has counted the template, and stops what is not as it was then (v0.15 ``pkg/util/equality/podset.go``).
+
+    It writes into the template itself, too, when it starts the workload: that is no reason to look at it anew.
+    """
+    kind = workload.kind
+    return not kind.counted_as_pods and kind is not CRON_JOB and bool(queue_label(workload))
 
 
 def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts, decision: Decision, hold: Hold) -> None:
