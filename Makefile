@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FOLDERS := policies webhook certs
 
-.PHONY: help install demo test test-fast lint types imports docs bench bench-facts e2e e2e-build playground clean
+.PHONY: help install demo test test-fast lint types imports docs bench bench-facts e2e e2e-build e2e-gitops e2e-gitops-build playground clean
 
 help: ## Show these targets.
-	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 install: $(STAMP) ## Make .venv with gpugate and the tools for development.
 
@@ -34,7 +34,7 @@ lint: install ## Lint and format check, strict types, import layers.
 types: install
 	@mkdir -p build/typing/gpugate && for folder in $(FOLDERS); do ln -sfn ../../../$$folder build/typing/gpugate/$$folder; done
 	MYPYPATH=build/typing $(BIN)/mypy --namespace-packages --explicit-package-bases $(FOLDERS:%=-p gpugate.%)
-	MYPYPATH=build/typing $(BIN)/mypy --strict --explicit-package-bases tests/e2e
+	MYPYPATH=build/typing $(BIN)/mypy --strict --explicit-package-bases tests/e2e tests/e2e_gitops
 
 imports: install
 	$(BIN)/lint-imports --no-logo
@@ -57,6 +57,12 @@ e2e-build: install ## Build the control plane that the end-to-end tests run on (
 
 e2e: e2e-build ## The real kube-apiserver, scheduler, Kueue and KWOK with gpugate at the door.
 	$(BIN)/python -m pytest tests/e2e -v
+
+e2e-gitops-build: e2e-build ## Build Argo CD, Flux, Helm and kustomize for the tests with them (once; cached).
+	$(BIN)/python -m tests.e2e_gitops.build
+
+e2e-gitops: e2e-gitops-build ## The real Argo CD and Flux beside that control plane: nothing drifts, nothing is lost.
+	$(BIN)/python -m pytest tests/e2e_gitops -v
 
 playground: e2e-build ## Leave such a cluster running, with gpugate in it, until Ctrl-C.
 	$(BIN)/python -m tests.e2e.playground

@@ -11,9 +11,19 @@ from typing import Any, Final, Literal, NamedTuple
 from gpugate.policies.fields import MalformedError, Object, Path, lookup, pointer
 
 #: Lists that server-side apply and three-way merge join by key, so that an element added in admission is no
-#: drift (Kubernetes OpenAPI, ``x-kubernetes-list-type: map`` and ``patchMergeKey``). All others are atomic.
+#: drift (Kubernetes OpenAPI, ``x-kubernetes-list-type: map`` and ``patchMergeKey``; the CRDs of JobSet and of Kubeflow's
+#: TrainingRuntime say the same of ``replicatedJobs``). All others are atomic, Ray's ``workerGroupSpecs`` too.
 _KEYED_LISTS: Final = frozenset(
-    {"containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "volumeMounts", "volumes"}
+    {
+        "containers",
+        "env",
+        "ephemeralContainers",
+        "imagePullSecrets",
+        "initContainers",
+        "replicatedJobs",
+        "volumeMounts",
+        "volumes",
+    }
 )
 #: Maps that server-side apply replaces as a whole.
 _ATOMIC_MAPS: Final = frozenset({"nodeSelector", "matchLabels", "labelSelector"})

@@ -13,11 +13,13 @@ from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, Object, clone, named_path
 from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, aged, judge
+from gpugate.policies.held_cures import softened_where_held
 from gpugate.policies.hold import Hold
 from gpugate.policies.kinds import CRON_JOB
 from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
 from gpugate.policies.leniency import is_start, softened
 from gpugate.policies.lens import open_workload
+from gpugate.policies.recreation import as_sent, changes_fixed_fields, made_anew
 from gpugate.policies.replay import keep_record, record, record_anew, replay
 from gpugate.policies.rule import Params, Rule, no_edits
 from gpugate.policies.workload import Workload
@@ -114,7 +116,10 @@ def decide(
     if len(enforced) < len(active):
         _rehearse(workload, active, facts, phase, decision)
     exempt = bool(reported) and any(one.finding.reason == "Exempt" and one.severity is not Severity.DRYRUN for one in reported)
+    sent = as_sent(workload) if Phase.MUTATE in phase else None
     _run(workload, enforced, facts, phase, decision, exempt=exempt, remember=remember)
+    if sent is not None and changes_fixed_fields(workload):
+        _judge_anew(workload, sent, enforced, facts, decision)
     if reported and Phase.CHECK in phase:
         decision.findings.extend(reported)
     if len(decision.findings) > 1:
@@ -194,6 +199,19 @@ def _rehearse(workload: Workload, active: Sequence[Bound], facts: Facts, phase: 
         decision.would_change = [change for change in rehearsal.changes if change.rule in dry]
     decision.findings.extend(one for one in rehearsal.findings if one.rule in dry)
     decision.failures.extend(one for one in rehearsal.failures if one.rule in dry)
+
+
+def _judge_anew(workload: Workload, sent: Object, bound: Sequence[Bound], facts: Facts, decision: Decision) -> None:
+    """Refuse an UPDATE that the API takes from nobody where the object made anew would be refused, too."""
+    anew = Decision()
+    copy = open_workload(workload.kind, made_anew(sent), facts, namespace=workload.namespace)
+    _run(copy, bound, facts, Phase.REVIEW, anew, exempt=False, remember=False)
+    known = {(one.rule, one.finding.reason, one.finding.path) for one in decision.findings if one.severity is Severity.DENY}
+    decision.findings.extend(
+        one
+        for one in anew.findings
+        if one.severity is Severity.DENY and (one.rule, one.finding.reason, one.finding.path) not in known
+    )
 
 
 def _run(
@@ -305,6 +323,8 @@ def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: D
                 if facts.stale:
                     findings = [aged(finding, facts.stale) for finding in findings]
                 findings = softened(_only_worse(workload, one, bound, facts, findings), workload, facts)
+                if hold.may_block and not one.refuse_held:
+                    findings = softened_where_held(findings, workload, one.rule, one.params, facts, hold)
         except MalformedError:
             raise
         except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down

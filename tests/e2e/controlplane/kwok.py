@@ -41,6 +41,8 @@ def start_kwok(programs: Programs, cluster: ClusterAccess, run_dir: Path) -> tup
         f"--manage-nodes-with-annotation-selector={FAKE_ANNOTATION}=fake",
         f"--server-address={address}",
         f"--node-ip={HOST}",
+        # Leases are what tells the node controller that a machine lives: without them each is unreachable once a minute.
+        "--node-lease-duration-seconds=40",
         *(f"--config={stage}" for stage in stages),
     ]
     process = ManagedProcess.start(

@@ -22,7 +22,7 @@ from tests.e2e.controlplane.crds import JOB_KIND_MODULES, VOLCANO
 from tests.e2e.controlplane.toolchain import Go, find_go
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 MODULES = Path(__file__).resolve().parent.parent / "go"
 
@@ -39,11 +39,13 @@ class GoBuild:
     """String variables that the linker sets."""
     sources: tuple[str, ...] = ()
     """Modules whose folders hold manifests that are read at run time."""
+    modules: Path = MODULES
+    """The folder that holds the folder of the go.mod."""
 
     @property
     def folder(self) -> Path:
         """Where the go.mod and go.sum are."""
-        return MODULES / self.name
+        return self.modules / self.name
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -57,6 +59,7 @@ class GoBuild:
         for part in (
             (self.folder / "go.mod").read_bytes(),
             (self.folder / "go.sum").read_bytes(),
+            *(path.read_bytes() for path in sorted(self.folder.glob("*.go"))),
             json.dumps([self.flags, sorted(self.programs.items())]).encode(),
             f"{platform.system()} {platform.machine()}".encode(),
         ):
@@ -125,19 +128,27 @@ def cache_folder() -> Path:
 
 def find_programs(*, kueue: bool = True) -> Programs:
     """Everything a control plane runs, built first where the cache does not hold it."""
-    paths: dict[str, Path] = {}
-    sources: dict[str, Path] = {}
+    builds: list[GoBuild] = []
     assets = _assets()
     for whole in BUILDS:
         if whole.name == "kueue" and not kueue:
             continue
         wanted = {name: package for name, package in whole.programs.items() if name not in assets}
         if wanted or not whole.programs:
-            build = replace(whole, programs=wanted)
-            folder = _ensure(build)
-            paths.update({name: folder / name for name in wanted})
-            sources.update(_sources(build, folder))
-    return Programs(paths | assets, sources)
+            builds.append(replace(whole, programs=wanted))
+    built = build_all(builds)
+    return Programs({**built.paths, **assets}, built.sources)
+
+
+def build_all(builds: Iterable[GoBuild]) -> Programs:
+    """The programs of these builds, built first where the cache does not hold them."""
+    paths: dict[str, Path] = {}
+    sources: dict[str, Path] = {}
+    for build in builds:
+        folder = _ensure(build)
+        paths.update({name: folder / name for name in build.programs})
+        sources.update(_sources(build, folder))
+    return Programs(paths, sources)
 
 
 def _assets() -> dict[str, Path]:

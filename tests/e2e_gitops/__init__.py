@@ -1,0 +1,1 @@
+"""The real Argo CD and the real Flux beside a real control plane, with gpugate at its door."""
