@@ -93,7 +93,13 @@ _NEVER_MUTATED_ON_UPDATE = frozenset({"Pod"})
 
 
 def decide(
-    workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase = Phase.REVIEW, *, remember: bool = True
+    workload: Workload,
+    bound: Sequence[Bound],
+    facts: Facts,
+    phase: Phase = Phase.REVIEW,
+    *,
+    remember: bool = True,
+    at_source: bool = False,
 ) -> Decision:
     """Decide on ``workload``, editing it in place.
 
@@ -103,6 +109,7 @@ def decide(
         facts: one snapshot of the cluster.
         phase: what is asked.
         remember: whether edits to a template are recorded in the object, as the door does at CREATE.
+        at_source: whether the object is the manifest itself that a GitOps tool applies: nothing is held back from it then.
 
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
@@ -113,9 +120,10 @@ def decide(
     active, reported = _heed_exemptions(workload, bound)
     enforced = [one for one in active if one.mode is not Mode.DRY_RUN]
     if len(enforced) < len(active):
-        _rehearse(workload, active, facts, phase, decision)
+        _rehearse(workload, active, facts, phase, decision, at_source=at_source)
     exempt = bool(reported) and any(one.finding.reason == "Exempt" and one.severity is not Severity.DRYRUN for one in reported)
-    _run(workload, enforced, facts, phase, decision, exempt=exempt, remember=remember)
+    hold = Hold(workload, at_source=at_source)
+    _run(hold, enforced, facts, phase, decision, exempt=exempt, remember=remember)
     if reported and Phase.CHECK in phase:
         decision.findings.extend(reported)
     if len(decision.findings) > 1:
@@ -166,7 +174,9 @@ def _heed_exemptions(workload: Workload, bound: Sequence[Bound]) -> tuple[list[B
     return active, reported
 
 
-def _rehearse(workload: Workload, active: Sequence[Bound], facts: Facts, phase: Phase, decision: Decision) -> None:
+def _rehearse(
+    workload: Workload, active: Sequence[Bound], facts: Facts, phase: Phase, decision: Decision, *, at_source: bool
+) -> None:
     """Decide as if every rule were enforced, on a copy, and keep what the rules in DryRun would have done."""
     root = {key: value if key == "status" else clone(value) for key, value in workload.root.items()}
     copy = open_workload(
@@ -180,7 +190,8 @@ def _rehearse(workload: Workload, active: Sequence[Bound], facts: Facts, phase: 
     )
     rehearsal = Decision()
     # Checks look at the edited object, so the validating door, too, edits the copy first.
-    _run(copy, active, facts, phase | Phase.MUTATE, rehearsal, exempt=False, remember=False)
+    hold = Hold(copy, at_source=at_source)
+    _run(hold, active, facts, phase | Phase.MUTATE, rehearsal, exempt=False, remember=False)
     dry = {one.rule.id for one in active if one.mode is Mode.DRY_RUN}
     if Phase.MUTATE in phase:
         decision.would_change = [change for change in rehearsal.changes if change.rule in dry]
@@ -189,7 +200,7 @@ def _rehearse(workload: Workload, active: Sequence[Bound], facts: Facts, phase: 
 
 
 def _run(
-    workload: Workload,
+    hold: Hold,
     bound: Sequence[Bound],
     facts: Facts,
     phase: Phase,
@@ -198,7 +209,7 @@ def _run(
     exempt: bool,
     remember: bool,
 ) -> None:
-    hold = Hold(workload)
+    workload = hold.workload
     if phase is not Phase.CHECK and not workload.subresource:
         draft = Draft(workload.root)
         _edit(workload, draft, bound, facts, decision, hold, remember=remember)

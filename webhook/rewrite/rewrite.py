@@ -1,0 +1,95 @@
+"""Writing changed objects back into the text of their file, and making sure of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ruamel.yaml.error import YAMLError
+
+from gpugate.webhook.documents import Document, json_values, parse
+from gpugate.webhook.rewrite.chunks import json_chunks, yaml_chunks
+from gpugate.webhook.rewrite.editor import same, splices
+from gpugate.webhook.rewrite.edits import OverlapError, spliced
+from gpugate.webhook.rewrite.json_layout import json_layout
+from gpugate.webhook.rewrite.layout import CannotWriteError, line_number
+from gpugate.webhook.rewrite.style import line_break
+from gpugate.webhook.rewrite.yaml_layout import yaml_layout
+
+
+class Failure(NamedTuple):
+    """A document that was left as it is, since what it should hold could not be written.
+
+    Attributes:
+        line: where, from 1.
+        problem: why not.
+    """
+
+    line: int
+    problem: str
+
+
+class Rewritten(NamedTuple):
+    """What came of a file.
+
+    Attributes:
+        text: its new text.
+        failures: the documents that were left as they are, by number.
+    """
+
+    text: str
+    failures: dict[int, Failure]
+
+
+def rewrite(text: str, documents: Mapping[int, Any], wanted: Mapping[int, Any]) -> Rewritten:
+    """``text`` with the documents that are ``wanted`` in place of what they hold.
+
+    Args:
+        text: a file's text.
+        documents: what each of its documents holds, by number; empty ones may be left out.
+        wanted: what those that are to change shall hold.
+    """
+    is_json = json_values(text) is not None
+    failures: dict[int, Failure] = {}
+    parts, done, eol = [], 0, line_break(text)
+    held = dict(documents)
+    for chunk in json_chunks(text) if is_json else yaml_chunks(text):
+        if chunk.number not in wanted:
+            continue
+        try:
+            new = _document(text[chunk.start : chunk.end], documents[chunk.number], wanted[chunk.number], eol, is_json=is_json)
+        except (CannotWriteError, OverlapError) as error:
+            failures[chunk.number] = Failure(line_number(text, chunk.start + error.at), str(error))
+            continue
+        parts += [text[done : chunk.start], new]
+        done = chunk.end
+        held[chunk.number] = wanted[chunk.number]
+    changed = "".join([*parts, text[done:]])
+    missing = wanted.keys() - failures.keys() - {number for number in wanted if held[number] is wanted[number]}
+    if missing or not _reads_as(changed, held):
+        return Rewritten(text, {number: failures.get(number, _NOT_READ_BACK) for number in wanted})
+    return Rewritten(changed, failures)
+
+
+_NOT_READ_BACK = Failure(1, "what was written did not read back as what was meant: an error in gpugate; the file is left as it is")
+
+
+def _document(text: str, before: Any, wanted: Any, eol: str, *, is_json: bool) -> str:  # noqa: ANN401 - any JSON value
+    """``text``, that of one document, changed so that it holds what is ``wanted``."""
+    try:
+        layout = json_layout(text) if is_json else yaml_layout(text)
+    except (YAMLError, RecursionError) as error:
+        raise CannotWriteError((), 0, f"cannot be taken apart ({type(error).__name__})") from None
+    if layout is None:
+        raise CannotWriteError((), 0, "is empty")
+    new = spliced(text, splices(layout, before, wanted, eol, json=is_json))
+    if not _reads_as(new, {1: wanted}):
+        raise CannotWriteError((), layout.root.start, "did not read back as what was meant")
+    return new
+
+
+def _reads_as(text: str, held: Mapping[int, Any]) -> bool:
+    """Whether ``text`` holds these documents and no others."""
+    found = {one.number: one.value if isinstance(one, Document) else None for one in parse("", text)}
+    kept = {number: value for number, value in held.items() if value is not None}
+    return found.keys() == kept.keys() and all(same(found[number], kept[number]) for number in kept)
