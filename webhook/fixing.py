@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -112,8 +113,8 @@ def _part_of(file: str, source: Source, patches: Patches) -> str:
         return f"is a template of the Helm chart {chart}, not YAML: `gpugate review --helm {chart}` judges what it renders"
     kustomization = patches.patched_by(file)
     if kustomization is not None:
-        folder = kustomization.parent
-        return f"is a patch in {folder}, no whole object: `gpugate review -k {folder}` judges what is built with it"
+        shown = os.path.relpath(kustomization)
+        return f"is a patch of {shown}, no whole object: `gpugate review -k DIR` judges what is built with it"
     return ""
 
 

@@ -29,7 +29,7 @@ from gpugate.webhook.documents import STDIN, Unreadable, files_of
 from gpugate.webhook.fixing import Fixed, open_files
 from gpugate.webhook.fixing import fix as fixed_files
 from gpugate.webhook.inputs import InputError
-from gpugate.webhook.review import Outcome
+from gpugate.webhook.review import Entry, Outcome
 from gpugate.webhook.rewrite.replace import ReplaceError, Replacement, replace_all
 from gpugate.webhook.rewrite.unified import unified_diff
 
@@ -77,7 +77,7 @@ def fix(  # noqa: PLR0913 - one parameter an option
         _emit(results[0].content)
     if write:
         _write(results)
-    _report(results, write=write)
+    _report(results, paths, write=write)
     _end(results, check=check)
 
 
@@ -127,8 +127,9 @@ def _write(results: Sequence[Fixed]) -> None:
         typer.echo(f"fixed {one.file}")
 
 
-def _report(results: Sequence[Fixed], *, write: bool) -> None:
-    for line in report.problems([entry for one in results for entry in one.entries]):
+def _report(results: Sequence[Fixed], paths: Sequence[str], *, write: bool) -> None:
+    told = [entry for one in results for entry in one.entries if one.file in paths or not _is_something_else(entry)]
+    for line in report.problems(told):
         typer.echo(line, err=True)
     changed = sum(one.changes for one in results)
     refused = sum(entry.outcome is Outcome.REFUSED for one in results for entry in one.entries)
@@ -137,6 +138,11 @@ def _report(results: Sequence[Fixed], *, write: bool) -> None:
     parts += [f"{_count(refused, 'object')} refused"] if refused else []
     parts += [f"{_count(unwritten, 'object')} not written"] if unwritten else []
     typer.echo(f"{', '.join(parts)} of {_count(len(results), 'file')}", err=True)
+
+
+def _is_something_else(entry: Entry) -> bool:
+    """Whether a file of a folder holds something that is no Kubernetes object: values of a chart, a workflow of a CI."""
+    return entry.outcome is Outcome.SKIPPED and entry.document > 0 and not entry.kind
 
 
 def _count(number: int, noun: str) -> str:

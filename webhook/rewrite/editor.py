@@ -101,20 +101,11 @@ class _Editor:
         return isinstance(node, Collection) and node.flow and not self._text[node.opening + 1 : node.end - 1].strip()
 
     def _map(self, node: Mapping, before: dict[str, Any], wanted: dict[str, Any], holder: tuple[Mapping, Entry] | None) -> None:
-        if any(entry.name is None for entry in node.entries):
-            raise CannotWriteError(node.path, node.start, "has a key that is no scalar")
-        inherited = self._inherited(node, before)
-        for name in inherited:
-            if name not in wanted:
-                raise CannotWriteError(
-                    (*node.path, name), node.start, "comes through a merge key (<<) and cannot be taken out there"
-                )
+        inherited = self._inherited(node, before, wanted)
         own = {entry.name for entry in node.entries}
         new = {key: value for key, value in wanted.items() if key not in own and not same(inherited.get(key, _NOTHING), value)}
         gone = [entry for entry in node.entries if entry.name not in wanted]
-        for entry in list(gone):
-            if self._rename(node, entry, before, new):
-                gone.remove(entry)
+        gone = [entry for entry in gone if not self._rename(node, entry, before, new)]
         if gone and len(gone) == len(node.entries) and not node.merged:
             self._replace(node, wanted, holder)
             return
@@ -126,10 +117,12 @@ class _Editor:
         if new:
             self._add(node, new)
 
-    def _inherited(self, node: Mapping, before: dict[str, Any]) -> dict[str, Any]:
+    def _inherited(self, node: Mapping, before: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
         """What the merge keys of ``node`` give it once everything is edited; the first that has a key wins."""
         found: dict[str, Any] = {}
         own = {entry.name for entry in node.entries}
+        if None in own:
+            raise CannotWriteError(node.path, node.start, "has a key that is no scalar")
         for source in node.merged:
             if isinstance(source, Alias):
                 given = lookup(self._wanted, source.target.path)
@@ -140,6 +133,8 @@ class _Editor:
             for key, value in given.items() if isinstance(given, dict) else ():
                 if key not in own:
                     found.setdefault(key, value)
+        for name in sorted(found.keys() - wanted.keys()):
+            raise CannotWriteError((*node.path, name), node.start, "comes through a merge key (<<) and cannot be taken out there")
         return found
 
     def _rename(self, node: Mapping, entry: Entry, before: dict[str, Any], new: dict[str, Any]) -> bool:
