@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ruamel.yaml.error import YAMLError
 
 from gpugate.webhook.documents import Document, json_values, parse
-from gpugate.webhook.rewrite.chunks import json_chunks, yaml_chunks
+from gpugate.webhook.rewrite.chunks import Chunk, json_chunks, yaml_chunks
 from gpugate.webhook.rewrite.editor import same, splices
-from gpugate.webhook.rewrite.edits import OverlapError, spliced
+from gpugate.webhook.rewrite.edits import OverlapError, Splice, spliced
 from gpugate.webhook.rewrite.json_layout import json_layout
 from gpugate.webhook.rewrite.layout import CannotWriteError, line_number
 from gpugate.webhook.rewrite.style import line_break
@@ -50,28 +50,32 @@ def rewrite(text: str, documents: Mapping[int, Any], wanted: Mapping[int, Any]) 
         wanted: what those that are to change shall hold.
     """
     is_json = json_values(text) is not None
+    chunks = [one for one in (json_chunks(text) if is_json else yaml_chunks(text)) if one.number in wanted]
+    parts: dict[Chunk, str] = {}
     failures: dict[int, Failure] = {}
-    parts, done, eol = [], 0, line_break(text)
-    held = dict(documents)
-    for chunk in json_chunks(text) if is_json else yaml_chunks(text):
-        if chunk.number not in wanted:
-            continue
+    eol = line_break(text)
+    for chunk in chunks:
+        part = text[chunk.start : chunk.end]
         try:
-            new = _document(text[chunk.start : chunk.end], documents[chunk.number], wanted[chunk.number], eol, is_json=is_json)
+            parts[chunk] = _document(part, documents[chunk.number], wanted[chunk.number], eol, is_json=is_json)
         except (CannotWriteError, OverlapError) as error:
             failures[chunk.number] = Failure(line_number(text, chunk.start + error.at), str(error))
-            continue
-        parts += [text[done : chunk.start], new]
-        done = chunk.end
-        held[chunk.number] = wanted[chunk.number]
-    changed = "".join([*parts, text[done:]])
-    missing = wanted.keys() - failures.keys() - {number for number in wanted if held[number] is wanted[number]}
-    if missing or not _reads_as(changed, held):
-        return Rewritten(text, {number: failures.get(number, _NOT_READ_BACK) for number in wanted})
-    return Rewritten(changed, failures)
+    for attempt in _attempts(parts, wanted):
+        changed = spliced(text, [Splice(chunk.start, chunk.end, new) for chunk, new in attempt.items()])
+        written = {chunk.number: wanted[chunk.number] for chunk in attempt}
+        if _reads_as(changed, {**documents, **written}):
+            unwritten = {number: failures.get(number, _NOT_READ_BACK) for number in wanted if number not in written}
+            return Rewritten(changed, unwritten)
+    return Rewritten(text, {number: failures.get(number, _NOT_READ_BACK) for number in wanted})
 
 
-_NOT_READ_BACK = Failure(1, "what was written did not read back as what was meant: an error in gpugate; the file is left as it is")
+_NOT_READ_BACK = Failure(1, "what was written did not read back as what was meant; the object is left as it is")
+
+
+def _attempts(parts: Mapping[Chunk, str], wanted: Mapping[int, Any]) -> Iterator[Mapping[Chunk, str]]:
+    """All documents together; where that does not do, those that by themselves read as what was meant."""
+    yield parts
+    yield {chunk: new for chunk, new in parts.items() if _reads_as(new, {1: wanted[chunk.number]})}
 
 
 def _document(text: str, before: Any, wanted: Any, eol: str, *, is_json: bool) -> str:  # noqa: ANN401 - any JSON value
@@ -82,10 +86,7 @@ def _document(text: str, before: Any, wanted: Any, eol: str, *, is_json: bool) -
         raise CannotWriteError((), 0, f"cannot be taken apart ({type(error).__name__})") from None
     if layout is None:
         raise CannotWriteError((), 0, "is empty")
-    new = spliced(text, splices(layout, before, wanted, eol, json=is_json))
-    if not _reads_as(new, {1: wanted}):
-        raise CannotWriteError((), layout.root.start, "did not read back as what was meant")
-    return new
+    return spliced(text, splices(layout, before, wanted, eol, json=is_json))
 
 
 def _reads_as(text: str, held: Mapping[int, Any]) -> bool:

@@ -81,6 +81,17 @@ def test_the_webhook_changes_nothing_in_a_fixed_example(file: Path, applied_by: 
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_webhook_changes_nothing_in_the_pods_of_a_fixed_example(file: Path, policies: PolicySet, facts: Facts) -> None:
+    for obj in objects(fixed(file, policies, facts).after):
+        kind = kind_of(obj["apiVersion"], obj["kind"])
+        for pods in open_workload(kind, obj, facts).pod_sets if kind is not None and kind.kind != "Pod" else ():
+            owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": obj["metadata"]["name"], "controller": True}
+            metadata = {**clone(pods.root.get("metadata") or {}), "namespace": obj["metadata"]["namespace"], "name": "p"}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"ownerReferences": [owner]}, "spec": clone(pods.spec)}
+            assert mutated(pod, policies, facts)[1] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_fixed_example_is_what_the_webhook_would_have_made_of_it(file: Path, policies: PolicySet, facts: Facts) -> None:
     result = fixed(file, policies, facts)
     before = [one.value for one in read(str(file)) if isinstance(one, Document)]
