@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpugate.policies.fields import lookup
 from gpugate.webhook.rewrite import block, flow
@@ -56,6 +56,18 @@ def splices(layout: Layout, before: Any, wanted: Any, eol: str, *, json: bool = 
     return editor.splices
 
 
+class Holder(NamedTuple):
+    """What a node lies in: a map with the entry that it is the value of, or a list."""
+
+    collection: Collection
+    entry: Entry | None = None
+
+    @property
+    def in_block(self) -> bool:
+        """Whether no brackets stand around the node."""
+        return not self.collection.flow
+
+
 class _Editor:
     def __init__(self, layout: Layout, wanted: Any, writer: Writer, lines: flow.Lines) -> None:  # noqa: ANN401
         self.splices: list[Splice] = []
@@ -77,7 +89,7 @@ class _Editor:
                 if header and "-" not in header[0]:
                     self.splices.append(Splice(*header.span(), header[0].replace("+", "") + "-"))
 
-    def edit(self, node: Node, before: Any, wanted: Any, holder: tuple[Mapping, Entry] | None = None) -> None:  # noqa: ANN401
+    def edit(self, node: Node, before: Any, wanted: Any, holder: Holder | None = None) -> None:  # noqa: ANN401
         """Make what ``node`` stands for, now ``before``, ``wanted``."""
         alike = same(before, wanted)
         if alike and not self._everywhere:
@@ -86,7 +98,7 @@ class _Editor:
             # What it stands for may have been edited where it is written.
             if not same(lookup(self._wanted, node.target.path), wanted):
                 self._replace(node, wanted, holder)
-        elif wanted and holder is not None and not holder[0].flow and self._is_bare(node):
+        elif wanted and holder is not None and holder.entry is not None and holder.in_block and self._is_bare(node):
             # Empty brackets are no style that anybody chose.
             self._replace(node, wanted, holder)
         elif isinstance(node, Mapping) and isinstance(before, dict) and isinstance(wanted, dict) and (wanted or not before):
@@ -97,10 +109,12 @@ class _Editor:
             self._replace(node, wanted, holder)
 
     def _is_bare(self, node: Node) -> bool:
-        """Whether ``node`` is a pair of brackets with nothing between."""
-        return isinstance(node, Collection) and node.flow and not self._text[node.opening + 1 : node.end - 1].strip()
+        """Whether ``node`` is a pair of brackets with nothing between, nor an anchor before them."""
+        if not isinstance(node, Collection) or not node.flow or node.opening != node.start:
+            return False
+        return not self._text[node.opening + 1 : node.end - 1].strip()
 
-    def _map(self, node: Mapping, before: dict[str, Any], wanted: dict[str, Any], holder: tuple[Mapping, Entry] | None) -> None:
+    def _map(self, node: Mapping, before: dict[str, Any], wanted: dict[str, Any], holder: Holder | None) -> None:
         inherited = self._inherited(node, before, wanted)
         own = {entry.name for entry in node.entries}
         new = {key: value for key, value in wanted.items() if key not in own and not same(inherited.get(key, _NOTHING), value)}
@@ -111,7 +125,7 @@ class _Editor:
             return
         for entry in node.entries:
             if entry.name in wanted and entry.name is not None:
-                self.edit(entry.value, before.get(entry.name), wanted[entry.name], (node, entry))
+                self.edit(entry.value, before.get(entry.name), wanted[entry.name], Holder(node, entry))
         if gone:
             self._remove(node, gone)
         if new:
@@ -186,7 +200,7 @@ class _Editor:
 
     def _list(self, node: Sequence, before: list[Any], wanted: list[Any]) -> None:
         for at, item in enumerate(node.items):
-            self.edit(item, before[at], wanted[at])
+            self.edit(item, before[at], wanted[at], Holder(node))
         new = wanted[len(node.items) :]
         if not new:
             return
@@ -199,7 +213,7 @@ class _Editor:
             ]
             self.splices += flow.add(self._text, node, written, self._writer.comma, self._lines)
             return
-        if isinstance(last, Collection) and last.opening >= 0 and not self._is_bare(last):
+        if isinstance(last, Collection) and last.opening >= 0 and flow.children(last):
             dash = " " * node.column + "-" + " " * self._gap(node, last)
             lines = [dash + self._inline(value, last) for value in new]
         else:
@@ -215,19 +229,20 @@ class _Editor:
     def _inline(self, value: Any, pattern: Collection) -> str:  # noqa: ANN401
         return self._writer.inline(value, pad=self._pad(pattern))
 
-    def _replace(self, node: Node, wanted: Any, holder: tuple[Mapping, Entry] | None) -> None:  # noqa: ANN401
+    def _replace(self, node: Node, wanted: Any, holder: Holder | None) -> None:  # noqa: ANN401
         filled = isinstance(wanted, dict | list) and bool(wanted)
-        in_block = holder is not None and not holder[0].flow
-        if holder is not None and in_block and (filled or isinstance(node, Collection)):
-            self._rewrite(holder[0], holder[1], wanted)
-        elif filled and isinstance(node, Alias) and not self._in_brackets(node):
+        in_block = holder is not None and holder.in_block
+        if holder is not None and isinstance(holder.collection, Mapping) and holder.entry is not None and in_block:
+            if filled or isinstance(node, Collection):
+                self._rewrite(holder.collection, holder.entry, wanted)
+                return
+        elif filled and in_block and isinstance(node, Alias):
             column = node.start - line_start(self._text, node.start)
-            lines = self._yaml.block(wanted, column)
-            self.splices.append(Splice(node.start, node.end, self._lines.eol.join(lines)[column:]))
-        elif isinstance(node, Collection) and not node.flow:
+            self.splices.append(Splice(node.start, node.end, self._lines.eol.join(self._yaml.block(wanted, column))[column:]))
+            return
+        if isinstance(node, Collection) and not node.flow:
             raise CannotWriteError(node.path, node.start, "cannot be replaced as a whole")
-        else:
-            self._put_inline(node, wanted, flow_style=not in_block)
+        self._put_inline(node, wanted, flow_style=not in_block)
 
     def _put_inline(self, node: Node, wanted: Any, *, flow_style: bool) -> None:  # noqa: ANN401
         style = node.style if isinstance(node, Scalar) and node.style in {'"', "'"} else ""
@@ -238,11 +253,6 @@ class _Editor:
         start = node.content if isinstance(node, Scalar) else node.start
         gap = " " if isinstance(node, Scalar) and node.is_empty else ""
         self.splices.append(Splice(start, node.end, gap + written))
-
-    def _in_brackets(self, node: Node) -> bool:
-        """Whether an alias stands within brackets: no dash or colon and space is all that precedes it in its line."""
-        before = self._text[line_start(self._text, node.start) : node.start]
-        return bool(before.strip(" -"))
 
     def _rewrite(self, holder: Mapping, entry: Entry, wanted: Any) -> None:  # noqa: ANN401
         """Write ``wanted`` on lines of its own below the key of ``entry``, in place of what stands there."""

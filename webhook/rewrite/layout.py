@@ -27,7 +27,7 @@ class CannotWriteError(Exception):
         self.problem = problem
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Node:
     """Anything in a document.
 
@@ -42,7 +42,7 @@ class Node:
     path: Path
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Scalar(Node):
     """A scalar.
 
@@ -60,14 +60,14 @@ class Scalar(Node):
         return self.start == self.end
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Alias(Node):
     """An alias, ``*name``, and what it stands for."""
 
     target: Node
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
     """A key of a map with its value.
 
@@ -89,7 +89,7 @@ class Entry:
         return max(self.key.end, self.value.end, self.colon + 1)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Collection(Node):
     """A map or a list.
 
@@ -104,7 +104,7 @@ class Collection(Node):
     column: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Mapping(Collection):
     """A map.
 
@@ -117,7 +117,7 @@ class Mapping(Collection):
     merged: list[Node] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sequence(Collection):
     """A list and its elements."""
 

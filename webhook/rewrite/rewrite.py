@@ -82,11 +82,11 @@ def _document(text: str, before: Any, wanted: Any, eol: str, *, is_json: bool) -
     """``text``, that of one document, changed so that it holds what is ``wanted``."""
     try:
         layout = json_layout(text) if is_json else yaml_layout(text)
+        if layout is None:
+            raise CannotWriteError((), 0, "is empty")
+        return spliced(text, splices(layout, before, wanted, eol, json=is_json))
     except (YAMLError, RecursionError) as error:
         raise CannotWriteError((), 0, f"cannot be taken apart ({type(error).__name__})") from None
-    if layout is None:
-        raise CannotWriteError((), 0, "is empty")
-    return spliced(text, splices(layout, before, wanted, eol, json=is_json))
 
 
 def _reads_as(text: str, held: Mapping[int, Any]) -> bool:

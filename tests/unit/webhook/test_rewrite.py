@@ -118,6 +118,18 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "keys that are no strings": ("2: a\nyes: b\n", {"c": 1}, "2: a\nyes: b\nc: 1\n"),
     "tags": ("a: !!str 8\nb: !!map\n  c: 1\n", {"a": "9", "b.d": 1}, 'a: "9"\nb: !!map\n  c: 1\n  d: 1\n'),
+    "an anchor of empty brackets": ("a: &x {}\nb: *x\n", {"a.c": 1}, "a: &x {c: 1}\nb: {}\n"),
+    "an alias on a line of its own within brackets": (
+        "a: &x {c: 1}\nb: [\n  *x,\n  2 ]\n",
+        {"b.0": {"c": 2}},
+        "a: &x {c: 1}\nb: [\n  {c: 2},\n  2 ]\n",
+    ),
+    "an alias behind a dash": (
+        "a: &x {c: 1}\nb:\n  - *x # c\n",
+        {"b.0": {"c": 2, "d": 3}},
+        "a: &x {c: 1}\nb:\n  - c: 2\n    d: 3 # c\n",
+    ),
+    "an alias of a scalar": ("a: &x 1\nb: *x\nc: [*x]\n", {"a": 2, "b": 2}, "a: &x 2\nb: *x\nc: [1]\n"),
     "a map with an anchor": ("a: &x\n  b: 1\nc: 2\n", {"a.d": 1}, "a: &x\n  b: 1\n  d: 1\nc: 2\n"),
 }
 
