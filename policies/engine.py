@@ -94,7 +94,13 @@ class Decision:
 
 
 def decide(
-    workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase = Phase.REVIEW, *, remember: bool = True
+    workload: Workload,
+    bound: Sequence[Bound],
+    facts: Facts,
+    phase: Phase = Phase.REVIEW,
+    *,
+    remember: bool = True,
+    at_source: bool = False,
 ) -> Decision:
     """Decide on ``workload``, editing it in place.
 
@@ -104,6 +110,7 @@ def decide(
         facts: one snapshot of the cluster.
         phase: what is asked.
         remember: whether edits to a template are recorded in the object, as the door does at CREATE.
+        at_source: whether the object is the manifest itself that a GitOps tool applies: nothing is held back from it then.
 
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
@@ -114,10 +121,11 @@ def decide(
     active, reported = _heed_exemptions(workload, bound)
     enforced = [one for one in active if one.mode is not Mode.DRY_RUN]
     if len(enforced) < len(active):
-        _rehearse(workload, active, facts, phase, decision)
+        _rehearse(workload, active, facts, phase, decision, at_source=at_source)
     exempt = bool(reported) and any(one.finding.reason == "Exempt" and one.severity is not Severity.DRYRUN for one in reported)
     sent = as_sent(workload) if Phase.MUTATE in phase else None
-    _run(workload, enforced, facts, phase, decision, exempt=exempt, remember=remember)
+    hold = Hold(workload, at_source=at_source)
+    _run(hold, enforced, facts, phase, decision, exempt=exempt, remember=remember)
     if sent is not None and changes_fixed_fields(workload):
         _judge_anew(workload, sent, enforced, facts, decision)
     if reported and Phase.CHECK in phase:
@@ -179,7 +187,9 @@ def _heed_exemptions(workload: Workload, bound: Sequence[Bound]) -> tuple[list[B
     return active, reported
 
 
-def _rehearse(workload: Workload, active: Sequence[Bound], facts: Facts, phase: Phase, decision: Decision) -> None:
+def _rehearse(
+    workload: Workload, active: Sequence[Bound], facts: Facts, phase: Phase, decision: Decision, *, at_source: bool
+) -> None:
     """Decide as if every rule were enforced, on a copy, and keep what the rules in DryRun would have done."""
     root = {key: value if key == "status" else clone(value) for key, value in workload.root.items()}
     copy = open_workload(
@@ -193,7 +203,8 @@ def _rehearse(workload: Workload, active: Sequence[Bound], facts: Facts, phase: 
     )
     rehearsal = Decision()
     # Checks look at the edited object, so the validating door, too, edits the copy first.
-    _run(copy, active, facts, phase | Phase.MUTATE, rehearsal, exempt=False, remember=False)
+    hold = Hold(copy, at_source=at_source)
+    _run(hold, active, facts, phase | Phase.MUTATE, rehearsal, exempt=False, remember=False)
     dry = {one.rule.id for one in active if one.mode is Mode.DRY_RUN}
     if Phase.MUTATE in phase:
         decision.would_change = [change for change in rehearsal.changes if change.rule in dry]
@@ -205,7 +216,7 @@ def _judge_anew(workload: Workload, sent: Object, bound: Sequence[Bound], facts:
     """Refuse an UPDATE that the API takes from nobody where the object made anew would be refused, too."""
     anew = Decision()
     copy = open_workload(workload.kind, made_anew(sent), facts, namespace=workload.namespace)
-    _run(copy, bound, facts, Phase.REVIEW, anew, exempt=False, remember=False)
+    _run(Hold(copy), bound, facts, Phase.REVIEW, anew, exempt=False, remember=False)
     known = {(one.rule, one.finding.reason, one.finding.path) for one in decision.findings if one.severity is Severity.DENY}
     decision.findings.extend(
         one
@@ -215,7 +226,7 @@ def _judge_anew(workload: Workload, sent: Object, bound: Sequence[Bound], facts:
 
 
 def _run(
-    workload: Workload,
+    hold: Hold,
     bound: Sequence[Bound],
     facts: Facts,
     phase: Phase,
@@ -224,7 +235,7 @@ def _run(
     exempt: bool,
     remember: bool,
 ) -> None:
-    hold = Hold(workload)
+    workload = hold.workload
     if phase is not Phase.CHECK and not workload.subresource and not _is_mirror(workload):
         draft = Draft(workload.root)
         _edit(workload, draft, bound, facts, decision, hold, remember=remember)

@@ -1,4 +1,4 @@
-module gpugate.io/tests/e2e_gitops/helm
+module gpugate.io/tests/e2e/helm
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-module gpugate.io/tests/e2e_gitops/kustomize
+module gpugate.io/tests/e2e/kustomize
 
 go 1.26.0
 
