@@ -85,6 +85,8 @@ def test_the_webhook_changes_nothing_in_the_pods_of_a_fixed_example(file: Path, 
     for obj in objects(fixed(file, policies, facts).after):
         kind = kind_of(obj["apiVersion"], obj["kind"])
         for pods in open_workload(kind, obj, facts).pod_sets if kind is not None and kind.kind != "Pod" else ():
+            if not pods.is_whole:
+                continue  # Made from a runtime, which Git keeps elsewhere.
             owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": obj["metadata"]["name"], "controller": True}
             metadata = {**clone(pods.root.get("metadata") or {}), "namespace": obj["metadata"]["namespace"], "name": "p"}
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"ownerReferences": [owner]}, "spec": clone(pods.spec)}
