@@ -11,11 +11,11 @@ from gpugate.policies import exemptions
 from gpugate.policies.catalogue import BY_ID
 from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
-from gpugate.policies.fields import MalformedError, Object, clone, named_path
+from gpugate.policies.fields import MalformedError, Object, clone, lookup, named_path
 from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, aged, judge
 from gpugate.policies.hold import Hold
-from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT
-from gpugate.policies.leniency import is_start, softened
+from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
+from gpugate.policies.leniency import asks_the_same, is_switch, softened
 from gpugate.policies.lens import open_workload
 from gpugate.policies.replay import keep_record, record, record_anew, replay
 from gpugate.policies.rule import Params, Rule
@@ -231,7 +231,7 @@ def _edit(
     if workload.operation == "UPDATE":
         if workload.is_pod() or workload.old is None:
             return
-        mutable = workload.kind.template_mutable
+        mutable = workload.kind.template_mutable and not _is_placed_by_kueue(workload, workload.old)
         replay(draft, workload.old, [pods.path for pods in workload.pod_sets] if mutable else ())
         workload.refresh()
         if not mutable or not _template_changed(workload):
@@ -272,6 +272,23 @@ def _apply(workload: Workload, draft: Draft, rule: str, edits: Sequence[Edit], d
         # Alike templates are changed alike.
         decision.changes.append(Change(rule, tuple(dict.fromkeys(notes))))
     workload.edited(edits)
+
+
+def _is_placed_by_kueue(workload: Workload, old: Object) -> bool:
+    """Whether an UPDATE changes no more of what Kueue counted than where the pods land.
+
+    Kueue starts and stops such workloads by node selectors and tolerations of its flavors. It compares their containers with
+    what it counted, and stops for good what differs (v0.15.0 ``pkg/util/equality/podset.go``).
+    """
+    switch = workload.kind.suspend
+    if switch is None:
+        return False
+    before = open_workload(workload.kind, old, _NO_CLAIMS)
+    if not queue_label(before) and (lookup(old, switch) is True) == (lookup(workload.root, switch) is True):
+        return False
+    trial = Draft(clone(workload.root))
+    replay(trial, old)
+    return asks_the_same(open_workload(workload.kind, trial.root, _NO_CLAIMS), before)
 
 
 def _template_changed(workload: Workload) -> bool:
@@ -336,7 +353,7 @@ def _only_worse(workload: Workload, one: Bound, bound: Sequence[Bound], facts: F
     if workload.operation != "UPDATE" or workload.old is None or all(found.level is not Level.DENY for found in findings):
         return findings
     before = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
-    if is_start(workload, before):
+    if is_switch(workload, before):
         return [found._replace(level=Level.WARN) if found.level is Level.DENY else found for found in findings]
     _foresee(before, bound, facts)
     known: dict[tuple[str, object], int] = {}

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from gpugate.policies.fields import mapping
+from gpugate.policies.fields import Path, mapping
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.gangs import (
     Gang,
     declared_size,
+    fewest_of,
     gang_of,
     group_of,
     group_path,
     is_being_stopped,
     is_elastic,
     is_running,
-    least_size,
+    stated_least,
     unreadable_size,
 )
 from gpugate.policies.kinds import GANG_ELASTIC, GANG_SIZE
@@ -60,7 +61,7 @@ def check_count(workload: Workload, ran: Gang) -> Iterator[Finding]:
     if None in counts:
         return
     total = sum(count or 0 for count in counts) // max(1, workload.gangs)
-    least = least_size(workload, ran.members)
+    least = _least(workload, ran, now)
     changed = next((part for part in ran.parts if _number(now[part.path], workload) != ran.number_of(part)), ran.pods)
     becomes = now[changed.path]
     path = changed.numbers.path if becomes is None else becomes.numbers.path
@@ -84,6 +85,19 @@ def check_count(workload: Workload, ran: Gang) -> Iterator[Finding]:
             Level.WARN,
             measure=late,
         )
+
+
+def _least(workload: Workload, ran: Gang, now: Mapping[Path, PodSet | None]) -> int:
+    """The fewest pods that the gang which ran may go on with."""
+    size = ran.members or 0
+    stated = stated_least(workload, size)
+    if stated is not None:
+        return stated
+    found = 0
+    for part in ran.parts:
+        ranged = next((pods for pods in (now[part.path], part) if pods is not None and pods.numbers.fewest is not None), None)
+        found += ran.number_of(part) if ranged is None else fewest_of(ranged) // max(1, workload.gangs)
+    return max(1, min(size, found))
 
 
 def _number(pods: PodSet | None, workload: Workload) -> int:
