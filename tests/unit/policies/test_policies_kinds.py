@@ -122,6 +122,26 @@ def test_kueue_starts_and_stops_it_as_it_was_counted(name: str, before: tuple[Bo
         assert sent == new
 
 
+@pytest.mark.parametrize("name", [name for name in SWITCHED if name != "TrainJob"])
+def test_kueue_may_stop_what_would_fit_no_node_without_what_it_put_in(name: str) -> None:
+    taint = {"key": "flavor", "value": "h100", "effect": "NoSchedule"}
+    large = {"nvidia.com/gpu": "8", "cpu": "96", "memory": "1000Gi"}
+    nodes = facts_from_objects(
+        [
+            {"kind": "Node", "metadata": {"name": "s"}, "status": {"allocatable": {**large, "memory": "8Gi"}}},
+            {"kind": "Node", "metadata": {"name": "l"}, "spec": {"taints": [taint]}, "status": {"allocatable": large}},
+        ]
+    )
+    waiting = switched(shapes.typical(name, metadata=QUEUE), to=True)
+    running = switched(placed(waiting), to=False)
+    for pods in pods_of(running):
+        del pods.spec["nodeSelector"]
+    decision = decided(waiting, old=running, facts=nodes)
+    found = [one.finding.level for one in decision.findings if one.finding.reason == "NeverFits"]
+    assert found
+    assert set(found) == {Level.WARN}
+
+
 @pytest.mark.parametrize("name", SWITCHED)
 def test_the_text_that_was_sent_first_changes_nothing_that_kueue_counted(name: str) -> None:
     sent = shapes.typical(name, metadata=QUEUE)
