@@ -316,7 +316,7 @@ def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: D
             _broke(decision, one, error)
             continue
         if findings and not workload.is_whole:
-            findings = [finding._replace(path=workload.written_at(finding.path) or finding.path) for finding in findings]
+            findings = [finding._replace(path=workload.told_at(finding.path)) for finding in findings]
         if findings:
             unknown = one.refuse_unknown
             decision.findings.extend(

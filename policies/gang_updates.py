@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from gpugate.policies.fields import Path, mapping
+from gpugate.policies.fields import Path, lookup, mapping
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.gangs import (
     Gang,
     declared_size,
-    fewest_of,
     gang_of,
     group_of,
     group_path,
@@ -64,15 +63,19 @@ def check_count(workload: Workload, ran: Gang) -> Iterator[Finding]:
     least = _least(workload, ran, now)
     changed = next((part for part in ran.parts if _number(now[part.path], workload) != ran.number_of(part)), ran.pods)
     becomes = now[changed.path]
-    path = changed.numbers.path if becomes is None else becomes.numbers.path
-    if not total or path is None:
+    paths = changed.numbers.paths if becomes is None else becomes.numbers.paths
+    if not total or not paths:
         return
+    before, after = workload.old or {}, workload.root
+    path = next((one for one in paths if lookup(before, one) != lookup(after, one)), paths[0])
+    was = lookup(before, path)
+    leave = f"Leave {path[-1]} at {ran.number_of(changed) if was is None else was}, {_STOP}"
     if total < least:
         yield Finding(
             "Shrinks",
             path,
             f"the gang runs with {ran.members} pods and would go on with {total}: {total} < {least}",
-            f"Leave {path[-1]} at {ran.number_of(changed)}, {_STOP}.",
+            f"{leave}.",
             measure=least - total,
         )
     elif total > ran.members and not is_elastic(workload):
@@ -81,7 +84,7 @@ def check_count(workload: Workload, ran: Gang) -> Iterator[Finding]:
             "Grows",
             path,
             f"the gang runs with {ran.members} pods and {late} more would join it late: {total} > {ran.members}",
-            f'Leave {path[-1]} at {ran.number_of(changed)}, {_STOP}; a gang that can grow says so by {GANG_ELASTIC}: "true".',
+            f'{leave}; a gang that can grow says so by {GANG_ELASTIC}: "true".',
             Level.WARN,
             measure=late,
         )
@@ -93,11 +96,13 @@ def _least(workload: Workload, ran: Gang, now: Mapping[Path, PodSet | None]) -> 
     stated = stated_least(workload, size)
     if stated is not None:
         return stated
-    found = 0
-    for part in ran.parts:
-        ranged = next((pods for pods in (now[part.path], part) if pods is not None and pods.numbers.fewest is not None), None)
-        found += ran.number_of(part) if ranged is None else fewest_of(ranged) // max(1, workload.gangs)
-    return max(1, min(size, found))
+    return max(1, min(size, sum(_least_of(part, now[part.path], ran) for part in ran.parts)))
+
+
+def _least_of(part: PodSet, now: PodSet | None, ran: Gang) -> int:
+    """How many pods of ``part`` the gang which ran may go on with: as many as its kind now states for the least."""
+    fewest = next((pods.numbers.fewest for pods in (now, part) if pods is not None and pods.numbers.fewest is not None), None)
+    return ran.number_of(part) if fewest is None else min(ran.number_of(part), fewest // ran.gangs)
 
 
 def _number(pods: PodSet | None, workload: Workload) -> int:

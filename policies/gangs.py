@@ -102,8 +102,8 @@ def stated_least(workload: Workload, size: int) -> int | None:
 
 def fewest_of(pods: PodSet) -> int:
     """How many of ``pods`` there are at least, where their kind states a range."""
-    fewest = pods.numbers.fewest
-    return (pods.count or 0) if fewest is None else fewest
+    count, fewest = pods.count or 0, pods.numbers.fewest
+    return count if fewest is None else min(count, fewest)
 
 
 def certain_number(gang: Gang, part: PodSet) -> int:

@@ -23,7 +23,7 @@ class Numbers(NamedTuple):
         child: how many of them one child of the workload makes (a Job of a JobSet, a group of a LeaderWorkerSet).
         completions: how many of one child's are to end well, after which it makes no more; None where nobody says.
         fewest: how many are enough to run, where the workload states a range; None where all are needed.
-        path: the number that people change; None where the object has none.
+        paths: the numbers that people change; none where the object has none.
         completions_path: where ``completions`` stands.
     """
 
@@ -31,7 +31,7 @@ class Numbers(NamedTuple):
     child: int | None
     completions: int | None = None
     fewest: int | None = None
-    path: Path | None = None
+    paths: tuple[Path, ...] = ()
     completions_path: Path = ()
 
     @property
@@ -108,9 +108,12 @@ def _check_absent(root: Object, path: Path) -> None:
     for depth, part in enumerate(path):
         if found is None:
             return
-        if type(found) is not dict and not (type(found) is list and type(part) is int):
+        if type(found) is list and type(part) is int:
+            found = found[part]
+        elif type(found) is dict:
+            found = found.get(part)
+        else:
             raise wrong_type(path[:depth], "a map", found)
-        found = found[part] if type(found) is list else found.get(part)
     if found is not None:
         raise wrong_type(path, "a map", found)
 
@@ -140,7 +143,7 @@ def _find_declared(component: Object, root: Object, path: Path) -> Iterator[Foun
         if type(template) is dict:
             count = integer(declared, "replicas", here)
             number = 1 if count is None else count
-            numbers = Numbers(number, number, path=(*here, "replicas"))
+            numbers = Numbers(number, number, paths=((*here, "replicas"),))
             yield Found(_DECLARED, _DECLARED.pod_sets[0], (*path, *steps), template, numbers, follows=False)
 
 
@@ -177,7 +180,7 @@ def _numbers(place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | 
         child,
         _number(root, at_most, None) if at_most else None,
         _fewest(place, root, base, keys, found[1:], count),
-        _place(base, place.counts[0], keys) if place.counts else None,
+        tuple(_place(base, path, keys) for path in place.counts),
         at_most,
     )
 
@@ -192,7 +195,8 @@ def _fewest(
         return fewest
     for factor in factors:
         fewest *= factor or 0
-    return min(fewest, count)
+    # Where an autoscaler changes the number, its operator makes the minimum whatever is asked for.
+    return fewest if place.elastic is None else min(fewest, count)
 
 
 def _number(root: Object, path: Path, default: int | None) -> int | None:
