@@ -11,13 +11,12 @@ from gpugate.policies import exemptions
 from gpugate.policies.catalogue import BY_ID
 from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
-from gpugate.policies.fields import MalformedError, Object, clone, named_path
+from gpugate.policies.fields import MalformedError, Object, clone, lookup, named_path
 from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, aged, judge
 from gpugate.policies.held_cures import softened_where_held
 from gpugate.policies.hold import Hold
-from gpugate.policies.kinds import CRON_JOB
 from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
-from gpugate.policies.leniency import is_start, softened
+from gpugate.policies.leniency import asks_the_same, is_switch, softened
 from gpugate.policies.lens import open_workload
 from gpugate.policies.recreation import as_sent, changes_fixed_fields, made_anew
 from gpugate.policies.replay import keep_record, record, record_anew, replay
@@ -261,7 +260,7 @@ def _edit(
     if workload.operation == "UPDATE":
         if workload.is_pod() or workload.old is None:
             return
-        mutable = workload.kind.template_mutable and not _is_counted_as_written(workload)
+        mutable = workload.kind.template_mutable and not _is_placed_by_kueue(workload, workload.old)
         replay(draft, workload.old, [pods.path for pods in workload.pod_sets] if mutable else ())
         workload.refresh()
         if not mutable or not _template_changed(workload):
@@ -273,15 +272,6 @@ def _edit(
             record_anew(draft, workload.old, given_back)
         return
     _fold(workload, draft, bound, facts, decision, hold)
-
-
-def _is_counted_as_written(workload: Workload) -> bool:
-    """Whether Kueue has counted the template, and stops what is not as it was then (v0.15 ``pkg/util/equality/podset.go``).
-
-    It writes into the template itself, too, when it starts the workload: that is no reason to look at it anew.
-    """
-    kind = workload.kind
-    return not kind.counted_as_pods and kind is not CRON_JOB and bool(queue_label(workload))
 
 
 def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts, decision: Decision, hold: Hold) -> None:
@@ -315,6 +305,23 @@ def _apply(workload: Workload, draft: Draft, rule: str, edits: Sequence[Edit], d
     workload.edited(edits)
 
 
+def _is_placed_by_kueue(workload: Workload, old: Object) -> bool:
+    """Whether an UPDATE changes no more of what Kueue counted than where the pods land.
+
+    Kueue starts and stops such workloads by node selectors and tolerations of its flavors. It compares their containers with
+    what it counted, and stops for good what differs (v0.15.0 ``pkg/util/equality/podset.go``).
+    """
+    switch = workload.kind.suspend
+    if switch is None:
+        return False
+    before = open_workload(workload.kind, old, _NO_CLAIMS)
+    if not queue_label(before) and (lookup(old, switch) is True) == (lookup(workload.root, switch) is True):
+        return False
+    trial = Draft(clone(workload.root))
+    replay(trial, old)
+    return asks_the_same(open_workload(workload.kind, trial.root, _NO_CLAIMS), before)
+
+
 def _template_changed(workload: Workload) -> bool:
     """Whether the request itself changes a pod template, gpugate's own earlier edits given back."""
     old = open_workload(workload.kind, workload.old or {}, _NO_CLAIMS)
@@ -342,7 +349,7 @@ def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: D
             _broke(decision, one, error)
             continue
         if findings and not workload.is_whole:
-            findings = [finding._replace(path=workload.written_at(finding.path) or finding.path) for finding in findings]
+            findings = [finding._replace(path=workload.told_at(finding.path)) for finding in findings]
         if findings:
             unknown = one.refuse_unknown
             decision.findings.extend(
@@ -379,7 +386,7 @@ def _only_worse(workload: Workload, one: Bound, bound: Sequence[Bound], facts: F
     if workload.operation != "UPDATE" or workload.old is None or all(found.level is not Level.DENY for found in findings):
         return findings
     before = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
-    if is_start(workload, before):
+    if is_switch(workload, before):
         return [found._replace(level=Level.WARN) if found.level is Level.DENY else found for found in findings]
     _foresee(before, bound, facts)
     known: dict[tuple[str, object], int] = {}

@@ -17,7 +17,7 @@ class Hold:
     - In an object that a GitOps tool keeps, or an operator (a Deployment that an InferenceService owns), nothing is done
       that the tool would show as drift. An atomic list that Git states is left to the pods; a value that Git states becomes
       a warning with the line to commit.
-    - On pods that a controller made for a workload under Kueue, resources stay as the quota was computed from.
+    - On pods, and templates, that a controller made for a workload under Kueue, resources stay as the quota was computed from.
 
     An object ``at_source`` is what the GitOps tool applies from, not what it applied: marks of the tool in it hold nothing back.
     """
@@ -43,7 +43,9 @@ class Hold:
     def _under_kueue(self) -> bool:
         if self._kueue is None:
             work = self.workload
-            self._kueue = work.is_pod() and work.controller() is not None and kueue_marked(work.root)
+            # A part's template has the marks that Kueue put into the owner's.
+            owned = work.controller() is not None if work.is_pod() else work.is_part()
+            self._kueue = owned and any(kueue_marked(pods.root) for pods in work.pod_sets)
         return self._kueue
 
     @property
