@@ -11,12 +11,12 @@ from gpugate.policies import exemptions
 from gpugate.policies.catalogue import BY_ID
 from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
-from gpugate.policies.fields import MalformedError, Object, clone, named_path
+from gpugate.policies.fields import MalformedError, Object, clone, lookup, named_path
 from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, aged, judge
 from gpugate.policies.held_cures import softened_where_held
 from gpugate.policies.hold import Hold
-from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT
-from gpugate.policies.leniency import is_start, softened
+from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
+from gpugate.policies.leniency import asks_the_same, is_switch, softened
 from gpugate.policies.lens import open_workload
 from gpugate.policies.recreation import as_sent, changes_fixed_fields, made_anew
 from gpugate.policies.replay import keep_record, record, record_anew, replay
@@ -93,7 +93,13 @@ class Decision:
 
 
 def decide(
-    workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase = Phase.REVIEW, *, remember: bool = True
+    workload: Workload,
+    bound: Sequence[Bound],
+    facts: Facts,
+    phase: Phase = Phase.REVIEW,
+    *,
+    remember: bool = True,
+    at_source: bool = False,
 ) -> Decision:
     """Decide on ``workload``, editing it in place.
 
@@ -103,6 +109,7 @@ def decide(
         facts: one snapshot of the cluster.
         phase: what is asked.
         remember: whether edits to a template are recorded in the object, as the door does at CREATE.
+        at_source: whether the object is the manifest itself that a GitOps tool applies: nothing is held back from it then.
 
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
@@ -113,10 +120,11 @@ def decide(
     active, reported = _heed_exemptions(workload, bound)
     enforced = [one for one in active if one.mode is not Mode.DRY_RUN]
     if len(enforced) < len(active):
-        _rehearse(workload, active, facts, phase, decision)
+        _rehearse(workload, active, facts, phase, decision, at_source=at_source)
     exempt = bool(reported) and any(one.finding.reason == "Exempt" and one.severity is not Severity.DRYRUN for one in reported)
     sent = as_sent(workload) if Phase.MUTATE in phase else None
-    _run(workload, enforced, facts, phase, decision, exempt=exempt, remember=remember)
+    hold = Hold(workload, at_source=at_source)
+    _run(hold, enforced, facts, phase, decision, exempt=exempt, remember=remember)
     if sent is not None and changes_fixed_fields(workload):
         _judge_anew(workload, sent, enforced, facts, decision)
     if reported and Phase.CHECK in phase:
@@ -178,7 +186,9 @@ def _heed_exemptions(workload: Workload, bound: Sequence[Bound]) -> tuple[list[B
     return active, reported
 
 
-def _rehearse(workload: Workload, active: Sequence[Bound], facts: Facts, phase: Phase, decision: Decision) -> None:
+def _rehearse(
+    workload: Workload, active: Sequence[Bound], facts: Facts, phase: Phase, decision: Decision, *, at_source: bool
+) -> None:
     """Decide as if every rule were enforced, on a copy, and keep what the rules in DryRun would have done."""
     root = {key: value if key == "status" else clone(value) for key, value in workload.root.items()}
     copy = open_workload(
@@ -192,7 +202,8 @@ def _rehearse(workload: Workload, active: Sequence[Bound], facts: Facts, phase: 
     )
     rehearsal = Decision()
     # Checks look at the edited object, so the validating door, too, edits the copy first.
-    _run(copy, active, facts, phase | Phase.MUTATE, rehearsal, exempt=False, remember=False)
+    hold = Hold(copy, at_source=at_source)
+    _run(hold, active, facts, phase | Phase.MUTATE, rehearsal, exempt=False, remember=False)
     dry = {one.rule.id for one in active if one.mode is Mode.DRY_RUN}
     if Phase.MUTATE in phase:
         decision.would_change = [change for change in rehearsal.changes if change.rule in dry]
@@ -204,7 +215,7 @@ def _judge_anew(workload: Workload, sent: Object, bound: Sequence[Bound], facts:
     """Refuse an UPDATE that the API takes from nobody where the object made anew would be refused, too."""
     anew = Decision()
     copy = open_workload(workload.kind, made_anew(sent), facts, namespace=workload.namespace)
-    _run(copy, bound, facts, Phase.REVIEW, anew, exempt=False, remember=False)
+    _run(Hold(copy), bound, facts, Phase.REVIEW, anew, exempt=False, remember=False)
     known = {(one.rule, one.finding.reason, one.finding.path) for one in decision.findings if one.severity is Severity.DENY}
     decision.findings.extend(
         one
@@ -214,7 +225,7 @@ def _judge_anew(workload: Workload, sent: Object, bound: Sequence[Bound], facts:
 
 
 def _run(
-    workload: Workload,
+    hold: Hold,
     bound: Sequence[Bound],
     facts: Facts,
     phase: Phase,
@@ -223,7 +234,7 @@ def _run(
     exempt: bool,
     remember: bool,
 ) -> None:
-    hold = Hold(workload)
+    workload = hold.workload
     if phase is not Phase.CHECK and not workload.subresource and not _is_mirror(workload):
         draft = Draft(workload.root)
         _edit(workload, draft, bound, facts, decision, hold, remember=remember)
@@ -249,7 +260,7 @@ def _edit(
     if workload.operation == "UPDATE":
         if workload.is_pod() or workload.old is None:
             return
-        mutable = workload.kind.template_mutable
+        mutable = workload.kind.template_mutable and not _is_placed_by_kueue(workload, workload.old)
         replay(draft, workload.old, [pods.path for pods in workload.pod_sets] if mutable else ())
         workload.refresh()
         if not mutable or not _template_changed(workload):
@@ -294,6 +305,23 @@ def _apply(workload: Workload, draft: Draft, rule: str, edits: Sequence[Edit], d
     workload.edited(edits)
 
 
+def _is_placed_by_kueue(workload: Workload, old: Object) -> bool:
+    """Whether an UPDATE changes no more of what Kueue counted than where the pods land.
+
+    Kueue starts and stops such workloads by node selectors and tolerations of its flavors. It compares their containers with
+    what it counted, and stops for good what differs (v0.15.0 ``pkg/util/equality/podset.go``).
+    """
+    switch = workload.kind.suspend
+    if switch is None:
+        return False
+    before = open_workload(workload.kind, old, _NO_CLAIMS)
+    if not queue_label(before) and (lookup(old, switch) is True) == (lookup(workload.root, switch) is True):
+        return False
+    trial = Draft(clone(workload.root))
+    replay(trial, old)
+    return asks_the_same(open_workload(workload.kind, trial.root, _NO_CLAIMS), before)
+
+
 def _template_changed(workload: Workload) -> bool:
     """Whether the request itself changes a pod template, gpugate's own earlier edits given back."""
     old = open_workload(workload.kind, workload.old or {}, _NO_CLAIMS)
@@ -321,7 +349,7 @@ def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: D
             _broke(decision, one, error)
             continue
         if findings and not workload.is_whole:
-            findings = [finding._replace(path=workload.written_at(finding.path) or finding.path) for finding in findings]
+            findings = [finding._replace(path=workload.told_at(finding.path)) for finding in findings]
         if findings:
             unknown = one.refuse_unknown
             decision.findings.extend(
@@ -358,7 +386,7 @@ def _only_worse(workload: Workload, one: Bound, bound: Sequence[Bound], facts: F
     if workload.operation != "UPDATE" or workload.old is None or all(found.level is not Level.DENY for found in findings):
         return findings
     before = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
-    if is_start(workload, before):
+    if is_switch(workload, before):
         return [found._replace(level=Level.WARN) if found.level is Level.DENY else found for found in findings]
     _foresee(before, bound, facts)
     known: dict[tuple[str, object], int] = {}

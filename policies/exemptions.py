@@ -92,7 +92,7 @@ def carry_to_pods(workload: Workload) -> Iterator[Edit]:
     if workload.is_pod():
         return
     own = workload.annotations()
-    for pods in workload.pod_sets:
+    for pods in workload.pod_sets if workload.is_whole else ():
         for key in (EXEMPT, REASON):
             if type(own.get(key)) is str and key not in pods.annotations():
                 yield Edit("set", pods.meta("annotations", key), own[key], f"{key} carried to the pods" if key == EXEMPT else "")

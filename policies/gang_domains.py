@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.fields import Path, mapping, mappings, sequence
-from gpugate.policies.gangs import Gang, least_size
+from gpugate.policies.gangs import Gang, certain_number, spare_by_annotation
 from gpugate.policies.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, POD, REPLICA_SET
 from gpugate.policies.kueue import queue_label
 from gpugate.policies.records.common import selector_in
@@ -61,8 +61,7 @@ def requirements(workload: Workload, gang: Gang, pods: PodSet) -> Iterator[Withi
 
 def _least(workload: Workload, gang: Gang, pods: PodSet) -> int:
     """The fewest of ``pods`` that one gang runs with."""
-    number = gang.number_of(pods)
-    return max(1, number - (gang.size - least_size(workload, gang.size)))
+    return max(1, certain_number(gang, pods) - spare_by_annotation(workload, gang))
 
 
 def _of_one_child(pods: PodSet, number: int) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 from gpugate.policies.edits import Edit
 from gpugate.policies.gangs import Gang, least_size
 from gpugate.policies.records.groups import COSCHEDULING_GROUP, KUEUE_COUNT, KUEUE_GROUP, VOLCANO_GROUP
-from gpugate.policies.workload import Workload
+from gpugate.policies.workload import PodSet, Workload
 
 VOLCANO_MINIMUM: Final = "scheduling.volcano.sh/group-min-member"
 KAI_QUEUE: Final = "kai.scheduler/queue"
@@ -17,30 +17,28 @@ _READ_BY_VOLCANO: Final = frozenset({"", "apps", "batch"})
 
 
 def mark_for_coscheduling(gang: Gang, name: str, scheduler: str | None) -> Iterator[Edit]:
-    """The pod group label that the coscheduling plugin reads, where no operator makes groups of its own."""
-    if gang.pods.kind.groups_itself:
-        return
-    yield from _set_once(gang, "labels", COSCHEDULING_GROUP, name)
-    yield from _schedule_by(gang, scheduler)
+    """The pod group label that the coscheduling plugin reads."""
+    for pods in gang.parts:
+        yield from _set_once(pods, "labels", COSCHEDULING_GROUP, name)
+        yield from _schedule_by(pods, scheduler)
 
 
-def mark_for_kai(gang: Gang, queue: str | None, scheduler: str | None) -> Iterator[Edit]:
-    """KAI's queue, and its scheduler's name."""
-    yield from _set_once(gang, "labels", KAI_QUEUE, queue or "")
-    yield from _schedule_by(gang, scheduler or "kai-scheduler")
+def mark_for_kai(workload: Workload, gang: Gang, queue: str | None, scheduler: str | None) -> Iterator[Edit]:
+    """KAI's queue, and its scheduler's name: on all pods, since it waits for those without accelerators, too."""
+    for pods in gang.parts if workload.is_pod() else workload.pod_sets:
+        yield from _set_once(pods, "labels", KAI_QUEUE, queue or "")
+        yield from _schedule_by(pods, scheduler or "kai-scheduler")
 
 
-def _set_once(gang: Gang, where: str, key: str, value: str) -> Iterator[Edit]:
-    for pods in gang.everyone if value else ():
-        present = pods.labels() if where == "labels" else pods.annotations()
-        if key not in present:
-            yield Edit("set", pods.meta(where, key), value, f"{key}={value}")
+def _set_once(pods: PodSet, where: str, key: str, value: str) -> Iterator[Edit]:
+    present = pods.labels() if where == "labels" else pods.annotations()
+    if value and key not in present:
+        yield Edit("set", pods.meta(where, key), value, f"{key}={value}")
 
 
-def _schedule_by(gang: Gang, scheduler: str | None) -> Iterator[Edit]:
-    for pods in gang.everyone if scheduler else ():
-        if pods.spec.get("schedulerName") in {None, "default-scheduler"}:
-            yield Edit("set", pods.field("schedulerName"), scheduler, f"schedulerName {scheduler}", defaulted=True)
+def _schedule_by(pods: PodSet, scheduler: str | None) -> Iterator[Edit]:
+    if scheduler and pods.spec.get("schedulerName") in {None, "default-scheduler"}:
+        yield Edit("set", pods.field("schedulerName"), scheduler, f"schedulerName {scheduler}", defaulted=True)
 
 
 def mark_for_kueue(workload: Workload, gang: Gang, name: str) -> Iterator[Edit]:
@@ -48,8 +46,8 @@ def mark_for_kueue(workload: Workload, gang: Gang, name: str) -> Iterator[Edit]:
     # Only plain pods need a group: any other kind that Kueue manages is one Workload, admitted whole.
     # Kueue refuses a group without its count, so one of the user's own gets it, too.
     if workload.is_pod() and (name or KUEUE_GROUP in gang.pods.labels()):
-        yield from _set_once(gang, "labels", KUEUE_GROUP, name)
-        yield from _set_once(gang, "annotations", KUEUE_COUNT, str(gang.size))
+        yield from _set_once(gang.pods, "labels", KUEUE_GROUP, name)
+        yield from _set_once(gang.pods, "annotations", KUEUE_COUNT, str(gang.size))
 
 
 def mark_for_volcano(workload: Workload, gang: Gang, name: str, scheduler: str | None) -> Iterator[Edit]:
@@ -57,9 +55,10 @@ def mark_for_volcano(workload: Workload, gang: Gang, name: str, scheduler: str |
     if workload.kind.group not in _READ_BY_VOLCANO:
         return
     if workload.is_pod():
-        yield from _set_once(gang, "annotations", VOLCANO_GROUP, name)
+        yield from _set_once(gang.pods, "annotations", VOLCANO_GROUP, name)
     elif VOLCANO_GROUP not in gang.pods.annotations() and VOLCANO_MINIMUM not in workload.annotations():
         # Volcano makes the pod group of a Job's pods by itself and takes its minimum from the owner.
         least = str(least_size(workload, gang.size))
         yield Edit("set", ("metadata", "annotations", VOLCANO_MINIMUM), least, f"{VOLCANO_MINIMUM}={least}")
-    yield from _schedule_by(gang, scheduler or "volcano")
+    for pods in gang.parts:
+        yield from _schedule_by(pods, scheduler or "volcano")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpugate.policies.fields import Object, Path, lookup
 from gpugate.policies.finding import Finding
 from gpugate.policies.gang_marks import VOLCANO_MINIMUM
-from gpugate.policies.gangs import Gang, least_size
-from gpugate.policies.kinds import GANG_ELASTIC
+from gpugate.policies.gangs import Gang, fewest_of, least_size, stated_least
+from gpugate.policies.kinds import GANG_ELASTIC, VOLCANO_JOB
 from gpugate.policies.workload import Workload
 
 #: Kueue's partial admission (v0.15 ``pkg/controller/jobs/job``) and Volcano's minimum of what makes pods (v1.10).
@@ -22,8 +22,17 @@ _FIELDS: Final[dict[str, tuple[Path, ...]]] = {
 _MOST_DIGITS: Final = 9
 
 
-def _stated(workload: Workload, gang: Gang) -> Iterator[tuple[Path, int, int]]:
-    """Every minimum: where it stands, what it is, and how many pods it is a minimum of."""
+class _Minimum(NamedTuple):
+    """A minimum: where it stands, what it is, how many pods it is a minimum of, and how many of these are enough to run."""
+
+    path: Path
+    number: int
+    full: int
+    least: int
+
+
+def _stated(workload: Workload, gang: Gang) -> Iterator[_Minimum]:
+    """Every minimum that the workload states."""
     holders: list[tuple[Path, Object]] = [(("metadata", "annotations"), workload.annotations())]
     if gang.pods.path:
         holders.append((gang.pods.meta("annotations"), gang.pods.annotations()))
@@ -32,18 +41,25 @@ def _stated(workload: Workload, gang: Gang) -> Iterator[tuple[Path, int, int]]:
             written = holder.get(key)
             # What is no number is for the scheduler to refuse.
             if type(written) is str and written.isascii() and written.isdigit():
-                yield (*path, key), int(written[:_MOST_DIGITS]), gang.size
+                yield _Minimum((*path, key), int(written[:_MOST_DIGITS]), gang.size, least_size(workload, gang.size))
     for path in _FIELDS.get(workload.kind.group, ()):
         minimum = lookup(workload.root, path)
-        if type(minimum) is int:
-            # What waits for the others itself may come later: to hold it with them would have it wait for itself.
-            yield path, minimum, sum(pods.count or 0 for pods in workload.pod_sets if not pods.starts_late)
+        # Volcano fills in a minimum of 0 as one that was left out.
+        if type(minimum) is int and (minimum or workload.kind is not VOLCANO_JOB):
+            yield _of_field(workload, path, minimum)
+
+
+def _of_field(workload: Workload, path: Path, minimum: int) -> _Minimum:
+    # What waits for the others may come later: to hold it with them would have it wait for itself.
+    first = [pods for pods in workload.pod_sets if not pods.starts_late and not pods.follows]
+    full = sum(pods.count or 0 for pods in first)
+    stated = stated_least(workload, full)
+    return _Minimum(path, minimum, full, sum(map(fewest_of, first)) if stated is None else stated)
 
 
 def check_minimum(workload: Workload, gang: Gang) -> Iterator[Finding]:
     """Refuse a minimum below the full size of a gang that is not declared elastic."""
-    for place, minimum, full in _stated(workload, gang):
-        least = least_size(workload, full)
+    for place, minimum, full, least in _stated(workload, gang):
         if minimum < least:
             wanted = f'"{least}"' if "annotations" in place else str(least)
             yield Finding(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from gpugate.policies.fields import mapping
+from gpugate.policies.fields import Path, lookup, mapping
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.gangs import (
     Gang,
@@ -17,7 +17,7 @@ from gpugate.policies.gangs import (
     is_being_stopped,
     is_elastic,
     is_running,
-    least_size,
+    stated_least,
     unreadable_size,
 )
 from gpugate.policies.kinds import GANG_ELASTIC, GANG_SIZE
@@ -60,18 +60,22 @@ def check_count(workload: Workload, ran: Gang) -> Iterator[Finding]:
     if None in counts:
         return
     total = sum(count or 0 for count in counts) // max(1, workload.gangs)
-    least = least_size(workload, ran.members)
+    least = _least(workload, ran, now)
     changed = next((part for part in ran.parts if _number(now[part.path], workload) != ran.number_of(part)), ran.pods)
     becomes = now[changed.path]
-    path = changed.numbers.path if becomes is None else becomes.numbers.path
-    if not total or path is None:
+    paths = changed.numbers.paths if becomes is None else becomes.numbers.paths
+    if not total or not paths:
         return
+    before, after = workload.old or {}, workload.root
+    path = next((one for one in paths if lookup(before, one) != lookup(after, one)), paths[0])
+    was = lookup(before, path)
+    leave = f"Leave {path[-1]} at {ran.number_of(changed) if was is None else was}, {_STOP}"
     if total < least:
         yield Finding(
             "Shrinks",
             path,
             f"the gang runs with {ran.members} pods and would go on with {total}: {total} < {least}",
-            f"Leave {path[-1]} at {ran.number_of(changed)}, {_STOP}.",
+            f"{leave}.",
             measure=least - total,
         )
     elif total > ran.members and not is_elastic(workload):
@@ -80,10 +84,25 @@ def check_count(workload: Workload, ran: Gang) -> Iterator[Finding]:
             "Grows",
             path,
             f"the gang runs with {ran.members} pods and {late} more would join it late: {total} > {ran.members}",
-            f'Leave {path[-1]} at {ran.number_of(changed)}, {_STOP}; a gang that can grow says so by {GANG_ELASTIC}: "true".',
+            f'{leave}; a gang that can grow says so by {GANG_ELASTIC}: "true".',
             Level.WARN,
             measure=late,
         )
+
+
+def _least(workload: Workload, ran: Gang, now: Mapping[Path, PodSet | None]) -> int:
+    """The fewest pods that the gang which ran may go on with."""
+    size = ran.members or 0
+    stated = stated_least(workload, size)
+    if stated is not None:
+        return stated
+    return max(1, min(size, sum(_least_of(part, now[part.path], ran) for part in ran.parts)))
+
+
+def _least_of(part: PodSet, now: PodSet | None, ran: Gang) -> int:
+    """How many pods of ``part`` the gang which ran may go on with: as many as its kind now states for the least."""
+    fewest = next((pods.numbers.fewest for pods in (now, part) if pods is not None and pods.numbers.fewest is not None), None)
+    return ran.number_of(part) if fewest is None else min(ran.number_of(part), fewest // ran.gangs)
 
 
 def _number(pods: PodSet | None, workload: Workload) -> int:

@@ -34,9 +34,9 @@ class Gang(NamedTuple):
         declared: whether the size is stated in an annotation, and not only by the number of pods.
         members: how many pods with accelerators the workload makes itself for one gang; None for a pod that joins others.
         parts: all sorts of pods of the gang that ask for accelerators: master and workers are one gang.
-        others: how many pods without accelerators belong to it as well (an MPI launcher, the head of a Ray cluster).
+        sizes: how many pods it may be said to have: whether those count that have no accelerators (an MPI launcher, the head
+            of a Ray cluster), and those that come later, is for whoever declares the size.
         gangs: how many such gangs the workload makes.
-        everyone: all sorts of pods of the gang, with accelerators or without.
     """
 
     pods: PodSet
@@ -44,9 +44,8 @@ class Gang(NamedTuple):
     declared: bool
     members: int | None
     parts: tuple[PodSet, ...] = ()
-    others: int = 0
+    sizes: frozenset[int] = frozenset()
     gangs: int = 1
-    everyone: tuple[PodSet, ...] = ()
 
     def number_of(self, part: PodSet) -> int:
         """How many pods of ``part`` one gang has; of a pod that joins others, all."""
@@ -84,13 +83,39 @@ def declared_size(workload: Workload) -> int | None:
 
 def least_size(workload: Workload, size: int) -> int:
     """The fewest pods that a gang of ``size`` may run with: all of them, but for one that is declared elastic."""
+    stated = stated_least(workload, size)
+    if stated is not None:
+        return stated
+    asking = workload.asking()
+    if all(pods.numbers.fewest is None for pods in asking):
+        return size
+    return max(1, min(size, sum(fewest_of(pods) for pods in asking) // workload.gangs))
+
+
+def stated_least(workload: Workload, size: int) -> int | None:
+    """The fewest pods of a gang of ``size`` by its annotations; None where they say nothing of it."""
     written = workload.annotation(GANG_MINIMUM)
     if written is not None and _is_size(written):
         return min(int(written), size)
-    if _may_lose_any(workload):
-        return 1
-    spare = sum((pods.count or 0) - least for pods in workload.asking() if (least := pods.numbers.fewest) is not None)
-    return max(1, size - spare // workload.gangs) if spare else size
+    return 1 if _may_lose_any(workload) else None
+
+
+def fewest_of(pods: PodSet) -> int:
+    """How many of ``pods`` there are at least, where their kind states a range."""
+    count, fewest = pods.count or 0, pods.numbers.fewest
+    return count if fewest is None else min(count, fewest)
+
+
+def certain_number(gang: Gang, part: PodSet) -> int:
+    """How many pods of ``part`` one gang has at least, where their kind states a range."""
+    number = gang.number_of(part)
+    return number if gang.members is None else number - ((part.count or 0) - fewest_of(part)) // gang.gangs
+
+
+def spare_by_annotation(workload: Workload, gang: Gang) -> int:
+    """How many of its pods a gang may do without, by its annotations."""
+    stated = stated_least(workload, gang.size)
+    return 0 if stated is None else gang.size - stated
 
 
 def is_elastic(workload: Workload) -> bool:
@@ -117,7 +142,7 @@ def gang_of(workload: Workload) -> Gang | None:
         return None
     if workload.is_pod():
         pods = asking[0]
-        return Gang(pods, size, declared=True, members=None, parts=(pods,), everyone=(pods,)) if size is not None else None
+        return Gang(pods, size, declared=True, members=None, parts=(pods,)) if size is not None else None
     return None if is_being_stopped(workload) else _gang_of_templates(workload, tuple(asking), size)
 
 
@@ -128,7 +153,7 @@ def _gang_of_templates(workload: Workload, asking: tuple[PodSet, ...], size: int
         return None
     gangs = workload.gangs
     members = None if None in counts else sum(count or 0 for count in counts) // gangs
-    others = sum(pods.count or 0 for pods in workload.pod_sets if pods not in asking) // gangs
+    sizes = _sizes_of(workload, asking)
     is_one = members is not None and members > 1 and (workload.is_batch or workload.kind.gangs is not None)
     if size is None and not is_one:
         return None
@@ -138,10 +163,21 @@ def _gang_of_templates(workload: Workload, asking: tuple[PodSet, ...], size: int
         declared=size is not None,
         members=members,
         parts=parts,
-        others=others,
+        sizes=sizes,
         gangs=gangs,
-        everyone=tuple(pods for pods in workload.pod_sets if pods.count != 0 and pods.is_whole),
     )
+
+
+def _sizes_of(workload: Workload, asking: tuple[PodSet, ...]) -> frozenset[int]:
+    """Every number of pods that the workload makes for one gang, by what is counted with it."""
+    sorts: dict[tuple[bool, bool], int] = {}
+    for pods in workload.pod_sets:
+        sort = (pods in asking, pods.starts_late or pods.follows)
+        sorts[sort] = sorts.get(sort, 0) + (pods.count or 0)
+    found = {sorts.pop((True, False), 0)}
+    for number in sorts.values():
+        found |= {one + number for one in found}
+    return frozenset(one // workload.gangs for one in found if one)
 
 
 def is_being_stopped(workload: Workload) -> bool:

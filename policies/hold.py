@@ -17,13 +17,16 @@ class Hold:
     - In an object that a GitOps tool keeps, or an operator (a Deployment that an InferenceService owns), nothing is done
       that the tool would show as drift. An atomic list that Git states is left to the pods; a value that Git states becomes
       a warning with the line to commit.
-    - On pods that a controller made for a workload under Kueue, resources stay as the quota was computed from.
+    - On pods, and templates, that a controller made for a workload under Kueue, resources stay as the quota was computed from.
+
+    An object ``at_source`` is what the GitOps tool applies from, not what it applied: marks of the tool in it hold nothing back.
     """
 
-    __slots__ = ("_git", "_kueue", "_may_block", "_workload")
+    __slots__ = ("_at_source", "_git", "_kueue", "_may_block", "workload")
 
-    def __init__(self, workload: Workload) -> None:
-        self._workload = workload
+    def __init__(self, workload: Workload, *, at_source: bool = False) -> None:
+        self.workload = workload
+        self._at_source = at_source
         self._git: bool | None = None
         self._kueue: bool | None = None
         self._may_block: bool | None = None
@@ -31,15 +34,18 @@ class Hold:
     def _in_git(self) -> bool:
         """Whether somebody else states the object again and again: a GitOps tool, or the operator that owns a template."""
         if self._git is None:
-            work = self._workload
+            work = self.workload
             owned = work.controller() is not None
-            self._git = (work.is_template() and not work.kind.made_once) if owned else git_managed(work.root)
+            tracked = not self._at_source and git_managed(work.root)
+            self._git = (work.is_template() and not work.kind.made_once) if owned else tracked
         return self._git
 
     def _under_kueue(self) -> bool:
         if self._kueue is None:
-            work = self._workload
-            self._kueue = work.is_pod() and work.controller() is not None and kueue_marked(work.root)
+            work = self.workload
+            # A part's template has the marks that Kueue put into the owner's.
+            owned = work.controller() is not None if work.is_pod() else work.is_part()
+            self._kueue = owned and any(kueue_marked(pods.root) for pods in work.pod_sets)
         return self._kueue
 
     @property
@@ -61,7 +67,7 @@ class Hold:
 
     def _left_to_pods(self, edit: Edit) -> bool:
         # A list can be extended on the pods when they are made; resources can't, they are accounted from the template.
-        return edit.op == "append" and self._workload.is_template()
+        return edit.op == "append" and self.workload.is_template()
 
     def _blocks(self, draft: Draft, edit: Edit) -> bool:
         if "resources" in edit.path and self._under_kueue():
@@ -69,14 +75,14 @@ class Hold:
         if not self._in_git() or not draft.drifts(edit):
             return False
         # A bare pod in Git is never the tool's alone: the apiserver extends its lists, too.
-        return not (self._workload.is_pod() and edit.op == "append")
+        return not (self.workload.is_pod() and edit.op == "append")
 
     def held_back(self, edit: Edit, *, refuse: bool) -> Finding:
         """The finding for an ``edit`` that was held back, a refusal in Git's own objects where the policy wants it so."""
         if self._under_kueue():
-            return _held_for_kueue(self._workload.root, edit)
-        who = "Git" if self._workload.controller() is None else "the owner"
-        return _held_for_git(self._workload.root, edit, who, refuse=refuse)
+            return _held_for_kueue(self.workload.root, edit)
+        who = "Git" if self.workload.controller() is None else "the owner"
+        return _held_for_git(self.workload.root, edit, who, refuse=refuse)
 
     def soften(self, finding: Finding) -> Finding:
         """``finding``, no refusal where the fault lies in the template of an owner that already runs under Kueue."""

@@ -41,6 +41,7 @@ class PodSetPlace:
         resources: path of the resources of one container, where the kind keeps these alone and all else of its pods is made
             elsewhere. ``template`` is then the object that holds them.
         starts_late: whether the pods wait for the others themselves, so that a gang may start without them (MPI's launcher).
+        role: the key of a map that the ``"*"`` stands for, in whatever case; empty for every key or element.
     """
 
     template: Path
@@ -53,6 +54,7 @@ class PodSetPlace:
     after: Path | None = None
     resources: Path | None = None
     starts_late: bool = False
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,15 +156,22 @@ REPLICA_SET: Final = Kind(
 DAEMON_SET: Final = Kind("apps", "DaemonSet", "daemonsets", (PodSetPlace(("spec", "template"), default=None),))
 
 
-def _kubeflow(kind: str, roles: str, *names: str, elastic: bool = False, **more: object) -> Kind:
-    """A kind of Kubeflow's training operator: its pods by role."""
+#: Roles whose pods wait for the others themselves: MPI's launcher, and what evaluates checkpoints once there are some.
+_LATE_ROLES: Final = frozenset({"Evaluator", "Launcher"})
+
+
+def _kubeflow(kind: str, roles: str, *names: str, elastic: bool = False, workers: int = 1, **more: object) -> Kind:
+    """A kind of Kubeflow's operators: its pods by role; ``workers``: how many there are where nothing says so."""
     fewest = ("spec", "elasticPolicy", "minReplicas") if elastic else None
+    # The operator takes the names of roles in any case (``setTypeNameToCamelCase``).
     places = tuple(
         PodSetPlace(
-            ("spec", roles, name, "template"),
-            (("spec", roles, name, "replicas"),),
+            ("spec", roles, "*", "template"),
+            (("spec", roles, "*", "replicas"),),
+            default=workers if name == "Worker" else 1,
             fewest=fewest if name == "Worker" else None,
-            starts_late=name == "Launcher",
+            starts_late=name in _LATE_ROLES,
+            role=name,
         )
         for name in names
     )
@@ -186,7 +195,7 @@ TF_JOB: Final = _kubeflow("TFJob", "tfReplicaSpecs", "Chief", "Master", "PS", "W
 XGBOOST_JOB: Final = _kubeflow("XGBoostJob", "xgbReplicaSpecs", "Master", "Worker")
 JAX_JOB: Final = _kubeflow("JAXJob", "jaxReplicaSpecs", "Worker")
 PADDLE_JOB: Final = _kubeflow("PaddleJob", "paddleReplicaSpecs", "Master", "Worker", elastic=True)
-MPI_JOB: Final = _kubeflow("MPIJob", "mpiReplicaSpecs", "Launcher", "Worker", versions=("v1", "v2beta1"))
+MPI_JOB: Final = _kubeflow("MPIJob", "mpiReplicaSpecs", "Launcher", "Worker", workers=0, versions=("v1", "v2beta1"))
 
 TRAIN_JOB: Final = Kind(
     "trainer.kubeflow.org",
@@ -259,6 +268,7 @@ def _ray_places(*root: str) -> tuple[PodSetPlace, ...]:
         PodSetPlace(
             (*worker, "template"),
             ((*worker, "replicas"), (*worker, "numOfHosts")),
+            default=0,
             fewest=(*worker, "minReplicas"),
             elastic=(*root, "enableInTreeAutoscaling"),
         ),

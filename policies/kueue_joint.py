@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.accelerators import is_accelerator
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.fields import Path
+from gpugate.policies.fields import Object, lookup
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.kueue_demand import Asked
 from gpugate.policies.kueue_fit import Fit
@@ -18,6 +18,8 @@ from gpugate.policies.quantity import show_amount
 from gpugate.policies.records.queues import ClusterQueue
 
 _SHOWN: Final = 8
+#: Where an element of a list has its name: a job or task, a group of a Ray cluster, a component of an AppWrapper.
+_NAMED_AT: Final = (("name",), ("groupName",), ("template", "metadata", "name"))
 
 
 class _Part(NamedTuple):
@@ -29,8 +31,8 @@ class _Part(NamedTuple):
         return self.asked.fewest * self.each
 
 
-def check_together(path: Path, fits: Sequence[Fit], queue: ClusterQueue, facts: Facts) -> Iterator[Finding]:
-    """Refuse pod sets that fit one by one and not together; ``fits``: how each fits one resource group of ``queue``."""
+def check_together(root: Object, fits: Sequence[Fit], queue: ClusterQueue, facts: Facts) -> Iterator[Finding]:
+    """Refuse pod sets of ``root`` that fit one by one and not together; ``fits``: how each fits one resource group of ``queue``."""
     names = sorted({name for fit in fits for name in fit.each}, key=lambda one: (not is_accelerator(one), one))
     for name in names:
         parts = [_Part(fit.asked, fit.each[name]) for fit in fits if fit.each.get(name)]
@@ -39,12 +41,12 @@ def check_together(path: Path, fits: Sequence[Fit], queue: ClusterQueue, facts: 
         most = sum(max(0, offer.capacities[name].potential) for offer in offers.values())
         if len(parts) < 2 or total <= most:
             continue
-        shown = [f"{_title(part)} {part.asked.fewest} x {show_amount(name, part.each)}" for part in parts[:_SHOWN]]
+        shown = [f"{_title(root, part)} {part.asked.fewest} x {show_amount(name, part.each)}" for part in parts[:_SHOWN]]
         more = " + ..." if len(parts) > _SHOWN else ""
         where = f"flavor{'s' if len(offers) > 1 else ''} {', '.join(sorted(offers))}"
         yield Finding(
             "QuotaNeverFits",
-            path,
+            parts[0].asked.pods.field("containers"),
             f"{' + '.join(shown)}{more} = {show_amount(name, total)} of {name} > {show_amount(name, most)}, the most that"
             f" ClusterQueue {queue.name} could ever have in {where}: Kueue admits all pods of the workload or none",
             f"Ask for at most {show_amount(name, most)} of {name} in all pods together, or name a queue that has more.",
@@ -55,7 +57,14 @@ def check_together(path: Path, fits: Sequence[Fit], queue: ClusterQueue, facts: 
         return
 
 
-def _title(part: _Part) -> str:
-    """A pod set by the part of its path that tells it from the others: ``Worker``."""
+def _title(root: Object, part: _Part) -> str:
+    """A pod set by the step of its path that tells it from the others: ``Worker``, or the name of an element of a list."""
     path = part.asked.pods.path
-    return next((str(step) for step in reversed(path) if step not in {"template", "spec"}), "pods")
+    depth = next((at for at in reversed(range(len(path))) if path[at] not in {"template", "spec"}), None)
+    if depth is None:
+        return "pods"
+    if type(path[depth]) is not int:
+        return str(path[depth])
+    element = lookup(root, path[: depth + 1])
+    names = (lookup(element, place) for place in _NAMED_AT)
+    return next((name for name in names if type(name) is str), f"{path[depth - 1]}[{path[depth]}]")

@@ -1,4 +1,4 @@
-"""Where what would otherwise be refused is a warning: nodes that are still to come, and the start of what was let in before."""
+"""Where what would otherwise be refused is a warning: nodes that are still to come, and the start or stop of what was let in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,13 @@ _MADE_ON_DEMAND: Final = (
 
 
 def softened(findings: list[Finding], workload: Workload, facts: Facts) -> list[Finding]:
-    """``findings``, where those that rest on the nodes of today are warnings if other nodes may come to run the pods."""
+    """``findings``, where those that rest on the nodes of today are warnings if other nodes may come to run the pods.
+
+    All are warnings in the template of a part (a JobSet's Job): what it is a part of was let in, and would wait for it. Its pods
+    pass the door themselves.
+    """
+    if workload.is_template() and workload.is_part():
+        return [one._replace(level=Level.WARN) if one.level is Level.DENY else one for one in findings]
     if not any(one.level is Level.DENY and "nodes" in one.rests_on for one in findings) or not _may_run_elsewhere(workload, facts):
         return findings
     return [one._replace(level=Level.WARN) if one.level is Level.DENY and "nodes" in one.rests_on else one for one in findings]
@@ -52,20 +58,22 @@ def _may_run_elsewhere(workload: Workload, facts: Facts) -> bool:
     return any(key in shape.labels for shape in shapes for key in _MADE_ON_DEMAND)
 
 
-def is_start(workload: Workload, before: Workload) -> bool:
-    """Whether an UPDATE starts what was let in before, and asks for no more than it did then.
+def is_switch(workload: Workload, before: Workload) -> bool:
+    """Whether an UPDATE starts or stops what was let in before, and asks for no more than it did then.
 
-    Kueue starts a Job, and takes its gate off a pod, with the labels of the flavor that it chose as node selector. Were it
-    refused, it would try the same again and hold the quota meanwhile.
+    Kueue starts a Job, and takes its gate off a pod, with the labels of the flavor that it chose as node selector, and takes
+    these out as it stops it. Were it refused, it would try the same again, and hold the quota meanwhile.
     """
     if queue_label(workload) != queue_label(before) or not _is_let_go(workload, before):
         return False
+    old = {pods.path: pods.count or 0 for pods in before.pod_sets}
+    return asks_the_same(workload, before) and all((pods.count or 0) <= old[pods.path] for pods in workload.pod_sets)
+
+
+def asks_the_same(workload: Workload, before: Workload) -> bool:
+    """Whether all pods of ``workload`` are as ``before`` in all that decides on what they take of a node."""
     old = {pods.path: pods for pods in before.pod_sets}
-    for pods in workload.pod_sets:
-        was = old.get(pods.path)
-        if was is None or (pods.count or 0) > (was.count or 0) or _asks(pods.spec) != _asks(was.spec):
-            return False
-    return True
+    return all(pods.path in old and _asks(pods.spec) == _asks(old[pods.path].spec) for pods in workload.pod_sets)
 
 
 def _is_let_go(workload: Workload, before: Workload) -> bool:
@@ -73,7 +81,7 @@ def _is_let_go(workload: Workload, before: Workload) -> bool:
     if workload.is_pod():
         return len(sequence(new, "schedulingGates", ("spec",))) < len(sequence(old, "schedulingGates", ("spec",)))
     switch = workload.kind.suspend
-    return switch is not None and lookup(before.root, switch) is True and lookup(workload.root, switch) is not True
+    return switch is not None and (lookup(before.root, switch) is True) != (lookup(workload.root, switch) is True)
 
 
 def _spec(root: Object) -> Object:

@@ -23,7 +23,7 @@ class Numbers(NamedTuple):
         child: how many of them one child of the workload makes (a Job of a JobSet, a group of a LeaderWorkerSet).
         completions: how many of one child's are to end well, after which it makes no more; None where nobody says.
         fewest: how many are enough to run, where the workload states a range; None where all are needed.
-        path: the number that people change; None where the object has none.
+        paths: the numbers that people change; none where the object has none.
         completions_path: where ``completions`` stands.
     """
 
@@ -31,7 +31,7 @@ class Numbers(NamedTuple):
     child: int | None
     completions: int | None = None
     fewest: int | None = None
-    path: Path | None = None
+    paths: tuple[Path, ...] = ()
     completions_path: Path = ()
 
     @property
@@ -79,13 +79,14 @@ def _find(kind: Kind, root: Object, base: Path, depth: int) -> Iterator[Found]:
         if not place.template:
             yield Found(kind, place, base, _at(root, base), _ONE, follows=False)
             continue
-        for path in _expand(root, (*base, *place.template), ()):
+        for path in _expand(root, (*base, *place.template), (), dict if place.role else list):
             template = lookup(root, path)
-            if template is None:
-                continue
             if type(template) is not dict:
-                raise wrong_type(path, "a map", template)
+                _check_absent(root, path)
+                continue
             keys = _keys(path, (*base, *place.template))
+            if place.role and str(keys[0]).casefold() != place.role.casefold():
+                continue
             follows = place.after is not None and bool(lookup(root, _place(base, place.after, keys)))
             yield Found(kind, place, path, template, _numbers(place, root, base, keys), follows)
     if kind.wraps is not None and depth < _DEEPEST:
@@ -95,6 +96,26 @@ def _find(kind: Kind, root: Object, base: Path, depth: int) -> Iterator[Found]:
 def _at(root: Object, path: Path) -> Object:
     found: Object = lookup(root, path)
     return found
+
+
+def _check_absent(root: Object, path: Path) -> None:
+    """Make sure that nothing is at ``path`` because it, or a map on the way to it, is absent.
+
+    Raises:
+        MalformedError: something else than a map is there.
+    """
+    found: Any = root
+    for depth, part in enumerate(path):
+        if found is None:
+            return
+        if type(found) is list and type(part) is int:
+            found = found[part]
+        elif type(found) is dict:
+            found = found.get(part)
+        else:
+            raise wrong_type(path[:depth], "a map", found)
+    if found is not None:
+        raise wrong_type(path, "a map", found)
 
 
 def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator[Found]:
@@ -122,7 +143,7 @@ def _find_declared(component: Object, root: Object, path: Path) -> Iterator[Foun
         if type(template) is dict:
             count = integer(declared, "replicas", here)
             number = 1 if count is None else count
-            numbers = Numbers(number, number, path=(*here, "replicas"))
+            numbers = Numbers(number, number, paths=((*here, "replicas"),))
             yield Found(_DECLARED, _DECLARED.pod_sets[0], (*path, *steps), template, numbers, follows=False)
 
 
@@ -144,7 +165,9 @@ def _steps(written: str) -> Path:
 
 
 def _numbers(place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | int]) -> Numbers:
-    found = [_number(root, _place(base, path, keys), place.default) for path in place.counts] or [place.default]
+    defaults = (place.default, *(1 for _ in place.counts[1:]))
+    found = [_number(root, _place(base, path, keys), absent) for path, absent in zip(place.counts, defaults, strict=False)]
+    found = found or [place.default]
     child = found[0]
     if child is not None and place.leader is not None and type(lookup(root, (*base, *place.leader))) is dict:
         child = max(0, child - 1)
@@ -156,23 +179,31 @@ def _numbers(place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | 
         count,
         child,
         _number(root, at_most, None) if at_most else None,
-        _fewest(place, root, base, keys, count),
-        _place(base, place.counts[0], keys) if place.counts else None,
+        _fewest(place, root, base, keys, found[1:], count),
+        tuple(_place(base, path, keys) for path in place.counts),
         at_most,
     )
 
 
-def _fewest(place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | int], count: int | None) -> int | None:
+def _fewest(
+    place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | int], factors: Sequence[int | None], count: int | None
+) -> int | None:
     if place.fewest is None or (place.elastic is not None and lookup(root, _place(base, place.elastic, keys)) is not True):
         return None
     fewest = _number(root, _place(base, place.fewest, keys), None)
-    return fewest if fewest is None or count is None else min(fewest, count)
+    if fewest is None or count is None:
+        return fewest
+    for factor in factors:
+        fewest *= factor or 0
+    # Where an autoscaler changes the number, its operator makes the minimum whatever is asked for.
+    return fewest if place.elastic is None else min(fewest, count)
 
 
 def _number(root: Object, path: Path, default: int | None) -> int | None:
     parent = lookup(root, path[:-1])
     found = integer(parent, str(path[-1]), path[:-1]) if type(parent) is dict else None
-    return default if found is None else found
+    # The API takes no negative number where it knows the kind; nobody makes fewer pods than none.
+    return default if found is None else max(0, found)
 
 
 def _keys(path: Path, pattern: Path) -> list[str | int]:
@@ -185,16 +216,21 @@ def _place(base: Path, pattern: Path, keys: Sequence[str | int]) -> Path:
     return (*base, *(next(stars) if part == "*" else part for part in pattern))
 
 
-def _expand(root: Object, pattern: Path, done: Path) -> Iterator[Path]:
+def _expand(root: Object, pattern: Path, done: Path, wanted: type | None = None) -> Iterator[Path]:
+    """All paths that ``pattern`` stands for; ``wanted``: what must hold the keys where it is not absent."""
     if "*" not in pattern:
         yield (*done, *pattern)
         return
     at = pattern.index("*")
     stem = (*done, *pattern[:at])
     holder = lookup(root, stem)
-    keys: list[Any] = sorted(holder) if type(holder) is dict else list(range(len(holder))) if type(holder) is list else []
-    for key in keys:
-        yield from _expand(root, pattern[at + 1 :], (*stem, key))
+    if wanted is not None and type(holder) is not wanted:
+        if holder is not None:
+            raise wrong_type(stem, "a map" if wanted is dict else "a list", holder)
+        _check_absent(root, stem)
+    keys: list[Any] = sorted(key for key in holder if type(key) is str) if type(holder) is dict else []
+    for key in list(range(len(holder))) if type(holder) is list else keys:
+        yield from _expand(root, pattern[at + 1 :], (*stem, key), wanted)
 
 
 def values_at(root: Object, pattern: Path) -> list[Any]:

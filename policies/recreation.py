@@ -42,7 +42,9 @@ def changes_fixed_fields(workload: Workload) -> bool:
         return True
     if kind.template_mutable or workload.is_pod():
         return False
-    suspended = kind.suspend is not None and lookup(old, kind.suspend) is True
+    # Kueue stops a job and takes out what it put in to place it in one UPDATE.
+    switch = kind.suspend
+    suspended = switch is not None and any(lookup(root, switch) is True for root in (old, workload.root))
     for pods in workload.pod_sets:
         before, after = lookup(old, pods.field()), pods.spec
         if suspended:

@@ -11,7 +11,7 @@ activations and KV cache". GB there, as here, are 10^9 bytes: 7 x 10^9 parameter
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from gpugate.policies.demand import demand_of
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import Path
 from gpugate.policies.gangs import gang_of
-from gpugate.policies.kinds import STATEFUL_SET
+from gpugate.policies.kinds import RAY_CLUSTER, RAY_JOB, RAY_SERVICE, STATEFUL_SET
 from gpugate.policies.quantity import GIB, QuantityError, format_bytes, show_bytes, whole
 from gpugate.policies.workload import PodSet, Workload
 
@@ -47,6 +47,8 @@ _WIDEST: Final = 1 << 12
 _SHOWN: Final = 3
 #: Controllers each of whose pods is a copy of its own, whatever their number.
 _COPIES: Final = frozenset({"ReplicaSet", "DaemonSet", "Deployment"})
+#: Kinds that are no gang by themselves, and all of whose pods may hold one copy together.
+_TOGETHER: Final = frozenset({RAY_CLUSTER, RAY_JOB, RAY_SERVICE, STATEFUL_SET})
 
 
 class Problem(NamedTuple):
@@ -175,16 +177,26 @@ def _ceiling(amount: Fraction) -> int:
 def copies_of(workload: Workload, pods: PodSet) -> tuple[int, bool]:
     """Accelerators that may hold one copy of the model together, and whether that is certain, where no split is stated.
 
-    Those of a pod of its own; those of all pods where a gang or a StatefulSet may hold one copy together. What else there is
-    besides a controller's pod is not known, unless each of its pods is a copy.
+    Those of a pod of its own; those of all pods where a gang, a StatefulSet or a Ray cluster may hold one copy together. What
+    else there is besides a controller's pod is not known, unless each of its pods is a copy, nor how far an elastic one grows.
     """
     devices = sum(pods.accelerators().values()) or 1
     owner = workload.controller()
     gang = gang_of(workload)
-    together = gang.size if gang is not None else 1
-    if gang is None and workload.kind is STATEFUL_SET:
-        together = pods.count or 1
-    return devices * together, owner is None or owner.get("kind") in _COPIES or (gang is not None and gang.declared)
+    certain = owner is None or owner.get("kind") in _COPIES or (gang is not None and gang.declared)
+    if gang is not None:
+        several = gang.members is not None and len(gang.parts) > 1
+        found = _devices_of((part, gang.number_of(part)) for part in gang.parts) if several else devices * gang.size
+    elif pods.kind in _TOGETHER or (workload.kind.wraps is not None and pods.kind.kind not in _COPIES):
+        found = _devices_of((part, part.count or 0) for part in workload.asking() if part.kind is pods.kind)
+    else:
+        found = devices
+    ranged = any(part.numbers.fewest is not None for part in workload.asking())
+    return max(devices, found), certain and not ranged
+
+
+def _devices_of(parts: Iterable[tuple[PodSet, int]]) -> int:
+    return sum(sum(part.accelerators().values()) * number for part, number in parts)
 
 
 def need_of(workload: Workload, pods: PodSet, stated: Said, headroom: Headroom) -> Need:

@@ -342,6 +342,13 @@ class Workload:
                 return pods.written_at(path)
         return path
 
+    def told_at(self, path: Path) -> Path:
+        """Where a finding about ``path`` is told: there, or at what the object has of the pods."""
+        for pods in self.pod_sets:
+            if pods.resources_at is not None and path[: len(pods.path)] == pods.path:
+                return pods.written_at(path) or pods.resources_at
+        return path
+
     def written(self, edit: Edit) -> Edit | None:
         """``edit`` at its place in the object itself; None where it has none, so that it is left to what is made later."""
         path = self.written_at(edit.path)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpugate.webhook.commands import certs, policies, review, serve
+from gpugate.webhook.commands import certs, fix, policies, review, serve
 
 app = typer.Typer(
     name="gpugate",
@@ -17,6 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("review")(review.review)
+app.command("fix")(fix.fix)
 app.command("serve")(serve.serve)
 app.command("policies")(policies.policies)
 app.add_typer(certs.app)

@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,7 @@ from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scanner import Scanner
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 STDIN: Final = "-"
@@ -25,8 +27,29 @@ _HIDDEN: Final = "."
 _MOST_VALUES: Final = 5_000_000
 #: No Kubernetes object comes near, and the YAML writer does hardly more.
 _DEEPEST: Final = 256
+#: What ends a comment.
+_LINE_ENDS: Final = "\n\0\r\x85\u2028\u2029"
 #: Whole numbers beyond these are floating-point numbers to the Kubernetes clients.
 _LEAST, _GREATEST = -(1 << 63), (1 << 64) - 1
+
+
+class _Scanner(Scanner):
+    """Takes tabs between tokens where the Kubernetes clients do: not where they would indent."""
+
+    def scan_to_next_token(self) -> None:
+        """Go past spaces, line breaks and comments."""
+        peek, forward = self.reader.peek, self.reader.forward
+        while True:
+            space = " \t" if self.flow_level or not self.allow_simple_key else " "
+            while peek() in space:
+                forward()
+            if peek() == "#":
+                while peek() not in _LINE_ENDS:
+                    forward()
+            if not self.scan_line_break():
+                return
+            if not self.flow_level:
+                self.allow_simple_key = True
 
 
 class _Constructor(SafeConstructor):
@@ -59,11 +82,13 @@ class Document(NamedTuple):
         file: where it was read from, as the user named it; ``-`` for standard input.
         number: which document of the file it is, from 1; elements of a List share their document's number.
         value: what it holds.
+        place: where the object lies in its document: empty, or below a List's ``items``.
     """
 
     file: str
     number: int
     value: Any
+    place: tuple[str | int, ...] = ()
 
 
 class Unreadable(NamedTuple):
@@ -109,24 +134,49 @@ def files_of(paths: Iterable[str]) -> Iterator[str | Unreadable]:
             yield Unreadable(name, 0, "there is no such file or directory")
 
 
+class Source(NamedTuple):
+    """A file as it was read.
+
+    Attributes:
+        file: where it was read from, as the user named it.
+        raw: its bytes.
+        text: its text, a byte order mark left out.
+    """
+
+    file: str
+    raw: bytes
+    text: str
+
+
 def read(file: str) -> Iterator[Document | Unreadable]:
     """The documents of one file; Lists are taken apart, empty documents left out.
 
     A document that does not parse ends the file: where the next one begins can't be told then.
     """
+    source = load(file)
+    if isinstance(source, Unreadable):
+        yield source
+        return
+    yield from unfolded(parse(file, source.text))
+
+
+def load(file: str) -> Source | Unreadable:
+    """The text of one file."""
     try:
         raw = _bytes(file)
         text = raw.decode("utf-8-sig") if len(raw) <= _LARGEST else ""
     except OSError as error:
-        yield Unreadable(file, 0, f"cannot be read: {error.strerror or error}")
-        return
+        return Unreadable(file, 0, f"cannot be read: {error.strerror or error}")
     except UnicodeDecodeError as error:
-        yield Unreadable(file, 0, f"is not UTF-8 text: byte {error.start} cannot be decoded")
-        return
+        return Unreadable(file, 0, f"is not UTF-8 text: byte {error.start} cannot be decoded")
     if len(raw) > _LARGEST:
-        yield Unreadable(file, 0, f"is larger than {_LARGEST >> 20} MiB")
-        return
-    values = _json(text) if text.lstrip()[:1] in {"{", "["} else None
+        return Unreadable(file, 0, f"is larger than {_LARGEST >> 20} MiB")
+    return Source(file, raw, text)
+
+
+def parse(file: str, text: str) -> Iterator[Document | Unreadable]:
+    """The documents in a file's ``text``, Lists and all; empty ones left out."""
+    values = json_values(text)
     if values is None:
         yield from _yaml(file, text)
         return
@@ -134,7 +184,21 @@ def read(file: str) -> Iterator[Document | Unreadable]:
         if _is_deep(value):
             yield Unreadable(file, number, f"is nested deeper than {_DEEPEST} levels")
         else:
-            yield from _unfold(Document(file, number, value))
+            yield Document(file, number, value)
+
+
+def unfolded(documents: Iterable[Document | Unreadable]) -> Iterator[Document | Unreadable]:
+    """``documents`` with Lists taken apart."""
+    for one in documents:
+        if isinstance(one, Unreadable):
+            yield one
+        else:
+            yield from _unfold(one)
+
+
+def json_values(text: str) -> list[Any] | None:
+    """The JSON values that ``text`` holds one after the other; None where it is something else."""
+    return _json(text) if text.lstrip()[:1] in {"{", "["} else None
 
 
 def _bytes(file: str) -> bytes:
@@ -182,12 +246,8 @@ def _is_deep(value: Any) -> bool:  # noqa: ANN401 - any JSON value
 
 
 def _yaml(file: str, text: str) -> Iterator[Document | Unreadable]:
-    # The rules of YAML 1.1, as the Kubernetes clients read it: an unquoted yes or off is a boolean.
-    loader = YAML(typ="safe", pure=True)
-    loader.Constructor = _Constructor
-    loader.version = (1, 1)
     number = 0
-    documents = loader.load_all(text)
+    documents = yaml_reader().load_all(text)
     while True:
         number += 1
         try:
@@ -204,7 +264,25 @@ def _yaml(file: str, text: str) -> Iterator[Document | Unreadable]:
             yield Unreadable(file, number, _explain(error, text))
             return
         if value is not None:
-            yield from _unfold(Document(file, number, value))
+            yield Document(file, number, value)
+
+
+def yaml_reader() -> YAML:
+    """A reader by the rules of YAML 1.1, as the Kubernetes clients read it: an unquoted yes or off is a boolean."""
+    loader = YAML(typ="safe", pure=True)
+    loader.Constructor = _Constructor
+    loader.Scanner = _Scanner
+    loader.version = (1, 1)
+    return loader
+
+
+@lru_cache(maxsize=1024)
+def plain_key(text: str) -> str:
+    """What an unquoted key of YAML is called once it is read: ``1`` for ``1``, ``true`` for ``yes``."""
+    try:
+        return _key(yaml_reader().load(text))
+    except YAMLError:
+        return text
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
@@ -269,12 +347,12 @@ def _unfold(document: Document) -> Iterator[Document]:
     value = document.value
     kind = value.get("kind") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list):
-        for item in value["items"]:
+        for at, item in enumerate(value["items"]):
             inherited = item
             if isinstance(item, dict) and kind != "List" and "kind" not in item:
                 # The elements of a typed list (PodList) leave out what the list says.
                 inherited = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
-            yield from _unfold(Document(document.file, document.number, inherited))
+            yield from _unfold(Document(document.file, document.number, inherited, (*document.place, "items", at)))
         return
     yield document
 

@@ -143,13 +143,17 @@ def _asks_of_custom(kinds: list[Kind]) -> str:
 
 def _specs(kinds: Iterable[Kind], root: str) -> str:
     """A CEL list of the pod specs (optional values) that objects of ``kinds`` at ``root`` may have."""
-    paths = dict.fromkeys((*place.template, "spec") for kind in kinds for place in kind.pod_sets)
+    paths = {(*place.template, "spec"): bool(place.role) for kind in kinds for place in kind.pod_sets}
     plain = [_optional(root, path) for path in paths if "*" not in path]
     parts = ["[" + ",\n".join(plain) + "]"] if plain else []
-    for path in paths:
+    for path, is_map in paths.items():
         if "*" in path:
             at = path.index("*")
-            parts.append(f"{_optional(root, path[:at])}.orValue([]).map(x, {_optional('x', path[at + 1 :])})")
+            holder = _optional(root, path[:at])
+            if is_map:
+                parts.append(f"{holder}.orValue({{}}).map(x, {_optional(f'{holder}[?x]', path[at + 1 :])})")
+            else:
+                parts.append(f"{holder}.orValue([]).map(x, {_optional('x', path[at + 1 :])})")
     return " +\n".join(parts)
 
 

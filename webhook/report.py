@@ -49,7 +49,8 @@ def _shown(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _line_style(line: str) -> str:
+def line_style(line: str) -> str:
+    """How a line of a diff is coloured."""
     if line.startswith("@@"):
         return "dim"
     return {"+": "green", "-": "red"}.get(line[:1], "")
@@ -84,7 +85,7 @@ def _print_entry(entry: Entry, console: Console, *, show_diff: bool) -> None:
         console.print(_finding(one), soft_wrap=True)
     if show_diff and entry.patch:
         for line in diff(entry):
-            console.print(Text(f"      {line}", style=_line_style(line)), soft_wrap=True)
+            console.print(Text(f"      {line}", style=line_style(line)), soft_wrap=True)
 
 
 def _finding(one: Judged) -> Text:

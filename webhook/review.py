@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpugate.policies.accelerators import is_accelerator, suggestion
 from gpugate.policies.engine import Change, decide
@@ -124,7 +124,14 @@ def finding_as_json(one: Judged) -> dict[str, str]:
     }
 
 
-def review(documents: Iterable[Document | Unreadable], policies: PolicySet, facts: Facts, namespace: str = "") -> Iterator[Entry]:
+def review(
+    documents: Iterable[Document | Unreadable],
+    policies: PolicySet,
+    facts: Facts,
+    namespace: str = "",
+    *,
+    at_source: bool = False,
+) -> Iterator[Entry]:
     """Judge every document.
 
     Args:
@@ -132,12 +139,14 @@ def review(documents: Iterable[Document | Unreadable], policies: PolicySet, fact
         policies: the policies to judge by.
         facts: the cluster.
         namespace: where objects go that state no namespace; ``default`` where it is empty.
+        at_source: whether the documents are to be changed where they are kept: nothing is held back then for what keeps
+            them, and what is refused is changed as far as the rules can.
     """
     for document in documents:
         if isinstance(document, Unreadable):
             yield _invalid(Entry(document.file, document.number, Outcome.INVALID), "Unreadable", document.problem)
         else:
-            yield _review_one(document, policies, facts, namespace)
+            yield _review_one(document, policies, facts, namespace, at_source=at_source)
 
 
 def _invalid(entry: Entry, reason: str, problem: str) -> Entry:
@@ -148,9 +157,9 @@ def _invalid(entry: Entry, reason: str, problem: str) -> Entry:
     return entry
 
 
-def _review_one(document: Document, policies: PolicySet, facts: Facts, namespace: str) -> Entry:
+def _review_one(document: Document, policies: PolicySet, facts: Facts, namespace: str, *, at_source: bool) -> Entry:
     value, old, operation, subresource = document.value, None, "CREATE", ""
-    if isinstance(value, dict) and value.get("kind") == _REVIEW:
+    if isinstance(value, dict) and value.get("kind") == _REVIEW and not at_source:
         request = value.get("request")
         if not isinstance(request, dict) or not isinstance(request.get("object"), dict):
             entry = Entry(document.file, document.number, Outcome.SKIPPED, value, value)
@@ -176,8 +185,9 @@ def _review_one(document: Document, policies: PolicySet, facts: Facts, namespace
             )
         return entry
     old = old if isinstance(old, dict) and operation == "UPDATE" else None
+    request = _Request(namespace, operation, old, subresource, at_source=at_source)
     try:
-        _judge(entry, policies, facts, namespace=namespace, operation=operation, old=old, subresource=subresource)
+        _judge(entry, policies, facts, request)
     except MalformedError as error:
         _invalid(entry, "Malformed", str(error))
     except RecursionError:
@@ -205,28 +215,33 @@ def _typed(request: dict[str, Any]) -> dict[str, Any]:
     return {**stated, **request["object"]}
 
 
-def _judge(
-    entry: Entry,
-    policies: PolicySet,
-    facts: Facts,
-    *,
-    namespace: str,
-    operation: str,
-    old: dict[str, Any] | None,
-    subresource: str,
-) -> None:
+class _Request(NamedTuple):
+    """How an object comes."""
+
+    namespace: str
+    operation: str
+    old: dict[str, Any] | None
+    subresource: str
+    at_source: bool
+
+
+def _judge(entry: Entry, policies: PolicySet, facts: Facts, request: _Request) -> None:
     kind = kind_of(entry.api_version, entry.kind)
     if kind is None:
         return
     after = clone(entry.before)
-    space = entry.namespace or namespace
-    workload = open_workload(kind, after, facts, namespace=space, operation=operation, old=old, subresource=subresource)
+    workload = open_workload(
+        kind,
+        after,
+        facts,
+        namespace=entry.namespace or request.namespace,
+        operation=request.operation,
+        old=request.old,
+        subresource=request.subresource,
+    )
     bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
-    decision = decide(workload, bound, facts, remember=False)
+    decision = decide(workload, bound, facts, remember=False, at_source=request.at_source)
     entry.findings, entry.changes, entry.would_change = decision.findings, decision.changes, decision.would_change
-    if decision.refused:
-        entry.outcome = Outcome.REFUSED
-        return
-    entry.patch = decision.patch
-    entry.after = after
-    entry.outcome = Outcome.CHANGED if decision.patch else Outcome.CLEAN
+    entry.outcome = Outcome.REFUSED if decision.refused else Outcome.CHANGED if decision.patch else Outcome.CLEAN
+    if not decision.refused or request.at_source:
+        entry.patch, entry.after = decision.patch, after

@@ -12,7 +12,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 
 #: Strings that YAML 1.1 reads as something else: booleans, null, numbers in any base, sexagesimals and dates. A YAML 1.2
 #: writer leaves ``Y`` or ``on`` bare, and the apiserver then gets a boolean.
-_AMBIGUOUS: Final = re.compile(
+AMBIGUOUS: Final = re.compile(
     r"y|n|yes|no|on|off|true|false|null|~|[-+]?(\d[\d_]*)?\.?[\d_]*([eE][-+]?\d+)?|[-+]?0[xXbBoO][\da-fA-F_]+"
     r"|[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?|[-+]?\.(inf|nan)|\d{4}-\d{1,2}-\d{1,2}.*|=|<<",
     re.IGNORECASE,
@@ -34,7 +34,7 @@ def _string(representer: RoundTripRepresenter, text: str) -> ScalarNode:
     style = None
     if "\n" in text and not re.search(r"[ \t]\n|[^\n\x20-\x7e\xa0-\ud7ff]", text):
         style = "|"
-    elif _AMBIGUOUS.fullmatch(text) or _ESCAPED.search(text):
+    elif AMBIGUOUS.fullmatch(text) or _ESCAPED.search(text):
         style = '"'
     node: ScalarNode = representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
     return node

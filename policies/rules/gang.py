@@ -89,12 +89,15 @@ def mutate(workload: Workload, params: GangParams, _facts: Facts) -> Iterator[Ed
     name = workload.annotation(GANG_NAME) or ("" if workload.is_pod() else workload.name)
     if params.scheduler == "Kueue":
         yield from mark_for_kueue(workload, gang, name)
+    elif params.scheduler == "KAI":
+        yield from mark_for_kai(workload, gang, params.kai_queue, params.scheduler_name)
+    elif workload.kind.groups_itself:
+        # A second group beside the operator's own would hold the same pods twice.
+        return
     elif params.scheduler == "Coscheduling":
         yield from mark_for_coscheduling(gang, name, params.scheduler_name)
     elif params.scheduler == "Volcano":
         yield from mark_for_volcano(workload, gang, name, params.scheduler_name)
-    elif params.scheduler == "KAI":
-        yield from mark_for_kai(gang, params.kai_queue, params.scheduler_name)
 
 
 def check(workload: Workload, params: GangParams, facts: Facts) -> Iterator[Finding]:
@@ -136,7 +139,7 @@ def _check_update(workload: Workload, before: Object, gang: Gang | None, facts: 
 
 def _has_its_size(workload: Workload, gang: Gang) -> bool:
     """Whether the workload makes as many pods as the gang has; one that is elastic may make fewer, or more."""
-    if gang.members is None or gang.size in {gang.members, gang.members + gang.others}:
+    if gang.members is None or gang.size in gang.sizes:
         return True
     return is_elastic(workload) and gang.members >= least_size(workload, gang.size)
 
@@ -162,7 +165,8 @@ def _check_size(workload: Workload, gang: Gang) -> Iterator[Finding]:
 def _check_completions(gang: Gang) -> Iterator[Finding]:
     for part in gang.parts:
         wanted, parallelism = part.numbers.completions, part.numbers.child
-        if wanted is None or parallelism is None or wanted == parallelism:
+        # Pods of one child that run one after the other wait for none.
+        if wanted is None or parallelism in {None, 1, wanted}:
             continue
         yield Finding(
             "CompletionsNotParallelism",
@@ -203,11 +207,6 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
         )
 
 
-def _marked_by_us(workload: Workload, gang: Gang) -> bool:
-    """Whether it is gpugate that marks the gang's pods, and not the operator of its kind, or what makes it of a CronJob."""
-    return workload.kind is not CRON_JOB and not gang.pods.kind.groups_itself and gang.gangs == 1
-
-
 def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[Finding]:
     place = ("metadata", "annotations", GANG_NAME)
     if workload.is_pod() and params.scheduler in {"Kueue", "Coscheduling", "Volcano"}:
@@ -217,7 +216,9 @@ def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             f"the pod is 1 of {gang.size} and does not say of which group: {params.scheduler} would place it alone",
             f"Write the annotation {GANG_NAME} with the same name in all {gang.size} pods.",
         )
-    elif params.scheduler == "Coscheduling" and _marked_by_us(workload, gang) and gang.members == gang.size:
+    elif workload.kind.groups_itself or gang.gangs > 1:
+        return
+    elif params.scheduler == "Coscheduling" and workload.kind is not CRON_JOB and gang.members == gang.size:
         # The name that metadata.generateName stands for is made after the mutating webhooks have run.
         yield Finding(
             "GangNameMissing",

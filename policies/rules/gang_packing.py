@@ -56,7 +56,7 @@ from gpugate.policies.fields import Path
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.gang_domains import Within, requirements
 from gpugate.policies.gang_levels import LEVEL_FACTS, check_level
-from gpugate.policies.gangs import Gang, gang_of, group_of, least_size, unreadable_size
+from gpugate.policies.gangs import Gang, certain_number, gang_of, group_of, spare_by_annotation, unreadable_size
 from gpugate.policies.kueue import queue_label
 from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import format_millicores, show_bytes
@@ -85,7 +85,7 @@ def check(workload: Workload, params: GangPackingParams, facts: Facts) -> Iterat
     if unreadable_size(workload) is not None or workload.judged_before() or workload.is_part():
         return
     gang = gang_of(workload)
-    if gang is None or gang.members not in {None, gang.size, gang.size - gang.others}:
+    if gang is None or (gang.members is not None and gang.size not in gang.sizes):
         return
     needed = {part.path: list(requirements(workload, gang, part)) for part in gang.parts}
     pending = _pending([one for some in needed.values() for one in some], facts)
@@ -112,12 +112,12 @@ def check(workload: Workload, params: GangPackingParams, facts: Facts) -> Iterat
 def _held_together(gang: Gang) -> dict[Path, int]:
     """How many pods the nodes must hold at once for each part, those of parts that are alike counted with the first."""
     if len(gang.parts) == 1:
-        return {gang.pods.path: gang.number_of(gang.pods)}
+        return {gang.pods.path: certain_number(gang, gang.pods)}
     first: dict[object, Path] = {}
     found: dict[Path, int] = {}
     for part in gang.parts:
         path = first.setdefault(_sort(part), part.path)
-        found[path] = found.get(path, 0) + gang.number_of(part)
+        found[path] = found.get(path, 0) + certain_number(gang, part)
     return found
 
 
@@ -154,14 +154,9 @@ def _check_room(
     if not roomy:
         return
     if number:
-        yield from _check_pool(part, _least(workload, gang, number), demand, roomy, params)
+        yield from _check_pool(part, max(1, number - spare_by_annotation(workload, gang)), demand, roomy, params)
     chosen = selection(part, facts)
     yield from _check_domains(needed, part, demand, open_shapes(part, chosen), chosen, params)
-
-
-def _least(workload: Workload, gang: Gang, number: int) -> int:
-    """The fewest of ``number`` pods of the gang that it runs with."""
-    return max(1, number - (gang.size - least_size(workload, gang.size)))
 
 
 def _pending(needed: Sequence[Within], facts: Facts) -> str:

@@ -213,7 +213,7 @@ def _of_all(workload: Workload, asks: Sequence[Asked], queue: ClusterQueue, fact
         fits = [fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods) for asked in asks]
         known = [fit for fit in fits if fit is not None]
         if all(fit.open for fit in known):
-            yield from check_together(asks[0].pods.field("containers"), known, queue, facts)
+            yield from check_together(workload.root, known, queue, facts)
 
 
 def _not_covered(asked: Asked, queue: ClusterQueue, names: list[str], facts: Facts) -> Finding:

@@ -90,7 +90,7 @@ def _left_alone(pods: PodSet) -> bool:
 
 
 def _unused_name(pods: PodSet) -> str:
-    taken = {volume.get("name") for volume in pods.volumes()}
+    taken = [volume.get("name") for volume in pods.volumes()]
     name, number = _NAME, 2
     while name in taken:
         name, number = f"{_NAME}-{number}", number + 1

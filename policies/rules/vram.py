@@ -180,7 +180,8 @@ def check(workload: Workload, params: VramParams, facts: Facts) -> Iterable[Find
         else:
             refuse = need.certain and not workload.judged_before()
             found += _check_cards(pods, place, need, params, facts, refuse=refuse)
-    return found
+    # Parts of a gang hold one copy together: what is so of each of them is told once.
+    return list(dict.fromkeys(found))
 
 
 def _nodes_unknown(place: Path) -> Finding:

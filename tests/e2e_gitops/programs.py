@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.e2e import renderers
 from tests.e2e.controlplane.programs import GoBuild, build_all
 
 if TYPE_CHECKING:
@@ -16,8 +17,7 @@ _MODULES = Path(__file__).resolve().parent / "go"
 
 BUILDS = (
     GoBuild("redis", {"redis": "."}, {}, modules=_MODULES),
-    GoBuild("kustomize", {"kustomize": "sigs.k8s.io/kustomize/kustomize/v5"}, {}, modules=_MODULES),
-    GoBuild("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, {}, modules=_MODULES),
+    *renderers.BUILDS,
     GoBuild("flux", {"kustomize-controller": FLUX_MODULE}, {}, (FLUX_MODULE,), modules=_MODULES),
     GoBuild("argocd", {"argocd": f"{ARGO_MODULE}/cmd"}, {}, (ARGO_MODULE,), modules=_MODULES),
 )

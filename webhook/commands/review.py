@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
-from gpugate.policies.facts import NO_FACTS, Facts, Known
-from gpugate.policies.finding import Mode
-from gpugate.policies.policy import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
-from gpugate.webhook import report
+from gpugate.policies.policy import PolicySet
+from gpugate.webhook import rendering, report
 from gpugate.webhook.cluster import ClusterError
-from gpugate.webhook.cluster.fetch import fetch
 from gpugate.webhook.commands.failing import UNUSABLE, fail
+from gpugate.webhook.commands.surroundings import (
+    ClusterFiles,
+    Colour,
+    ColourOption,
+    Context,
+    Kubeconfig,
+    Namespace,
+    PolicyFiles,
+    surroundings,
+)
 from gpugate.webhook.documents import Document, Unreadable, read_all
-from gpugate.webhook.inputs import InputError, facts_of, gives_facts, load_policies, objects_in
+from gpugate.webhook.inputs import InputError
+from gpugate.webhook.rendering import Chart
 from gpugate.webhook.review import Entry, Outcome
 from gpugate.webhook.review import review as judge
 
 REFUSED: Final = 1
-#: Kinds that a review reads from its own input, as facts for the workloads beside them.
-_OWN_FACTS: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 
 
 class Output(StrEnum):
@@ -37,46 +42,51 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-class Colour(StrEnum):
-    """When to print in colour."""
-
-    AUTO = "auto"
-    ALWAYS = "always"
-    NEVER = "never"
-
-
 def review(  # noqa: PLR0913 - one parameter an option
     paths: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="PATH...", help="Files, directories, or - for standard input: YAML or JSON, any number of documents."
+            metavar="[PATH...]", help="Files, directories, or - for standard input: YAML or JSON, any number of documents."
         ),
-    ],
+    ] = None,
     *,
-    policy: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="GPUPolicy file; may be repeated. Default: the built-in one, enforced."),
+    kustomize: Annotated[
+        Path | None,
+        typer.Option("--kustomize", "-k", metavar="DIR", help="Judge what kustomize (or kubectl kustomize) builds from DIR."),
     ] = None,
-    cluster: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Plain Kubernetes objects (nodes, queues) as facts; may be repeated."),
+    helm: Annotated[str | None, typer.Option(metavar="CHART", help="Judge what helm template renders from CHART.")] = None,
+    values: Annotated[
+        list[Path] | None, typer.Option("--values", "-f", metavar="FILE", help="Values for --helm; may be repeated.")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="Take facts and policies from this cluster.")] = None,
-    context: Annotated[str | None, typer.Option(help="Take facts and policies from this context's cluster.")] = None,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of objects that state none.")] = "",
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A value for --helm; may be repeated.")
+    ] = None,
+    release_name: Annotated[str, typer.Option(metavar="NAME", help="Name of the release for --helm.")] = "release-name",
+    policy: PolicyFiles = None,
+    cluster: ClusterFiles = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = "",
     output: Annotated[
         Output, typer.Option("--output", "-o", help="text for people, json for machines, yaml: rewritten manifests.")
     ] = Output.TEXT,
     show_diff: Annotated[bool, typer.Option("--diff/--no-diff", help="Show what changes as a diff.")] = True,
-    color: Annotated[Colour, typer.Option(help="When to print in colour.")] = Colour.AUTO,
+    color: ColourOption = Colour.AUTO,
 ) -> None:
     """Show what gpugate would change in manifests and what it would refuse.
 
+    Manifests are files, or what your own kustomize or helm renders.
+
     Exit code 0: clean or only changed; 1: something is refused; 2: some input cannot be used.
     """
+    chart = Chart(helm, values or (), sets or (), release_name, namespace) if helm else None
+    if (values or sets) and not chart:
+        fail("--values and --set are for --helm")
+    if not paths and not kustomize and not chart:
+        fail("name files or directories, or give -k DIR or --helm CHART")
     try:
-        documents = list(read_all(paths))
-        facts, policies = _surroundings(documents, policy, cluster, kubeconfig, context)
+        documents = [*read_all(paths or ()), *_rendered(kustomize, chart)]
+        facts, policies = surroundings(documents, policy, cluster, kubeconfig, context)
     except (InputError, ClusterError) as error:
         fail(str(error))
     entries = list(judge(documents, PolicySet(policies), facts, namespace))
@@ -89,53 +99,16 @@ def review(  # noqa: PLR0913 - one parameter an option
         raise typer.Exit(REFUSED)
 
 
-def _surroundings(
-    documents: Sequence[Document | Unreadable],
-    policy: list[Path] | None,
-    cluster: list[Path] | None,
-    kubeconfig: Path | None,
-    context: str | None,
-) -> tuple[Facts, list[Policy]]:
-    own = [one.value for one in documents if isinstance(one, Document) and _is_own_fact(one.value)]
-    objects: list[dict[str, Any]] = []
-    known: dict[str, Known] = {}
-    if cluster and (kubeconfig or context):
-        message = "give facts either by --cluster or by --kubeconfig and --context, not both"
-        raise InputError(message)
-    if cluster:
-        objects = objects_in(str(path) for path in cluster)
-    elif kubeconfig or context:
-        objects, known = asyncio.run(fetch(kubeconfig, context))
-    facts = facts_of([*objects, *own], known) if objects or own else NO_FACTS
-    if policy:
-        return facts, load_policies(policy)
-    return facts, _policies_among(objects) or [default_policy(Mode.ENFORCE)]
-
-
-def _is_own_fact(value: object) -> bool:
-    return isinstance(value, dict) and value.get("kind") in _OWN_FACTS and gives_facts(value)
-
-
-def _policies_among(objects: Sequence[dict[str, Any]]) -> list[Policy]:
-    found = []
-    for one in objects:
-        if one.get("kind") == KIND:
-            try:
-                found.append(parse_policy(one))
-            except PolicyError as error:
-                message = f"a {KIND} of the cluster does not parse: {error}"
-                raise InputError(message) from None
-    return found
+def _rendered(folder: Path | None, chart: Chart | None) -> Iterator[Document | Unreadable]:
+    if folder is not None:
+        yield from rendering.kustomize(folder)
+    if chart is not None:
+        yield from rendering.helm(chart)
 
 
 def _print(entries: Sequence[Entry], output: Output, color: Colour, *, show_diff: bool) -> None:
     if output is Output.TEXT:
-        # Left out, rich asks the terminal and the environment; asked for, colour comes whatever these say.
-        wanted: dict[Colour, dict[str, Any]] = {
-            Colour.ALWAYS: {"force_terminal": True, "color_system": "standard", "no_color": False},
-            Colour.NEVER: {"force_terminal": False, "no_color": True},
-        }
-        console = Console(file=sys.stdout, highlight=False, markup=False, **wanted.get(color, {}))
+        console = Console(file=sys.stdout, highlight=False, markup=False, **color.settings())
         report.print_text(entries, console, show_diff=show_diff)
         return
     if output is Output.JSON:

@@ -32,11 +32,11 @@ def console_commands(page: Path) -> list[str]:
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
-README = console_commands(ROOT / "README.md")
+COMMANDS = list(dict.fromkeys(one for page in ("README.md", "docs/fix.md") for one in console_commands(ROOT / page)))
 
 
-@pytest.mark.parametrize("command", [one for one in README if not one.startswith(ELSEWHERE)])
-def test_a_command_of_the_readme_runs_and_says_something(command: str) -> None:
+@pytest.mark.parametrize("command", [one for one in COMMANDS if not one.startswith(ELSEWHERE)])
+def test_a_command_of_the_documentation_runs_and_says_something(command: str) -> None:
     here = command.replace(".venv/bin/", f"{shlex.quote(str(Path(sys.executable).parent))}/")
     done = subprocess.run(["/bin/sh", "-c", here], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import shapes
 from hypothesis import strategies as st
 
 from gpugate.policies.accelerators import LEGACY_GPU
@@ -209,7 +210,15 @@ _ANNOTATIONS = _sparse(
     }
 )
 _OWNERS = st.lists(
-    st.fixed_dictionaries({"kind": st.just("ReplicaSet"), "name": st.just("o")}, optional={"controller": st.booleans()}), max_size=1
+    st.fixed_dictionaries(
+        {
+            "kind": st.sampled_from(["ReplicaSet", "JobSet"]),
+            "name": st.just("o"),
+            "apiVersion": st.just("jobset.x-k8s.io/v1alpha2"),
+        },
+        optional={"controller": st.booleans()},
+    ),
+    max_size=1,
 )
 
 
@@ -271,9 +280,21 @@ def _gangs(draw: st.DrawFn, kind: str) -> Object:
 
 
 @st.composite
+def _shaped(draw: st.DrawFn, kind: str) -> Object:
+    """An object of one of the kinds of operators."""
+
+    def template() -> Object:
+        return {"spec": draw(_pod_specs())} | draw(_sparse(metadata=_template_metadata()))
+
+    return shapes.shaped(kind, draw(_metadata()), shapes.Draws(template, lambda: draw(_NUMBERS), lambda: draw(st.booleans())))
+
+
+@st.composite
 def workloads(draw: st.DrawFn, kind: str | None = None) -> Object:
     """A workload of any kind, as people and controllers write them."""
-    kind = kind or draw(st.sampled_from(sorted(_KINDS)))
+    kind = kind or draw(st.sampled_from(draw(st.sampled_from([sorted(_KINDS), shapes.KINDS]))))
+    if kind in shapes.KINDS:
+        return _own(draw(_shaped(kind)))
     root: Object = {"apiVersion": _KINDS[kind], "kind": kind, "metadata": draw(_metadata())}
     if kind in {"Job", "Pod", "StatefulSet"} and draw(st.integers(0, 2)) == 0:
         return draw(_gangs(kind))
@@ -288,6 +309,11 @@ def workloads(draw: st.DrawFn, kind: str | None = None) -> Object:
     if kind == "CronJob":
         spec = {"jobTemplate": {"spec": spec} | draw(_sparse(metadata=_template_metadata()))}
     return _own(root | {"spec": spec})
+
+
+def name_of(root: Object) -> str:
+    """The name by which :func:`workloads` makes objects like ``root``."""
+    return "VolcanoJob" if root["apiVersion"].startswith("batch.volcano.sh/") else str(root["kind"])
 
 
 def _own(root: Object) -> Object:

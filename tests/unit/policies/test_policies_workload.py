@@ -41,25 +41,65 @@ def test_a_pod_is_one_and_a_workload_without_template_makes_none() -> None:
     assert opened({"apiVersion": "batch/v1", "kind": "Job", "spec": {}}).pod_sets == ()
 
 
-def test_a_kind_may_keep_templates_in_a_map_or_a_list() -> None:
-    place = PodSetPlace(("spec", "roles", "*", "template"), (("spec", "roles", "*", "replicas"),))
-    kind = Kind("example.com", "Training", "trainings", (place,))
+def places_of(spec: dict[str, Any], *places: PodSetPlace) -> list[tuple[Any, int | None]]:
+    kind = Kind("example.com", "Training", "trainings", places)
+    return [(one.path, one.numbers.total) for one in find_pods(kind, {"spec": spec})]
 
-    def found(spec: dict[str, Any]) -> list[tuple[Any, int | None]]:
-        return [(one.path, one.numbers.total) for one in find_pods(kind, {"spec": spec})]
 
+def place(role: str = "", **more: Any) -> PodSetPlace:
+    roles = ("spec", "roles", "*")
+    return PodSetPlace((*roles, "template"), ((*roles, "replicas"), (*roles, "each")), role=role, **more)
+
+
+def test_a_kind_may_keep_templates_in_a_list() -> None:
     template = {"spec": {}}
-    roles = {"worker": {"template": template, "replicas": 4}, "head": {"template": template}, "idle": {}}
-    assert found({"roles": roles}) == [
-        (("spec", "roles", "head", "template"), 1),
+    listed = [{"template": template, "replicas": 2, "each": 3}, {"template": template}, {}]
+    assert places_of({"roles": listed}, place()) == [(("spec", "roles", 0, "template"), 6), (("spec", "roles", 1, "template"), 1)]
+    assert places_of({"roles": None}, place()) == []
+
+
+def test_a_kind_may_keep_templates_in_a_map_by_role_in_any_case() -> None:
+    template = {"spec": {}}
+    roles = {"worker": {"template": template, "replicas": 4}, "Head": {"template": template}, "other": {"template": template}}
+    assert places_of({"roles": roles}, place("Head"), place("Worker")) == [
+        (("spec", "roles", "Head", "template"), 1),
         (("spec", "roles", "worker", "template"), 4),
     ]
-    listed = [{"template": template, "replicas": 2}, {"template": template}]
-    assert found({"roles": listed}) == [
-        (("spec", "roles", 0, "template"), 2),
-        (("spec", "roles", 1, "template"), 1),
+    assert places_of({"roles": {"Worker": None}}, place("Worker")) == []
+
+
+def test_what_is_absent_counts_by_the_kinds_default_and_no_number_is_below_zero() -> None:
+    template = {"spec": {}}
+    assert places_of({"roles": [{"template": template}]}, place(default=0)) == [(("spec", "roles", 0, "template"), 0)]
+    assert places_of({"roles": [{"template": template, "replicas": 2}]}, place(default=0)) == [
+        (("spec", "roles", 0, "template"), 2)
     ]
-    assert found({"roles": None}) == []
+    assert places_of({"roles": [{"template": template, "replicas": -2}]}, place()) == [(("spec", "roles", 0, "template"), 0)]
+
+
+@pytest.mark.parametrize(
+    ("roles", "role", "where", "wanted"),
+    [
+        ({"a": {}}, "", "spec.roles", "a list"),
+        ("text", "", "spec.roles", "a list"),
+        ([], "Worker", "spec.roles", "a map"),
+        ([1], "", "spec.roles[0]", "a map"),
+        ([{"template": []}], "", "spec.roles[0].template", "a map"),
+        ({"Worker": [{"template": {}}]}, "Worker", "spec.roles.Worker", "a map"),
+        ([{"template": {}, "replicas": "2"}], "", "spec.roles[0].replicas", "a whole number"),
+        ([{"template": {}, "replicas": True}], "", "spec.roles[0].replicas", "a whole number"),
+    ],
+    ids=str,
+)
+def test_what_no_template_can_be_in_is_told_with_its_place(roles: Any, role: str, where: str, wanted: str) -> None:
+    with pytest.raises(MalformedError) as caught:
+        places_of({"roles": roles}, place(role))
+    assert (dotted(caught.value.path), wanted in caught.value.problem) == (where, True)
+
+
+def test_a_spec_that_is_no_map_is_told_with_its_place() -> None:
+    with pytest.raises(MalformedError, match=r"^spec: must be a map, is a list$"):
+        list(find_pods(Kind("example.com", "Training", "trainings", (place(),)), {"spec": []}))
 
 
 def test_containers_have_their_roles() -> None:

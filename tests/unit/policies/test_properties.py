@@ -7,6 +7,7 @@ from typing import Any
 import jsonpatch
 import orjson
 import pytest
+import shapes
 import strategies
 from builders import bind, every_rule
 from hypothesis import HealthCheck, example, given, settings
@@ -81,7 +82,7 @@ def test_a_created_workload_obeys_the_laws(root: Object, bound: tuple[Bound, ...
 @_REALISTIC
 def test_an_updated_workload_obeys_the_laws(data: st.DataObject, before: Any, after: Any, facts: Facts) -> None:
     old = data.draw(strategies.workloads())
-    new = data.draw(strategies.workloads(old["kind"])) if data.draw(st.booleans()) else clone(old)
+    new = data.draw(strategies.workloads(strategies.name_of(old))) if data.draw(st.booleans()) else clone(old)
     _decide(old, before, facts)
     _assert_laws(new, after, facts, old)
 
@@ -91,7 +92,7 @@ def test_an_updated_workload_obeys_the_laws(data: st.DataObject, before: Any, af
 def test_gits_own_version_sent_again_gives_the_old_template_back(
     data: st.DataObject, before: Any, after: Any, then: Facts, now: Facts
 ) -> None:
-    kind = data.draw(st.sampled_from(["Job", "Deployment", "StatefulSet", "CronJob"]))
+    kind = data.draw(st.sampled_from([*shapes.KINDS, "Job", "Deployment", "StatefulSet", "CronJob"]))
     git = data.draw(strategies.workloads(kind))
     git["metadata"].pop("ownerReferences", None)
     (git["metadata"].get("annotations") or {}).pop("gpugate.io/mutations", None)
@@ -197,7 +198,7 @@ def test_any_json_is_judged_or_malformed(root: Object, mode: str) -> None:
 @given(st.data(), strategies.bound_rules(), strategies.clusters())
 @_WILD
 def test_a_damaged_update_is_judged_or_malformed(data: st.DataObject, bound: tuple[Bound, ...], facts: Facts) -> None:
-    kind = data.draw(st.sampled_from(["Pod", "Job", "CronJob", "Deployment"]))
+    kind = data.draw(st.sampled_from([*shapes.KINDS, "Pod", "Job", "CronJob", "Deployment"]))
     old = data.draw(strategies.damaged(strategies.workloads(kind)))
     new = data.draw(strategies.damaged(strategies.workloads(kind)))
     _assert_survives(new, bound, facts, old)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -10,10 +11,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from reviews import CLUSTER, InProcess, admission, patched, pod, policy, well_formed
+from ruamel.yaml import YAML
 
+from gpugate.policies.kinds import KINDS, POD, Kind, kind_of
 from gpugate.webhook.inputs import load_facts
 from gpugate.webhook.wire import BadRequestError
 
+ROOT = Path(__file__).resolve().parents[3]
 _FACTS = load_facts([CLUSTER])
 #: One door for each mode, shared by all examples: it must outlive them anyway.
 _DOORS = [InProcess([policy(mode=mode)], _FACTS) for mode in ("Enforce", "Warn", "DryRun")]
@@ -90,23 +94,20 @@ def test_any_json_in_any_field_of_the_request_is_answered(field: str, value: Any
     check(orjson.dumps(admission(pod(), **{field: value})))
 
 
-KINDS = {
-    "Pod": "v1",
-    "Job": "batch/v1",
-    "CronJob": "batch/v1",
-    "Deployment": "apps/v1",
-    "StatefulSet": "apps/v1",
-    "DaemonSet": "apps/v1",
-}
+def stated(kind: Kind) -> dict[str, str]:
+    return {"group": kind.group, "version": kind.versions[-1], "kind": kind.kind}
+
+
+def api_version(kind: Kind) -> str:
+    return f"{kind.group}/{kind.versions[-1]}" if kind.group else kind.versions[-1]
 
 
 @_QUICK
-@given(st.sampled_from(sorted(KINDS)), json_values, json_values, st.sampled_from(["CREATE", "UPDATE"]))
-def test_any_object_of_a_known_kind_is_answered(kind: str, spec: Any, metadata: Any, operation: str) -> None:
-    obj = {"apiVersion": KINDS[kind], "kind": kind, "metadata": metadata, "spec": spec}
-    stated = {"group": KINDS[kind].rpartition("/")[0], "version": "v1", "kind": kind}
-    check(orjson.dumps(admission(obj, operation=operation, old=obj, kind=stated, name="fuzz")))
-    check(orjson.dumps(admission(obj, operation="UPDATE", old={"spec": spec}, kind=stated, name="fuzz")))
+@given(st.sampled_from(KINDS), json_values, json_values, st.sampled_from(["CREATE", "UPDATE"]))
+def test_any_object_of_a_known_kind_is_answered(kind: Kind, spec: Any, metadata: Any, operation: str) -> None:
+    obj = {"apiVersion": api_version(kind), "kind": kind.kind, "metadata": metadata, "spec": spec}
+    check(orjson.dumps(admission(obj, operation=operation, old=obj, kind=stated(kind), name="fuzz")))
+    check(orjson.dumps(admission(obj, operation="UPDATE", old={"spec": spec}, kind=stated(kind), name="fuzz")))
 
 
 def rich_pod() -> dict[str, Any]:
@@ -150,8 +151,8 @@ _PLACES = [path for path in places(_RICH) if path not in {("apiVersion",), ("kin
 _JUNK: list[Any] = [None, True, 0, -1, 1.5, 2**63, "", "x", "-1", "1.5", [], {}, [1], [None], {"a": 1}]
 
 
-def with_value(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
-    obj = deepcopy(_RICH)
+def replaced(base: dict[str, Any], path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    obj = deepcopy(base)
     holder: Any = obj
     for part in path[:-1]:
         holder = holder[part]
@@ -159,10 +160,39 @@ def with_value(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
     return obj
 
 
+def with_value(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    return replaced(_RICH, path, value)
+
+
 @pytest.mark.parametrize("path", _PLACES, ids=lambda path: ".".join(map(str, path)))
 def test_junk_in_any_one_field_of_a_pod_is_answered_and_breaks_no_rule(path: tuple[str | int, ...]) -> None:
     for value in _JUNK:
         assert check(orjson.dumps(admission(with_value(path, value)))) == []
+
+
+def examples() -> list[dict[str, Any]]:
+    """One object of each kind, all of whose pods are kept by its own field of templates."""
+    found: dict[Any, dict[str, Any]] = {}
+    for path in sorted((ROOT / "examples" / "workloads").glob("*.yaml")):
+        for obj in YAML(typ="safe").load_all(path):
+            kind = kind_of(obj["apiVersion"], obj["kind"]) if obj else None
+            if kind is not None and kind is not POD:
+                found.setdefault(kind, orjson.loads(orjson.dumps(obj)))
+    return [found[kind] for kind in KINDS if kind in found]
+
+
+@pytest.mark.parametrize("obj", examples(), ids=lambda obj: obj["apiVersion"].replace("/", "-") + "-" + obj["kind"])
+def test_junk_on_the_way_to_the_pods_is_answered_and_breaks_no_rule(obj: dict[str, Any]) -> None:
+    kind = kind_of(obj["apiVersion"], obj["kind"])
+    assert kind is not None
+    for path in places(obj):
+        if path[0] == "spec" and "containers" not in path[:-1]:
+            for value in (None, True, -1, 1.5, "x", [], [None], {"a": 1}):
+                new = replaced(obj, path, value)
+                old = obj | {"status": {"replicaStatuses": {"Worker": {"active": 1}}, "readyReplicas": 1}}
+                assert check(orjson.dumps(admission(new, kind=stated(kind)))) == [], path
+                assert check(orjson.dumps(admission(new, operation="UPDATE", old=old, kind=stated(kind)))) == [], path
+                assert check(orjson.dumps(admission(old, operation="UPDATE", old=new, kind=stated(kind)))) == [], path
 
 
 @_QUICK

@@ -1,0 +1,252 @@
+"""The kinds of operators: what holds for each of them from its creation to the end of its pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import shapes
+from builders import Object, bind, every_rule
+
+from gpugate.policies.engine import Bound, Decision, Phase, decide
+from gpugate.policies.facts import NO_FACTS, Facts
+from gpugate.policies.facts_builder import facts_from_objects
+from gpugate.policies.fields import clone, lookup
+from gpugate.policies.finding import Level, Severity
+from gpugate.policies.kinds import Kind, kind_of
+from gpugate.policies.lens import open_workload
+
+QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "train"}}
+NOW = bind({"host-memory": {"memoryPerAccelerator": "8Gi"}, "numa": {"ncclEnv": {"NCCL_DEBUG": "INFO"}}}, mode="Enforce")
+EVERY_SHAPE = [(name, flags) for name in shapes.KINDS for flags in (False, True)]
+every_shape = pytest.mark.parametrize(("name", "flags"), EVERY_SHAPE, ids=str)
+#: What Kueue can start and stop, and whose template may change meanwhile.
+SWITCHED = [name for name in shapes.KINDS if name not in {"LeaderWorkerSet", "RayService", "VolcanoJob"}]
+
+
+def kind_in(root: Object) -> Kind:
+    kind = kind_of(root["apiVersion"], root["kind"])
+    assert kind is not None
+    return kind
+
+
+def decided(root: Object, bound: tuple[Bound, ...] = (), *, old: Object | None = None, facts: Facts = NO_FACTS) -> Decision:
+    operation = "CREATE" if old is None else "UPDATE"
+    workload = open_workload(kind_in(root), root, facts, operation=operation, old=clone(old))
+    return decide(workload, bound or every_rule(), facts, Phase.REVIEW)
+
+
+def created(root: Object, bound: tuple[Bound, ...] = ()) -> Object:
+    made: Object = clone(root)
+    decided(made, bound)
+    return made
+
+
+def pods_of(root: Object) -> list[Any]:
+    return list(open_workload(kind_in(root), root, NO_FACTS).pod_sets)
+
+
+def denied(decision: Decision) -> list[str]:
+    return [one.finding.reason for one in decision.findings if one.severity is Severity.DENY]
+
+
+@every_shape
+def test_what_was_created_is_edited_no_further(name: str, flags: bool) -> None:
+    made = created(shapes.typical(name, flags=flags))
+    again = clone(made)
+    assert decided(again).patch == []
+    assert again == made
+
+
+@every_shape
+def test_the_text_that_was_sent_first_gives_the_same_object_whatever_the_policy_is_now(name: str, flags: bool) -> None:
+    sent = shapes.typical(name, flags=flags)
+    made = created(sent)
+    assert made["spec"] != sent["spec"]
+    for bound in (every_rule(), NOW, every_rule("DryRun")):
+        again = clone(sent)
+        decided(again, bound, old=made)
+        assert again == made
+
+
+@every_shape
+def test_an_object_that_was_there_before_gpugate_is_not_edited(name: str, flags: bool) -> None:
+    old = shapes.typical(name, flags=flags)
+    new = clone(old)
+    new["metadata"]["labels"] = {"seen": "yes"}
+    decision = decided(new, old=old)
+    assert (decision.patch, denied(decision)) == ([], [])
+
+
+@every_shape
+def test_the_pods_of_a_created_object_need_no_edit_and_are_not_refused(name: str, flags: bool) -> None:
+    made = created(shapes.typical(name, flags=flags))
+    for pods in pods_of(made):
+        if not pods.is_whole:
+            continue
+        owner = {"apiVersion": pods.kind.group + "/v1", "kind": pods.kind.kind, "name": "w", "controller": True}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": clone(pods.root.get("metadata") or {}), "spec": clone(pods.spec)}
+        pod["metadata"] |= {"name": "w-0", "namespace": "team-a", "ownerReferences": [owner] if pods.kind.kind else []}
+        decision = decided(pod)
+        assert (decision.patch, denied(decision)) == ([], []), pods.path
+
+
+def placed(root: Object) -> Object:
+    """``root`` as Kueue starts it: with labels of the flavor, and what they tolerate, in every template."""
+    started: Object = clone(root)
+    for pods in pods_of(started):
+        if pods.is_whole:
+            pods.spec.setdefault("nodeSelector", {})["flavor"] = "h100"
+            pods.spec.setdefault("tolerations", []).append({"key": "flavor", "operator": "Exists"})
+            pods.root.setdefault("metadata", {}).setdefault("labels", {})["kueue.x-k8s.io/podset"] = "main"
+    return started
+
+
+def switched(root: Object, *, to: bool) -> Object:
+    path = kind_in(root).suspend
+    assert path is not None
+    holder = lookup(root, path[:-1])
+    holder[path[-1]] = to
+    return root
+
+
+@pytest.mark.parametrize("name", SWITCHED)
+@pytest.mark.parametrize("before", [every_rule("DryRun"), every_rule()], ids=["not edited", "edited"])
+def test_kueue_starts_and_stops_it_as_it_was_counted(name: str, before: tuple[Bound, ...]) -> None:
+    waiting = switched(created(shapes.typical(name, metadata=QUEUE), before), to=True)
+    running = switched(placed(waiting), to=False)
+    for new, old in ((running, waiting), (waiting, running)):
+        sent = clone(new)
+        decision = decided(sent, NOW, old=old)
+        assert (decision.patch, denied(decision)) == ([], [])
+        assert sent == new
+
+
+@pytest.mark.parametrize("name", [name for name in SWITCHED if name != "TrainJob"])
+def test_kueue_may_stop_what_would_fit_no_node_without_what_it_put_in(name: str) -> None:
+    taint = {"key": "flavor", "value": "h100", "effect": "NoSchedule"}
+    large = {"nvidia.com/gpu": "8", "cpu": "96", "memory": "1000Gi"}
+    nodes = facts_from_objects(
+        [
+            {"kind": "Node", "metadata": {"name": "s"}, "status": {"allocatable": {**large, "memory": "8Gi"}}},
+            {"kind": "Node", "metadata": {"name": "l"}, "spec": {"taints": [taint]}, "status": {"allocatable": large}},
+        ]
+    )
+    waiting = switched(shapes.typical(name, metadata=QUEUE), to=True)
+    running = switched(placed(waiting), to=False)
+    for pods in pods_of(running):
+        del pods.spec["nodeSelector"]
+    decision = decided(waiting, old=running, facts=nodes)
+    found = [one.finding.level for one in decision.findings if one.finding.reason == "NeverFits"]
+    assert found
+    assert set(found) == {Level.WARN}
+
+
+@pytest.mark.parametrize("name", SWITCHED)
+def test_the_text_that_was_sent_first_changes_nothing_that_kueue_counted(name: str) -> None:
+    sent = shapes.typical(name, metadata=QUEUE)
+    made = created(sent)
+    running = switched(placed(made), to=False)
+    again = clone(sent)
+    decided(again, NOW, old=running)
+    was = [pods.spec["containers"] for pods in pods_of(running)]
+    assert [pods.spec["containers"] for pods in pods_of(again)] == was
+
+
+@pytest.mark.parametrize("name", ["LeaderWorkerSet", "PyTorchJob", "RayCluster", "RayJob", "RayService"])
+def test_more_accelerators_are_the_users_own_change_and_are_edited_anew(name: str) -> None:
+    made = created(shapes.typical(name, metadata=QUEUE))
+    sent = shapes.typical(name, metadata=QUEUE, gpus=4)
+    decided(sent, NOW, old=made)
+    for pods in pods_of(sent):
+        assert [one["name"] for one in pods.spec["containers"][0]["env"]] == ["NCCL_DEBUG"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("LeaderWorkerSet", ("spec", "replicas")),
+        ("PyTorchJob", ("spec", "pytorchReplicaSpecs", "Worker", "replicas")),
+        ("RayCluster", ("spec", "workerGroupSpecs", 0, "replicas")),
+        ("RayService", ("spec", "rayClusterConfig", "workerGroupSpecs", 0, "replicas")),
+    ],
+)
+@pytest.mark.parametrize("to", [0, 1, 5])
+def test_scaling_edits_no_template(name: str, path: tuple[Any, ...], to: int) -> None:
+    made = created(shapes.typical(name), every_rule("DryRun"))
+    new = clone(made)
+    lookup(new, path[:-1])[path[-1]] = to
+    scaled = clone(new)
+    assert decided(new, old=made).patch == []
+    assert new == scaled
+
+
+def test_overrides_that_kueue_appends_to_a_train_job_are_let_through() -> None:
+    made = switched(created(shapes.typical("TrainJob", metadata=QUEUE)), to=True)
+    override = {"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"flavor": "h100"}}}
+    new = clone(made)
+    new["spec"]["podTemplateOverrides"] = [override]
+    sent = clone(new)
+    decision = decided(sent, NOW, old=made)
+    assert (decision.patch, denied(decision), sent) == ([], [], new)
+
+
+def owned_by(root: Object, api_version: str, kind: str) -> Object:
+    root["metadata"]["ownerReferences"] = [{"apiVersion": api_version, "kind": kind, "name": "o", "controller": True}]
+    return root
+
+
+def job(**spec: Any) -> Object:
+    template = shapes.typical("JobSet")["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template, **spec}}
+
+
+CHILDREN = {
+    "Job of a JobSet": lambda: owned_by(job(parallelism=4, completions=16), "jobset.x-k8s.io/v1alpha2", "JobSet"),
+    "launcher of an MPIJob": lambda: owned_by(job(parallelism=4), "kubeflow.org/v2beta1", "MPIJob"),
+    "JobSet of a TrainJob": lambda: owned_by(shapes.typical("JobSet", flags=True), "trainer.kubeflow.org/v1alpha1", "TrainJob"),
+    "RayCluster of a RayJob": lambda: owned_by(shapes.typical("RayCluster"), "ray.io/v1", "RayJob"),
+    "RayCluster of a RayService": lambda: owned_by(shapes.typical("RayCluster"), "ray.io/v1", "RayService"),
+    "PyTorchJob of an AppWrapper": lambda: owned_by(shapes.typical("PyTorchJob"), "workload.codeflare.dev/v1beta2", "AppWrapper"),
+    "StatefulSet of a leader": lambda: owned_by(job(replicas=4) | {"apiVersion": "apps/v1", "kind": "StatefulSet"}, "v1", "Pod"),
+}
+#: A cluster whose nodes have gone since the whole was let in.
+TOO_SMALL = facts_from_objects(
+    [{"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4", "memory": "8Gi"}}}]
+)
+
+
+@pytest.mark.parametrize("child", CHILDREN)
+def test_a_part_is_not_refused_and_has_no_gang_or_queue_of_its_own(child: str) -> None:
+    bound = bind({"queue": {"required": True, "queueName": "train"}}, mode="Enforce")
+    decision = decided(CHILDREN[child](), bound, facts=TOO_SMALL)
+    assert denied(decision) == []
+    assert {one.rule for one in decision.findings}.isdisjoint({"gang", "gang-members", "gang-packing", "queue", "queue-quota"})
+    assert {one.rule for one in decision.changes}.isdisjoint({"gang", "queue"})
+
+
+def test_what_a_part_is_warned_about_the_same_without_an_owner_is_refused_for() -> None:
+    child = CHILDREN["Job of a JobSet"]()
+    part = decided(clone(child), facts=TOO_SMALL)
+    del child["metadata"]["ownerReferences"]
+    alone = decided(child, facts=TOO_SMALL)
+    assert "NeverFits" in denied(alone)
+    assert [one.finding.level for one in part.findings if one.finding.reason == "NeverFits"] == [Level.WARN]
+
+
+def test_resources_of_a_part_stay_as_kueue_counted_them() -> None:
+    child = CHILDREN["Job of a JobSet"]()
+    template = child["spec"]["template"]
+    template["metadata"] = {"labels": {"kueue.x-k8s.io/podset": "main"}}
+    del template["spec"]["containers"][0]["resources"]["limits"]["memory"]
+    counted = clone(template["spec"]["containers"][0]["resources"])
+    decision = decided(child)
+    assert template["spec"]["containers"][0]["resources"] == counted
+    assert "HeldBack" in [one.finding.reason for one in decision.findings]
+
+
+def test_an_exemption_of_a_train_job_is_put_nowhere_that_its_api_does_not_know() -> None:
+    bound = bind(mode="Enforce", exemptions={"rules": ["*"]})
+    annotations = {"gpugate.io/exempt": "numa", "gpugate.io/exempt-reason": "none"}
+    made = created(shapes.typical("TrainJob", metadata={"annotations": annotations}), bound)
+    assert set(made["spec"]["trainer"]) == {"numNodes", "resourcesPerNode"}

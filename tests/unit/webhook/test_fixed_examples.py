@@ -1,0 +1,159 @@
+"""After `gpugate fix`, the webhook has nothing left to change: for every example, whoever applies it."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+import yaml
+from reviews import CLUSTER, POLICY, WORKLOADS
+
+from gpugate.policies.engine import Phase, decide
+from gpugate.policies.facts import Facts
+from gpugate.policies.fields import clone
+from gpugate.policies.kinds import kind_of
+from gpugate.policies.lens import open_workload
+from gpugate.policies.policy import PolicySet
+from gpugate.policies.replay import ANNOTATION
+from gpugate.webhook.documents import Document, parse, read, unfolded
+from gpugate.webhook.fixing import Fixed, fix, open_files
+from gpugate.webhook.inputs import load_facts, load_policies, objects_in
+from gpugate.webhook.review import Outcome
+
+FILES = sorted(WORKLOADS.glob("*.yaml"))
+ARGO_CD = {"annotations": {"argocd.argoproj.io/tracking-id": "team:apps/Deployment:team-a/w"}}
+FLUX = {"labels": {"kustomize.toolkit.fluxcd.io/name": "team", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}}
+APPLIED_BY = {"nobody's Git": {}, "Argo CD": ARGO_CD, "Flux": FLUX}
+
+
+@pytest.fixture(scope="module")
+def facts() -> Facts:
+    return load_facts([CLUSTER], objects_in([str(WORKLOADS / "26-dra-claim.yaml")]))
+
+
+@pytest.fixture(scope="module")
+def policies() -> PolicySet:
+    return PolicySet(load_policies([POLICY]))
+
+
+def fixed(file: Path, policies: PolicySet, facts: Facts) -> Fixed:
+    (found,) = fix(open_files([str(file)], [str(file)]), policies, facts)
+    return found
+
+
+def mutated(obj: dict[str, Any], policies: PolicySet, facts: Facts) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What /mutate makes of the creation of ``obj``, and by which patch."""
+    kind = kind_of(obj["apiVersion"], obj["kind"])
+    after = clone(obj)
+    if kind is None:
+        return after, []
+    workload = open_workload(kind, after, facts)
+    bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
+    return after, decide(workload, bound, facts, Phase.MUTATE).patch
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [one.value for one in unfolded(parse("", text)) if isinstance(one, Document)]
+
+
+def with_metadata(obj: dict[str, Any], more: dict[str, dict[str, str]]) -> dict[str, Any]:
+    metadata = dict(obj["metadata"])
+    for key, values in more.items():
+        metadata[key] = {**(metadata.get(key) or {}), **values}
+    return {**obj, "metadata": metadata}
+
+
+def without_record(obj: dict[str, Any]) -> dict[str, Any]:
+    metadata = dict(obj["metadata"])
+    annotations = {key: value for key, value in (metadata.pop("annotations", None) or {}).items() if key != ANNOTATION}
+    return {**obj, "metadata": {**metadata, "annotations": annotations} if annotations else metadata}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("applied_by", APPLIED_BY)
+def test_the_webhook_changes_nothing_in_a_fixed_example(file: Path, applied_by: str, policies: PolicySet, facts: Facts) -> None:
+    for obj in objects(fixed(file, policies, facts).after):
+        _, patch = mutated(with_metadata(obj, APPLIED_BY[applied_by]), policies, facts)
+        assert patch == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_webhook_changes_nothing_in_the_pods_of_a_fixed_example(file: Path, policies: PolicySet, facts: Facts) -> None:
+    for obj in objects(fixed(file, policies, facts).after):
+        kind = kind_of(obj["apiVersion"], obj["kind"])
+        for pods in open_workload(kind, obj, facts).pod_sets if kind is not None and kind.kind != "Pod" else ():
+            if not pods.is_whole:
+                continue  # Made from a runtime, which Git keeps elsewhere.
+            owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": obj["metadata"]["name"], "controller": True}
+            metadata = {**clone(pods.root.get("metadata") or {}), "namespace": obj["metadata"]["namespace"], "name": "p"}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"ownerReferences": [owner]}, "spec": clone(pods.spec)}
+            assert mutated(pod, policies, facts)[1] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_fixed_example_is_what_the_webhook_would_have_made_of_it(file: Path, policies: PolicySet, facts: Facts) -> None:
+    result = fixed(file, policies, facts)
+    before = [one.value for one in read(str(file)) if isinstance(one, Document)]
+    wanted = [without_record(mutated(obj, policies, facts)[0]) for obj in before]
+    assert [without_record(obj) for obj in objects(result.after)] == wanted
+    assert ANNOTATION not in result.after
+    assert not result.unwritten
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_line_of_an_example_is_still_there_but_those_that_say_what_is_changed(
+    file: Path, policies: PolicySet, facts: Facts
+) -> None:
+    result = fixed(file, policies, facts)
+    lines = difflib.ndiff(result.before.splitlines(), result.after.splitlines())
+    lost = [line[2:] for line in lines if line.startswith("- ")]
+    replaced = [op["path"] for entry in result.entries for op in entry.patch if op["op"] in {"replace", "remove"}]
+    assert len(lost) <= len(replaced)
+    assert not any(line.lstrip().startswith("#") for line in lost)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_fixing_a_fixed_example_changes_not_one_byte(file: Path, policies: PolicySet, facts: Facts, tmp_path: Path) -> None:
+    once = tmp_path / file.name
+    once.write_bytes(fixed(file, policies, facts).content)
+    again = fixed(once, policies, facts)
+    assert again.content == once.read_bytes()
+    assert not again.changes
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_another_parser_reads_a_fixed_example_as_its_patch_says(file: Path, policies: PolicySet, facts: Facts) -> None:
+    result = fixed(file, policies, facts)
+    wanted = []
+    entries = iter(result.entries)
+    for document in yaml.safe_load_all(result.before):
+        if document["kind"] == "List":
+            document["items"] = [jsonpatch.apply_patch(item, next(entries).patch) for item in document["items"]]
+            wanted.append(document)
+        else:
+            wanted.append(jsonpatch.apply_patch(document, next(entries).patch))
+    assert list(yaml.safe_load_all(result.after)) == wanted
+
+
+def test_the_examples_show_both_what_can_be_fixed_and_what_cannot(policies: PolicySet, facts: Facts) -> None:
+    results = [fixed(file, policies, facts) for file in FILES]
+    assert sum(one.changes for one in results) >= 20
+    assert sum(entry.outcome is Outcome.REFUSED for one in results for entry in one.entries) >= 5
+
+
+@pytest.mark.parametrize("tracked", [ARGO_CD, FLUX])
+def test_what_git_states_is_overwritten_where_git_is_kept(
+    tracked: dict[str, dict[str, str]], policies: PolicySet, facts: Facts, tmp_path: Path
+) -> None:
+    obj = with_metadata(objects((WORKLOADS / "12-spot-training-job.yaml").read_text())[0], tracked)
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(obj))
+    result = fixed(file, policies, facts)
+    keys = [one["key"] for one in objects(result.after)[0]["spec"]["template"]["spec"]["tolerations"]]
+    assert keys == ["spot", "nvidia.com/gpu", "sku"]
+    # At the door the same object is left to its pods, for a list that Git states would show as drift.
+    at_the_door, _ = mutated(obj, policies, facts)
+    assert [one["key"] for one in at_the_door["spec"]["template"]["spec"]["tolerations"]] == ["spot"]

@@ -1,0 +1,97 @@
+"""What manifests are judged by, as `gpugate review` and `gpugate fix` take it: policies and facts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
+
+from gpugate.policies.facts import NO_FACTS, Facts, Known
+from gpugate.policies.finding import Mode
+from gpugate.policies.policy import KIND, Policy, PolicyError, default_policy, parse_policy
+from gpugate.webhook.cluster.fetch import fetch
+from gpugate.webhook.documents import Document, Unreadable
+from gpugate.webhook.inputs import InputError, facts_of, gives_facts, load_policies, objects_in
+
+#: Kinds that are read from the judged input itself, as facts for the workloads beside them.
+_OWN_FACTS: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+
+PolicyFiles: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option("--policy", metavar="FILE", help="GPUPolicy file; may be repeated. Default: the built-in one, enforced."),
+]
+ClusterFiles: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option("--cluster", metavar="FILE", help="Plain Kubernetes objects (nodes, queues) as facts; may be repeated."),
+]
+Kubeconfig: TypeAlias = Annotated[
+    Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Take facts and policies from this cluster.")
+]
+Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="Take facts and policies from this context's cluster.")]
+Namespace: TypeAlias = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of objects that state none.")]
+
+
+class Colour(StrEnum):
+    """When to print in colour."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+    def settings(self) -> dict[str, Any]:
+        """What a console of rich is made with; left out, it asks the terminal and the environment."""
+        if self is Colour.ALWAYS:
+            return {"force_terminal": True, "color_system": "standard", "no_color": False}
+        return {"force_terminal": False, "no_color": True} if self is Colour.NEVER else {}
+
+
+ColourOption: TypeAlias = Annotated[Colour, typer.Option("--color", help="When to print in colour.")]
+
+
+def surroundings(
+    documents: Sequence[Document | Unreadable],
+    policy: list[Path] | None,
+    cluster: list[Path] | None,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> tuple[Facts, list[Policy]]:
+    """The facts and the policies to judge ``documents`` by.
+
+    Raises:
+        InputError: something that the user named cannot be used.
+        ClusterError: the cluster cannot be asked.
+    """
+    own = [one.value for one in documents if isinstance(one, Document) and _is_own_fact(one.value)]
+    objects: list[dict[str, Any]] = []
+    known: dict[str, Known] = {}
+    if cluster and (kubeconfig or context):
+        message = "give facts either by --cluster or by --kubeconfig and --context, not both"
+        raise InputError(message)
+    if cluster:
+        objects = objects_in(str(path) for path in cluster)
+    elif kubeconfig or context:
+        objects, known = asyncio.run(fetch(kubeconfig, context))
+    facts = facts_of([*objects, *own], known) if objects or own else NO_FACTS
+    if policy:
+        return facts, load_policies(policy)
+    return facts, _policies_among(objects) or [default_policy(Mode.ENFORCE)]
+
+
+def _is_own_fact(value: object) -> bool:
+    return isinstance(value, dict) and value.get("kind") in _OWN_FACTS and gives_facts(value)
+
+
+def _policies_among(objects: Sequence[dict[str, Any]]) -> list[Policy]:
+    found = []
+    for one in objects:
+        if one.get("kind") == KIND:
+            try:
+                found.append(parse_policy(one))
+            except PolicyError as error:
+                message = f"a {KIND} of the cluster does not parse: {error}"
+                raise InputError(message) from None
+    return found
