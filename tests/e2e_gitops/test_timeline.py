@@ -174,7 +174,9 @@ def _gangs(world: World, namespace: str) -> Gangs:
 
     found = wait_until(parted, 120, f"a gang of {namespace} to run", interval=0.3)
     assert found is not None
-    return Gangs(*found, {one["metadata"]["name"]: one["metadata"]["uid"] for one in world.list("Workload", namespace)})
+    # A pod of the Deployment has one of its own, which goes with it when the Deployment is rolled out.
+    kept = [one["metadata"] for one in world.list("Workload", namespace) if not one["metadata"]["name"].startswith("pod-")]
+    return Gangs(*found, {one["name"]: one["uid"] for one in kept})
 
 
 def _is_over(obj: Mapping[str, Any]) -> bool:
