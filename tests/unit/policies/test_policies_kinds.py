@@ -8,7 +8,8 @@ import pytest
 import shapes
 from builders import Object, bind, every_rule
 
-from gpugate.policies.engine import Bound, Decision, Phase, decide
+from gpugate.policies.decision import Bound, Decision, Phase
+from gpugate.policies.engine import decide
 from gpugate.policies.facts import NO_FACTS, Facts
 from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import clone, lookup
