@@ -105,6 +105,15 @@ def decide(
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
     """
+    try:
+        return _decide(workload, bound, facts, phase, remember=remember)
+    except MalformedError as error:
+        if workload.is_whole:
+            raise
+        raise MalformedError(workload.told_at(error.path), error.problem) from error
+
+
+def _decide(workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase, *, remember: bool) -> Decision:
     decision = Decision()
     if not _concerns(workload):
         return decision
