@@ -270,7 +270,8 @@ def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts
         if hold.may_block:
             edits, held = hold.sift(draft, edits)
             for edit in held:
-                decision.findings.append(judge(one.rule.id, one.mode, hold.held_back(edit, refuse=one.refuse_held)))
+                refuse = one.refuse_held and not workload.is_part()
+                decision.findings.append(judge(one.rule.id, one.mode, hold.held_back(edit, refuse=refuse)))
         _apply(workload, draft, one.rule.id, edits, decision)
 
 

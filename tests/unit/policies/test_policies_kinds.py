@@ -225,6 +225,29 @@ def test_a_part_is_not_refused_and_has_no_gang_or_queue_of_its_own(child: str) -
     assert {one.rule for one in decision.changes}.isdisjoint({"gang", "queue"})
 
 
+def test_a_part_is_not_refused_for_what_its_owner_states_either() -> None:
+    bound = bind({"numa": {"cpuPerAccelerator": "6", "onGitConflict": "Refuse"}}, mode="Enforce")
+    child = CHILDREN["RayCluster of a RayJob"]()
+    for pods in pods_of(child):
+        pods.spec["containers"][0]["resources"]["limits"]["cpu"] = "7500m"
+        pods.spec["containers"][0]["resources"]["requests"] = {"cpu": "500m"}
+    decision = decided(child, bound)
+    assert "HeldBack" in [one.finding.reason for one in decision.findings]
+    assert denied(decision) == []
+
+
+def test_a_part_is_as_exempt_as_the_whole() -> None:
+    bound = bind({"numa": {"ncclEnv": {"NCCL_DEBUG": "INFO"}}}, mode="Enforce", exemptions={"rules": ["*"]})
+    annotations = {"gpugate.io/exempt": "numa", "gpugate.io/exempt-reason": "measured"}
+    made = created(shapes.typical("RayJob", metadata={"annotations": annotations}), bound)
+    child = owned_by(shapes.typical("RayCluster"), "ray.io/v1", "RayJob")
+    child["spec"] = made["spec"]["rayClusterSpec"]
+    assert "numa" not in {one.rule for one in decided(clone(child), bound).changes}
+    for pods in pods_of(child):
+        del pods.root["metadata"]
+    assert "numa" in {one.rule for one in decided(child, bound).changes}
+
+
 def test_what_a_part_is_warned_about_the_same_without_an_owner_is_refused_for() -> None:
     child = CHILDREN["Job of a JobSet"]()
     part = decided(clone(child), facts=TOO_SMALL)
