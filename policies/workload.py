@@ -281,11 +281,18 @@ class Workload:
         return found if type(found) is dict else mapping(self.metadata(), "annotations", ("metadata",))
 
     def annotation(self, key: str) -> str | None:
-        """The object's own annotation ``key``, or what all its templates say there; None where neither has it."""
+        """The object's own annotation ``key``, or that of its only template; None where neither has it."""
+        return self._annotation(key, most=1)
+
+    def agreed(self, key: str) -> str | None:
+        """The object's own annotation ``key``, or what all its templates, however many, say there."""
+        return self._annotation(key, most=len(self.pod_sets))
+
+    def _annotation(self, key: str, most: int) -> str | None:
         own = self.annotations().get(key)
         if own is not None and type(own) is not str:
             own = string(self.annotations(), key, ("metadata", "annotations"))
-        if own is None and not self._is_pod and self.pod_sets:
+        if own is None and not self._is_pod and 0 < len(self.pod_sets) <= most:
             stated = {string(pods.annotations(), key, pods.meta("annotations")) for pods in self.pod_sets}
             own = stated.pop() if len(stated) == 1 else None
         return own
