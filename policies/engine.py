@@ -44,6 +44,15 @@ def decide(
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
     """
+    try:
+        return _decide(workload, bound, facts, phase, remember=remember, at_source=at_source)
+    except MalformedError as error:
+        if workload.is_whole:
+            raise
+        raise MalformedError(workload.told_at(error.path), error.problem) from error
+
+
+def _decide(workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase, *, remember: bool, at_source: bool) -> Decision:
     decision = Decision()
     if not _concerns(workload):
         return decision
@@ -222,7 +231,8 @@ def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts
         if hold.may_block:
             edits, held = hold.sift(draft, edits)
             for edit in held:
-                decision.findings.append(judge(one.rule.id, one.mode, hold.held_back(edit, refuse=one.refuse_held)))
+                refuse = one.refuse_held and not workload.is_part()
+                decision.findings.append(judge(one.rule.id, one.mode, hold.held_back(edit, refuse=refuse)))
         _apply(workload, draft, one.rule.id, edits, decision)
 
 
