@@ -75,3 +75,10 @@ def world(control_plane: ControlPlane, tools: Programs) -> Iterator[World]:
             gate.stop()
             flux.stop()
             argo.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tidy(world: World) -> Iterator[None]:
+    """Leave the machines free for the next module."""
+    yield
+    world.forget_all()

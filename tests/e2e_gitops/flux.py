@@ -125,11 +125,12 @@ class Flux:
         }
 
     def delete(self, *names: str) -> None:
-        """Take Kustomizations away; what they applied stays."""
-        for name in names:
-            path = f"{_KUSTOMIZATIONS}/{name}"
+        """Take Kustomizations away, and wait until they are gone and write no more; what they applied stays."""
+        paths = [f"{_KUSTOMIZATIONS}/{name}" for name in names]
+        for path in paths:
             self._cluster.request("PATCH", path, {"spec": {"prune": False}}, content_type=_MERGE)
             self._cluster.request("DELETE", path)
+        wait_for_none(lambda: [path for path in paths if self._cluster.request("GET", path).status == 200], 60, "them to go")
 
     def ready(self, name: str) -> dict[str, Any]:
         """The Ready condition of a Kustomization; empty while there is none."""

@@ -95,7 +95,6 @@ def timeline(world: World) -> Iterator[Timeline]:
     finally:
         world.gate.unregister()
         world.gate.set_policy({"mode": "Enforce"})
-        world.forget(*(one.name for one in apps))
 
 
 NEXT_IMAGE = "registry.example.com/train:2"
@@ -151,7 +150,7 @@ def _old_pods(world: World, namespace: str) -> list[str]:
     """The pods of the Deployment and the StatefulSet that are not the new ones, or not ready."""
     controllers = [*world.list("Deployment", namespace), *world.list("StatefulSet", namespace)]
     left = [
-        f"{one['kind']}: {one['status']}"
+        f"{one['metadata']['name']}: {one['status']}"
         for one in controllers
         if (one["status"].get("updatedReplicas"), one["status"].get("readyReplicas")) != (one["spec"]["replicas"],) * 2
     ]

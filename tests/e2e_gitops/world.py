@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.workloads import queue
@@ -44,23 +44,27 @@ class World:
     argo: ArgoCD
     flux: Flux
     gate: Gate
+    namespaces: list[str] = field(default_factory=list)
+    """Those that were made and are still there."""
 
     def add_namespace(self, name: str, *, quota: int = QUOTA) -> None:
         """A namespace with one Kueue queue."""
+        self.namespaces.append(name)
         self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, *queue(name, QUEUE, quota))
 
-    def forget(self, *apps: str) -> None:
-        """Take Applications or Kustomizations away, and the namespaces of their names with all that is in them."""
-        for path in (self.argo.path, self.flux.path):
-            for app in apps:
-                self.cluster.request("DELETE", f"{path}/{app}")
-        for app in apps:
-            self.cluster.request("DELETE", f"/api/v1/namespaces/{app}")
-        wait_for_none(
-            lambda: [app for app in apps if self.cluster.request("GET", f"/api/v1/namespaces/{app}").status == 200],
-            120,
-            "the namespaces to go",
-        )
+    def forget_all(self) -> None:
+        """Take all namespaces away with what is in them, and the Applications and Kustomizations of their names."""
+        names = list(self.namespaces)
+        self.namespaces.clear()
+        for parent in (self.argo.path, self.flux.path, "/api/v1/namespaces"):
+            for name in names:
+                self.cluster.request("DELETE", f"{parent}/{name}")
+
+        def left() -> list[str]:
+            there = {one["metadata"]["name"] for one in self.cluster.request("GET", "/api/v1/namespaces").body["items"]}
+            return sorted(there & set(names))
+
+        wait_for_none(left, 180, "the namespaces to go")
 
     def run_tool(self, name: str, *args: str) -> str:
         """Run one of the tools; what it prints."""
