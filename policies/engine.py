@@ -2,94 +2,24 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
 
 from gpugate.policies import exemptions
 from gpugate.policies.catalogue import BY_ID
+from gpugate.policies.checking import broke, check_all
+from gpugate.policies.decision import Bound, Change, Decision, Phase
 from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
-from gpugate.policies.fields import MalformedError, Object, clone, lookup, named_path
-from gpugate.policies.finding import Finding, Judged, Level, Mode, Severity, aged, judge
-from gpugate.policies.held_cures import softened_where_held
+from gpugate.policies.fields import MalformedError, Object, clone, lookup
+from gpugate.policies.finding import Judged, Mode, Severity, judge
 from gpugate.policies.hold import Hold
 from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
-from gpugate.policies.leniency import asks_the_same, is_switch, softened
+from gpugate.policies.leniency import asks_the_same
 from gpugate.policies.lens import open_workload
 from gpugate.policies.recreation import as_sent, changes_fixed_fields, made_anew
 from gpugate.policies.replay import keep_record, record, record_anew, replay
-from gpugate.policies.rule import Params, Rule, no_edits
+from gpugate.policies.rule import no_edits
 from gpugate.policies.workload import Workload
-
-
-class Phase(enum.Flag):
-    """What is asked of the engine: the mutating door edits, the validating door checks, a review does both."""
-
-    MUTATE = enum.auto()
-    CHECK = enum.auto()
-    REVIEW = MUTATE | CHECK
-
-
-class Bound(NamedTuple):
-    """A rule as a policy binds it for one namespace and object.
-
-    Attributes:
-        rule: the rule.
-        params: its parameters.
-        mode: how it acts.
-        policy: the name of the policy that binds it.
-        exemptable: whether workloads may be exempt from it.
-        refuse_held: whether an edit that Git forbids is a refusal, not a warning.
-        refuse_unknown: whether what cannot be judged, since facts are missing or out of date, is a refusal, not a warning.
-    """
-
-    rule: Rule
-    params: Params
-    mode: Mode
-    policy: str = "default"
-    exemptable: bool = False
-    refuse_held: bool = False
-    refuse_unknown: bool = False
-
-
-class Change(NamedTuple):
-    """What one rule changed, in a few words each."""
-
-    rule: str
-    notes: tuple[str, ...]
-
-
-class Failure(NamedTuple):
-    """A rule that broke on an object: an error in gpugate, for its log."""
-
-    rule: str
-    error: Exception
-
-
-@dataclass(slots=True)
-class Decision:
-    """What comes of one review.
-
-    Attributes:
-        patch: JSON Patch operations (RFC 6902), in order.
-        changes: what each rule changed.
-        would_change: what each rule in DryRun would have changed.
-        findings: all findings, sorted.
-        failures: rules that broke.
-    """
-
-    patch: list[Object] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-    would_change: list[Change] = field(default_factory=list)
-    findings: list[Judged] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-
-    @property
-    def refused(self) -> bool:
-        """Whether a finding refuses the object."""
-        return any(one.severity is Severity.DENY for one in self.findings)
 
 
 def decide(
@@ -114,6 +44,15 @@ def decide(
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
     """
+    try:
+        return _decide(workload, bound, facts, phase, remember=remember, at_source=at_source)
+    except MalformedError as error:
+        if workload.is_whole:
+            raise
+        raise MalformedError(workload.told_at(error.path), error.problem) from error
+
+
+def _decide(workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase, *, remember: bool, at_source: bool) -> Decision:
     decision = Decision()
     if not _concerns(workload):
         return decision
@@ -244,7 +183,7 @@ def _run(
             record(draft)
         decision.patch = draft.ops
     if phase is not Phase.MUTATE:
-        _check(workload, bound, facts, decision, hold)
+        check_all(workload, bound, facts, decision, hold)
 
 
 def _edit(
@@ -283,7 +222,7 @@ def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts
         except MalformedError:
             raise
         except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down
-            _broke(decision, one, error)
+            broke(decision, one, error)
             continue
         if not edits:
             continue
@@ -292,7 +231,8 @@ def _fold(workload: Workload, draft: Draft, rules: Iterable[Bound], facts: Facts
         if hold.may_block:
             edits, held = hold.sift(draft, edits)
             for edit in held:
-                decision.findings.append(judge(one.rule.id, one.mode, hold.held_back(edit, refuse=one.refuse_held)))
+                refuse = one.refuse_held and not workload.is_part()
+                decision.findings.append(judge(one.rule.id, one.mode, hold.held_back(edit, refuse=refuse)))
         _apply(workload, draft, one.rule.id, edits, decision)
 
 
@@ -330,86 +270,3 @@ def _template_changed(workload: Workload) -> bool:
 
 
 _NO_CLAIMS = Facts()
-
-
-def _check(workload: Workload, bound: Sequence[Bound], facts: Facts, decision: Decision, hold: Hold) -> None:
-    _foresee(workload, bound, facts)
-    for one in bound:
-        try:
-            findings = list(one.rule.check(workload, one.params, facts))
-            if findings:
-                if facts.stale:
-                    findings = [aged(finding, facts.stale) for finding in findings]
-                findings = softened(_only_worse(workload, one, bound, facts, findings), workload, facts)
-                if hold.may_block and not one.refuse_held:
-                    findings = softened_where_held(findings, workload, one.rule, one.params, facts, hold)
-        except MalformedError:
-            raise
-        except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down
-            _broke(decision, one, error)
-            continue
-        if findings and not workload.is_whole:
-            findings = [finding._replace(path=workload.told_at(finding.path)) for finding in findings]
-        if findings:
-            unknown = one.refuse_unknown
-            decision.findings.extend(
-                [judge(one.rule.id, one.mode, hold.soften(finding), refuse_unknown=unknown) for finding in findings]
-            )
-
-
-_TOLERATE_ALL: Final[tuple[Object, ...]] = ({"operator": "Exists"},)
-
-
-def _foresee(workload: Workload, bound: Sequence[Bound], facts: Facts) -> None:
-    """Note on a template what its pods will tolerate when they are made, though it must not say so itself."""
-    if workload.is_pod():
-        return
-    for pods in workload.pod_sets if not workload.is_whole else ():
-        # What these pods tolerate is written elsewhere.
-        pods.foreseen = _TOLERATE_ALL if not pods.is_whole else ()
-    for one in bound:
-        if not one.rule.at_pods:
-            continue
-        try:
-            edits = list(one.rule.mutate(workload, one.params, facts))
-        except MalformedError:
-            raise
-        except Exception:  # noqa: BLE001, S112 - told of where the rule's own edits are folded
-            continue
-        for pods in workload.pod_sets if edits else ():
-            place = pods.field("tolerations")
-            pods.foreseen = (*pods.foreseen, *(edit.value for edit in edits if edit.path == place))
-
-
-def _only_worse(workload: Workload, one: Bound, bound: Sequence[Bound], facts: Facts, findings: list[Finding]) -> list[Finding]:
-    """On UPDATE, what was as bad before is a warning now: nobody's status writes or scaling stop for an old sin."""
-    if workload.operation != "UPDATE" or workload.old is None or all(found.level is not Level.DENY for found in findings):
-        return findings
-    before = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
-    if is_switch(workload, before):
-        return [found._replace(level=Level.WARN) if found.level is Level.DENY else found for found in findings]
-    _foresee(before, bound, facts)
-    known: dict[tuple[str, object], int] = {}
-    for found in one.rule.check(before, one.params, facts):
-        if found.level is Level.DENY:
-            key = (found.reason, named_path(workload.old, found.path))
-            known[key] = max(found.measure, known.get(key, 0))
-    return [
-        found._replace(level=Level.WARN)
-        if found.level is Level.DENY and found.measure <= known.get((found.reason, named_path(workload.root, found.path)), -1)
-        else found
-        for found in findings
-    ]
-
-
-def _broke(decision: Decision, one: Bound, error: Exception) -> None:
-    decision.failures.append(Failure(one.rule.id, error))
-    if any(found.rule == one.rule.id and found.finding.reason == "InternalError" for found in decision.findings):
-        return
-    finding = Finding(
-        "InternalError",
-        (),
-        f"the rule {one.rule.id} failed on this object ({type(error).__name__}): an error in gpugate, not in the object",
-        "Report it with the object, and set the rule's mode to Warn to go on meanwhile.",
-    )
-    decision.findings.append(judge(one.rule.id, one.mode, finding))

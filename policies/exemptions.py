@@ -39,11 +39,11 @@ def plea_of(workload: Workload) -> Plea:
     Raises:
         MalformedError: the annotation is no string.
     """
-    written = workload.annotation(EXEMPT)
+    written = workload.agreed(EXEMPT)
     if not written:
         return NO_PLEA
     rules = frozenset(name.strip() for name in written.split(",") if name.strip())
-    return Plea(rules, (workload.annotation(REASON) or "").strip())
+    return Plea(rules, (workload.agreed(REASON) or "").strip())
 
 
 def answer(plea: Plea, rule: str, *, allowed: bool) -> tuple[bool, Finding | None]:

@@ -41,6 +41,7 @@ class PodSetPlace:
         resources: path of the resources of one container, where the kind keeps these alone and all else of its pods is made
             elsewhere. ``template`` is then the object that holds them.
         starts_late: whether the pods wait for the others themselves, so that a gang may start without them (MPI's launcher).
+        unless: path of what says that these pods are none of the object's own, where it is given.
         role: the key of a map that the ``"*"`` stands for, in whatever case; empty for every key or element.
     """
 
@@ -54,6 +55,7 @@ class PodSetPlace:
     after: Path | None = None
     resources: Path | None = None
     starts_late: bool = False
+    unless: Path | None = None
     role: str = ""
 
 
@@ -260,17 +262,18 @@ LEADER_WORKER_SET: Final = Kind(
 )
 
 
-def _ray_places(*root: str) -> tuple[PodSetPlace, ...]:
+def _ray_places(*root: str, unless: Path | None = None) -> tuple[PodSetPlace, ...]:
     """The head and the worker groups of a Ray cluster."""
     worker = (*root, "workerGroupSpecs", "*")
     return (
-        PodSetPlace((*root, "headGroupSpec", "template")),
+        PodSetPlace((*root, "headGroupSpec", "template"), unless=unless),
         PodSetPlace(
             (*worker, "template"),
             ((*worker, "replicas"), (*worker, "numOfHosts")),
             default=0,
             fewest=(*worker, "minReplicas"),
             elastic=(*root, "enableInTreeAutoscaling"),
+            unless=unless,
         ),
     )
 
@@ -291,7 +294,11 @@ RAY_JOB: Final = Kind(
     "ray.io",
     "RayJob",
     "rayjobs",
-    (*_ray_places("spec", "rayClusterSpec"), PodSetPlace(("spec", "submitterPodTemplate"), starts_late=True)),
+    (
+        # A job for a cluster that is there makes none of its own.
+        *_ray_places("spec", "rayClusterSpec", unless=("spec", "clusterSelector")),
+        PodSetPlace(("spec", "submitterPodTemplate"), starts_late=True),
+    ),
     framework="ray.io/rayjob",
     batch=True,
     suspend=("spec", "suspend"),

@@ -170,6 +170,9 @@ def number_of_pods(workload: Workload, pods: PodSet) -> tuple[int, bool]:
         # Only where Kueue counts a group from one pod are the others known to ask for as much.
         return (declared or 1), declared is None or KUEUE_FAST_ADMISSION in pods.annotations()
     number = 1 if pods.count is None else pods.count
+    if pods.numbers.fewest is not None and pods.numbers.fewest < number:
+        # An autoscaler asks for more than there is room for, and goes on with what it gets.
+        return number, False
     if not workload.is_batch:
         return number, True
     total = pods.numbers.completions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpugate.policies.facts import Facts
-from gpugate.policies.fields import Object, Path, mapping, mappings, string
+from gpugate.policies.fields import MalformedError, Object, Path, mapping, mappings, string
 from gpugate.policies.kinds import Kind
 from gpugate.policies.places import Found, find_pods
 from gpugate.policies.records.classes import ClaimDevices
@@ -56,7 +56,12 @@ def _resources_alone(found: Found) -> PodSet:
     resources = found.place.resources or ()
     held = found.template.get(str(resources[-1]))
     container = {"name": "node", "resources": {} if held is None else held}
-    return PodSet({}, {"containers": [container]}, found.path, found.numbers.total, _NO_CLAIMS, found=found)
+    try:
+        return PodSet({}, {"containers": [container]}, found.path, found.numbers.total, _NO_CLAIMS, found=found)
+    except MalformedError as error:
+        # The container's own path, without what stands for it here.
+        stem = (*found.path, "spec", "containers", 0, "resources")
+        raise MalformedError((*found.path, resources[-1], *error.path[len(stem) :]), error.problem) from error
 
 
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()

@@ -79,6 +79,8 @@ def _find(kind: Kind, root: Object, base: Path, depth: int) -> Iterator[Found]:
         if not place.template:
             yield Found(kind, place, base, _at(root, base), _ONE, follows=False)
             continue
+        if place.unless is not None and lookup(root, (*base, *place.unless)):
+            continue
         for path in _expand(root, (*base, *place.template), (), dict if place.role else list):
             template = lookup(root, path)
             if type(template) is not dict:
@@ -136,11 +138,13 @@ def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator
 
 def _find_declared(component: Object, root: Object, path: Path) -> Iterator[Found]:
     """Pods of a component of a kind that is not in the table, where the AppWrapper itself says where they are."""
+    seen: set[Path] = set()
     for at, declared in enumerate(mappings(component, "podSets", path)):
         here = (*path, "podSets", at)
         steps = _steps(string(declared, "path", here) or "")
         template = lookup(root, (*path, *steps)) if steps else None
-        if type(template) is dict:
+        if type(template) is dict and steps not in seen:
+            seen.add(steps)
             count = integer(declared, "replicas", here)
             number = 1 if count is None else count
             numbers = Numbers(number, number, paths=((*here, "replicas"),))

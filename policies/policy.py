@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator
 
 from gpugate.policies.catalogue import BY_ID, RULES
-from gpugate.policies.engine import Bound
+from gpugate.policies.decision import Bound
 from gpugate.policies.fields import Object, dotted
 from gpugate.policies.finding import Mode
 from gpugate.policies.records.common import meets

@@ -282,12 +282,19 @@ class Workload:
 
     def annotation(self, key: str) -> str | None:
         """The object's own annotation ``key``, or that of its only template; None where neither has it."""
+        return self._annotation(key, most=1)
+
+    def agreed(self, key: str) -> str | None:
+        """The object's own annotation ``key``, or what all its templates, however many, say there."""
+        return self._annotation(key, most=len(self.pod_sets))
+
+    def _annotation(self, key: str, most: int) -> str | None:
         own = self.annotations().get(key)
         if own is not None and type(own) is not str:
             own = string(self.annotations(), key, ("metadata", "annotations"))
-        if own is None and len(self.pod_sets) == 1 and self.pod_sets[0].path:
-            pods = self.pod_sets[0]
-            own = string(pods.annotations(), key, pods.meta("annotations"))
+        if own is None and not self._is_pod and 0 < len(self.pod_sets) <= most:
+            stated = {string(pods.annotations(), key, pods.meta("annotations")) for pods in self.pod_sets}
+            own = stated.pop() if len(stated) == 1 else None
         return own
 
     def asking(self) -> list[PodSet]:

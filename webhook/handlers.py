@@ -7,7 +7,8 @@ import traceback
 from typing import Any, Final
 
 from gpugate.policies.admitted import admitted_of
-from gpugate.policies.engine import Decision, Phase, decide
+from gpugate.policies.decision import Decision, Phase
+from gpugate.policies.engine import decide
 from gpugate.policies.fields import MalformedError
 from gpugate.policies.finding import Mode, Severity
 from gpugate.policies.kinds import kind_of

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gpugate.policies.engine import Decision
+from gpugate.policies.decision import Decision
 from gpugate.policies.kinds import KINDS
 from gpugate.webhook.cluster import KindState
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.accelerators import is_accelerator, suggestion
-from gpugate.policies.engine import Change, decide
+from gpugate.policies.decision import Change
+from gpugate.policies.engine import decide
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, clone, dotted
 from gpugate.policies.finding import Finding, Judged, Severity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpugate.policies.engine import Change, Decision
+from gpugate.policies.decision import Change, Decision
 from gpugate.policies.fields import dotted
 from gpugate.policies.finding import Judged, Severity
 from gpugate.webhook.wire import Verdict

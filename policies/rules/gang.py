@@ -2,18 +2,22 @@
 
 ## What it does
 
-A gang is a Job of several pods with accelerators (or a CronJob that makes such Jobs), or a workload or plain pod annotated
-`gpugate.io/gang-size`. It gets what the policy's scheduler reads: Kueue's pod group label and total count on plain pods (a
+A gang is a Job of several pods with accelerators (or a CronJob that makes such Jobs), all such pods of a Kubeflow job, a JobSet,
+a RayJob or a Volcano Job together (master and workers are one gang), each group of a LeaderWorkerSet, or a workload or plain
+pod annotated `gpugate.io/gang-size`. A declared size may count pods without accelerators, or those that start later, or not.
+It gets what the policy's scheduler reads: Kueue's pod group label and total count on plain pods (a
 Job with a queue name is all-or-nothing by itself); the pod group label of the coscheduling plugin; Volcano's scheduler name
 with its group annotation or, on a Job, the minimum member count; KAI's scheduler name and queue label. Plain pods name their
-group by `gpugate.io/gang-name`.
+group by `gpugate.io/gang-name`. Where an operator makes the pod groups itself (Kubeflow, KubeRay, Volcano), its pods are not
+marked for Coscheduling or Volcano.
 
 Refuses: a declared size that differs from the pods made; `completions` that is not `parallelism`; a minimum below the full
 size; a gang made by a Deployment, ReplicaSet or DaemonSet, which start and replace pods one by one; accelerators per pod that
 leave a remainder on every node (3 of 8), unless the policy allows it; an UPDATE that makes a running gang smaller or larger,
 or gives it another group or queue. A Job whose pods do not wait for each other says so by `gpugate.io/gang-size: "1"`; a gang
-that can run with fewer pods says so by `gpugate.io/gang-elastic: "true"`, by `gpugate.io/gang-min-size` with the fewest, or to
-Kueue by `kueue.x-k8s.io/elastic-job: "true"`.
+that can run with fewer pods says so by `gpugate.io/gang-elastic: "true"`, by `gpugate.io/gang-min-size` with the fewest, to
+Kueue by `kueue.x-k8s.io/elastic-job: "true"`, or in its own fields: `elasticPolicy.minReplicas`, a Ray group's `minReplicas`
+with autoscaling.
 
 ## Why
 

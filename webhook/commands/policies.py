@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gpugate.policies import engine, exemptions, hold
+from gpugate.policies import checking, exemptions, hold
 from gpugate.policies.catalogue import RULES
 from gpugate.policies.crd import gpupolicy_crd
 from gpugate.policies.finding import Finding, Level, Mode, not_synced
@@ -93,7 +93,7 @@ def default_yaml() -> str:
 
 def reference() -> str:
     """The rule reference as Markdown."""
-    shared = [*_reasons(hold), *_reasons(exemptions), *_reasons(engine)]
+    shared = [*_reasons(hold), *_reasons(exemptions), *_reasons(checking)]
     found = {rule.id: _reasons(_module(rule)) for rule in RULES}
     return reference_markdown({**found, "": sorted(shared)})
 

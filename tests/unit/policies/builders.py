@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpugate.policies.engine import Bound, Decision, Phase, decide
+from gpugate.policies.decision import Bound, Decision, Phase
+from gpugate.policies.engine import decide
 from gpugate.policies.facts import NO_FACTS, Facts
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload

@@ -12,7 +12,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from gpugate.policies.catalogue import RULES
-from gpugate.policies.engine import Bound, Decision, Phase, decide
+from gpugate.policies.decision import Bound, Decision, Phase
+from gpugate.policies.engine import decide
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import clone

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpugate.policies.accelerators import LEGACY_GPU
 from gpugate.policies.catalogue import RULES
-from gpugate.policies.engine import Bound
+from gpugate.policies.decision import Bound
 from gpugate.policies.facts import NO_FACTS, Facts, Known
 from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import clone

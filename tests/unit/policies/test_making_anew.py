@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, reasons, templated
 
-from gpugate.policies.engine import Phase
+from gpugate.policies.decision import Phase
 from gpugate.policies.fields import clone
 
 _POLICY = bind(mode="Enforce")

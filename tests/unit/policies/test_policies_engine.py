@@ -11,7 +11,8 @@ import pytest
 from builders import bind, container, decided, every_rule, node, opened, pod, reasons, templated
 
 from gpugate.policies.catalogue import BY_ID
-from gpugate.policies.engine import Bound, Phase, decide
+from gpugate.policies.decision import Bound, Phase
+from gpugate.policies.engine import decide
 from gpugate.policies.facts import NO_FACTS
 from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import MalformedError, clone

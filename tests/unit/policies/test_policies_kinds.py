@@ -8,10 +8,11 @@ import pytest
 import shapes
 from builders import Object, bind, every_rule
 
-from gpugate.policies.engine import Bound, Decision, Phase, decide
+from gpugate.policies.decision import Bound, Decision, Phase
+from gpugate.policies.engine import decide
 from gpugate.policies.facts import NO_FACTS, Facts
 from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import clone, lookup
+from gpugate.policies.fields import MalformedError, clone, lookup
 from gpugate.policies.finding import Level, Severity
 from gpugate.policies.kinds import Kind, kind_of
 from gpugate.policies.lens import open_workload
@@ -225,6 +226,29 @@ def test_a_part_is_not_refused_and_has_no_gang_or_queue_of_its_own(child: str) -
     assert {one.rule for one in decision.changes}.isdisjoint({"gang", "queue"})
 
 
+def test_a_part_is_not_refused_for_what_its_owner_states_either() -> None:
+    bound = bind({"numa": {"cpuPerAccelerator": "6", "onGitConflict": "Refuse"}}, mode="Enforce")
+    child = CHILDREN["RayCluster of a RayJob"]()
+    for pods in pods_of(child):
+        pods.spec["containers"][0]["resources"]["limits"]["cpu"] = "7500m"
+        pods.spec["containers"][0]["resources"]["requests"] = {"cpu": "500m"}
+    decision = decided(child, bound)
+    assert "HeldBack" in [one.finding.reason for one in decision.findings]
+    assert denied(decision) == []
+
+
+def test_a_part_is_as_exempt_as_the_whole() -> None:
+    bound = bind({"numa": {"ncclEnv": {"NCCL_DEBUG": "INFO"}}}, mode="Enforce", exemptions={"rules": ["*"]})
+    annotations = {"gpugate.io/exempt": "numa", "gpugate.io/exempt-reason": "measured"}
+    made = created(shapes.typical("RayJob", metadata={"annotations": annotations}), bound)
+    child = owned_by(shapes.typical("RayCluster"), "ray.io/v1", "RayJob")
+    child["spec"] = made["spec"]["rayClusterSpec"]
+    assert "numa" not in {one.rule for one in decided(clone(child), bound).changes}
+    for pods in pods_of(child):
+        del pods.root["metadata"]
+    assert "numa" in {one.rule for one in decided(child, bound).changes}
+
+
 def test_what_a_part_is_warned_about_the_same_without_an_owner_is_refused_for() -> None:
     child = CHILDREN["Job of a JobSet"]()
     part = decided(clone(child), facts=TOO_SMALL)
@@ -250,3 +274,58 @@ def test_an_exemption_of_a_train_job_is_put_nowhere_that_its_api_does_not_know()
     annotations = {"gpugate.io/exempt": "numa", "gpugate.io/exempt-reason": "none"}
     made = created(shapes.typical("TrainJob", metadata={"annotations": annotations}), bound)
     assert set(made["spec"]["trainer"]) == {"numNodes", "resourcesPerNode"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        ([], "spec.trainer.resourcesPerNode: must be a map, is a list"),
+        ({"limits": [1]}, "spec.trainer.resourcesPerNode.limits: must be a map, is a list"),
+        (
+            {"limits": {"nvidia.com/gpu": "x"}},
+            "spec.trainer.resourcesPerNode.limits[nvidia.com/gpu]: 'x' is no Kubernetes quantity",
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_a_train_job_is_told_where_it_stands(resources: Any, told: str) -> None:
+    root = shapes.typical("TrainJob")
+    root["spec"]["trainer"]["resourcesPerNode"] = resources
+    with pytest.raises(MalformedError) as caught:
+        decided(root)
+    assert str(caught.value).startswith(told)
+
+
+def wrapper(*components: Object) -> Object:
+    return shapes.typical("AppWrapper") | {"spec": {"components": list(components)}}
+
+
+def unknown_kind() -> Object:
+    template = job()["spec"]["template"]
+    return {"apiVersion": "example.com/v1", "kind": "Training", "spec": {"roles": [{"template": template}]}}
+
+
+def test_pods_that_an_app_wrapper_declares_twice_are_edited_once() -> None:
+    declared = {"path": "template.spec.roles[0].template"}
+    made = created(wrapper({"podSets": [declared, dict(declared)], "template": unknown_kind()}))
+    assert [(pods.path, len(pods.volumes())) for pods in pods_of(made)] == [
+        (("spec", "components", 0, "template", "spec", "roles", 0, "template"), 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("", "template", "templates.spec", "spec.roles[0].template", "template.spec.roles[1].template", "template.spec.roles"),
+        *("template[0]", "template.spec.roles[-1].template", "template.spec.roles[0", "template..spec"),
+    ],
+)
+def test_a_declared_path_that_leads_to_no_pods_leads_to_none(path: str) -> None:
+    root = wrapper({"podSets": [{"path": path}], "template": unknown_kind()})
+    assert [pods.containers for pods in pods_of(root)] in ([], [()])
+    assert decided(root).patch == []
+
+
+def test_an_unknown_kind_in_an_app_wrapper_that_declares_no_pods_is_left_to_them() -> None:
+    root = wrapper({"template": unknown_kind()})
+    assert (pods_of(root), decided(root).patch) == ([], [])

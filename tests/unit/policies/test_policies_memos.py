@@ -9,7 +9,7 @@ import pytest
 from builders import bind, container, decided, node, pod, templated
 
 from gpugate.policies.alike import key_of_alike
-from gpugate.policies.engine import Phase
+from gpugate.policies.decision import Phase
 from gpugate.policies.fact_kinds import FACT_KINDS, fact_kind_of
 from gpugate.policies.facts import NO_FACTS, Facts, Known
 from gpugate.policies.facts_builder import FactsBuilder, key_of

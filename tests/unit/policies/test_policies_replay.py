@@ -10,7 +10,7 @@ import pytest
 from builders import bind, container, decided, every_rule, templated
 
 from gpugate.policies.accelerators import LEGACY_GPU
-from gpugate.policies.engine import Decision
+from gpugate.policies.decision import Decision
 from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import clone
 from gpugate.policies.replay import ANNOTATION, recorded

@@ -13,7 +13,8 @@ from builders import bind, every_rule
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.engine import Bound, Decision, Phase, decide
+from gpugate.policies.decision import Bound, Decision, Phase
+from gpugate.policies.engine import decide
 from gpugate.policies.facts import NO_FACTS, Facts
 from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import MalformedError, clone

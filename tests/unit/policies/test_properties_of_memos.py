@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_properties_of_room import some_bounds, some_nodes, some_workloads
 
-from gpugate.policies.engine import Bound, Phase
+from gpugate.policies.decision import Bound, Phase
 from gpugate.policies.fact_kinds import FACT_KINDS, fact_kind_of
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.facts_builder import FactsBuilder, facts_from_objects, key_of

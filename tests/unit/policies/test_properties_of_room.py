@@ -11,7 +11,7 @@ from builders import bind, decided, reasons
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.engine import Bound, Phase
+from gpugate.policies.decision import Bound, Phase
 from gpugate.policies.facts import Facts
 from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import clone

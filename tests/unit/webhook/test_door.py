@@ -63,7 +63,7 @@ def deployment(**pod_options: Any) -> dict[str, Any]:
         admission({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}),
         admission({**overcommitted_pod(), "apiVersion": "example.com/v1"}),
         admission({**overcommitted_pod(), "kind": "PodTemplate"}),
-        admission({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}, "spec": 7}),
+        admission({"apiVersion": "example.com/v1", "kind": "Training", "metadata": {"name": "own"}, "spec": 7}),
     ],
     ids=["cpu", "delete", "connect", "delete with object", "status", "binding", "eviction", "service", "group", "kind", "custom"],
 )

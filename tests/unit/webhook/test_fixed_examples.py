@@ -11,7 +11,8 @@ import pytest
 import yaml
 from reviews import CLUSTER, POLICY, WORKLOADS
 
-from gpugate.policies.engine import Phase, decide
+from gpugate.policies.decision import Phase
+from gpugate.policies.engine import decide
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import clone
 from gpugate.policies.kinds import kind_of

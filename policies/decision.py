@@ -1,0 +1,79 @@
+"""What the engine is asked, and what it decides."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpugate.policies.fields import Object
+from gpugate.policies.finding import Judged, Mode, Severity
+from gpugate.policies.rule import Params, Rule
+
+
+class Phase(enum.Flag):
+    """What is asked of the engine: the mutating door edits, the validating door checks, a review does both."""
+
+    MUTATE = enum.auto()
+    CHECK = enum.auto()
+    REVIEW = MUTATE | CHECK
+
+
+class Bound(NamedTuple):
+    """A rule as a policy binds it for one namespace and object.
+
+    Attributes:
+        rule: the rule.
+        params: its parameters.
+        mode: how it acts.
+        policy: the name of the policy that binds it.
+        exemptable: whether workloads may be exempt from it.
+        refuse_held: whether an edit that Git forbids is a refusal, not a warning.
+        refuse_unknown: whether what cannot be judged, since facts are missing or out of date, is a refusal, not a warning.
+    """
+
+    rule: Rule
+    params: Params
+    mode: Mode
+    policy: str = "default"
+    exemptable: bool = False
+    refuse_held: bool = False
+    refuse_unknown: bool = False
+
+
+class Change(NamedTuple):
+    """What one rule changed, in a few words each."""
+
+    rule: str
+    notes: tuple[str, ...]
+
+
+class Failure(NamedTuple):
+    """A rule that broke on an object: an error in gpugate, for its log."""
+
+    rule: str
+    error: Exception
+
+
+@dataclass(slots=True)
+class Decision:
+    """What comes of one review.
+
+    Attributes:
+        patch: JSON Patch operations (RFC 6902), in order.
+        changes: what each rule changed.
+        would_change: what each rule in DryRun would have changed.
+        findings: all findings, sorted.
+        failures: rules that broke.
+    """
+
+    patch: list[Object] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    would_change: list[Change] = field(default_factory=list)
+    findings: list[Judged] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def refused(self) -> bool:
+        """Whether a finding refuses the object."""
+        return any(one.severity is Severity.DENY for one in self.findings)
