@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.controlplane import wait_until
 from tests.e2e.workloads import container, deployment, gpus, job, pod
-from tests.e2e_gitops.app import Object, without_empty
+from tests.e2e_gitops.app import Object, stateful_set, without_empty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,6 +127,33 @@ def test_a_refused_update_leaves_a_bare_pod_alone_where_flux_is_told_to_force(do
     after = door.get(good)
     assert after is not None
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="Kueue lets no pod join a group whose tolerations are others, and those of new pods are as the policy has them today",
+)
+def test_a_pod_of_a_stateful_set_in_a_queue_is_replaced_after_a_policy_change(door: World) -> None:
+    name = "replaced"
+    door.add_namespace(name)
+    shards = without_empty(stateful_set(name))
+    door.cluster.apply(shards)
+
+    def ready() -> bool:
+        found = door.get(shards)
+        return found is not None and found["status"].get("readyReplicas") == 2
+
+    wait_until(ready, 60, "the pods to be ready")
+    taints = {"taints": [{"key": "example.com/new", "effect": "NoSchedule"}]}
+    door.gate.set_policy({"mode": "Enforce", "rules": {"tolerations": taints}})
+    try:
+        before = {one["metadata"]["uid"] for one in door.list("Pod", name)}
+        door.cluster.kubectl("delete", "pod", "shards-1", "-n", name)
+        wait_until(lambda: {one["metadata"]["uid"] for one in door.list("Pod", name)} - before, 60, "the new pod")
+        wait_until(ready, 30, "the new pod to be ready")
+    finally:
+        door.gate.set_policy({"mode": "Enforce"})
 
 
 def with_own_tolerations(namespace: str) -> Object:
