@@ -11,10 +11,13 @@ from gpugate.policies.fields import MalformedError, Object, named_path
 from gpugate.policies.finding import Finding, Level, aged, judge
 from gpugate.policies.held_cures import softened_where_held
 from gpugate.policies.hold import Hold
+from gpugate.policies.kueue import queue_label
 from gpugate.policies.leniency import is_switch, softened
 from gpugate.policies.lens import open_workload
+from gpugate.policies.replay import ANNOTATION
 from gpugate.policies.workload import Workload
 
+_OWN_PREFIX: Final = "gpugate.io/"
 _TOLERATE_ALL: Final[tuple[Object, ...]] = ({"operator": "Exists"},)
 
 
@@ -76,6 +79,9 @@ def _only_worse(workload: Workload, one: Bound, bound: Sequence[Bound], facts: F
     before = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
     if is_switch(workload, before):
         return [found._replace(level=Level.WARN) if found.level is Level.DENY else found for found in findings]
+    findings = _as_it_was(workload, before, findings)
+    if all(found.level is not Level.DENY for found in findings):
+        return findings
     _foresee(before, bound, facts)
     known: dict[tuple[str, object], int] = {}
     for found in one.rule.check(before, one.params, facts):
@@ -88,6 +94,32 @@ def _only_worse(workload: Workload, one: Bound, bound: Sequence[Bound], facts: F
         else found
         for found in findings
     ]
+
+
+def _as_it_was(workload: Workload, before: Workload, findings: list[Finding]) -> list[Finding]:
+    """``findings``, where what is told of a template is a warning if the UPDATE neither changes it nor makes more pods of it.
+
+    What could be put in for five pods and not for two, or with the nodes of today, is nothing that scaling down does.
+    """
+    if workload.is_pod() or queue_label(workload) != queue_label(before) or _said(workload) != _said(before):
+        return findings
+    old = {pods.path: pods for pods in before.pod_sets}
+    same = [
+        pods.path
+        for pods in workload.pod_sets
+        if (was := old.get(pods.path)) is not None and was.root == pods.root and (pods.count or 0) <= (was.count or 0)
+    ]
+    return [
+        found._replace(level=Level.WARN)
+        if found.level is Level.DENY and any(found.path[: len(path)] == path for path in same)
+        else found
+        for found in findings
+    ]
+
+
+def _said(workload: Workload) -> dict[str, object]:
+    """What the object tells gpugate of its pods, its record aside."""
+    return {key: value for key, value in workload.annotations().items() if key.startswith(_OWN_PREFIX) and key != ANNOTATION}
 
 
 def broke(decision: Decision, one: Bound, error: Exception) -> None:

@@ -236,7 +236,7 @@ def _added(pods: PodSet, facts: Facts, resource: str, more: int) -> list[tuple[i
 def _remedy(ask: Ask, shapes: Sequence[Shape]) -> str:
     memory = max(shape.memory for shape in shapes)
     cpu = max(shape.cpu for shape in shapes)
-    wanted = []
+    wanted, spread = [], ""
     if ask.memory > memory:
         wanted.append(f"at most {show_bytes(memory // GIB * GIB)} of memory")
     if ask.cpu > cpu:
@@ -244,9 +244,10 @@ def _remedy(ask: Ask, shapes: Sequence[Shape]) -> str:
     for name, count in sorted(ask.devices.items()):
         most = max(shape.devices.get(name, 0) for shape in shapes)
         if count > most:
-            wanted.append(f"at most {most} of {name}, and spread the work over several pods")
+            wanted.append(f"at most {most} of {name}")
+            spread = ", and spread the work over several pods"
     for name, amount in ask.others.items():
         rooms = [amount_on(shape, name) for shape in shapes]
         if all(room is not None and amount > room for room in rooms):
             wanted.append(f"at most {_shown(name, max(room or 0 for room in rooms))} of {name}")
-    return f"Ask for {' and '.join(wanted) or 'what one of these nodes has'} per pod."
+    return f"Ask for {' and '.join(wanted) or 'what one of these nodes has'} per pod{spread}."

@@ -16,7 +16,7 @@ from gpugate.policies.effective import NO_CHANGES, Changes, Effective, defaults_
 from gpugate.policies.facts import Facts
 from gpugate.policies.kueue import cluster_queue_of
 from gpugate.policies.kueue_demand import Asked, counted_of, is_managed, number_of_pods, numbers_of, whole_number
-from gpugate.policies.kueue_fit import Fit, fit_of
+from gpugate.policies.kueue_fit import Fit, Offer, fit_of
 from gpugate.policies.limit_ranges import breaches
 from gpugate.policies.nodes import Shape
 from gpugate.policies.quantity import show_amount
@@ -182,7 +182,8 @@ def _bounds_of(
         if workload.is_pod():
             most = min(most, hard - quota.used.get(name, 0) - flying.get(name, 0))
         amount = show_amount(name, hard)
-        yield name, Bound(max(most, before.get(name, 0)), f"by ResourceQuota {quota.name}, {amount} for {_pods(number)}")
+        all_pods = _pods(number + others.number if number else None)
+        yield name, Bound(max(most, before.get(name, 0)), f"by ResourceQuota {quota.name}, {amount} for {all_pods}")
 
 
 def _pods(number: int | None) -> str:
@@ -193,30 +194,45 @@ def _bounds_in(
     queue: ClusterQueue, workload: Workload, pods: PodSet, facts: Facts, before: Mapping[str, int]
 ) -> Iterator[tuple[str, Bound]]:
     """What ``queue`` could ever give each pod, in the flavor that holds them as they are and has most."""
-    number = number_together(workload, pods)
     made = [name for one in (facts.kueue.transformations if facts.kueue else ()) for name in one.outputs]
     amounts = {**dict.fromkeys((*ADDED, *made), 0), **before}
     for name in amounts.keys() - queue.covered:
         yield name, Bound(amounts[name], f"by ClusterQueue {queue.name}, which covers no {name}")
     count, fewest = numbers_of(workload, pods)
+    # Each pod of a Deployment, and each group of a LeaderWorkerSet, is admitted by itself.
+    number = number_together(workload, pods) if workload.is_pod() else count
     asked = Asked(pods, count, fewest, amounts)
-    others = others_in_queue(workload, pods, facts)
     for group in queue.groups if count else ():
         fit = fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods)
         if fit is None:
             continue
-        best = _best(fit, number)
+        offer = _best(fit, number)
+        if offer is None:
+            # Were the quota raised to what the pods state, they would still not be admitted with more.
+            source = f"by ClusterQueue {queue.name}, which could never admit the pods even as they are"
+            yield from ((name, Bound(amount, source)) for name, amount in fit.each.items())
+            continue
+        others = others_in_queue(workload, pods, facts, queue, group, offer.flavor)
         for name, amount in fit.each.items():
-            most = others.share(name, best.get(name, 0), amount, number) if number else 0
-            has = f", {show_amount(name, best[name])} for {_pods(number)}" if name in best else ""
+            potential = offer.capacities[name].potential
+            most = others.share(name, potential, amount, number) if number else 0
+            all_pods = _pods(number + others.number if number else None)
+            has = f", {show_amount(name, potential)} for {all_pods}"
             yield name, Bound(max(most, amount), f"by ClusterQueue {queue.name}{has}")
 
 
-def _best(fit: Fit, number: int | None) -> Mapping[str, int]:
-    """What the flavor that holds ``number`` pods as they are, and has most memory and CPU, could ever give; nothing for none."""
-    found = [{name: has.potential for name, has in offer.capacities.items()} for offer in fit.open]
-    holding = [one for one in found if all(one[name] >= amount * (number or 1) for name, amount in fit.each.items())]
-    return max(holding, key=lambda one: [one.get(name, 0) for name in ADDED], default=_NOTHING)
+def _best(fit: Fit, number: int | None) -> Offer | None:
+    """The flavor that holds ``number`` pods as they are, and has most memory and CPU; None where none does."""
+    holding = [
+        offer
+        for offer in fit.open
+        if all(offer.capacities[name].potential >= amount * (number or 1) for name, amount in fit.each.items())
+    ]
+    return max(
+        holding,
+        key=lambda offer: [offer.capacities[name].potential if name in offer.capacities else 0 for name in ADDED],
+        default=None,
+    )
 
 
 def obstacle(room: Room, workload: Workload, pods: PodSet, facts: Facts, changes: Changes) -> str:

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from gpugate.policies.effective import effective_of
 from gpugate.policies.facts import Facts
-from gpugate.policies.kueue_demand import counted_of, number_of_pods, numbers_of
+from gpugate.policies.kueue_demand import Asked, counted_of, number_of_pods, numbers_of
+from gpugate.policies.kueue_fit import fit_of
 from gpugate.policies.quota_usage import is_about, usage_of_pod
 from gpugate.policies.records.namespaces import ResourceQuota
+from gpugate.policies.records.queues import ClusterQueue, ResourceGroup
 from gpugate.policies.workload import PodSet, Workload
 
 
@@ -53,8 +55,10 @@ def others_in_quota(quota: ResourceQuota, workload: Workload, pods: PodSet, fact
     return Others(taken, number)
 
 
-def others_in_queue(workload: Workload, pods: PodSet, facts: Facts) -> Others:
-    """What Kueue counts for the other pods.
+def others_in_queue(
+    workload: Workload, pods: PodSet, facts: Facts, queue: ClusterQueue, group: ResourceGroup, flavor: str
+) -> Others:
+    """What Kueue counts for the other pods, of those that may be given ``flavor`` of ``group`` as well.
 
     Raises:
         MalformedError: an amount is no quantity.
@@ -62,8 +66,14 @@ def others_in_queue(workload: Workload, pods: PodSet, facts: Facts) -> Others:
     taken: dict[str, int] = {}
     number = 0
     for other in workload.pod_sets if len(workload.pod_sets) > 1 else ():
-        count = numbers_of(workload, other)[0] if other is not pods else 0
+        count, fewest = numbers_of(workload, other) if other is not pods else (0, 0)
+        if not count:
+            continue
+        each = counted_of(workload, other, facts)
+        fit = fit_of(Asked(other, count, fewest, each), queue, group, facts, taints_hold=not workload.kind.counted_as_pods)
+        if fit is not None and any(offer.flavor == flavor and offer.why_not for offer in fit.offers):
+            continue
         number += count if other.asks() else 0
-        for name, amount in counted_of(workload, other, facts).items() if count else ():
+        for name, amount in each.items():
             taken[name] = taken.get(name, 0) + amount * count
     return Others(taken, number)

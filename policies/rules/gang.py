@@ -53,6 +53,7 @@ from gpugate.policies.gang_updates import check_count, check_pod_update, check_t
 from gpugate.policies.gangs import Gang, gang_of, group_of, is_elastic, least_size, unreadable_size
 from gpugate.policies.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, GANG_NAME, GANG_SIZE, JOB, REPLICA_SET
 from gpugate.policies.kueue import QUEUE_NAME, queue_label
+from gpugate.policies.kueue_refusals import obstacle_to_queueing
 from gpugate.policies.lens import open_workload
 from gpugate.policies.nodes import Shape
 from gpugate.policies.records.groups import COSCHEDULING_GROUP, KUEUE_COUNT
@@ -185,7 +186,8 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
     key = group_of(gang.pods)
     if (key is None or key.system == "gpugate") and workload.controller() is None:
         yield from _check_name(workload, gang, params)
-    if params.scheduler == "Kueue" and workload.kind.queued and not workload.is_pod() and not queue_label(workload):
+    may_stand_in_queue = workload.kind.queued and not workload.is_pod() and obstacle_to_queueing(workload) is None
+    if params.scheduler == "Kueue" and may_stand_in_queue and not queue_label(workload):
         yield Finding(
             "NotHeldTogether",
             ("metadata", "labels", QUEUE_NAME),

@@ -81,9 +81,14 @@ def check(workload: Workload, params: QueueQuotaParams, facts: Facts) -> Iterabl
     if queue is None:
         return ()
     findings = [*_of_priority(workload, facts), *_of_queue(workload, path, queue, params, facts)]
-    if managed is None or params.never_fits == "Warn":
-        return [one._replace(level=Level.WARN) for one in findings]
-    return findings
+    if managed is not None and params.never_fits == "Deny":
+        return findings
+    # Whether Kueue manages such kinds, only its Configuration says.
+    kind = workload.kind.kind
+    unless = (
+        f" (a warning, for Kueue's Configuration is not known, and so not whether it manages a {kind})" if managed is None else ""
+    )
+    return [one._replace(level=Level.WARN, message=f"{one.message}{unless}") for one in findings]
 
 
 def _pending(workload: Workload, facts: Facts) -> list[str]:
