@@ -35,6 +35,20 @@ def racks(control_plane: ControlPlane) -> Iterator[None]:
         control_plane.remove_node(name)
 
 
+@pytest.fixture(autouse=True)
+def free_machines(control_plane: ControlPlane) -> None:
+    """Wait until nothing is left on the machines of the tests before: their namespaces go away in their own time.
+
+    Kueue does not look again at a gang that must be in one rack when a pod ends that it did not place itself.
+    """
+
+    def are_free() -> bool:
+        found: list[Object] = control_plane.kubectl_json("get", "pods", "-A")["items"]
+        return all(one["spec"].get("nodeName") not in MACHINES for one in found)
+
+    wait_until(are_free, 60, "the machines to be free")
+
+
 @pytest.fixture
 def dry_run(gate: Gate) -> Iterator[None]:
     """Everything is let through while a test asks for it."""
