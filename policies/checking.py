@@ -78,7 +78,7 @@ def _only_worse(workload: Workload, one: Bound, bound: Sequence[Bound], facts: F
         return findings
     before = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
     if is_switch(workload, before):
-        return [found._replace(level=Level.WARN) if found.level is Level.DENY else found for found in findings]
+        return [found.as_warning() for found in findings]
     findings = _as_it_was(workload, before, findings)
     if all(found.level is not Level.DENY for found in findings):
         return findings
@@ -89,9 +89,7 @@ def _only_worse(workload: Workload, one: Bound, bound: Sequence[Bound], facts: F
             key = (found.reason, named_path(workload.old, found.path))
             known[key] = max(found.measure, known.get(key, 0))
     return [
-        found._replace(level=Level.WARN)
-        if found.level is Level.DENY and found.measure <= known.get((found.reason, named_path(workload.root, found.path)), -1)
-        else found
+        found.as_warning() if found.measure <= known.get((found.reason, named_path(workload.root, found.path)), -1) else found
         for found in findings
     ]
 
@@ -109,12 +107,7 @@ def _as_it_was(workload: Workload, before: Workload, findings: list[Finding]) ->
         for pods in workload.pod_sets
         if (was := old.get(pods.path)) is not None and was.root == pods.root and (pods.count or 0) <= (was.count or 0)
     ]
-    return [
-        found._replace(level=Level.WARN)
-        if found.level is Level.DENY and any(found.path[: len(path)] == path for path in same)
-        else found
-        for found in findings
-    ]
+    return [found.as_warning() if any(found.path[: len(path)] == path for path in same) else found for found in findings]
 
 
 def _said(workload: Workload) -> dict[str, object]:

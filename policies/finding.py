@@ -57,6 +57,10 @@ class Finding(NamedTuple):
     measure: int = 0
     rests_on: tuple[str, ...] = ()
 
+    def as_warning(self) -> Finding:
+        """The finding, a warning where it is a refusal."""
+        return self._replace(level=Level.WARN) if self.level is Level.DENY else self
+
 
 def not_synced(reason: str, path: Path, kinds: str, what: str) -> Finding:
     """The finding where ``kinds`` (``the nodes``) are on their way, so that it is not known ``what`` (``whether ...``)."""

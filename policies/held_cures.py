@@ -41,7 +41,4 @@ def softened_where_held(
         draft.apply(edit)
     cured.edited(additions)
     left = {(one.reason, one.path) for one in rule.check(cured, params, facts) if one.level is Level.DENY}
-    return [
-        one._replace(level=Level.WARN) if one.level is Level.DENY and (one.reason, one.path) not in left else one
-        for one in findings
-    ]
+    return [one if (one.reason, one.path) in left else one.as_warning() for one in findings]

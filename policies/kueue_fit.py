@@ -10,6 +10,7 @@ from gpugate.policies.kueue_demand import Asked
 from gpugate.policies.kueue_flavors import label_keys, why_not
 from gpugate.policies.kueue_quota import Capacity, bound_without_cohort, capacity
 from gpugate.policies.records.queues import ClusterQueue, ResourceGroup
+from gpugate.policies.workload import Workload
 
 
 class Offer(NamedTuple):
@@ -69,7 +70,7 @@ class Fit(NamedTuple):
         return [name for name, total in self.totals.items() if total > self.left_now(offer, name, in_flight.get(name, 0))]
 
 
-def fit_of(asked: Asked, queue: ClusterQueue, group: ResourceGroup, facts: Facts, *, taints_hold: bool) -> Fit | None:
+def fit_of(workload: Workload, asked: Asked, queue: ClusterQueue, group: ResourceGroup, facts: Facts) -> Fit | None:
     """How ``asked`` fits ``group`` of ``queue``; None where it asks nothing of it, or the quota can not be worked out."""
     each = {name: amount for name, amount in sorted(asked.each.items()) if name in group.covered}
     if "pods" in group.covered:
@@ -77,6 +78,8 @@ def fit_of(asked: Asked, queue: ClusterQueue, group: ResourceGroup, facts: Facts
     if not each:
         return None
     keys = label_keys(group, facts)
+    # Pods may still be given tolerations; what is written in a template is what Kueue sees.
+    taints_hold = not workload.kind.counted_as_pods
     offers = []
     for flavor, _ in group.flavors:
         found = {name: capacity(facts.cohort_tree, queue, flavor, name) for name in each}

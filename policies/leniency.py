@@ -40,10 +40,10 @@ def softened(findings: list[Finding], workload: Workload, facts: Facts) -> list[
     pass the door themselves.
     """
     if workload.is_template() and workload.is_part():
-        return [one._replace(level=Level.WARN) if one.level is Level.DENY else one for one in findings]
+        return [one.as_warning() for one in findings]
     if not any(one.level is Level.DENY and "nodes" in one.rests_on for one in findings) or not _may_run_elsewhere(workload, facts):
         return findings
-    return [one._replace(level=Level.WARN) if one.level is Level.DENY and "nodes" in one.rests_on else one for one in findings]
+    return [one.as_warning() if "nodes" in one.rests_on else one for one in findings]
 
 
 def _may_run_elsewhere(workload: Workload, facts: Facts) -> bool:

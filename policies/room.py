@@ -203,7 +203,7 @@ def _bounds_in(
     number = number_together(workload, pods) if workload.is_pod() else count
     asked = Asked(pods, count, fewest, amounts)
     for group in queue.groups if count else ():
-        fit = fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods)
+        fit = fit_of(workload, asked, queue, group, facts)
         if fit is None:
             continue
         offer = _best(fit, number)

@@ -70,7 +70,7 @@ def others_in_queue(
         if not count:
             continue
         each = counted_of(workload, other, facts)
-        fit = fit_of(Asked(other, count, fewest, each), queue, group, facts, taints_hold=not workload.kind.counted_as_pods)
+        fit = fit_of(workload, Asked(other, count, fewest, each), queue, group, facts)
         if fit is not None and any(offer.flavor == flavor and offer.why_not for offer in fit.offers):
             continue
         number += count if other.asks() else 0

@@ -199,7 +199,7 @@ def _of_asked(
     uncovered = uncovered_of(asked, queue)
     if uncovered:
         yield _not_covered(asked, queue, uncovered, facts)
-    fits = [fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods) for group in queue.groups]
+    fits = [fit_of(workload, asked, queue, group, facts) for group in queue.groups]
     found = [fit for fit in fits if fit is not None]
     for fit in found:
         if not fit.open:
@@ -215,7 +215,7 @@ def _of_asked(
 def _of_all(workload: Workload, asks: Sequence[Asked], queue: ClusterQueue, facts: Facts) -> Iterator[Finding]:
     """What several pod sets come to together, in each resource group."""
     for group in queue.groups:
-        fits = [fit_of(asked, queue, group, facts, taints_hold=not workload.kind.counted_as_pods) for asked in asks]
+        fits = [fit_of(workload, asked, queue, group, facts) for asked in asks]
         known = [fit for fit in fits if fit is not None]
         if all(fit.open for fit in known):
             yield from check_together(workload.root, known, queue, facts)

@@ -82,3 +82,14 @@ def _tidy(world: World) -> Iterator[None]:
     """Leave the machines free for the next module."""
     yield
     world.forget_all()
+
+
+@pytest.fixture(scope="module")
+def door(world: World) -> Iterator[World]:
+    """gpugate at the door."""
+    world.gate.register()
+    try:
+        world.gate.wait_in_force()
+        yield world
+    finally:
+        world.gate.unregister()

@@ -13,7 +13,7 @@ from tests.e2e_gitops.app import Object, app
 from tests.e2e_gitops.repository import as_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.e2e_gitops.world import World
@@ -31,17 +31,6 @@ _WORKLOAD = re.compile(r"(job|deployment|pod|statefulset)-[a-z-]+-[0-9a-f]{5}\b"
 def objects(namespace: str) -> list[Object]:
     """The app with the one gang that its quota holds."""
     return [one for one in app(namespace) if one["metadata"]["name"] != "train-next"]
-
-
-@pytest.fixture(scope="module")
-def door(world: World) -> Iterator[World]:
-    """gpugate at the door."""
-    world.gate.register()
-    try:
-        world.gate.wait_in_force()
-        yield world
-    finally:
-        world.gate.unregister()
 
 
 def as_list(manifests: list[Object]) -> bytes:

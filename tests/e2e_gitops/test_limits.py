@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module")
-def door(world: World) -> Iterator[World]:
-    """gpugate at the door."""
-    world.gate.register()
-    try:
-        world.gate.wait_in_force()
-        yield world
-    finally:
-        world.gate.unregister()
-
-
 def synced_once(world: World, name: str, obj: Object, mode: str) -> str:
     """What Argo CD says of the app after one sync that nothing repeats."""
     world.add_namespace(name)

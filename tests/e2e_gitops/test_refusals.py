@@ -15,8 +15,6 @@ from tests.e2e_gitops.argocd import MODES
 from tests.e2e_gitops.remaining import wait_for_none
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.e2e_gitops.world import World
 
 pytestmark = pytest.mark.e2e
@@ -45,17 +43,6 @@ def trained(namespace: str, per_pod: int) -> Object:
 def bad_app(namespace: str) -> list[Object]:
     """A ConfigMap and a Deployment that are fine, and a Job that is not."""
     return [config_map(namespace), served(namespace, gpus(1, "32Gi")), trained(namespace, 3)]
-
-
-@pytest.fixture(scope="module")
-def door(world: World) -> Iterator[World]:
-    """gpugate at the door."""
-    world.gate.register()
-    try:
-        world.gate.wait_in_force()
-        yield world
-    finally:
-        world.gate.unregister()
 
 
 def sync_result(world: World, name: str, kind: str) -> str:

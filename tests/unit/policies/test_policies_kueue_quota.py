@@ -212,8 +212,8 @@ def test_what_is_in_flight_takes_other_flavors_first(in_flight: int, left: int) 
     flying = in_flight_into(queue, facts)
     assert flying.get(_KEY[1], 0) == in_flight
 
-    asked = asked_of(opened(templated("Job", container(memory=None), parallelism=2), facts=facts), facts)
-    fit = fit_of(asked[0], queue, queue.groups[0], facts, taints_hold=True)
+    workload = opened(templated("Job", container(memory=None), parallelism=2), facts=facts)
+    fit = fit_of(workload, asked_of(workload, facts)[0], queue, queue.groups[0], facts)
     assert fit is not None
     assert fit.left_now(fit.offers[0], _KEY[1], flying.get(_KEY[1], 0)) == left
 
