@@ -19,7 +19,7 @@ Strip: TypeAlias = Callable[[JsonObject], Any]
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 Phase: TypeAlias = Literal["pending", "synced", "absent", "forbidden", "failing"]
 
-_NOT_FOUND, _GONE = 404, 410
+NOT_FOUND, CONFLICT, _GONE = 404, 409, 410
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def refusal(code: int, status: JsonObject) -> ApiError:
     """
     # A missing object is answered with its name, a missing kind without one.
     named = (status.get("details") or {}).get("name")
-    kinds = {_GONE: Gone, _NOT_FOUND: ApiError if named else NotServed}
+    kinds = {_GONE: Gone, NOT_FOUND: ApiError if named else NotServed}
     reason = str(status.get("reason") or "Unknown")
     return kinds.get(code, ApiError)(code, reason, str(status.get("message") or "no message"))
 

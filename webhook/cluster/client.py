@@ -1,6 +1,6 @@
 # The kubernetes package ships py.typed, yet most of its functions carry no annotations.
 # mypy: untyped-calls-exclude=kubernetes
-"""Read the Kubernetes API as raw JSON.
+"""Read and write the Kubernetes API as raw JSON.
 
 Credentials, TLS and connections are `kubernetes.aio`'s; its model objects are left out:
 building them costs more than all that a watcher does with them.
@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 from kubernetes.aio.client import ApiClient as Transport
@@ -27,7 +27,7 @@ from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader, Kube
 from gpugate.webhook import cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from gpugate.webhook.cluster import JsonObject
 
@@ -42,12 +42,28 @@ _SERVICE_TOKEN = Path(SERVICE_TOKEN_FILENAME)
 _FIRST_ERROR, _UNAUTHORIZED = 400, 401
 _ALL_FIRST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
+_JSON, _MERGE = "application/json", "application/merge-patch+json"
+
+
+class _Call(NamedTuple):
+    """One request; `body` is what it brings, if anything."""
+
+    method: str
+    path: str
+    query: Mapping[str, str | None]
+    body: JsonObject | None = None
+    content_type: str = ""
+
+
 # What goes wrong comes as an error that says it; nobody wants the library's own line beside it.
 logging.getLogger("kubernetes").addHandler(logging.NullHandler())
 
 
 class ApiClient:
-    """A reader of one cluster, shared by all watchers of a process.
+    """A client of one cluster, shared by all watchers and writers of a process.
+
+    Attributes:
+        writes: how many calls that write were sent.
 
     Every call raises `NotServed` where the apiserver does not know the kind, `ApiError`
     for any other refusal, and `ConnectionLostError` for no answer or half of one.
@@ -60,6 +76,7 @@ class ApiClient:
         """
         self._configuration = configuration
         self._renew = renew
+        self.writes = 0
         self._renewing = asyncio.Lock()
         self._renewed_at = float("-inf")
         self._transport = Transport(configuration)
@@ -141,7 +158,7 @@ class ApiClient:
         }
         silence = timeout_seconds + _SILENCE_GRACE_SECONDS
         patience = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=silence)
-        response = await self._open(path, query, patience)
+        response = await self._open(_Call("GET", path, query), patience)
         try:
             yield cluster.events(_chunks(response))
         finally:
@@ -155,29 +172,71 @@ class ApiClient:
             return False
         return any(resource.get("name") == plural for resource in found.get("resources") or ())
 
+    async def create(self, path: str, item: JsonObject) -> JsonObject:
+        """Create an object in the collection at `path`; return it as stored.
+
+        Raises:
+            ApiError: the call was refused (409: there is one of this name).
+        """
+        return await self._write("POST", path, item, _JSON)
+
+    async def replace(self, path: str, item: JsonObject) -> JsonObject:
+        """Put `item` in place of the object at `path`; return it as stored.
+
+        Raises:
+            ApiError: the call was refused (409: it is not of the resourceVersion that `item` states).
+        """
+        return await self._write("PUT", path, item, _JSON)
+
+    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
+        """Merge `patch` into the object at `path` (RFC 7386); return it as stored.
+
+        Raises:
+            ApiError: the call was refused (409: it is not of the resourceVersion that `patch` states).
+        """
+        return await self._write("PATCH", path, patch, _MERGE)
+
+    async def delete(self, path: str, *, uid: str = "") -> None:
+        """Delete the object at `path`, with a `uid` only that one; no error where there is none.
+
+        Raises:
+            ApiError: the call was refused (409: the object has another uid).
+        """
+        options = {"preconditions": {"uid": uid}} if uid else {}
+        try:
+            await self._write("DELETE", path, options, _JSON)
+        except cluster.ApiError as error:
+            if error.status != cluster.NOT_FOUND:
+                raise
+
     async def _read(self, path: str, query: Mapping[str, str | None]) -> JsonObject:
-        async with await self._open(path, query, _ONE_ANSWER) as response:
+        async with await self._open(_Call("GET", path, query), _ONE_ANSWER) as response:
             return cluster.decoded(await _body(response))
 
-    async def _open(self, path: str, query: Mapping[str, str | None], patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        given = [(key, value) for key, value in query.items() if value is not None]
+    async def _write(self, method: str, path: str, item: JsonObject, content_type: str) -> JsonObject:
+        self.writes += 1
+        async with await self._open(_Call(method, path, {}, item, content_type), _ONE_ANSWER) as response:
+            return cluster.decoded(await _body(response))
+
+    async def _open(self, call: _Call, patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         used = self._credential()
-        response = await self._send(path, given, patience)
+        response = await self._send(call, patience)
         if response.status == _UNAUTHORIZED and await self._renewed(used):
             response.close()
-            response = await self._send(path, given, patience)
+            response = await self._send(call, patience)
         if response.status >= _FIRST_ERROR:
             raise await _refused(response)
         return response
 
-    async def _send(self, path: str, query: Sequence[tuple[str, str]], patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json"}
+    async def _send(self, call: _Call, patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        given = [(key, value) for key, value in call.query.items() if value is not None]
+        headers = {"Accept": "application/json", **({"Content-Type": call.content_type} if call.content_type else {})}
         with _connection_errors():
-            method, url, headers, *_ = await self._transport.param_serialize(
-                "GET", path, None, query, headers, auth_settings=["BearerToken"]
+            method, url, headers, body, *_ = await self._transport.param_serialize(
+                call.method, call.path, None, given, headers, body=call.body, auth_settings=["BearerToken"]
             )
             # A ClientTimeout passes through as it is; left out, it would be 5 min in all.
-            answer = await self._transport.call_api(method, url, headers, _request_timeout=patience)
+            answer = await self._transport.call_api(method, url, headers, body, _request_timeout=patience)
         response: aiohttp.ClientResponse = answer.response
         return response
 

@@ -44,7 +44,7 @@ GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"
 async def serving(handler: Handler) -> AsyncIterator[tuple[ApiClient, str]]:
     """Serve every path with `handler`; yield a client for it and its address."""
     app = web.Application()
-    app.router.add_get("/{path:.*}", handler)
+    app.router.add_route("*", "/{path:.*}", handler)
     async with TestServer(app, host="127.0.0.1") as server:
         address = str(server.make_url("")).rstrip("/")
         api = ApiClient(Configuration(host=address))
@@ -537,3 +537,34 @@ async def test_the_client_is_what_the_reflector_reads_from() -> None:
 def test_all_errors_of_the_cluster_have_one_ancestor() -> None:
     for error in (ApiError, NotServed, Gone, ConnectionLostError, ClusterConfigError):
         assert issubclass(error, ClusterError)
+
+
+@pytest.mark.asyncio
+async def test_what_is_written_goes_out_as_json_with_the_right_method_and_type() -> None:
+    seen: list[tuple[str, str, str, JsonObject]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append((request.method, request.path, request.headers["Content-Type"], await request.json()))
+        return web.json_response({"kind": "Thing", "metadata": {"name": "a"}})
+
+    async with serving(handler) as (api, _):
+        assert (await api.create("/api/v1/things", {"a": 1}))["kind"] == "Thing"
+        await api.replace("/api/v1/things/a", {"a": 2})
+        await api.patch("/api/v1/things/a/status", {"status": {"a": None}})
+        await api.delete("/api/v1/things/a", uid="u-1")
+    assert seen == [
+        ("POST", "/api/v1/things", "application/json", {"a": 1}),
+        ("PUT", "/api/v1/things/a", "application/json", {"a": 2}),
+        ("PATCH", "/api/v1/things/a/status", "application/merge-patch+json", {"status": {"a": None}}),
+        ("DELETE", "/api/v1/things/a", "application/json", {"preconditions": {"uid": "u-1"}}),
+    ]
+    assert api.writes == 4
+
+
+@pytest.mark.asyncio
+async def test_deleting_what_is_gone_is_no_error_and_another_object_of_its_name_is() -> None:
+    async with serving(answering(404, {"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "a"}})) as (api, _):
+        await api.delete("/api/v1/things/a")
+    async with serving(answering(409, {"kind": "Status", "code": 409, "reason": "Conflict"})) as (api, _):
+        with pytest.raises(ApiError, match="409"):
+            await api.delete("/api/v1/things/a", uid="u-1")
