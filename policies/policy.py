@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from gpugate.policies.catalogue import BY_ID, RULES
-from gpugate.policies.decision import Bound
+from gpugate.policies.decision import Bound, BoundRules
 from gpugate.policies.fields import Object, dotted
 from gpugate.policies.finding import Mode
 from gpugate.policies.records.common import meets
@@ -286,9 +286,9 @@ class PolicySet:
         everything = LabelSelector()
         self._by_namespaces = any(one.spec.match.namespace_selector != everything for one in self.policies)
         self._by_objects = any(one.spec.match.object_selector != everything for one in self.policies)
-        self._bound: dict[Any, tuple[Bound, ...]] = {}
+        self._bound: dict[Any, BoundRules] = {}
 
-    def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> tuple[Bound, ...]:
+    def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
         """The rules for an object with these labels, in the catalogue's order; disabled ones left out."""
         key = (
             frozenset(namespace_labels.items()) if self._by_namespaces else None,
@@ -302,14 +302,14 @@ class PolicySet:
             self._bound[key] = found
         return found
 
-    def _bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> tuple[Bound, ...]:
+    def _bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
         matching = [
             one
             for one in self.policies
             if one.spec.match.namespace_selector.matches(namespace_labels) and one.spec.match.object_selector.matches(object_labels)
         ]
         bound = (_bind_rule(rule, matching) for rule in RULES)
-        return tuple(one for one in bound if one is not None and one.mode is not Mode.DISABLED)
+        return BoundRules.of(one for one in bound if one is not None)
 
 
 def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> Bound | None:
@@ -327,5 +327,8 @@ def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> Bound | None:
             exemptable=rule.id in spec.exemptions.rules or "*" in spec.exemptions.rules,
             refuse_held=chosen.on_git_conflict == "Refuse",
             refuse_unknown=chosen.on_unknown == "Refuse",
+            generation=policy.generation,
+            needs_end=spec.exemptions.needs_end,
+            longest_days=spec.exemptions.longest_days or 0,
         )
     return None

@@ -48,6 +48,7 @@ class Entry:
         would_change: what each rule in DryRun would have changed.
         findings: what was found.
         note: why a document was skipped or is invalid.
+        policies: the policies that it was judged by, as ``name@generation``.
     """
 
     file: str
@@ -60,6 +61,7 @@ class Entry:
     would_change: list[Change] = field(default_factory=list)
     findings: list[Judged] = field(default_factory=list)
     note: str = ""
+    policies: tuple[str, ...] = ()
 
     def _text(self, *path: str) -> str:
         found = self.before
@@ -103,6 +105,7 @@ class Entry:
             "namespace": self.namespace,
             "name": self.name,
             "outcome": self.outcome.value,
+            "policies": list(self.policies),
             "patch": self.patch,
             "findings": [finding_as_json(one) for one in self.findings],
         }
@@ -242,6 +245,7 @@ def _judge(entry: Entry, policies: PolicySet, facts: Facts, request: _Request) -
     )
     bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
     decision = decide(workload, bound, facts, remember=False, at_source=request.at_source)
+    entry.policies = bound.policies
     entry.findings, entry.changes, entry.would_change = decision.findings, decision.changes, decision.would_change
     entry.outcome = Outcome.REFUSED if decision.refused else Outcome.CHANGED if decision.patch else Outcome.CLEAN
     if not decision.refused or request.at_source:
