@@ -51,7 +51,7 @@ class Bound(NamedTuple):
     longest_days: int = 0
 
 
-class BoundRules(tuple[Bound, ...]):
+class BoundRules(tuple[Bound, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
     """The rules for an object, in the catalogue's order.
 
     Attributes:

@@ -99,7 +99,7 @@ class Door:
             self._ledger.expire()
             if request.operation == "CREATE":
                 self._ledger.supersede(request.kind, workload.namespace, workload.name)
-        decision = decide(workload, bound, facts, phase)
+        decision = decide(workload, bound, facts, phase, now=time.time())
         if self._ledger is not None and phase is Phase.CHECK and not decision.refused:
             self._count_in(self._ledger, request, workload)
         return verdict_of(_title(request), decision, bound.named), decision

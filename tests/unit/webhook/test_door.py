@@ -339,7 +339,7 @@ class BrokenError(Exception):
     pass
 
 
-def boom(*_: Any) -> Any:
+def boom(*_: Any, **_named: Any) -> Any:
     message = "the rule is broken: the field is immutable"
     raise BrokenError(message)
 
