@@ -61,15 +61,21 @@ class Books:
         self._unreadable: dict[Place, str] = {}
         self._entries: dict[Place, _Entry] = {}
 
-    def put(self, place: Place, subject: Subject | str | None) -> None:
-        """Take the object at ``place`` as it is now: a text where it cannot be read, None where it is gone."""
+    def put(self, place: Place, subject: Subject | str | None) -> bool:
+        """Take the object at ``place`` as it is now, and say whether it differs from what was known.
+
+        A text stands for an object that cannot be read, None for one that is gone.
+        """
+        before = self._subjects.get(place) or self._unreadable.get(place)
+        if before == subject:
+            return False
+        self._subjects.pop(place, None)
         self._unreadable.pop(place, None)
         if isinstance(subject, Subject):
             self._subjects[place] = subject
-            return
-        self._subjects.pop(place, None)
-        if subject is not None:
+        elif subject is not None:
             self._unreadable[place] = subject
+        return True
 
     def places(self) -> list[Place]:
         """Every place that has an object."""

@@ -43,7 +43,7 @@ class Subject(NamedTuple):
         uid: its uid; empty in a file that lacks it.
         owner: the controller that made it; None where somebody else did.
         asks: whether it asks for accelerators itself, has not ended and is not being deleted.
-        text: the object as JSON, without what no rule reads; empty where it does not ask.
+        text: the object as JSON, without what no rule reads; empty where it does not ask, or is never judged itself.
     """
 
     kind: Kind
@@ -89,6 +89,23 @@ def subject_of(item: JsonObject) -> Subject | None:
         asks,
         orjson.dumps(_kept(item, kind)) if asks else b"",
     )
+
+
+def lean(subject: Subject) -> Subject | None:
+    """``subject`` as a long-lived program keeps it: no more than links to others where it is never judged itself.
+
+    A pod whose owner is of a kind that gpugate reads is judged with that owner; one that neither asks nor links is left out.
+    """
+    if subject.kind.mirrors_owner and subject.owner is not None:
+        return subject._replace(text=b"")
+    if not subject.asks:
+        return None
+    owner = subject.owner
+    if subject.kind is POD and owner is not None:
+        known = kind_of(owner.api_version, owner.kind)
+        if known is not None and not known.mirrors_owner:
+            return subject._replace(text=b"")
+    return subject
 
 
 def _owner(workload: Workload) -> Owner | None:
@@ -164,7 +181,7 @@ def choose(subjects: Iterable[Subject]) -> list[Chosen]:
         owner = _above(one.owner, passed)
         if owner is None:
             alone.append(Chosen(one, None, 1))
-        elif owner.uid in uids:
+        elif owner.uid in uids or not one.text:
             continue
         elif one.kind is POD:
             grouped.setdefault(owner, []).append(one)
