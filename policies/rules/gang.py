@@ -58,6 +58,7 @@ from gpugate.policies.lens import open_workload
 from gpugate.policies.nodes import Shape
 from gpugate.policies.records.groups import COSCHEDULING_GROUP, KUEUE_COUNT
 from gpugate.policies.rule import Params, Rule
+from gpugate.policies.validations import LabelValue
 from gpugate.policies.workload import PodSet, Workload
 
 _SHOWN_SHAPES: Final = 4
@@ -71,7 +72,7 @@ class GangParams(Params):
     """Who holds the pods of a gang together in this cluster."""
     scheduler_name: str | None = None
     """schedulerName of gang pods; Volcano's and KAI's own where it is left out, untouched for the others."""
-    kai_queue: str | None = None
+    kai_queue: LabelValue | None = None
     """KAI queue of gang pods that name none."""
     fragments: Literal["Deny", "Warn", "Allow"] = "Deny"
     """What is done about accelerators per pod that leave a remainder on every node."""
