@@ -17,6 +17,7 @@ from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.state import State
+from gpugate.webhook.traces import Traces
 from gpugate.webhook.wire import BadRequestError
 
 #: An object in etcd is at most 1.5 MiB, and a review may hold two of them. Bytes.
@@ -118,6 +119,7 @@ def make_app(
     log: Log,
     *,
     ledger: Ledger | None = None,
+    traces: Traces | None = None,
     client_ca: bool = False,
     body_limit: int = BODY_LIMIT,
 ) -> web.Application:
@@ -128,10 +130,11 @@ def make_app(
         metrics: where reviews are counted.
         log: where they are logged.
         ledger: where admitted objects are counted until the watch shows them; None where nothing is watched.
+        traces: what refusals leave behind; where it is None they are counted in ``metrics`` and nothing else.
         client_ca: whether reviews need a client certificate (probes and metrics never do).
         body_limit: the largest body read, in bytes.
     """
-    door = Door(state, metrics, log, ledger)
+    door = Door(state, metrics, log, ledger, traces)
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -10,7 +10,7 @@ from gpugate.policies.admitted import admitted_of
 from gpugate.policies.decision import Decision, Phase
 from gpugate.policies.engine import decide
 from gpugate.policies.fields import MalformedError
-from gpugate.policies.finding import Mode, Severity
+from gpugate.policies.finding import Judged, Mode, Severity
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.workload import Workload
@@ -18,6 +18,7 @@ from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.state import State
+from gpugate.webhook.traces import Traces
 from gpugate.webhook.verdict import PASS, cut, unjudged, verdict_of
 from gpugate.webhook.wire import BadRequestError, Request, Verdict, parse, render
 
@@ -30,10 +31,13 @@ SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
 class Door:
     """Answers reviews from the current snapshot of a state."""
 
-    __slots__ = ("_ledger", "_log", "_metrics", "_state")
+    __slots__ = ("_ledger", "_log", "_metrics", "_state", "_traces")
 
-    def __init__(self, state: State, metrics: Metrics, log: Log, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self, state: State, metrics: Metrics, log: Log, ledger: Ledger | None = None, traces: Traces | None = None
+    ) -> None:
         self._ledger = ledger
+        self._traces = traces or Traces(metrics)
         self._state = state
         self._metrics = metrics
         self._log = log
@@ -152,8 +156,10 @@ class Door:
         if decision is not None and (decision.changes or decision.would_change or decision.findings or decision.failures):
             self._metrics.decided(decision)
             self._describe(decision, fields, request)
+            self._traces.leave(endpoint, request, verdict, decision)
         elif not verdict.allowed:
             fields["refusal"] = verdict.message
+            self._traces.leave(endpoint, request, verdict, None)
         self._log.review(fields)
 
     def _describe(self, decision: Decision, fields: dict[str, Any], request: Request) -> None:
@@ -163,12 +169,19 @@ class Door:
             fields["wouldChange"] = [change.rule for change in decision.would_change]
         if decision.findings:
             fields["findings"] = [f"{one.severity.value} {one.rule}/{one.finding.reason}" for one in decision.findings]
-            denied = [cut(one.finding.message) for one in decision.findings if one.severity is Severity.DENY]
+            denied = [_reason_of(one) for one in decision.findings if one.severity is Severity.DENY]
             if denied:
                 fields["denied"] = denied
+            would = [_reason_of(one) for one in decision.findings if one.would_refuse]
+            if would:
+                fields["wouldDeny"] = would
         for failure in decision.failures:
             trace = "".join(traceback.format_exception(failure.error))
             self._log.error("rule failed", uid=request.uid, rule=failure.rule, traceback=trace)
+
+
+def _reason_of(one: Judged) -> str:
+    return cut(f"{one.rule}/{one.finding.reason}: {one.finding.message}")
 
 
 def _rests_on_facts(decision: Decision) -> bool:

@@ -26,11 +26,13 @@ from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds,
 from gpugate.webhook.cluster.reflector import Reflector, run_all
 from gpugate.webhook.cluster.staleness import out_of_date, unreadable
 from gpugate.webhook.cluster.store import FactStore
+from gpugate.webhook.events import Recorder
 from gpugate.webhook.inputs import InputError
 from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.state import State
+from gpugate.webhook.traces import Traces
 
 #: Where Kubernetes puts a pod's credentials.
 IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -58,6 +60,7 @@ class Options:
         context: context in the kubeconfig.
         kueue_namespace: where Kueue's own Configuration is.
         tls_1_2: whether TLS 1.2 is accepted, too.
+        events: whether Events tell of refusals, where a cluster is watched.
         client_ca: CA of the client certificates that reviews must bring; none needed where it is None.
         drain_delay: seconds between not being ready and taking no new connections.
         drain_timeout: seconds that reviews under way may take to end.
@@ -74,6 +77,7 @@ class Options:
     context: str | None = None
     kueue_namespace: str = KUEUE_NAMESPACE
     tls_1_2: bool = False
+    events: bool = True
     client_ca: Path | None = None
     drain_delay: float = 5.0
     drain_timeout: float = 15.0
@@ -97,8 +101,12 @@ async def serve(options: Options, log: Log) -> None:
         tasks.append(asyncio.create_task(run_all(watchers), name="watchers"))
         tasks.append(asyncio.create_task(_report(watchers, store, log), name="report"))
         state.watched = metrics.watched = lambda: [one.state for one in watchers]
+    recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None
+    if recorder is not None:
+        tasks.append(asyncio.create_task(recorder.run(), name="events"))
+    traces = Traces(metrics, recorder)
     runner = web.AppRunner(
-        make_app(state, metrics, log, ledger=ledger, client_ca=options.client_ca is not None),
+        make_app(state, metrics, log, ledger=ledger, traces=traces, client_ca=options.client_ca is not None),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=options.drain_timeout,

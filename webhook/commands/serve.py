@@ -54,6 +54,9 @@ def serve(  # noqa: PLR0913 - one parameter an option
     kueue_namespace: Annotated[
         str, typer.Option(metavar="NAMESPACE", help="Where Kueue runs: its Configuration is read there.")
     ] = KUEUE_NAMESPACE,
+    events: Annotated[
+        bool, typer.Option("--events/--no-events", help="Tell of refusals by Kubernetes Events, where a cluster is watched.")
+    ] = True,
     drain_delay: Annotated[float, typer.Option(help="Seconds between not being ready and taking no new connections.", min=0)] = 5.0,
     drain_timeout: Annotated[float, typer.Option(help="Seconds that reviews under way may take to end.", min=0)] = 15.0,
 ) -> None:
@@ -85,6 +88,7 @@ def serve(  # noqa: PLR0913 - one parameter an option
             context=context,
             kueue_namespace=kueue_namespace,
             tls_1_2=tls_min_version == "1.2",
+            events=events,
             client_ca=client_ca,
             drain_delay=drain_delay,
             drain_timeout=drain_timeout,
