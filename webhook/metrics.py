@@ -35,6 +35,7 @@ _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpugate_changes": ("Objects that a rule changed, or in DryRun would have changed.", ("rule", "mode")),
     "gpugate_rule_failures": ("Rules that broke on an object.", ("rule",)),
     "gpugate_bad_requests": ("Bodies that were no review.", ("reason",)),
+    "gpugate_recordings": ("What became of reviews that were to be recorded.", ("outcome",)),
     "gpugate_events": ("What became of Events.", ("outcome",)),
 }
 _FACT_GAUGES: Final = (
@@ -121,6 +122,11 @@ class Metrics(Collector):
     def event(self, outcome: str) -> None:
         """Count what became of an Event."""
         self._count("gpugate_events", outcome)
+
+    def recorded(self, outcome: str, number: int) -> None:
+        """Count what became of reviews that were to be recorded."""
+        key = ("gpugate_recordings", (outcome,))
+        self._counts[key] = self._counts.get(key, 0) + number
 
     def broken(self) -> None:
         """Count a review on which gpugate itself failed, outside any one rule."""

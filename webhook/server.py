@@ -31,6 +31,7 @@ from gpugate.webhook.inputs import InputError
 from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
+from gpugate.webhook.recordings import Recording
 from gpugate.webhook.state import State
 from gpugate.webhook.traces import Traces
 
@@ -61,6 +62,8 @@ class Options:
         kueue_namespace: where Kueue's own Configuration is.
         tls_1_2: whether TLS 1.2 is accepted, too.
         events: whether Events tell of refusals, where a cluster is watched.
+        record: directory in which reviews are written down; None where they are not.
+        record_limit: bytes that recordings may take in all.
         client_ca: CA of the client certificates that reviews must bring; none needed where it is None.
         drain_delay: seconds between not being ready and taking no new connections.
         drain_timeout: seconds that reviews under way may take to end.
@@ -78,6 +81,8 @@ class Options:
     kueue_namespace: str = KUEUE_NAMESPACE
     tls_1_2: bool = False
     events: bool = True
+    record: Path | None = None
+    record_limit: int = 64 << 20
     client_ca: Path | None = None
     drain_delay: float = 5.0
     drain_timeout: float = 15.0
@@ -105,8 +110,20 @@ async def serve(options: Options, log: Log) -> None:
     if recorder is not None:
         tasks.append(asyncio.create_task(recorder.run(), name="events"))
     traces = Traces(metrics, recorder)
+    recording = None
+    if options.record is not None:
+        recording = Recording(options.record, options.record_limit, log, count=metrics.recorded)
+        tasks.append(asyncio.create_task(recording.run(), name="recording"))
     runner = web.AppRunner(
-        make_app(state, metrics, log, ledger=ledger, traces=traces, client_ca=options.client_ca is not None),
+        make_app(
+            state,
+            metrics,
+            log,
+            ledger=ledger,
+            traces=traces,
+            recording=recording,
+            client_ca=options.client_ca is not None,
+        ),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=options.drain_timeout,

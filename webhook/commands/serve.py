@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 import uvloop
 
+from gpugate.policies.quantity import QuantityError, whole
 from gpugate.webhook import tls
 from gpugate.webhook.cluster import ClusterError
 from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE
@@ -21,6 +22,7 @@ from gpugate.webhook.server import IN_CLUSTER, Options
 from gpugate.webhook.server import serve as run_server
 
 _PORT = re.compile("[0-9]{1,5}")
+_SMALLEST_RECORD = 1 << 20
 _LOOPBACK = ["localhost", "127.0.0.1", "::1"]
 
 
@@ -29,6 +31,16 @@ def _address(listen: str) -> tuple[str, int]:
     if not colon or not _PORT.fullmatch(port) or int(port) >= 1 << 16:
         fail(f"--listen {listen}: write HOST:PORT, for example 127.0.0.1:8443 or [::]:8443")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - what an empty host means
+
+
+def _size(text: str) -> int:
+    try:
+        size = whole(text)
+    except QuantityError:
+        size = 0
+    if size < _SMALLEST_RECORD:
+        fail(f"--record-limit {text}: write a size of at least 1Mi, for example 64Mi")
+    return size
 
 
 def serve(  # noqa: PLR0913 - one parameter an option
@@ -57,6 +69,12 @@ def serve(  # noqa: PLR0913 - one parameter an option
     events: Annotated[
         bool, typer.Option("--events/--no-events", help="Tell of refusals by Kubernetes Events, where a cluster is watched.")
     ] = True,
+    record: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write reviews down in DIR, secrets left out, for gpugate replay.")
+    ] = None,
+    record_limit: Annotated[
+        str, typer.Option(metavar="SIZE", help="What recordings may take in all; the oldest make room. At least 1Mi.")
+    ] = "64Mi",
     drain_delay: Annotated[float, typer.Option(help="Seconds between not being ready and taking no new connections.", min=0)] = 5.0,
     drain_timeout: Annotated[float, typer.Option(help="Seconds that reviews under way may take to end.", min=0)] = 15.0,
 ) -> None:
@@ -89,6 +107,8 @@ def serve(  # noqa: PLR0913 - one parameter an option
             kueue_namespace=kueue_namespace,
             tls_1_2=tls_min_version == "1.2",
             events=events,
+            record=record,
+            record_limit=_size(record_limit),
             client_ca=client_ca,
             drain_delay=drain_delay,
             drain_timeout=drain_timeout,
