@@ -19,11 +19,19 @@ from gpugate.webhook.metrics import fact_families
 class ControllerMetrics(Collector):
     """What the controller tells of itself and of the last audit, without labels that grow with the cluster."""
 
-    def __init__(self, rounds: Rounds, elector: Elector, keeper: ReportKeeper, watched: Callable[[], Iterable[KindState]]) -> None:
+    def __init__(
+        self,
+        rounds: Rounds,
+        elector: Elector,
+        keeper: ReportKeeper,
+        watched: Callable[[], Iterable[KindState]],
+        *others: Callable[[], Iterator[Metric]],
+    ) -> None:
         self._rounds = rounds
         self._elector = elector
         self._keeper = keeper
         self._watched = watched
+        self._others = others
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -36,6 +44,8 @@ class ControllerMetrics(Collector):
         yield GaugeMetricFamily("gpugate_leader", "1 where this controller leads.", value=float(self._elector.leading))
         yield from self._audit()
         yield from self._reports()
+        for other in self._others:
+            yield from other()
         yield from fact_families(self._watched())
 
     def _audit(self) -> Iterator[Metric]:
@@ -64,8 +74,6 @@ class ControllerMetrics(Collector):
         idle = sum(node.idle for shape in audit.shapes for node in shape.nodes)
         yield GaugeMetricFamily("gpugate_accelerators_stranded", "Free accelerators that no pod can get at.", value=stranded)
         yield GaugeMetricFamily("gpugate_accelerators_idle", "Free accelerators that a pod could get.", value=idle)
-        stuck = sum(1 for one in audit.gangs if one.state == "stuck")
-        yield GaugeMetricFamily("gpugate_gangs_stuck", "Gangs that are there in part for too long.", value=stuck)
 
     def _reports(self) -> Iterator[Metric]:
         written = self._keeper.written

@@ -20,10 +20,12 @@ from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds,
 from gpugate.webhook.cluster.reflector import Reflector, run_all, wait_synced
 from gpugate.webhook.cluster.store import FactStore
 from gpugate.webhook.controller.feeds import SubjectFeed, Tee, see, strip_for_both
+from gpugate.webhook.controller.gangs import Gangs
 from gpugate.webhook.controller.lease import Elector, Terms
 from gpugate.webhook.controller.metrics import ControllerMetrics
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
 from gpugate.webhook.controller.rounds import Rhythm, Rounds, Source
+from gpugate.webhook.events import Recorder
 from gpugate.webhook.inputs import InputError
 from gpugate.webhook.lifetime import cancelled, look_after, until_signal
 from gpugate.webhook.log import Log
@@ -101,6 +103,9 @@ class _Controller:
         self._store = FactStore(self._state, log, facts)
         self._feed = SubjectFeed()
         self._shelves = shelves()
+        self._recorder = Recorder(client, log, component="gpugate.io/controller")
+        self.gangs = Gangs(client, self._state, self._recorder, log)
+        self._feed.listeners.append(self.gangs.heard)
         self._fact_watchers, self._others = self._watchers(client, facts)
         source = Source(
             self._state,
@@ -108,13 +113,14 @@ class _Controller:
             self._feed,
             self._ready,
             f"the cluster at {client.address}",
+            gangs=self.gangs.current,
             remarks=self._remarks,
             team_labels=options.team_labels,
         )
         self.rounds = Rounds(source, options.rhythm, log)
         self.keeper = ReportKeeper(client, self._shelves, log, spacing=options.spacing)
         self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
-        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states)
+        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, self.gangs.metrics)
         self._state.watched = self.states
 
     def _watchers(self, client: ApiClient, facts: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
@@ -155,6 +161,7 @@ class _Controller:
             "watchers": lambda: run_all([*self._fact_watchers, *self._others]),
             "states": lambda: look_after(self._fact_watchers, self._store, self._log),
             "rounds": self.rounds.run,
+            "events": self._recorder.run,
             "election": lambda: self.elector.run(self._lead),
         }
 
@@ -165,7 +172,7 @@ class _Controller:
                 group.create_task(duty())
 
     def _duties(self) -> list[Duty]:
-        return [lambda: self.keeper.run(self.rounds)]
+        return [lambda: self.keeper.run(self.rounds), self.gangs.run]
 
     def app(self) -> web.Application:
         """What is served: probes, metrics, and the last audit."""
