@@ -121,7 +121,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_final,
     )
-    environment.filters.update(number=words.number, memory=words.memory, cores=words.cores)
+    environment.filters.update(brief=lambda text, longest=200: words.shown(text, longest), number=words.number, memory=words.memory, cores=words.cores)
     environment.globals.update(
         amount_of=words.amount_of,
         share=share,
@@ -129,6 +129,7 @@ def _environment() -> Environment:
         outcome_of=outcome_of,
         label_of=_label,
         said=_said,
+        rules_of=lambda workload: sorted({one.rule for one in workload.items}),
         most_findings=MOST_FINDINGS,
         # Constants of the product, not of the cluster, whose hash the policy names.
         style=Markup(asset("page.css")),  # noqa: S704

@@ -78,9 +78,10 @@ def rfc3339(seconds: float) -> str:
 
 
 def lasted(span: timedelta) -> str:
-    """How long that is, in the largest unit that says it: ``3 h``."""
-    seconds = max(0, int(span.total_seconds()))
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size or (seconds >= size and unit != "d"):
-            return f"{number(seconds // size)}{THIN}{unit}"
-    return f"{seconds}{THIN}s"
+    """How long that is, in its two largest units: ``3 h 5 min``."""
+    minutes = max(0, int(span.total_seconds())) // 60
+    for size, unit, less, smaller in ((1440, "d", 60, "h"), (60, "h", 1, "min")):
+        if minutes >= size:
+            rest = minutes % size // less
+            return f"{number(minutes // size)}{THIN}{unit}" + (f" {rest}{THIN}{smaller}" if rest else "")
+    return f"{minutes}{THIN}min"

@@ -5,7 +5,7 @@
   root.classList.add("scripted");
 
   // --- Colours: as the system has them, or one scheme for good where the browser may remember it.
-  const schemes = { "": "Auto", light: "Light", dark: "Dark" };
+  const schemes = { "": "◐ Auto", light: "○ Light", dark: "● Dark" };
   const remembered = () => { try { return localStorage.getItem("gpugate-theme") || ""; } catch { return ""; } };
   const remember = (scheme) => { try { localStorage.setItem("gpugate-theme", scheme); } catch { /* a private window */ } };
   const setScheme = (scheme, button) => {
@@ -33,7 +33,7 @@
   const GRAVITY = ["refuse", "change", "warn", "unknown", "exempt", "clean"];
   const LABELS = {
     outcome: { refuse: "refused", change: "changed", warn: "warned about", unknown: "not known", exempt: "exempt", clean: "no finding" },
-    mode: { DryRun: "DryRun (rehearsed)", "in-force": "in force (Enforce or Warn)" },
+    mode: { "in-force": "in force" },
     team: { "": "no team" },
     namespace: { "": "none named" },
   };
