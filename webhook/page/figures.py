@@ -1,8 +1,8 @@
 """The sums of an audit: what enforcing would do, in all and by rule, team and namespace.
 
-A rule in DryRun is *rehearsed*: nothing has come of what it says. A rule in Enforce or Warn is *in force*: what it says of a workload
-is what would happen, were the workload made today. Both are counted apart. A workload counts once in each column group, by the
-gravest that the rules of the group say of it, so that a row's numbers can be added up.
+A rule in DryRun is *rehearsed*: nothing has come of what it says. A rule in Enforce or Warn is *in force*: what it says of a
+workload is what would happen, were the workload made today. Both are counted apart. A workload counts once in each group of
+columns, by the gravest that the group's rules say of it, so that a row's numbers can be added up.
 """
 
 from __future__ import annotations
@@ -123,7 +123,10 @@ def modes_of(audit: Audit) -> dict[str, list[str]]:
         for item in workload.items:
             found.setdefault(item.rule, set()).add(item.mode.value)
     strictest = [one.value for one in Mode]
-    return {rule: sorted(modes, key=lambda mode: (strictest.index(mode) if mode in strictest else 99, mode)) for rule, modes in found.items()}
+    return {
+        rule: sorted(modes, key=lambda mode: (strictest.index(mode) if mode in strictest else 99, mode))
+        for rule, modes in found.items()
+    }
 
 
 def _by_rule(audit: Audit) -> dict[str, Tally]:

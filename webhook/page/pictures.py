@@ -73,15 +73,22 @@ def _together(nodes: Sequence[NodePicture]) -> Tile:
         first.devices,
         first.held,
         first.stranded,
-        *(sum(values) for values in zip(*((one.memory, one.requested, one.limited, one.cpu, one.cpu_requested) for one in nodes), strict=True)),
+        *(
+            sum(values)
+            for values in zip(*((one.memory, one.requested, one.limited, one.cpu, one.cpu_requested) for one in nodes), strict=True)
+        ),
     )
     words = f"{number(len(nodes))} nodes alike, such as {first.name}: {accelerators_in_words(first)} each"
-    return _tile(total, label=f"{number(len(nodes))} ×", title=words)
+    return _tile(total, label=f"{number(len(nodes))} \N{MULTIPLICATION SIGN}", title=words)
 
 
 def accelerators_in_words(node: NodePicture) -> str:
     """What becomes of the node's accelerators: ``8 GPUs: 5 held, 3 idle``."""
-    parts = [f"{number(count)} {word}" for count, word in ((node.held, "held"), (node.idle, "idle"), (node.stranded, "stranded")) if count]
+    parts = [
+        f"{number(count)} {word}"
+        for count, word in ((node.held, "held"), (node.idle, "idle"), (node.stranded, "stranded"))
+        if count
+    ]
     return f"{number(node.devices)} GPU{'' if node.devices == 1 else 's'}" + (f": {', '.join(parts)}" if parts else "")
 
 

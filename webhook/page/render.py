@@ -121,7 +121,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_final,
     )
-    environment.filters.update(brief=lambda text, longest=200: words.shown(text, longest), number=words.number, memory=words.memory, cores=words.cores)
+    environment.filters.update(
+        brief=lambda text, longest=200: words.shown(text, longest), number=words.number, memory=words.memory, cores=words.cores
+    )
     environment.globals.update(
         amount_of=words.amount_of,
         share=share,

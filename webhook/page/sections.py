@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.gang_states import GangState
 from gpugate.webhook.audit.records import Audit, Exemption, NamespaceQuota, PolicyLine, QueueLine, ShapePicture
+from gpugate.webhook.audit.times import moment, rfc3339
 from gpugate.webhook.page.pictures import Tile, tiles_of
-from gpugate.webhook.page.words import lasted, moment, rfc3339
+from gpugate.webhook.page.words import lasted
 
 #: Lines of one table; what is more is counted in words.
 MOST_LINES: Final = 300
@@ -143,11 +144,11 @@ class ExemptionLine(NamedTuple):
 def exemptions_of(audit: Audit) -> list[ExemptionLine]:
     """Every exemption, those that somebody must look at first."""
     now = moment(audit.at)
-    lines = [
-        ExemptionLine(one.exemption, *_state(one.exemption, now)[:1], one.kind, one.namespace, one.name, one.team, _state(one.exemption, now)[1])
-        for one in audit.workloads
-        if one.exemption is not None
-    ]
+    lines: list[ExemptionLine] = []
+    for one in audit.workloads:
+        if one.exemption is not None:
+            state, left = _state(one.exemption, now)
+            lines.append(ExemptionLine(one.exemption, state, one.kind, one.namespace, one.name, one.team, left))
     ranks = {state: rank for rank, state in enumerate(_EXEMPTIONS_BY_NEED)}
     return sorted(
         lines, key=lambda one: (ranks.get(one.state, len(ranks)), one.exemption.until or "~", one.namespace, one.name, one.kind)
@@ -179,9 +180,7 @@ def queues_of(audit: Audit) -> list[QueueGroup]:
     ordered = sorted(audit.queues, key=lambda one: (one.queue, one.cohort, one.flavor, one.resource))
     groups = [(key, list(lines)) for key, lines in groupby(ordered[:MOST_LINES], key=lambda one: (one.queue, one.cohort))]
     return [
-        QueueGroup(
-            queue, cohort, max(one.pending for one in lines), next((one.stopped for one in lines if one.stopped), ""), lines
-        )
+        QueueGroup(queue, cohort, max(one.pending for one in lines), next((one.stopped for one in lines if one.stopped), ""), lines)
         for (queue, cohort), lines in groups
     ]
 
@@ -218,4 +217,6 @@ def _by_mode(modes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
     for rule, mode in modes:
         found.setdefault(mode, []).append(rule)
     known = ("Enforce", "Warn", "DryRun", "Disabled")
-    return [(mode, found[mode]) for mode in sorted(found, key=lambda mode: (known.index(mode) if mode in known else len(known), mode))]
+    return [
+        (mode, found[mode]) for mode in sorted(found, key=lambda mode: (known.index(mode) if mode in known else len(known), mode))
+    ]

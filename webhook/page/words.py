@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 #: Between the thousands of a number, and between a number and its unit: a narrow space at which no line is broken.
@@ -13,7 +13,9 @@ LONGEST: Final = 2000
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 #: What would break a line's layout, turn its direction, or hide in it: controls, marks and overrides of direction, characters of
 #: no width, and halves of characters, which UTF-8 cannot say.
-_HARMFUL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
+_HARMFUL: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
 
 
 def number(count: int) -> str:
@@ -58,23 +60,6 @@ def shown(text: str, longest: int = LONGEST) -> str:
     safe = _HARMFUL.sub("\N{REPLACEMENT CHARACTER}", kept)
     rest = len(text) - len(kept)
     return f"{safe} … ({number(rest)} more characters)" if rest else safe
-
-
-def moment(text: str) -> datetime | None:
-    """The time that an RFC 3339 text names; None where it is none."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def rfc3339(seconds: float) -> str:
-    """A time in seconds since the epoch, in RFC 3339; empty where no calendar has it."""
-    try:
-        return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return ""
 
 
 def lasted(span: timedelta) -> str:
