@@ -121,7 +121,7 @@ class _Controller:
         self.rounds = Rounds(source, options.rhythm, log)
         self.keeper = ReportKeeper(client, self._shelves, log, spacing=options.spacing)
         self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
-        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, self.gangs.metrics)
+        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, client.calls, self.gangs.metrics)
         self._state.watched = self.states
 
     def _watchers(self, client: ApiClient, facts: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
