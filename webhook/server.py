@@ -94,6 +94,7 @@ async def serve(options: Options, log: Log) -> None:
         tasks.append(asyncio.create_task(run_all(watchers), name="watchers"))
         tasks.append(asyncio.create_task(look_after(watchers, store, log), name="report"))
         state.watched = metrics.watched = lambda: [one.state for one in watchers]
+        state.policies = metrics.policies = store.policies.seen
     runner = web.AppRunner(
         make_app(state, metrics, log, ledger=ledger, client_ca=options.client_ca is not None),
         access_log=None,

@@ -10,20 +10,29 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gpugate.webhook.cluster import KindState
+from gpugate.webhook.cluster.policies import SeenPolicy
 from gpugate.webhook.controller.lease import Elector
 from gpugate.webhook.controller.reports import ReportKeeper
 from gpugate.webhook.controller.rounds import Rounds
-from gpugate.webhook.metrics import fact_families
+from gpugate.webhook.metrics import fact_families, policy_families
 
 
 class ControllerMetrics(Collector):
     """What the controller tells of itself and of the last audit, without labels that grow with the cluster."""
 
-    def __init__(self, rounds: Rounds, elector: Elector, keeper: ReportKeeper, watched: Callable[[], Iterable[KindState]]) -> None:
+    def __init__(
+        self,
+        rounds: Rounds,
+        elector: Elector,
+        keeper: ReportKeeper,
+        watched: Callable[[], Iterable[KindState]],
+        policies: Callable[[], Iterable[SeenPolicy]] = tuple,
+    ) -> None:
         self._rounds = rounds
         self._elector = elector
         self._keeper = keeper
         self._watched = watched
+        self._policies = policies
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -37,6 +46,7 @@ class ControllerMetrics(Collector):
         yield from self._audit()
         yield from self._reports()
         yield from fact_families(self._watched())
+        yield from policy_families(self._policies())
 
     def _audit(self) -> Iterator[Metric]:
         audit, last = self._rounds.latest, self._rounds.last

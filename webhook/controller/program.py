@@ -22,6 +22,7 @@ from gpugate.webhook.cluster.store import FactStore
 from gpugate.webhook.controller.feeds import SubjectFeed, Tee, see, strip_for_both
 from gpugate.webhook.controller.lease import Elector, Terms
 from gpugate.webhook.controller.metrics import ControllerMetrics
+from gpugate.webhook.controller.policy_status import PolicyStatusWriter
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
 from gpugate.webhook.controller.rounds import Rhythm, Rounds, Source
 from gpugate.webhook.inputs import InputError
@@ -97,6 +98,7 @@ class _Controller:
     def __init__(self, options: Options, client: ApiClient, log: Log) -> None:
         self._log = log
         self._state = State(policies=options.policies or ())
+        self._policies_are_given = options.policies is not None
         facts = list(fact_kinds(options.kueue_namespace)) + ([] if options.policies is not None else [POLICIES])
         self._store = FactStore(self._state, log, facts)
         self._feed = SubjectFeed()
@@ -114,7 +116,8 @@ class _Controller:
         self.rounds = Rounds(source, options.rhythm, log)
         self.keeper = ReportKeeper(client, self._shelves, log, spacing=options.spacing)
         self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
-        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states)
+        self.statuses = PolicyStatusWriter(client, self._store, self._state, log)
+        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, self._store.policies.seen)
         self._state.watched = self.states
 
     def _watchers(self, client: ApiClient, facts: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
@@ -165,7 +168,8 @@ class _Controller:
                 group.create_task(duty())
 
     def _duties(self) -> list[Duty]:
-        return [lambda: self.keeper.run(self.rounds)]
+        duties: list[Duty] = [lambda: self.keeper.run(self.rounds)]
+        return duties if self._policies_are_given else [*duties, self.statuses.run]
 
     def app(self) -> web.Application:
         """What is served: probes, metrics, and the last audit."""
