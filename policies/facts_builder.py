@@ -140,6 +140,7 @@ class FactsBuilder:
             pools=self._occupancy.pools(self._shapes),
             groups=self._occupancy.groups(),
             group_homes=self._occupancy.homes(),
+            crews=self._occupancy.crews(),
             known=frozen(known),
             stale=frozen(stale or {}),
             offered=self._offered,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, get_args, get_origin
@@ -143,6 +144,34 @@ Millicores: TypeAlias = Annotated[
     BeforeValidator(_millicores),
     PlainSerializer(format_millicores, when_used="json"),
     WithJsonSchema(_QUANTITY_SCHEMA),
+    Field(gt=0),
+]
+
+
+#: The pattern of a duration as Go writes it, of whole numbers: ``90s``, ``10m``, ``1h30m``.
+_DURATION: Final = "^[0-9]{1,6}(h([0-9]{1,6}m)?([0-9]{1,6}s)?|m([0-9]{1,6}s)?|s)$"
+_UNITS: Final = {"h": 3600, "m": 60, "s": 1}
+
+
+def _seconds(written: object) -> int:
+    """The seconds of a duration."""
+    if type(written) is not str or re.match(_DURATION, written) is None:
+        message = f"{written!r:.60} is no duration, such as 90s, 10m or 1h30m"
+        raise ValueError(message)
+    return sum(int(count) * _UNITS[unit] for count, unit in re.findall("([0-9]+)([hms])", written))
+
+
+def _written(seconds: int) -> str:
+    hours, minutes, left = seconds // 3600, seconds // 60 % 60, seconds % 60
+    return "".join(f"{count}{unit}" for count, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if count)
+
+
+#: A duration: ``10m`` in YAML, seconds in Python.
+Seconds: TypeAlias = Annotated[
+    int,
+    BeforeValidator(_seconds),
+    PlainSerializer(_written, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": _DURATION}),
     Field(gt=0),
 ]
 

@@ -10,11 +10,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gpugate.webhook.cluster import KindState
-from gpugate.webhook.cluster.policies import SeenPolicy
 from gpugate.webhook.controller.lease import Elector
 from gpugate.webhook.controller.reports import ReportKeeper
 from gpugate.webhook.controller.rounds import Rounds
-from gpugate.webhook.metrics import fact_families, policy_families
+from gpugate.webhook.metrics import fact_families
 
 
 class ControllerMetrics(Collector):
@@ -26,13 +25,13 @@ class ControllerMetrics(Collector):
         elector: Elector,
         keeper: ReportKeeper,
         watched: Callable[[], Iterable[KindState]],
-        policies: Callable[[], Iterable[SeenPolicy]] = tuple,
+        *others: Callable[[], Iterator[Metric]],
     ) -> None:
         self._rounds = rounds
         self._elector = elector
         self._keeper = keeper
         self._watched = watched
-        self._policies = policies
+        self._others = others
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -45,8 +44,9 @@ class ControllerMetrics(Collector):
         yield GaugeMetricFamily("gpugate_leader", "1 where this controller leads.", value=float(self._elector.leading))
         yield from self._audit()
         yield from self._reports()
+        for other in self._others:
+            yield from other()
         yield from fact_families(self._watched())
-        yield from policy_families(self._policies())
 
     def _audit(self) -> Iterator[Metric]:
         audit, last = self._rounds.latest, self._rounds.last
@@ -74,8 +74,6 @@ class ControllerMetrics(Collector):
         idle = sum(node.idle for shape in audit.shapes for node in shape.nodes)
         yield GaugeMetricFamily("gpugate_accelerators_stranded", "Free accelerators that no pod can get at.", value=stranded)
         yield GaugeMetricFamily("gpugate_accelerators_idle", "Free accelerators that a pod could get.", value=idle)
-        stuck = sum(1 for one in audit.gangs if one.state == "stuck")
-        yield GaugeMetricFamily("gpugate_gangs_stuck", "Gangs that are there in part for too long.", value=stuck)
 
     def _reports(self) -> Iterator[Metric]:
         written = self._keeper.written

@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from gpugate.policies.facts import Facts, Known
+from gpugate.policies.policy import API_VERSION, KIND
 from gpugate.policies.reach import Reach, reach_of
 from gpugate.webhook.cluster import CONFLICT, NOT_FOUND, ApiError, ClusterError, JsonObject
 from gpugate.webhook.cluster.kinds import POLICIES
 from gpugate.webhook.cluster.policies import SeenPolicy
 from gpugate.webhook.cluster.store import FactStore
+from gpugate.webhook.events import Recorder, Reference
 from gpugate.webhook.log import Log
 from gpugate.webhook.state import State
 from gpugate.webhook.verdict import cut
@@ -143,6 +145,16 @@ class Tell(Protocol):
 
 def _silent(_seen: SeenPolicy, _kind: str, _reason: str, _message: str) -> None:
     """Tell nobody."""
+
+
+def teller(recorder: Recorder) -> Tell:
+    """What has Events sent by ``recorder``."""
+
+    def tell(seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        regarding = Reference(API_VERSION, KIND, "", seen.name, seen.uid)
+        recorder.tell(regarding, reason=reason, message=message, action="Validate", kind=kind)
+
+    return tell
 
 
 def utc_now() -> str:

@@ -20,14 +20,17 @@ from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds,
 from gpugate.webhook.cluster.reflector import Reflector, run_all, wait_synced
 from gpugate.webhook.cluster.store import FactStore
 from gpugate.webhook.controller.feeds import SubjectFeed, Tee, see, strip_for_both
+from gpugate.webhook.controller.gangs import Gangs
 from gpugate.webhook.controller.lease import Elector, Terms
 from gpugate.webhook.controller.metrics import ControllerMetrics
-from gpugate.webhook.controller.policy_status import PolicyStatusWriter
+from gpugate.webhook.controller.policy_status import PolicyStatusWriter, teller
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
 from gpugate.webhook.controller.rounds import Rhythm, Rounds, Source
+from gpugate.webhook.events import Recorder
 from gpugate.webhook.inputs import InputError
 from gpugate.webhook.lifetime import cancelled, look_after, until_signal
 from gpugate.webhook.log import Log
+from gpugate.webhook.metrics import policy_families
 from gpugate.webhook.state import State
 
 #: Seconds that the first round waits for kinds which cannot be read.
@@ -103,6 +106,9 @@ class _Controller:
         self._store = FactStore(self._state, log, facts)
         self._feed = SubjectFeed()
         self._shelves = shelves()
+        self._recorder = Recorder(client, log, component="gpugate.io/controller")
+        self.gangs = Gangs(client, self._state, self._recorder, log)
+        self._feed.listeners.append(self.gangs.heard)
         self._fact_watchers, self._others = self._watchers(client, facts)
         source = Source(
             self._state,
@@ -110,14 +116,16 @@ class _Controller:
             self._feed,
             self._ready,
             f"the cluster at {client.address}",
+            gangs=self.gangs.current,
             remarks=self._remarks,
             team_labels=options.team_labels,
         )
         self.rounds = Rounds(source, options.rhythm, log)
         self.keeper = ReportKeeper(client, self._shelves, log, spacing=options.spacing)
         self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
-        self.statuses = PolicyStatusWriter(client, self._store, self._state, log)
-        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, self._store.policies.seen)
+        self.statuses = PolicyStatusWriter(client, self._store, self._state, log, tell=teller(self._recorder))
+        own = (self.gangs.metrics, lambda: policy_families(self._store.policies.seen()))
+        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, *own)
         self._state.watched = self.states
 
     def _watchers(self, client: ApiClient, facts: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
@@ -158,6 +166,7 @@ class _Controller:
             "watchers": lambda: run_all([*self._fact_watchers, *self._others]),
             "states": lambda: look_after(self._fact_watchers, self._store, self._log),
             "rounds": self.rounds.run,
+            "events": self._recorder.run,
             "election": lambda: self.elector.run(self._lead),
         }
 
@@ -168,7 +177,7 @@ class _Controller:
                 group.create_task(duty())
 
     def _duties(self) -> list[Duty]:
-        duties: list[Duty] = [lambda: self.keeper.run(self.rounds)]
+        duties: list[Duty] = [lambda: self.keeper.run(self.rounds), self.gangs.run]
         return duties if self._policies_are_given else [*duties, self.statuses.run]
 
     def app(self) -> web.Application:
