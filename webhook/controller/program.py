@@ -31,6 +31,7 @@ from gpugate.webhook.inputs import InputError
 from gpugate.webhook.lifetime import cancelled, look_after, until_signal
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import policy_families
+from gpugate.webhook.page.live import add_page
 from gpugate.webhook.state import State
 
 #: Seconds that the first round waits for kinds which cannot be read.
@@ -125,7 +126,7 @@ class _Controller:
         self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
         self.statuses = PolicyStatusWriter(client, self._store, self._state, log, tell=teller(self._recorder))
         own = (self.gangs.metrics, lambda: policy_families(self._store.policies.seen()))
-        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, *own)
+        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, client.calls, *own)
         self._state.watched = self.states
 
     def _watchers(self, client: ApiClient, facts: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
@@ -199,6 +200,7 @@ class _Controller:
         app.router.add_get("/healthz", healthz)
         app.router.add_get("/readyz", readyz)
         app.router.add_get("/metrics", metrics)
+        add_page(app, lambda: self.rounds.latest)
         return app
 
 
