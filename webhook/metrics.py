@@ -49,6 +49,22 @@ _FACT_COUNTERS: Final = (
 )
 
 
+def fact_families(watched: Iterable[KindState]) -> Iterator[Metric]:
+    """What the watchers tell of themselves."""
+    now = time.monotonic()
+    synced, age, objects = (GaugeMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_GAUGES)
+    relists, reconnects = (CounterMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_COUNTERS)
+    for one in watched:
+        labels, seconds = [one.resource], one.age(now)
+        synced.add_metric(labels, float(one.synced))
+        objects.add_metric(labels, one.objects)
+        relists.add_metric(labels, one.relists)
+        reconnects.add_metric(labels, one.reconnects)
+        if seconds is not None:
+            age.add_metric(labels, seconds)
+    yield from (synced, age, objects, relists, reconnects)
+
+
 class _Histogram:
     """Durations of one endpoint."""
 
@@ -136,20 +152,6 @@ class Metrics(Collector):
         """Count a body that was no review."""
         self._count("gpugate_bad_requests", reason)
 
-    def _facts(self) -> Iterator[Metric]:
-        now = time.monotonic()
-        synced, age, objects = (GaugeMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_GAUGES)
-        relists, reconnects = (CounterMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_COUNTERS)
-        for one in self.watched():
-            labels, seconds = [one.resource], one.age(now)
-            synced.add_metric(labels, float(one.synced))
-            objects.add_metric(labels, one.objects)
-            relists.add_metric(labels, one.relists)
-            reconnects.add_metric(labels, one.reconnects)
-            if seconds is not None:
-                age.add_metric(labels, seconds)
-        yield from (synced, age, objects, relists, reconnects)
-
     def collect(self) -> Iterator[Metric]:
         """The families as they stand now."""
         counts = dict(self._counts)
@@ -169,7 +171,7 @@ class Metrics(Collector):
         for endpoint, histogram in self._durations.items():
             durations.add_metric([endpoint], histogram.buckets(), histogram.total)
         yield durations
-        yield from self._facts()
+        yield from fact_families(self.watched())
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from gpugate.policies.accelerators import LOOKS_LIKE
 from gpugate.policies.fields import Path
 from gpugate.policies.kinds import APP_WRAPPER, CRON_JOB, KINDS, POD, TRAIN_JOB, Kind
 
@@ -18,7 +19,7 @@ spec.?resourceClaims.orValue([]).size() > 0 ||
 [spec.?containers, spec.?initContainers].exists(list, list.orValue([]).exists(container,
 [container.?resources.?limits, container.?resources.?requests].exists(amounts, amounts.orValue({}).exists(name,
 name.contains('/') && amounts.value()[name] != '0' && !name.endsWith('_monitoring') &&
-name.matches('(?i)gpu|cuda|gaudi|neuron|trainium|inferentia|mig[-._][0-9]|mig[.]nvidia|google[.]com/tpu|cloud-tpu')))))"""
+name.matches('(?i)@LOOKS_LIKE@')))))""".replace("@LOOKS_LIKE@", LOOKS_LIKE)
 _OBJECTS: Final = "[object, oldObject].filter(o, o != null)"
 #: Groups of Kubernetes itself, whose objects the conditions see typed.
 _OWN_GROUPS: Final = ("apps", "batch")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -15,22 +14,15 @@ from gpugate.policies.quantity import QuantityError, whole
 from gpugate.webhook import tls
 from gpugate.webhook.cluster import ClusterError
 from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE
+from gpugate.webhook.commands.addresses import address
 from gpugate.webhook.commands.failing import fail
 from gpugate.webhook.inputs import InputError, load_facts, load_policies
 from gpugate.webhook.log import Bridge, Log
 from gpugate.webhook.server import IN_CLUSTER, Options
 from gpugate.webhook.server import serve as run_server
 
-_PORT = re.compile("[0-9]{1,5}")
 _SMALLEST_RECORD = 1 << 20
 _LOOPBACK = ["localhost", "127.0.0.1", "::1"]
-
-
-def _address(listen: str) -> tuple[str, int]:
-    host, colon, port = listen.rpartition(":")
-    if not colon or not _PORT.fullmatch(port) or int(port) >= 1 << 16:
-        fail(f"--listen {listen}: write HOST:PORT, for example 127.0.0.1:8443 or [::]:8443")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - what an empty host means
 
 
 def _size(text: str) -> int:
@@ -82,7 +74,7 @@ def serve(  # noqa: PLR0913 - one parameter an option
 
     Facts come from --cluster files, or from the cluster of --kubeconfig, or, in a pod, from the cluster around it.
     """
-    host, port = _address(listen)
+    host, port = address(listen)
     if (self_signed is None) == (tls_dir is None):
         fail("give one of --self-signed DIR (a certificate for loopback) and --tls-dir DIR (tls.crt and tls.key)")
     if tls_min_version not in {"1.2", "1.3"}:
