@@ -275,24 +275,56 @@ def test_a_refusal_is_audited_counted_and_logged(control_plane: ControlPlane, do
     assert 'gpugate_refusals_total{dry_run="false",mode="Enforce",rule="host-memory"}' in door.get("/metrics")
 
 
-def test_a_namespace_that_has_gone_costs_no_more_than_a_line_in_the_log(control_plane: ControlPlane, door: Gate) -> None:
-    gone = "traces-gone"
-    control_plane.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": gone, "finalizers": ["e2e.gpugate.io/hold"]}}
-    )
-    control_plane.request("DELETE", f"/api/v1/namespaces/{gone}")
+def test_where_it_may_write_no_event_reviews_go_on_and_the_log_says_so_once(
+    control_plane: ControlPlane, door: Gate, namespace: str
+) -> None:
+    rules = control_plane.kubectl_json("get", "clusterrole", "gpugate")["rules"]
+    at = next(number for number, rule in enumerate(rules) if rule["apiGroups"] == ["events.k8s.io"])
+    taken = f'[{{"op": "remove", "path": "/rules/{at}"}}]'
+    control_plane.kubectl("patch", "clusterrole", "gpugate", "--type=json", "-p", taken)
+    before, names = counted(door).get("refused", 0), (f"p-{number}" for number in range(MOST_AT_ONCE))
+
+    def given_up() -> bool:
+        assert create(control_plane, pods_path(namespace), pod(next(names), namespace, overcommitted())) == 403
+        return counted(door).get("refused", 0) > before
+
     try:
-        before = counted(door).get("refused", 0)
-        # The apiserver asks the door before it says that the namespace is going.
-        assert create(control_plane, pods_path(gone), pod("greedy", gone, overcommitted())) == 403
-        if door.events(message="review", namespace=gone):
-            wait_until(lambda: counted(door).get("refused", 0) > before, 20, "the Event to be given up")
-            (line,) = [one for one in door.events(message="the apiserver takes no Event") if one["namespace"] == gone]
-            assert "NamespaceTerminating" in line["error"] or "being terminated" in line["error"]
+        wait_until(given_up, 20, "the Event to be given up", interval=0.5)
     finally:
-        control_plane.kubectl(
-            "patch", "namespace", gone, "--type=json", "-p", '[{"op": "remove", "path": "/metadata/finalizers"}]', check=False
+        control_plane.kubectl("replace", "-f", "-", input=orjson.dumps(_cluster_role(control_plane, rules)))
+    (line,) = door.events(message="the apiserver takes no Event", namespace=namespace)
+    assert "403 Forbidden" in line["error"]
+
+
+def _cluster_role(cluster: ControlPlane, rules: list[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.kubectl_json("get", "clusterrole", "gpugate")
+    return {**found, "rules": rules}
+
+
+def test_a_server_without_events_answers_the_same_and_tells_nobody(control_plane: ControlPlane, door: Gate, namespace: str) -> None:
+    quiet = Gate(control_plane, "gpugate-quiet", "--no-events")
+    try:
+        quiet.start()
+        quiet.set_policy({"mode": "Enforce"})
+        door.register(quiet.url)
+        wait_until(
+            lambda: (
+                create(control_plane, pods_path(namespace), pod("greedy", namespace, overcommitted())) == 403
+                and quiet.reviews(endpoint="validate", outcome="refused")
+            ),
+            30,
+            "the apiserver to call the other server",
         )
+    finally:
+        door.register()
+        quiet.stop()
+    door.wait_in_force()
+    # What is told now arrives after what would have been told before.
+    assert create(control_plane, pods_path(namespace), pod("later", namespace, overcommitted())) == 403
+    wait_until(lambda: any("Pod later" in one["note"] for one in events(control_plane, namespace)), 20, "the Event")
+    told = [one["note"] for one in events(control_plane, namespace)]
+    refused_by_the_door = door.events(message="review", namespace=namespace, name="greedy", outcome="refused")
+    assert any("Pod greedy" in note for note in told) == bool(refused_by_the_door)
 
 
 def test_a_recording_gives_the_same_answers_again_and_shows_what_another_policy_would(
