@@ -96,7 +96,7 @@ def _asked(workload: Workload, bound: Sequence[Bound]) -> tuple[GangParams, Mode
     for one in bound:
         params = one.params
         if one.rule is RULE and isinstance(params, GangParams):
-            exempt, _ = exemptions.answer(exemptions.plea_of(workload), RULE.id, allowed=one.exemptable)
+            exempt = any(found.holds for found in exemptions.exempted(exemptions.plea_of(workload), [one]))
             wanted = params.pod_groups == "Create" and params.scheduler in API_GROUPS
             return (params, one.mode) if wanted and not exempt else None
     return None
