@@ -18,7 +18,7 @@ from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.state import State
-from gpugate.webhook.verdict import PASS, cut, unjudged, verdict_of
+from gpugate.webhook.verdict import PASS, POLICIES, cut, unjudged, verdict_of
 from gpugate.webhook.wire import BadRequestError, Request, Verdict, parse, render
 
 _PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
@@ -99,10 +99,10 @@ class Door:
             self._ledger.expire()
             if request.operation == "CREATE":
                 self._ledger.supersede(request.kind, workload.namespace, workload.name)
-        decision = decide(workload, bound, facts, phase)
+        decision = decide(workload, bound, facts, phase, now=time.time())
         if self._ledger is not None and phase is Phase.CHECK and not decision.refused:
             self._count_in(self._ledger, request, workload)
-        return verdict_of(_title(request), decision), decision
+        return verdict_of(_title(request), decision, bound.named), decision
 
     def _count_in(self, ledger: Ledger, request: Request, workload: Workload) -> None:
         """Count what is about to be stored until the watch shows it."""
@@ -145,6 +145,9 @@ class Door:
             "outcome": outcome,
             "ms": int(seconds * 1_000_000) / 1000,
         }
+        policies = verdict.audit.get(POLICIES)
+        if policies:
+            fields["policies"] = policies
         if request.subresource:
             fields["subresource"] = request.subresource
         if request.dry_run:

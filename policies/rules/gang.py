@@ -59,6 +59,7 @@ from gpugate.policies.lens import open_workload
 from gpugate.policies.nodes import Shape
 from gpugate.policies.records.groups import COSCHEDULING_GROUP, KUEUE_COUNT
 from gpugate.policies.rule import Params, Rule, Seconds
+from gpugate.policies.validations import LabelValue
 from gpugate.policies.workload import PodSet, Workload
 
 _SHOWN_SHAPES: Final = 4
@@ -74,7 +75,7 @@ class GangParams(Params):
     """Who holds the pods of a gang together in this cluster; Kubernetes from 1.36 on, with its feature gates on."""
     scheduler_name: str | None = None
     """schedulerName of gang pods; Volcano's and KAI's own where it is left out, untouched for the others."""
-    kai_queue: str | None = None
+    kai_queue: LabelValue | None = None
     """KAI queue of gang pods that name none."""
     pod_groups: Literal["Create", "Leave"] = "Create"
     """Whether gpugate's controller makes the PodGroup of a gang that has none, for Coscheduling, Volcano and Kubernetes."""

@@ -13,7 +13,7 @@ import orjson
 
 from gpugate.policies.decision import Bound, Change, Decision
 from gpugate.policies.engine import decide
-from gpugate.policies.exemptions import plea_of
+from gpugate.policies.exemptions import REFUSED_PLEAS, Plea, plea_of
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, dotted
 from gpugate.policies.finding import Judged, Mode, Severity
@@ -38,7 +38,6 @@ _EFFECTS: Final = {
     Severity.UNKNOWN: Effect.UNKNOWN,
     Severity.DRYRUN: Effect.WARN,
 }
-_REFUSED_PLEAS: Final = frozenset({"ExemptionNotAllowed", "ExemptionWithoutReason"})
 
 
 class Lens(NamedTuple):
@@ -48,11 +47,13 @@ class Lens(NamedTuple):
         policies: the policies.
         facts: one snapshot of the cluster.
         team_labels: labels that say who a workload belongs to.
+        now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
     """
 
     policies: PolicySet
     facts: Facts
     team_labels: tuple[str, ...] = TEAM_LABELS
+    now: float | None = None
 
 
 def audit_one(chosen: Chosen, lens: Lens) -> Audited:
@@ -68,7 +69,7 @@ def audit_one(chosen: Chosen, lens: Lens) -> Audited:
     queue, devices, pods = queue_label(workload) or "", _devices(workload, chosen), _pods(workload, chosen)
     in_git, team = git_managed(root), _team(workload, lens)
     plea = plea_of(workload)
-    decision = decide(workload, [_enforced(one) for one in bound], lens.facts, remember=False)
+    decision = decide(workload, [_enforced(one) for one in bound], lens.facts, remember=False, now=lens.now)
     items = _items(decision, {one.rule.id: one for one in bound}, lens.policies)
     owner = chosen.owner
     return Audited(
@@ -82,7 +83,7 @@ def audit_one(chosen: Chosen, lens: Lens) -> Audited:
         pods=pods,
         devices=devices,
         items=items,
-        exemption=_exemption(plea.rules, plea.reason, items) if plea.rules else None,
+        exemption=_exemption(plea, items, lens.now) if plea.rules else None,
         in_git=in_git,
     )
 
@@ -131,9 +132,11 @@ def _sort_key(one: Item) -> tuple[str, str, str, str, str]:
     return (one.rule, one.effect.value, one.path, one.reason, one.message)
 
 
-def _exemption(rules: frozenset[str], reason: str, items: Sequence[Item]) -> Exemption:
-    state = "refused" if any(one.reason in _REFUSED_PLEAS for one in items) else "active"
-    return Exemption(tuple(sorted(rules)), cut(reason, _LONGEST), "", "", state)
+def _exemption(plea: Plea, items: Sequence[Item], now: float | None) -> Exemption:
+    lacking = any(one.reason in REFUSED_PLEAS for one in items)
+    state = "expired" if plea.has_ended(now) else "refused" if lacking else "active"
+    reason, owner, until = (cut(text, _LONGEST) for text in (plea.reason, plea.owner, plea.until))
+    return Exemption(tuple(sorted(plea.rules)), reason, owner, until, state)
 
 
 def _team(workload: Workload, lens: Lens) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -195,7 +196,7 @@ def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy],
 def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
     facts = world.builder.snapshot(world.known)
     books: Books = filled(world.subjects)
-    for _ in books.judge(Lens(policies, facts, team_labels), anew=True):
+    for _ in books.judge(Lens(policies, facts, team_labels, time.time()), anew=True):
         pass
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     nodes = world.builder

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.e2e.controlplane.crds import JOB_KIND_MODULES, VOLCANO
+from tests.e2e.controlplane.crds import JOB_KIND_MODULES, REPORT_MODULES, VOLCANO
 from tests.e2e.controlplane.toolchain import Go, find_go
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ BUILDS = (
     ),
     # Of Volcano only the definition of its Job is used, but for the tests of gangs.
     GoBuild("volcano", {}, {}, (VOLCANO,)),
+    # Of these only the definitions of reports are used.
+    GoBuild("reports", {}, {}, REPORT_MODULES),
 )
 #: The gang schedulers, for the tests that need them.
 COSCHEDULING = "sigs.k8s.io/scheduler-plugins"

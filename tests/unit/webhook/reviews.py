@@ -96,10 +96,10 @@ def patched(obj: Json, response: Json) -> Json:
     return made
 
 
-def policy(name: str = "default", **spec: Any) -> Policy:
-    return parse_policy(
-        {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": name}, "spec": {"mode": "Enforce", **spec}}
-    )
+def policy(name: str = "default", *, generation: int = 0, **spec: Any) -> Policy:
+    metadata = {"name": name, **({"generation": generation} if generation else {})}
+    kind = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy"}
+    return parse_policy({**kind, "metadata": metadata, "spec": {"mode": "Enforce", **spec}})
 
 
 class InProcess:
@@ -120,7 +120,8 @@ class InProcess:
     @property
     def lines(self) -> list[Json]:
         self.log.flush()
-        return [orjson.loads(line) for line in self._stream.getvalue().splitlines()]
+        # splitlines would also cut at the separators that a text within a line may have.
+        return [orjson.loads(line) for line in self._stream.getvalue().split("\n") if line]
 
     def forget_lines(self) -> None:
         self.log.flush()
