@@ -15,7 +15,7 @@ from gpugate.policies.decision import Bound
 from gpugate.policies.fields import Object, lookup
 from gpugate.policies.finding import Mode
 from gpugate.policies.gang_states import is_over
-from gpugate.policies.gangs import Gang, certain_number, declared_size, gang_of, group_of, least_size, unreadable_size
+from gpugate.policies.gangs import Gang, declared_size, fewest_of, gang_of, group_of, least_size, unreadable_size
 from gpugate.policies.kinds import CRON_JOB, GANG_NAME
 from gpugate.policies.records.groups import MANAGED_BY, MANAGER, GroupKey, PodGroup
 from gpugate.policies.rules.gang import RULE, GangParams
@@ -96,7 +96,8 @@ def _asked(workload: Workload, bound: Sequence[Bound]) -> tuple[GangParams, Mode
     for one in bound:
         params = one.params
         if one.rule is RULE and isinstance(params, GangParams):
-            exempt, _ = exemptions.answer(exemptions.plea_of(workload), RULE.id, allowed=one.exemptable)
+            # Without a time: what was exempt when it was made carries no mark, and gets none when the exemption ends.
+            exempt = any(found.holds for found in exemptions.exempted(exemptions.plea_of(workload), [one]))
             wanted = params.pod_groups == "Create" and params.scheduler in API_GROUPS
             return (params, one.mode) if wanted and not exempt else None
     return None
@@ -168,16 +169,16 @@ def _wanted(workload: Workload, gang: Gang, params: GangParams, name: str, owner
     # Pods that come when others have run, or wait for them, would be waited for in vain. Those without accelerators are
     # not marked, whatever size is declared.
     together = [part for part in gang.parts if not part.follows and not part.starts_late] or list(gang.parts)
-    at_once = sum(gang.number_of(part) for part in together)
+    at_once = sum((part.count or 0) // gang.gangs for part in together)
     minimum = max(1, min(least_size(workload, gang.size), at_once))
-    certain = sum(certain_number(gang, part) for part in together)
+    certain = sum(fewest_of(part) // gang.gangs for part in together)
     return Wanted(
         system=params.scheduler,
         namespace=workload.namespace,
         name=name,
         minimum=minimum,
         owners=(owner,),
-        devices=_devices((part, gang.number_of(part)) for part in together) if minimum == certain == at_once else (),
+        devices=_devices((part, (part.count or 0) // gang.gangs) for part in together) if minimum == certain == at_once else (),
         queue=_queue(gang.parts, params),
         priority=_agreed(str(part.spec.get("priorityClassName") or "") for part in gang.parts),
         timeout=params.schedule_timeout,
