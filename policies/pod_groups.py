@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
         name: its name, which the pods carry.
         minimum: pods without which none starts.
         owners: what it goes with: the workload; plain pods all together, so that it goes with the last of them.
-        devices: accelerators of the minimum of pods together, by name; empty where their number is not certain.
+        devices: accelerators of the minimum of pods together, by name, for Volcano; empty where their number is not certain.
         queue: Volcano's queue; empty for its default.
         priority: the priority class of the pods; empty for none.
         timeout: seconds for which Coscheduling holds places; None for its own default.
@@ -281,10 +281,12 @@ def _spec(wanted: Wanted) -> Object:
     if wanted.system == "Kubernetes":
         return {"schedulingPolicy": {"gang": {"minCount": wanted.minimum}}}
     spec: Object = {"minMember": wanted.minimum}
-    if wanted.devices:
-        spec["minResources"] = {name: str(count) for name, count in wanted.devices}
     if wanted.system == "Volcano":
         spec |= {key: value for key, value in (("queue", wanted.queue), ("priorityClassName", wanted.priority)) if value}
+        if wanted.devices:
+            spec["minResources"] = {name: str(count) for name, count in wanted.devices}
+    # No minResources for Coscheduling: pods that it turns away for them are not looked at again when a node comes or gets free
+    # (``EventsToRegister`` of v0.34 names pods and PodGroups alone), and wait for minutes beside room enough.
     elif wanted.timeout is not None:
         spec["scheduleTimeoutSeconds"] = wanted.timeout
     return spec

@@ -193,13 +193,18 @@ _DEVICES = (("nvidia.com/gpu", 32),)
             Wanted("Coscheduling", "a", "g", 4, (_JOB,), _DEVICES, timeout=90),
             "v1alpha1",
             "scheduling.x-k8s.io/v1alpha1",
-            {"minMember": 4, "minResources": {"nvidia.com/gpu": "32"}, "scheduleTimeoutSeconds": 90},
+            {"minMember": 4, "scheduleTimeoutSeconds": 90},
         ),
         (
-            Wanted("Volcano", "a", "g", 4, (_JOB,), queue="research", priority="high"),
+            Wanted("Volcano", "a", "g", 4, (_JOB,), _DEVICES, queue="research", priority="high"),
             "v1beta1",
             "scheduling.volcano.sh/v1beta1",
-            {"minMember": 4, "queue": "research", "priorityClassName": "high"},
+            {
+                "minMember": 4,
+                "queue": "research",
+                "priorityClassName": "high",
+                "minResources": {"nvidia.com/gpu": "32"},
+            },
         ),
         (
             Wanted("Kubernetes", "a", "g", 4, (_JOB,), _DEVICES),
@@ -241,7 +246,7 @@ def test_the_queue_of_the_pods_goes_before_that_of_the_policy() -> None:
         assert wanted.queue == queue
 
 
-_WANTED = Wanted("Coscheduling", "a", "g", 4, (_JOB,), _DEVICES)
+_WANTED = Wanted("Volcano", "a", "g", 4, (_JOB,), _DEVICES)
 
 
 @pytest.mark.parametrize(
@@ -254,13 +259,13 @@ _WANTED = Wanted("Coscheduling", "a", "g", 4, (_JOB,), _DEVICES)
     ],
 )
 def test_neither_label_nor_owner_alone_makes_a_pod_group_gpugates_own(change: Object) -> None:
-    made = manifest(_WANTED, "v1alpha1")
+    made = manifest(_WANTED, "v1beta1")
     made["metadata"] |= change
     assert not is_ours(pod_group_of(made), _WANTED)
 
 
 def _stored(**spec: Any) -> Object:
-    made = manifest(_WANTED, "v1alpha1")
+    made = manifest(_WANTED, "v1beta1")
     made["metadata"]["resourceVersion"] = "7"
     made["spec"] |= spec
     return made

@@ -168,7 +168,7 @@ async def test_what_lacks_is_made_once() -> None:
     stand.book.seen(_PLACE, _job())
     await stand.look()
     assert stand.group is not None
-    assert stand.group["spec"] == {"minMember": 4, "minResources": {"nvidia.com/gpu": "32"}}
+    assert stand.group["spec"] == {"minMember": 4}
     assert [one[:2] for one in stand.teller.told] == [("Normal", "PodGroupCreated")]
     for _ in range(3):
         await stand.look()
@@ -204,7 +204,7 @@ async def test_a_size_that_changed_is_put_right() -> None:
     stand.book.seen(_PLACE, _job(6))
     await stand.look()
     assert stand.group is not None
-    assert stand.group["spec"] == {"minMember": 6, "minResources": {"nvidia.com/gpu": "48"}}
+    assert stand.group["spec"] == {"minMember": 6}
     await stand.look()
     assert stand.api.writes == ["POST", "PATCH"]
 
