@@ -41,6 +41,8 @@ _HEADS: Final = {
 }
 _REMARK: Final = """\
 #
+# sideEffects: a refusal may leave an Event, and nothing else is written; a dry run leaves nothing (traces in docs/observing.md).
+#
 # Every field that the apiserver would default is written out, and clientConfig.caBundle is left out: what a GitOps tool
 # states here is what it finds again, while the bundle belongs to whoever issues the certificate. matchConditions see typed
 # objects: quantities in their shortest form (zero is '0'), absent fields absent; those of custom resources are as written.
@@ -181,7 +183,7 @@ def _written(one: _Webhook, door: str) -> str:
           operator: NotIn
           values: [gpugate-system, kube-system]
     objectSelector: {{}}
-{reinvocation}    sideEffects: None
+{reinvocation}    sideEffects: NoneOnDryRun
     timeoutSeconds: {3 if door == "mutate" else 5}
     rules:
 """

@@ -22,12 +22,15 @@ from gpugate.webhook.cluster.discovery import Discovery
 from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reader_of
 from gpugate.webhook.cluster.reflector import Reflector, run_all
 from gpugate.webhook.cluster.store import FactStore
+from gpugate.webhook.events import Recorder
 from gpugate.webhook.inputs import InputError
 from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.lifetime import cancelled, look_after, until_signal
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
+from gpugate.webhook.recordings import Recording
 from gpugate.webhook.state import State
+from gpugate.webhook.traces import Traces
 
 #: Where Kubernetes puts a pod's credentials.
 IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -55,6 +58,9 @@ class Options:
         context: context in the kubeconfig.
         kueue_namespace: where Kueue's own Configuration is.
         tls_1_2: whether TLS 1.2 is accepted, too.
+        events: whether Events tell of refusals, where a cluster is watched.
+        record: directory in which reviews are written down; None where they are not.
+        record_limit: bytes that recordings may take in all.
         client_ca: CA of the client certificates that reviews must bring; none needed where it is None.
         drain_delay: seconds between not being ready and taking no new connections.
         drain_timeout: seconds that reviews under way may take to end.
@@ -71,6 +77,9 @@ class Options:
     context: str | None = None
     kueue_namespace: str = KUEUE_NAMESPACE
     tls_1_2: bool = False
+    events: bool = True
+    record: Path | None = None
+    record_limit: int = 64 << 20
     client_ca: Path | None = None
     drain_delay: float = 5.0
     drain_timeout: float = 15.0
@@ -94,8 +103,24 @@ async def serve(options: Options, log: Log) -> None:
         tasks.append(asyncio.create_task(run_all(watchers), name="watchers"))
         tasks.append(asyncio.create_task(look_after(watchers, store, log), name="report"))
         state.watched = metrics.watched = lambda: [one.state for one in watchers]
+    recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None
+    if recorder is not None:
+        tasks.append(asyncio.create_task(recorder.run(), name="events"))
+    traces = Traces(metrics, recorder)
+    recording = None
+    if options.record is not None:
+        recording = Recording(options.record, options.record_limit, log, count=metrics.recorded)
+        tasks.append(asyncio.create_task(recording.run(), name="recording"))
     runner = web.AppRunner(
-        make_app(state, metrics, log, ledger=ledger, client_ca=options.client_ca is not None),
+        make_app(
+            state,
+            metrics,
+            log,
+            ledger=ledger,
+            traces=traces,
+            recording=recording,
+            client_ca=options.client_ca is not None,
+        ),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=options.drain_timeout,

@@ -57,9 +57,14 @@ def cut(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
+def one_line(text: str) -> str:
+    """``text`` on one line, without control characters."""
+    return _CONTROL.sub(" ", text)
+
+
 def _warning(text: str) -> str:
     """``text`` as a warning header can carry it: on one line, without control characters, not too long."""
-    return cut(harmless(_CONTROL.sub(" ", text)), _LONGEST_WARNING)
+    return cut(harmless(one_line(text)), _LONGEST_WARNING)
 
 
 def _audit(decision: Decision, policies: str) -> dict[str, str]:
@@ -72,9 +77,14 @@ def _audit(decision: Decision, policies: str) -> dict[str, str]:
         return audit
     by_key: dict[str, list[str]] = {}
     for one in decision.findings:
-        suffix = "dryrun-finding" if one.severity is Severity.DRYRUN else one.severity.value
-        key = f"{one.rule}.{suffix}"
-        by_key.setdefault(key, []).append(f"{one.finding.reason} at {dotted(one.finding.path)}")
+        suffix = one.severity.value
+        if one.severity is Severity.DRYRUN:
+            suffix = "dryrun-deny" if one.would_refuse else "dryrun-finding"
+        text = f"{one.finding.reason} at {dotted(one.finding.path)}"
+        if one.would_refuse or one.severity is Severity.DENY:
+            # What is read to decide whether to enforce a rule says why without a look elsewhere.
+            text = f"{text}: {one.finding.message}"
+        by_key.setdefault(f"{one.rule}.{suffix}", []).append(text)
     for key, texts in by_key.items():
         audit[key] = cut("; ".join(texts), _LONGEST_AUDIT)
     return audit

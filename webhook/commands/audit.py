@@ -19,6 +19,7 @@ from gpugate.policies.facts import Known
 from gpugate.policies.facts_builder import FactsBuilder
 from gpugate.policies.finding import Mode
 from gpugate.policies.policy import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
+from gpugate.webhook.audit.as_json import as_json as document
 from gpugate.webhook.audit.auditing import TEAM_LABELS, Lens
 from gpugate.webhook.audit.books import Books, Surroundings, filled
 from gpugate.webhook.audit.comparing import Verdict, as_json, compare
@@ -33,6 +34,7 @@ from gpugate.webhook.cluster.fetch import fetch
 from gpugate.webhook.commands.failing import fail
 from gpugate.webhook.commands.surroundings import ClusterFiles, Colour, ColourOption, Context, Kubeconfig
 from gpugate.webhook.inputs import InputError, builder_of, load_policies, objects_in
+from gpugate.webhook.page.render import render
 from gpugate.webhook.yaml_out import dump
 
 REFUSED = 1
@@ -222,11 +224,15 @@ def _print(found: Audit, output: Output, console: Console, *, findings: bool) ->
     if output is Output.TABLE:
         print_audit(found, console, findings=findings)
     elif output is Output.JSON:
-        raise NotImplementedError
+        sys.stdout.write(document(found).decode() + "\n")
     else:
         kind = POLICY_REPORT if output is Output.POLICY_REPORT else OPEN_REPORT
         sys.stdout.write("---\n".join(dump(one) for one in reports_of(found.workloads, kind)))
 
 
 def _write_page(found: Audit, file: Path) -> None:
-    raise NotImplementedError
+    page = render(found)
+    try:
+        file.write_bytes(page)
+    except OSError as error:
+        fail(f"--html {file}: cannot be written: {error.strerror or error}")

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 import uvloop
 
+from gpugate.policies.quantity import QuantityError, whole
 from gpugate.webhook import tls
 from gpugate.webhook.cluster import ClusterError
 from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE
@@ -20,7 +21,18 @@ from gpugate.webhook.log import Bridge, Log
 from gpugate.webhook.server import IN_CLUSTER, Options
 from gpugate.webhook.server import serve as run_server
 
+_SMALLEST_RECORD = 1 << 20
 _LOOPBACK = ["localhost", "127.0.0.1", "::1"]
+
+
+def _size(text: str) -> int:
+    try:
+        size = whole(text)
+    except QuantityError:
+        size = 0
+    if size < _SMALLEST_RECORD:
+        fail(f"--record-limit {text}: write a size of at least 1Mi, for example 64Mi")
+    return size
 
 
 def serve(  # noqa: PLR0913 - one parameter an option
@@ -46,6 +58,15 @@ def serve(  # noqa: PLR0913 - one parameter an option
     kueue_namespace: Annotated[
         str, typer.Option(metavar="NAMESPACE", help="Where Kueue runs: its Configuration is read there.")
     ] = KUEUE_NAMESPACE,
+    events: Annotated[
+        bool, typer.Option("--events/--no-events", help="Tell of refusals by Kubernetes Events, where a cluster is watched.")
+    ] = True,
+    record: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write reviews down in DIR, secrets left out, for gpugate replay.")
+    ] = None,
+    record_limit: Annotated[
+        str, typer.Option(metavar="SIZE", help="What recordings may take in all; the oldest make room. At least 1Mi.")
+    ] = "64Mi",
     drain_delay: Annotated[float, typer.Option(help="Seconds between not being ready and taking no new connections.", min=0)] = 5.0,
     drain_timeout: Annotated[float, typer.Option(help="Seconds that reviews under way may take to end.", min=0)] = 15.0,
 ) -> None:
@@ -77,6 +98,9 @@ def serve(  # noqa: PLR0913 - one parameter an option
             context=context,
             kueue_namespace=kueue_namespace,
             tls_1_2=tls_min_version == "1.2",
+            events=events,
+            record=record,
+            record_limit=_size(record_limit),
             client_ca=client_ca,
             drain_delay=drain_delay,
             drain_timeout=drain_timeout,

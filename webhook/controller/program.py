@@ -29,6 +29,7 @@ from gpugate.webhook.events import Recorder
 from gpugate.webhook.inputs import InputError
 from gpugate.webhook.lifetime import cancelled, look_after, until_signal
 from gpugate.webhook.log import Log
+from gpugate.webhook.page.live import add_page
 from gpugate.webhook.state import State
 
 #: Seconds that the first round waits for kinds which cannot be read.
@@ -193,6 +194,7 @@ class _Controller:
         app.router.add_get("/healthz", healthz)
         app.router.add_get("/readyz", readyz)
         app.router.add_get("/metrics", metrics)
+        add_page(app, lambda: self.rounds.latest)
         return app
 
 

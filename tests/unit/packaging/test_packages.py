@@ -55,7 +55,9 @@ def test_files_beside_the_modules_are_declared(declared: dict[str, Any]) -> None
     assert others == data
 
 
-def test_a_wheel_holds_every_module_and_no_top_level_package_of_another_name(tmp_path: Path) -> None:
+def test_a_wheel_holds_every_module_and_file_and_no_top_level_package_of_another_name(
+    declared: dict[str, Any], tmp_path: Path
+) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -72,4 +74,7 @@ def test_a_wheel_holds_every_module_and_no_top_level_package_of_another_name(tmp
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     wanted = {f"gpugate/{path.relative_to(ROOT).as_posix()}" for tree in TREES for path in (ROOT / tree).rglob("*.py")}
-    assert held == wanted | {"gpugate/policies/py.typed"}
+    files = declared["package-data"]
+    data = {f"{package.replace('.', '/')}/{name}" for package, names in files.items() for name in names}
+    assert held == wanted | data
+    assert data >= {"gpugate/policies/py.typed", "gpugate/webhook/page/templates/page.html"}

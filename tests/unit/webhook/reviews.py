@@ -17,6 +17,7 @@ from gpugate.webhook.handlers import Door
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.state import State
+from gpugate.webhook.traces import Teller, Traces
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -105,12 +106,12 @@ def policy(name: str = "default", *, generation: int = 0, **spec: Any) -> Policy
 class InProcess:
     """A door in this process, with its log and metrics to look at."""
 
-    def __init__(self, policies: list[Policy] | None = None, facts: Facts = NO_FACTS) -> None:
+    def __init__(self, policies: list[Policy] | None = None, facts: Facts = NO_FACTS, *, events: Teller | None = None) -> None:
         self.state = State(facts, [policy()] if policies is None else policies)
         self.metrics = Metrics()
         self._stream = io.StringIO()
         self.log = Log(self._stream)
-        self.door = Door(self.state, self.metrics, self.log)
+        self.door = Door(self.state, self.metrics, self.log, traces=Traces(self.metrics, events))
 
     def ask(self, body: Json | bytes, endpoint: str = "mutate") -> Json:
         """The ``response`` to ``body``, well-formed or the test fails."""

@@ -281,7 +281,7 @@ def test_dryrun_mode_changes_nothing_and_records_what_it_would_do() -> None:
     refused = door.ask(admission(overcommitted_pod()), "validate")
     assert refused["allowed"]
     assert "warnings" not in refused
-    assert "Overcommit" in refused["auditAnnotations"]["host-memory.dryrun-finding"]
+    assert "Overcommit" in refused["auditAnnotations"]["host-memory.dryrun-deny"]
     assert door.count('gpugate_changes_total{mode="dryrun",rule="tolerations"}') == 1
 
 

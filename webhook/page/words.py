@@ -1,0 +1,72 @@
+"""Numbers, amounts, times and texts of an audit as people read them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Final
+
+#: Between the thousands of a number, and between a number and its unit: a narrow space at which no line is broken.
+THIN: Final = "\N{NARROW NO-BREAK SPACE}"
+#: Characters of one text that the page shows; JSON has the whole.
+LONGEST: Final = 2000
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+#: What would break a line's layout, turn its direction, or hide in it: controls, marks and overrides of direction, characters of
+#: no width, and halves of characters, which UTF-8 cannot say.
+_HARMFUL: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def number(count: int) -> str:
+    """``count`` with thin spaces between its thousands."""
+    return f"{count:,}".replace(",", THIN)
+
+
+def memory(size: int) -> str:
+    """``size`` in bytes in the largest unit that leaves one or more, with three digits at most after rounding."""
+    amount, unit = float(abs(size)), 0
+    while amount >= 1000 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    sign = "-" if size < 0 else ""
+    return f"{sign}{_digits(amount)}{THIN}{_UNITS[unit]}"
+
+
+def cores(millicores: int) -> str:
+    """``millicores`` as CPUs."""
+    return number(millicores // 1000) if millicores % 1000 == 0 else _digits(millicores / 1000)
+
+
+def amount_of(resource: str, value: int) -> str:
+    """``value`` of ``resource`` (also as a quota names it) with its unit."""
+    name = resource.removeprefix("requests.").removeprefix("limits.")
+    if name == "cpu":
+        return cores(value)
+    if name in {"memory", "ephemeral-storage", "storage"} or name.startswith("hugepages-"):
+        return memory(value)
+    return number(value)
+
+
+def _digits(amount: float) -> str:
+    whole = round(amount)
+    if abs(amount) >= 100 or abs(amount - whole) < 0.005:
+        return number(whole)
+    return f"{amount:.3g}"
+
+
+def shown(text: str, longest: int = LONGEST) -> str:
+    """``text`` without characters that deceive or disturb a reader, each made a visible sign, and cut where it is very long."""
+    kept = text[:longest]
+    safe = _HARMFUL.sub("\N{REPLACEMENT CHARACTER}", kept)
+    rest = len(text) - len(kept)
+    return f"{safe} … ({number(rest)} more characters)" if rest else safe
+
+
+def lasted(span: timedelta) -> str:
+    """How long that is, in its two largest units: ``3 h 5 min``."""
+    minutes = max(0, int(span.total_seconds())) // 60
+    for size, unit, less, smaller in ((1440, "d", 60, "h"), (60, "h", 1, "min")):
+        if minutes >= size:
+            rest = minutes % size // less
+            return f"{number(minutes // size)}{THIN}{unit}" + (f" {rest}{THIN}{smaller}" if rest else "")
+    return f"{minutes}{THIN}min"
