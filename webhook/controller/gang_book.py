@@ -10,14 +10,13 @@ import orjson
 from gpugate.policies import pod_groups
 from gpugate.policies.facts import NO_FACTS
 from gpugate.policies.fields import MalformedError, Object
-from gpugate.policies.gang_states import GangState, Patience
+from gpugate.policies.gang_states import GangState
 from gpugate.policies.gangs import gang_of, group_of
 from gpugate.policies.kinds import Kind, kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.pod_groups import Plan
 from gpugate.policies.policy import PolicySet
 from gpugate.policies.records.groups import GroupKey
-from gpugate.policies.rules.gang import RULE, GangParams
 from gpugate.policies.workload import Workload
 from gpugate.webhook.event_series import Reference
 from gpugate.webhook.state import Snapshot, State
@@ -168,16 +167,3 @@ def _text(item: dict[str, Any]) -> bytes:
     """``item`` without what changes all the time and says nothing of a gang."""
     metadata = {key: value for key, value in item["metadata"].items() if key not in {"managedFields", "resourceVersion"}}
     return orjson.dumps({**item, "metadata": metadata})
-
-
-def patience(state: State) -> Patience:
-    """When the policies in force say that a gang is stuck."""
-
-    def stuck_after(namespace: str, labels: Object) -> float | None:
-        facts, policies = state.snapshot
-        for one in policies.bind(facts.namespace_labels(namespace), labels):
-            if one.rule is RULE and isinstance(one.params, GangParams):
-                return float(one.params.stuck_after)
-        return None
-
-    return stuck_after

@@ -7,89 +7,23 @@ from typing import Any
 
 import orjson
 import pytest
+from recorded_pod_groups import PATH, PodGroupApi, Teller
 
 from gpugate.policies.facts import Known
 from gpugate.policies.facts_builder import FactsBuilder
 from gpugate.policies.policy import parse_policy
 from gpugate.policies.records.groups import pod_group_of
 from gpugate.policies.records.pods import pod_record_of
-from gpugate.webhook.cluster import ApiError, ConnectionLostError, refusal
 from gpugate.webhook.cluster.pace import Pace
 from gpugate.webhook.controller.gang_book import GangBook
 from gpugate.webhook.controller.pod_groups import PodGroupKeeper
-from gpugate.webhook.event_series import Reference
 from gpugate.webhook.log import Log
 from gpugate.webhook.state import State
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.asyncio
 _RESOURCE = "podgroups.scheduling.x-k8s.io"
-_PATH = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team-a/podgroups"
 _PLACE = ("batch", "Job", "team-a", "w")
-
-
-class _Api:
-    """PodGroups as an apiserver keeps them."""
-
-    def __init__(self) -> None:
-        self.stored: dict[str, Object] = {}
-        self.calls: list[tuple[str, str]] = []
-        self.broken = 0
-        self.is_served = True
-
-    def _call(self, method: str, path: str) -> None:
-        self.calls.append((method, path))
-        if self.broken:
-            self.broken -= 1
-            raise ConnectionLostError("lost the apiserver")
-
-    async def get(self, path: str) -> Object:
-        self._call("GET", path)
-        if path not in self.stored:
-            raise refusal(404, {"reason": "NotFound", "message": "not found", "details": {"name": "w"}})
-        found: Object = orjson.loads(orjson.dumps(self.stored[path]))
-        return found
-
-    async def list(self, path: str, *, limit: int, field_selector: str | None = None) -> Object:  # noqa: ARG002
-        self._call("LIST", path)
-        return {"items": []}
-
-    async def served(self, group: str, version: str, plural: str) -> bool:  # noqa: ARG002
-        return self.is_served
-
-    async def create(self, path: str, item: Object) -> Object:
-        self._call("POST", path)
-        place = f"{path}/{item['metadata']['name']}"
-        if place in self.stored:
-            raise ApiError(409, "AlreadyExists", "already exists")
-        self.stored[place] = item | {"metadata": item["metadata"] | {"uid": f"pg-{len(self.calls)}", "resourceVersion": "1"}}
-        return self.stored[place]
-
-    async def patch(self, path: str, patch: Object) -> Object:
-        self._call("PATCH", path)
-        stored = self.stored[path]
-        assert patch["metadata"].pop("resourceVersion") == stored["metadata"]["resourceVersion"]
-        stored["metadata"] |= patch["metadata"]
-        stored["spec"] |= patch.get("spec", {})
-        return stored
-
-    async def delete(self, path: str, *, uid: str = "") -> None:
-        self._call("DELETE", path)
-        assert self.stored[path]["metadata"]["uid"] == uid
-        del self.stored[path]
-
-    @property
-    def writes(self) -> list[str]:
-        return [method for method, _ in self.calls if method not in {"GET", "LIST"}]
-
-
-class _Teller:
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
-
-    def tell(self, regarding: Reference, *, reason: str, message: str, action: str, kind: str = "Warning") -> None:  # noqa: ARG002
-        assert regarding.uid
-        self.told.append((kind, reason, message))
 
 
 class _Stand:
@@ -97,7 +31,7 @@ class _Stand:
 
     def __init__(self, mode: str = "Enforce") -> None:
         self.now = 1000.0
-        self.api, self.teller, self.text = _Api(), _Teller(), io.StringIO()
+        self.api, self.teller, self.text = PodGroupApi(), Teller(), io.StringIO()
         self.log = Log(self.text)
         self.state = State()
         self.known = Known.SYNCED
@@ -137,7 +71,7 @@ class _Stand:
 
     @property
     def group(self) -> Object | None:
-        return self.api.stored.get(f"{_PATH}/w")
+        return self.api.stored.get(f"{PATH}/w")
 
 
 def _job(size: int = 4, *, group: str = "w", uid: str = "job-1") -> Object:
@@ -181,7 +115,7 @@ async def test_facts_that_do_not_show_yet_what_was_made_cause_nothing() -> None:
     stand.book.seen(_PLACE, _job())
     await stand.look()
     await stand.keeper.look()
-    assert stand.api.calls == [("POST", _PATH)]
+    assert stand.api.calls == [("POST", PATH)]
 
 
 async def test_a_new_leader_finds_what_the_one_before_made_and_makes_nothing_again() -> None:
@@ -212,7 +146,7 @@ async def test_a_size_that_changed_is_put_right() -> None:
 @pytest.mark.parametrize(("minimum", "kind"), [(4, "Normal"), (3, "Warning")])
 async def test_a_pod_group_of_somebody_else_is_never_written_and_told_of_once(minimum: int, kind: str) -> None:
     stand = _Stand()
-    stand.api.stored[f"{_PATH}/w"] = _foreign(minimum)
+    stand.api.stored[f"{PATH}/w"] = _foreign(minimum)
     before = orjson.dumps(stand.api.stored)
     stand.book.seen(_PLACE, _job())
     for _ in range(3):
@@ -227,9 +161,9 @@ async def test_one_that_the_facts_do_not_show_yet_is_found_out_by_the_conflict_a
     stand = _Stand()
     stand.book.seen(_PLACE, _job())
     stand.show()
-    stand.api.stored[f"{_PATH}/w"] = _foreign()
+    stand.api.stored[f"{PATH}/w"] = _foreign()
     await stand.keeper.look()
-    assert stand.api.calls == [("POST", _PATH), ("GET", f"{_PATH}/w")]
+    assert stand.api.calls == [("POST", PATH), ("GET", f"{PATH}/w")]
     assert stand.group == _foreign()
 
 
@@ -241,7 +175,7 @@ async def test_the_pod_group_of_a_job_of_that_name_before_is_not_its_own() -> No
     await stand.look()
     assert stand.api.writes == ["POST"]
     # The garbage collector takes it away.
-    del stand.api.stored[f"{_PATH}/w"]
+    del stand.api.stored[f"{PATH}/w"]
     await stand.look()
     assert stand.group is not None
     assert stand.group["metadata"]["ownerReferences"][0]["uid"] == "job-2"
@@ -311,10 +245,10 @@ async def test_what_no_pod_names_any_more_is_deleted_once_its_pods_are_gone() ->
     }
     stand.pods = [member]
     await stand.look()
-    assert set(stand.api.stored) == {f"{_PATH}/w", f"{_PATH}/another"}
+    assert set(stand.api.stored) == {f"{PATH}/w", f"{PATH}/another"}
     stand.pods = []
     await stand.look()
-    assert set(stand.api.stored) == {f"{_PATH}/another"}
+    assert set(stand.api.stored) == {f"{PATH}/another"}
 
 
 async def test_a_pod_group_whose_label_somebody_took_away_is_not_deleted() -> None:
