@@ -73,6 +73,17 @@ def is_accelerator(resource: str) -> bool:
     return form_of(resource) is not None
 
 
+#: What the name of an accelerator has in it, and so have the slips that people make: RE2 and Python read it alike.
+LOOKS_LIKE: Final = r"gpu|cuda|gaudi|neuron|trainium|inferentia|mig[-._][0-9]|mig[.]nvidia|google[.]com/tpu|cloud-tpu"
+_LOOKS: Final = re.compile(LOOKS_LIKE, re.ASCII | re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
+def may_be_accelerator(resource: str) -> bool:
+    """Whether ``resource`` looks like an accelerator, rightly spelt or not: what the webhooks are sent."""
+    return "/" in resource and not resource.endswith("_monitoring") and _LOOKS.search(resource) is not None
+
+
 @lru_cache(maxsize=4096)
 def taint_key(resource: str) -> str:
     """The taint key by which nodes with this accelerator are usually kept free of other pods.

@@ -20,6 +20,8 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from gpugate.policies.catalogue import RULES
 from gpugate.policies.policy import API_VERSION, KIND, PolicySpec
+from gpugate.policies.policy_schema import columns, status_schema
+from gpugate.policies.validations import KEY as VALIDATIONS
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -30,18 +32,21 @@ _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 #: What ``gpugate.policies.quantity`` reads, without a sign: no parameter may be negative.
 _QUANTITY: Final[Schema] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
-    "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$",
+    # One digit that is not 0 at least: nothing of something is no parameter.
+    "pattern": r"^([0-9]*[1-9][0-9]*(\.[0-9]*)?|0*\.[0-9]*[1-9][0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$",
     "maxLength": 64,
     "minimum": 1,
     _INT_OR_STRING: True,
 }
 
 #: Keys taken over as they are, keys left out, and keys said in other words; any other is refused.
-_KEPT: Final = frozenset({"description", "enum", "maxItems", "maxLength", "minItems", "minLength", "pattern", "type"})
+_KEPT: Final = frozenset(
+    {"description", "enum", "maxItems", "maxLength", "maxProperties", "minItems", "minLength", "pattern", "type", VALIDATIONS}
+)
 _DROPPED: Final = frozenset({"$defs", "default", "title"})
 _CHANGED: Final = frozenset(
     {"additionalProperties", "anyOf", "exclusiveMaximum", "exclusiveMinimum", "items", "maximum", "minimum", "properties"}
-) | {"required", _INT_OR_STRING}
+) | {"required", "uniqueItems", _INT_OR_STRING}
 
 
 class _WithWrittenDefaults(GenerateJsonSchema):
@@ -148,70 +153,13 @@ def _children(node: Schema) -> Schema:
     if isinstance(node.get("additionalProperties"), dict):
         made["additionalProperties"] = _structural(node["additionalProperties"])
     if "items" in node:
-        made |= {"items": _structural(node["items"]), "x-kubernetes-list-type": "atomic"}
+        made |= {"items": _structural(node["items"]), "x-kubernetes-list-type": "set" if node.get("uniqueItems") else "atomic"}
     return made
 
 
 def _description(text: str, default: str) -> str:
     text = " ".join(text.replace("``", "`").split())
     return f"{text} Default: {default}." if default else text
-
-
-def _status_schema() -> Schema:
-    text: Schema = {"type": "string"}
-    condition = {
-        "type": "object",
-        "description": "One aspect of the policy's state.",
-        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
-        "properties": {
-            "lastTransitionTime": {"type": "string", "format": "date-time", "description": "When status last changed."},
-            "message": {"type": "string", "maxLength": 32768, "description": "Details for people; may be empty."},
-            "observedGeneration": {
-                "type": "integer",
-                "format": "int64",
-                "minimum": 0,
-                "description": "The metadata.generation that the condition is about.",
-            },
-            "reason": {
-                **text,
-                "minLength": 1,
-                "maxLength": 1024,
-                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-                "description": "Why the condition has this status, a CamelCase word.",
-            },
-            "status": {**text, "enum": ["True", "False", "Unknown"], "description": "Whether the condition holds."},
-            "type": {
-                **text,
-                "maxLength": 316,
-                "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
-                r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
-                "description": "The condition's name, such as Ready.",
-            },
-        },
-    }
-    return {
-        "type": "object",
-        "description": "The observed state of the policy, written by gpugate.",
-        "properties": {
-            "conditions": {
-                "type": "array",
-                "description": "Ready says whether the policy is in force, and if not, why.",
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-                "items": condition,
-            },
-            "observedGeneration": {
-                "type": "integer",
-                "format": "int64",
-                "minimum": 0,
-                "description": "The metadata.generation that was last looked at.",
-            },
-        },
-    }
-
-
-def _column(name: str, kind: str, path: str, description: str) -> Schema:
-    return {"name": name, "type": kind, "jsonPath": path, "description": description}
 
 
 def gpupolicy_crd() -> Schema:
@@ -224,20 +172,14 @@ def gpupolicy_crd() -> Schema:
             "kind": {"type": "string", "description": "The kind of this object."},
             "metadata": {"type": "object"},
             "spec": _structural(spec_schema()),
-            "status": _status_schema(),
+            "status": status_schema(),
         },
     }
-    ready = '.status.conditions[?(@.type=="Ready")]'
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
-        "additionalPrinterColumns": [
-            _column("Mode", "string", ".spec.mode", "Mode of every rule that states none."),
-            _column("Priority", "integer", ".spec.priority", "The policy with the highest priority binds a rule."),
-            _column("Ready", "string", f"{ready}.status", "Whether the policy is in force."),
-            _column("Age", "date", ".metadata.creationTimestamp", "Time since the policy was made."),
-        ],
+        "additionalPrinterColumns": columns(),
         "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": schema},
     }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpugate.policies.fields import Object
 from gpugate.policies.finding import Judged, Mode, Severity
 from gpugate.policies.rule import Params, Rule
+
+#: What an answer names where no policy has a say.
+_NO_POLICY: Final = "none"
 
 
 class Phase(enum.Flag):
@@ -30,6 +34,9 @@ class Bound(NamedTuple):
         exemptable: whether workloads may be exempt from it.
         refuse_held: whether an edit that Git forbids is a refusal, not a warning.
         refuse_unknown: whether what cannot be judged, since facts are missing or out of date, is a refusal, not a warning.
+        generation: the generation of that policy.
+        needs_end: whether an exemption must say when it ends.
+        longest_days: how many days ahead an exemption may end at the most; 0 for any number.
     """
 
     rule: Rule
@@ -39,6 +46,30 @@ class Bound(NamedTuple):
     exemptable: bool = False
     refuse_held: bool = False
     refuse_unknown: bool = False
+    generation: int = 0
+    needs_end: bool = False
+    longest_days: int = 0
+
+
+class BoundRules(tuple[Bound, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
+    """The rules for an object, in the catalogue's order.
+
+    Attributes:
+        policies: the policies that bind them, or that disable others, as ``name@generation``, sorted.
+        named: the same as one text.
+    """
+
+    policies: tuple[str, ...] = ()
+    named: str = _NO_POLICY
+
+    @classmethod
+    def of(cls, chosen: Iterable[Bound]) -> BoundRules:
+        """The rules of ``chosen`` that are not disabled, and the policies of all of them."""
+        every = tuple(chosen)
+        made = cls(one for one in every if one.mode is not Mode.DISABLED)
+        made.policies = tuple(sorted({f"{one.policy}@{one.generation}" for one in every}))
+        made.named = ", ".join(made.policies) or _NO_POLICY
+        return made
 
 
 class Change(NamedTuple):

@@ -30,6 +30,7 @@ def decide(
     *,
     remember: bool = True,
     at_source: bool = False,
+    now: float | None = None,
 ) -> Decision:
     """Decide on ``workload``, editing it in place.
 
@@ -40,23 +41,33 @@ def decide(
         phase: what is asked.
         remember: whether edits to a template are recorded in the object, as the door does at CREATE.
         at_source: whether the object is the manifest itself that a GitOps tool applies: nothing is held back from it then.
+        now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
 
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
     """
     try:
-        return _decide(workload, bound, facts, phase, remember=remember, at_source=at_source)
+        return _decide(workload, bound, facts, phase, remember=remember, at_source=at_source, now=now)
     except MalformedError as error:
         if workload.is_whole:
             raise
         raise MalformedError(workload.told_at(error.path), error.problem) from error
 
 
-def _decide(workload: Workload, bound: Sequence[Bound], facts: Facts, phase: Phase, *, remember: bool, at_source: bool) -> Decision:
+def _decide(
+    workload: Workload,
+    bound: Sequence[Bound],
+    facts: Facts,
+    phase: Phase,
+    *,
+    remember: bool,
+    at_source: bool,
+    now: float | None,
+) -> Decision:
     decision = Decision()
     if not _concerns(workload):
         return decision
-    active, reported = _heed_exemptions(workload, bound)
+    active, reported = _heed_exemptions(workload, bound, now)
     enforced = [one for one in active if one.mode is not Mode.DRY_RUN]
     if len(enforced) < len(active):
         _rehearse(workload, active, facts, phase, decision, at_source=at_source)
@@ -108,18 +119,13 @@ def _is_copy(workload: Workload) -> bool:
     return workload.kind.mirrors_owner and workload.controller() is not None
 
 
-def _heed_exemptions(workload: Workload, bound: Sequence[Bound]) -> tuple[list[Bound], list[Judged]]:
+def _heed_exemptions(workload: Workload, bound: Sequence[Bound], now: float | None) -> tuple[list[Bound], list[Judged]]:
     plea = exemptions.plea_of(workload)
     if not plea.rules:
         return list(bound), []
-    active: list[Bound] = []
-    reported: list[Judged] = []
-    for one in bound:
-        exempt, finding = exemptions.answer(plea, one.rule.id, allowed=one.exemptable)
-        if finding is not None:
-            reported.append(judge(one.rule.id, one.mode, finding))
-        if not exempt:
-            active.append(one)
+    found = {one.rule: one for one in exemptions.exempted(plea, bound, now)}
+    active = [one for one in bound if one.rule.id not in found or not found[one.rule.id].holds]
+    reported = [judge(one.rule.id, one.mode, found[one.rule.id].finding) for one in bound if one.rule.id in found]
     names = {*BY_ID, *(one.rule.id for one in bound)}
     reported.extend(judge("exemption", Mode.WARN, finding) for finding in exemptions.unknown_rules(plea, names))
     return active, reported

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpugate.policies.crews import NOBODY, Crew
 from gpugate.policies.in_flight import InFlight
 from gpugate.policies.nodes import Shape
 from gpugate.policies.occupancy import NO_POOL_USE, Group, PoolUse
@@ -56,6 +57,7 @@ class Facts:
         shapes: the nodes, grouped.
         pools: what the pods on each shape's nodes come to, by the shape's first node.
         groups: groups of pods by namespace and key.
+        crews: pods that are counted together by namespace and :func:`gpugate.policies.records.pods.crew_of`.
         group_homes: namespaces that have members of a group of this key, sorted.
         namespaces: namespaces by name.
         queues: LocalQueues by namespace, sorted by name.
@@ -85,6 +87,7 @@ class Facts:
     pools: Mapping[str, PoolUse] = field(default_factory=_none)
     groups: Mapping[str, Mapping[GroupKey, Group]] = field(default_factory=_none)
     group_homes: Mapping[GroupKey, tuple[str, ...]] = field(default_factory=_none)
+    crews: Mapping[str, Mapping[str, Crew]] = field(default_factory=_none)
     namespaces: Mapping[str, Namespace] = field(default_factory=_none)
     queues: Mapping[str, tuple[LocalQueue, ...]] = field(default_factory=_none)
     cluster_queues: Mapping[str, ClusterQueue] = field(default_factory=_none)
@@ -131,6 +134,11 @@ class Facts:
     def group(self, namespace: str, key: GroupKey) -> Group | None:
         """The known members of a group; None where there are none."""
         return self.groups.get(namespace, _EMPTY).get(key)
+
+    def crew(self, namespace: str, key: str) -> Crew:
+        """What is known of the pods that are counted together under ``key``."""
+        found: Crew = self.crews.get(namespace, _EMPTY).get(key, NOBODY)
+        return found
 
 
 NO_FACTS: Final = Facts()

@@ -140,6 +140,7 @@ class FactsBuilder:
             pools=self._occupancy.pools(self._shapes),
             groups=self._occupancy.groups(),
             group_homes=self._occupancy.homes(),
+            crews=self._occupancy.crews(),
             known=frozen(known),
             stale=frozen(stale or {}),
             offered=self._offered,
@@ -191,6 +192,16 @@ def facts_from_objects(objects: Iterable[Object], known: Mapping[str, Known] | N
     Raises:
         MalformedError: an object's field is of the wrong type.
     """
+    builder, given = builder_from_objects(objects)
+    return builder.snapshot({**given, **(known or {})})
+
+
+def builder_from_objects(objects: Iterable[Object]) -> tuple[FactsBuilder, dict[str, Known]]:
+    """A builder that has taken plain Kubernetes objects, and of which kinds there were any.
+
+    Raises:
+        MalformedError: an object's field is of the wrong type.
+    """
     builder = FactsBuilder()
     given: dict[str, Known] = {}
     for obj in objects:
@@ -201,4 +212,4 @@ def facts_from_objects(objects: Iterable[Object], known: Mapping[str, Known] | N
                 namespace = "default"
             builder.put(kind.resource, (namespace, name), kind.read(obj))
             given[kind.resource] = Known.SYNCED
-    return builder.snapshot({**given, **(known or {})})
+    return builder, given

@@ -69,11 +69,19 @@ def not_synced(reason: str, path: Path, kinds: str, what: str) -> Finding:
 
 
 class Judged(NamedTuple):
-    """A finding with the rule that made it and the severity that the rule's mode gives it."""
+    """A finding with the rule that made it and the severity that the rule's mode gives it.
+
+    Attributes:
+        rule: the rule's id.
+        severity: what the finding means for the object.
+        finding: what the rule found.
+        would_refuse: whether the object is not refused only since the rule is in DryRun.
+    """
 
     rule: str
     severity: Severity
     finding: Finding
+    would_refuse: bool = False
 
     @property
     def sort_key(self) -> tuple[str, str, str, str]:
@@ -97,8 +105,9 @@ def aged(finding: Finding, stale: Mapping[str, int]) -> Finding:
 def judge(rule: str, mode: Mode, finding: Finding, *, refuse_unknown: bool = False) -> Judged:
     """``finding`` of ``rule``, weighed by the rule's ``mode``; ``refuse_unknown``: whether what is not known is refused."""
     if mode is Mode.DRY_RUN:
-        severity = Severity.DRYRUN
-    elif finding.level is Level.UNKNOWN:
+        would_refuse = finding.level is Level.DENY or (refuse_unknown and finding.level is Level.UNKNOWN)
+        return Judged(rule, Severity.DRYRUN, finding, would_refuse)
+    if finding.level is Level.UNKNOWN:
         severity = Severity.DENY if refuse_unknown and mode is Mode.ENFORCE else Severity.UNKNOWN
     elif finding.level is Level.DENY and mode is Mode.ENFORCE:
         severity = Severity.DENY

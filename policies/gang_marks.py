@@ -12,8 +12,8 @@ from gpugate.policies.workload import PodSet, Workload
 
 VOLCANO_MINIMUM: Final = "scheduling.volcano.sh/group-min-member"
 KAI_QUEUE: Final = "kai.scheduler/queue"
-#: API groups of the owners whose annotation Volcano v1.10 reads (``pkg/controllers/podgroup``), and of plain pods.
-_READ_BY_VOLCANO: Final = frozenset({"", "apps", "batch"})
+#: API groups of the owners whose annotations Volcano hands on to the PodGroups that it makes (``pkg/controllers/podgroup``).
+_READ_BY_VOLCANO: Final = frozenset({"apps", "batch"})
 
 
 def mark_for_coscheduling(gang: Gang, name: str, scheduler: str | None) -> Iterator[Edit]:
@@ -50,14 +50,29 @@ def mark_for_kueue(workload: Workload, gang: Gang, name: str) -> Iterator[Edit]:
         yield from _set_once(gang.pods, "annotations", KUEUE_COUNT, str(gang.size))
 
 
-def mark_for_volcano(workload: Workload, gang: Gang, name: str, scheduler: str | None) -> Iterator[Edit]:
-    """Volcano's group annotation on plain pods, the least number of members on what makes pods."""
-    if workload.kind.group not in _READ_BY_VOLCANO:
+def mark_for_kubernetes(gang: Gang, name: str, scheduler: str | None) -> Iterator[Edit]:
+    """The field by which a pod names its PodGroup of ``scheduling.k8s.io``."""
+    for pods in gang.parts:
+        if name and "schedulingGroup" not in pods.spec:
+            yield Edit("set", pods.field("schedulingGroup"), {"podGroupName": name}, f"schedulingGroup {name}")
+        yield from _schedule_by(pods, scheduler)
+
+
+def mark_for_volcano(
+    workload: Workload, gang: Gang, name: str, scheduler: str | None, *, with_group: bool = False
+) -> Iterator[Edit]:
+    """Volcano's group annotation on pods whose PodGroup somebody makes, else the least number of members on what makes pods.
+
+    Volcano v1.10 makes a PodGroup itself for pods that name none, of one member, whatever the owner says; later versions
+    take the number of members from the owner's annotation.
+    """
+    by_name = with_group and bool(name) and VOLCANO_MINIMUM not in workload.annotations()
+    if workload.is_pod() or by_name:
+        for pods in gang.parts:
+            yield from _set_once(pods, "annotations", VOLCANO_GROUP, name)
+    elif workload.kind.group not in _READ_BY_VOLCANO:
         return
-    if workload.is_pod():
-        yield from _set_once(gang.pods, "annotations", VOLCANO_GROUP, name)
     elif VOLCANO_GROUP not in gang.pods.annotations() and VOLCANO_MINIMUM not in workload.annotations():
-        # Volcano makes the pod group of a Job's pods by itself and takes its minimum from the owner.
         least = str(least_size(workload, gang.size))
         yield Edit("set", ("metadata", "annotations", VOLCANO_MINIMUM), least, f"{VOLCANO_MINIMUM}={least}")
     for pods in gang.parts:

@@ -15,7 +15,7 @@ _LABELS: Final = frozenset(
         "helm.toolkit.fluxcd.io/name",
     }
 )
-_MANAGERS: Final = frozenset(
+GITOPS_MANAGERS: Final = frozenset(
     {
         "argocd-controller",
         "argocd-application-controller",
@@ -35,7 +35,7 @@ def git_managed(root: Object) -> bool:
     if not _ANNOTATIONS.isdisjoint(annotations) or not _LABELS.isdisjoint(labels):
         return True
     for entry in sequence(metadata, "managedFields", ("metadata",)):
-        if type(entry) is dict and entry.get("manager") in _MANAGERS:
+        if type(entry) is dict and entry.get("manager") in GITOPS_MANAGERS:
             return True
     return False
 

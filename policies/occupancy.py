@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from gpugate.policies.crews import Crew, CrewSum
 from gpugate.policies.nodes import Shape
 from gpugate.policies.records.common import NO_AMOUNTS, frozen
 from gpugate.policies.records.groups import GroupKey
@@ -146,9 +147,12 @@ def _count(counts: dict[Any, int], key: Any, change: int) -> None:  # noqa: ANN4
 
 
 class Occupancy:
-    """Sums over all known pods by node and by group."""
+    """Sums over all known pods by node, by group, and by what counts them together."""
 
-    __slots__ = ("_changed", "_groups", "_homes", "_nodes", "_pools", "_published", "_published_homes", "_shapes", "_unpublished")
+    __slots__ = (
+        *("_changed", "_crews", "_crews_published", "_crews_unpublished", "_groups", "_homes", "_nodes", "_pools"),
+        *("_published", "_published_homes", "_shapes", "_unpublished"),
+    )
 
     def __init__(self) -> None:
         self._nodes: dict[str, _NodeSum] = {}
@@ -156,6 +160,10 @@ class Occupancy:
         #: Groups by namespace as published last, and the namespaces whose groups changed since.
         self._published: Mapping[str, Mapping[GroupKey, Group]] = frozen({})
         self._unpublished: set[str] = set()
+        #: The same for pods that are counted together.
+        self._crews: dict[str, dict[str, CrewSum]] = {}
+        self._crews_published: Mapping[str, Mapping[str, Crew]] = frozen({})
+        self._crews_unpublished: set[str] = set()
         #: Namespaces with members of a group, for groups of the same name in several.
         self._homes: dict[GroupKey, set[str]] = {}
         self._published_homes: Mapping[GroupKey, tuple[str, ...]] | None = None
@@ -173,6 +181,8 @@ class Occupancy:
                 self._add_to_node(pod, sign)
             if pod.group is not None:
                 self._add_to_group(namespace, pod, pod.group, sign)
+            if pod.crew:
+                self._add_to_crew(namespace, pod, sign)
 
     def _add_to_node(self, pod: PodRecord, sign: int) -> None:
         found = self._nodes.setdefault(pod.node, _NodeSum())
@@ -196,11 +206,25 @@ class Occupancy:
                 del self._groups[namespace]
         self._unpublished.add(namespace)
 
+    def _add_to_crew(self, namespace: str, pod: PodRecord, sign: int) -> None:
+        crews = self._crews.setdefault(namespace, {})
+        found = crews.setdefault(pod.crew, CrewSum())
+        found.add(pod, sign)
+        if not any(found.phases):
+            del crews[pod.crew]
+            if not crews:
+                del self._crews[namespace]
+        self._crews_unpublished.add(namespace)
+
     def settling(self) -> Iterator[None]:
         """Build the groups that changed one by one, as the iterator is read: :meth:`groups` then finds them built."""
         for namespace in sorted(self._unpublished):
             for one in list(self._groups.get(namespace, {}).values()):
                 one.built()
+                yield None
+        for namespace in sorted(self._crews_unpublished):
+            for crew in list(self._crews.get(namespace, {}).values()):
+                crew.built()
                 yield None
 
     def _leave_home(self, namespace: str, key: GroupKey) -> None:
@@ -229,6 +253,20 @@ class Occupancy:
             self._published = MappingProxyType(published)
             self._unpublished.clear()
         return self._published
+
+    def crews(self) -> Mapping[str, Mapping[str, Crew]]:
+        """The pods that are counted together, by namespace."""
+        if self._crews_unpublished:
+            published = dict(self._crews_published)
+            for namespace in self._crews_unpublished:
+                found = self._crews.get(namespace)
+                if found is None:
+                    published.pop(namespace, None)
+                else:
+                    published[namespace] = MappingProxyType({key: one.built() for key, one in found.items()})
+            self._crews_published = MappingProxyType(published)
+            self._crews_unpublished.clear()
+        return self._crews_published
 
     def node(self, name: str) -> NodeUse:
         """What the pods on the node called ``name`` come to."""

@@ -53,3 +53,21 @@ def words_in(*texts: str) -> set[str]:
 def is_passing(key: str, value: str) -> bool:
     """Whether the taint is one of maintenance, shutdown, start or a node's condition."""
     return key.startswith(_PREFIXES) or key.endswith(_SUFFIXES) or not _WORDS.isdisjoint(words_in(key, value))
+
+
+def passing_in_cel(name: str, *, whole_key: bool = True) -> str:
+    """An expression in CEL that is true where the text ``name`` is no such taint's key (``whole_key``) or value."""
+    checks = [f"!{name}.matches('{_WORDS_PATTERN}')"]
+    if whole_key:
+        checks += [f"!{name}.startsWith('{prefix}')" for prefix in _PREFIXES]
+        checks += [f"!{name}.endsWith('{suffix}')" for suffix in _SUFFIXES]
+    return " && ".join(checks)
+
+
+def _words_pattern() -> str:
+    """A text with one of the words in it, as :func:`words_in` cuts it up, for an engine that cannot look ahead."""
+    lower, title, upper = ("|".join(sorted(map(change, _WORDS))) for change in (str.lower, str.title, str.upper))
+    return f"(^|[^A-Za-z])({lower})([^a-z]|$)|({title})([^a-z]|$)|(^|[^A-Z])({upper})([^A-Za-z]|$|[A-Z][a-z])"
+
+
+_WORDS_PATTERN: Final = _words_pattern()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from gpugate.policies.catalogue import BY_ID, RULES
-from gpugate.policies.decision import Bound
+from gpugate.policies.decision import Bound, BoundRules
 from gpugate.policies.fields import Object, dotted
 from gpugate.policies.finding import Mode
 from gpugate.policies.records.common import meets
 from gpugate.policies.rule import Params, Rule
+from gpugate.policies.validations import LONGEST_KEY, MOST, UNIQUE, LabelKey, LabelValue, Validation
 
 API_VERSION: Final = "gpugate.io/v1alpha1"
 KIND: Final = "GPUPolicy"
@@ -26,12 +27,30 @@ class PolicyError(ValueError):
 class Requirement(Params):
     """One expression of a label selector."""
 
-    key: str
+    validations = (
+        Validation(
+            "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+            "values: In and NotIn need some, Exists and DoesNotExist take none",
+        ),
+    )
+
+    key: LabelKey
     """The label's key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """How the label is compared."""
-    values: tuple[str, ...] = ()
+    values: Annotated[tuple[LabelValue, ...], Field(max_length=MOST)] = ()
     """What it is compared with, for In and NotIn."""
+
+    @model_validator(mode="after")
+    def _compares_with_what_it_needs(self) -> Self:
+        compares = self.operator in {"In", "NotIn"}
+        if compares and not self.values:
+            message = f"values: {self.operator} needs some to compare with"
+            raise ValueError(message)
+        if self.values and not compares:
+            message = f"values: {self.operator} takes none"
+            raise ValueError(message)
+        return self
 
     def matches(self, labels: Mapping[str, Any]) -> bool:
         """Whether ``labels`` meet the expression."""
@@ -41,10 +60,26 @@ class Requirement(Params):
 class LabelSelector(Params):
     """A Kubernetes label selector; an empty one selects everything."""
 
-    match_labels: dict[str, str] = Field(default_factory=dict)
+    validations = (
+        Validation(
+            f"!has(self.matchLabels) || self.matchLabels.all(key, size(key) > 0 && size(key) <= {LONGEST_KEY})",
+            f"matchLabels: a label's key has 1 to {LONGEST_KEY} characters",
+        ),
+    )
+
+    match_labels: Annotated[dict[str, LabelValue], Field(max_length=MOST)] = Field(default_factory=dict)
     """Labels that must have these values."""
-    match_expressions: tuple[Requirement, ...] = ()
+    match_expressions: Annotated[tuple[Requirement, ...], Field(max_length=MOST)] = ()
     """Expressions that must be met, too."""
+
+    @field_validator("match_labels")
+    @classmethod
+    def _with_keys(cls, labels: dict[str, str]) -> dict[str, str]:
+        for key in labels:
+            if not 0 < len(key) <= LONGEST_KEY:
+                message = f"{key!r:.60}: a label's key has 1 to {LONGEST_KEY} characters"
+                raise ValueError(message)
+        return labels
 
     def matches(self, labels: Mapping[str, Any]) -> bool:
         """Whether ``labels`` are selected."""
@@ -65,8 +100,20 @@ class Match(Params):
 class Exemptions(Params):
     """From which rules workloads may be exempt."""
 
-    rules: tuple[str, ...] = ()
+    validations = (
+        Validation(
+            "!has(self.longestDays) || !has(self.requireUntil) || self.requireUntil",
+            "longestDays asks for an end: leave requireUntil out, or say true",
+        ),
+    )
+
+    rules: Annotated[tuple[str, ...], *UNIQUE] = ()
     """Rule ids; `*` for every rule."""
+    require_until: bool | None = None
+    """Whether an exemption must say when it ends, by the annotation gpugate.io/exempt-until. Where it is left out: if longestDays
+    is given."""
+    longest_days: Annotated[int, Field(ge=1, le=3650)] | None = None
+    """How many days after the workload was made an exemption may end at the latest."""
 
     @field_validator("rules")
     @classmethod
@@ -76,6 +123,18 @@ class Exemptions(Params):
                 message = f"{name!r:.60} is no rule: name one of {', '.join(sorted(BY_ID))}, or *"
                 raise ValueError(message)
         return rules
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.longest_days is not None and self.require_until is False:
+            message = "longestDays asks for an end: leave requireUntil out, or say true"
+            raise ValueError(message)
+        return self
+
+    @property
+    def needs_end(self) -> bool:
+        """Whether an exemption must say when it ends."""
+        return self.longest_days is not None if self.require_until is None else self.require_until
 
 
 def _settings_model(rule: Rule) -> Any:  # noqa: ANN401 - a model made at run time
@@ -124,7 +183,7 @@ class PolicySpec(Params):
 
     match: Match = Match()
     """What the policy applies to; everything where it is left out."""
-    priority: int = 0
+    priority: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)] = 0
     """Of several policies that match, the one with the highest priority binds a rule; then the first by name."""
     mode: Mode | None = None
     """Mode of every rule that states none. Where it is left out, the policy binds only the rules that it names."""
@@ -148,12 +207,19 @@ class Policy(Params):
     generation: int = 0
 
 
+#: What pydantic says of some slips would help nobody.
+_IN_OTHER_WORDS: Final = {
+    "extra_forbidden": "there is no such field",
+    "string_pattern_mismatch": "must be letters, digits, - . and _, and begin and end with a letter or digit",
+    "string_too_short": "must not be empty: name one",
+}
+
+
 def _explain(error: ValidationError, prefix: tuple[str | int, ...] = ("spec",)) -> str:
     texts = []
     for problem in error.errors(include_url=False, include_input=False)[:5]:
         message = str(problem["msg"]).removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            message = "there is no such field"
+        message = _IN_OTHER_WORDS.get(problem["type"], message)
         texts.append(f"{dotted((*prefix, *problem['loc']))}: {message}")
     return "; ".join(texts)
 
@@ -220,9 +286,9 @@ class PolicySet:
         everything = LabelSelector()
         self._by_namespaces = any(one.spec.match.namespace_selector != everything for one in self.policies)
         self._by_objects = any(one.spec.match.object_selector != everything for one in self.policies)
-        self._bound: dict[Any, tuple[Bound, ...]] = {}
+        self._bound: dict[Any, BoundRules] = {}
 
-    def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> tuple[Bound, ...]:
+    def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
         """The rules for an object with these labels, in the catalogue's order; disabled ones left out."""
         key = (
             frozenset(namespace_labels.items()) if self._by_namespaces else None,
@@ -236,14 +302,14 @@ class PolicySet:
             self._bound[key] = found
         return found
 
-    def _bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> tuple[Bound, ...]:
+    def _bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
         matching = [
             one
             for one in self.policies
             if one.spec.match.namespace_selector.matches(namespace_labels) and one.spec.match.object_selector.matches(object_labels)
         ]
         bound = (_bind_rule(rule, matching) for rule in RULES)
-        return tuple(one for one in bound if one is not None and one.mode is not Mode.DISABLED)
+        return BoundRules.of(one for one in bound if one is not None)
 
 
 def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> Bound | None:
@@ -261,5 +327,8 @@ def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> Bound | None:
             exemptable=rule.id in spec.exemptions.rules or "*" in spec.exemptions.rules,
             refuse_held=chosen.on_git_conflict == "Refuse",
             refuse_unknown=chosen.on_unknown == "Refuse",
+            generation=policy.generation,
+            needs_end=spec.exemptions.needs_end,
+            longest_days=spec.exemptions.longest_days or 0,
         )
     return None

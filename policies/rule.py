@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts
 from gpugate.policies.finding import Finding
-from gpugate.policies.quantity import format_bytes, format_millicores, millicores, whole
+from gpugate.policies.quantity import QuantityError, format_bytes, format_millicores, millicores, whole
+from gpugate.policies.validations import KEY, Validation, not_above
 from gpugate.policies.workload import Workload
 
 
@@ -29,11 +43,19 @@ _KINDS: Final[dict[type, _Expected]] = {
 
 
 class Params(BaseModel):
-    """Base of every rule's parameters: frozen, named in camelCase in YAML, unknown names refused."""
+    """Base of every rule's parameters: frozen, named in camelCase in YAML, unknown names refused.
+
+    Attributes:
+        in_order: pairs of fields of which the first must not be above the second.
+        validations: what else the model's validators refuse, as the apiserver can check it.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
     )
+
+    in_order: ClassVar[tuple[tuple[str, str], ...]] = ()
+    validations: ClassVar[tuple[Validation, ...]] = ()
 
     @field_validator("*", mode="before")
     @classmethod
@@ -43,27 +65,113 @@ class Params(BaseModel):
         Quantities read texts themselves, and say so by a validator of their own.
         """
         field = cls.model_fields[info.field_name or ""]
-        expected = _KINDS.get(field.annotation)  # type: ignore[arg-type]
-        if expected is None or any(isinstance(one, BeforeValidator) for one in field.metadata):
+        expected = _expected(field)
+        if expected is None or value is None or any(isinstance(one, BeforeValidator) for one in field.metadata):
             return value
         if type(value) not in expected.types:
             message = f"{value!r:.60} is no {expected.name}"
             raise ValueError(message)
         return value
 
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        for pair in self.in_order:
+            low, high = (getattr(self, name) for name in pair)
+            if low > high:
+                (first, least), (second, most) = ((to_camel(name), self._written(name, getattr(self, name))) for name in pair)
+                message = f"{first} {least} is above {second} {most}"
+                raise ValueError(message)
+        return self
+
+    @classmethod
+    def _written(cls, name: str, value: Any) -> str:  # noqa: ANN401 - a field's value
+        """The value of a field as a policy writes it."""
+        serializer = _serializer(cls.model_fields[name])
+        return str(serializer.func(value)) if serializer else f"{value:g}"  # type: ignore[call-arg]
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
+        """The model's schema, with the expressions that the apiserver checks beside it."""
+        made = handler.resolve_ref_schema(handler(core_schema))
+        found = [*(cls._ordering(*pair) for pair in cls.in_order), *cls.validations]
+        if found:
+            made[KEY] = [one.as_json() for one in found]
+        return made
+
+    @classmethod
+    def _ordering(cls, low: str, high: str) -> Validation:
+        fields = cls.model_fields
+        defaults = (cls._written(low, fields[low].default), cls._written(high, fields[high].default))
+        return not_above(to_camel(low), to_camel(high), defaults, quantities=_serializer(fields[low]) is not None)
+
+
+def _expected(field: FieldInfo) -> _Expected | None:
+    """What must stand in a field of a boolean or number, which may be left out."""
+    options = [option for option in get_args(field.annotation) if option is not type(None)]
+    wanted: Any = options[0] if len(options) == 1 else field.annotation
+    return _KINDS.get(get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted)
+
+
+def _serializer(field: FieldInfo) -> PlainSerializer | None:
+    return next((one for one in field.metadata if isinstance(one, PlainSerializer)), None)
+
+
+def _as_written(value: object) -> object:
+    """``value``, where the apiserver takes it for a quantity that counts something: no sign, and no number with a point."""
+    if isinstance(value, float) or (type(value) is str and value.startswith(("+", "-"))):
+        message = f"{value!r:.60} is no amount (examples: 16Gi, 500m, 4)"
+        raise QuantityError(message)
+    return value
+
+
+def _bytes(value: object) -> int:
+    return whole(_as_written(value))
+
+
+def _millicores(value: object) -> int:
+    return millicores(_as_written(value))
+
 
 _QUANTITY_SCHEMA: Final = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
 
 #: An amount of memory: a quantity in YAML (``16Gi``), bytes in Python.
 Bytes: TypeAlias = Annotated[
-    int, BeforeValidator(whole), PlainSerializer(format_bytes, when_used="json"), WithJsonSchema(_QUANTITY_SCHEMA), Field(gt=0)
+    int, BeforeValidator(_bytes), PlainSerializer(format_bytes, when_used="json"), WithJsonSchema(_QUANTITY_SCHEMA), Field(gt=0)
 ]
 #: An amount of CPU: a quantity in YAML (``500m``), millicores in Python.
 Millicores: TypeAlias = Annotated[
     int,
-    BeforeValidator(millicores),
+    BeforeValidator(_millicores),
     PlainSerializer(format_millicores, when_used="json"),
     WithJsonSchema(_QUANTITY_SCHEMA),
+    Field(gt=0),
+]
+
+
+#: The pattern of a duration as Go writes it, of whole numbers: ``90s``, ``10m``, ``1h30m``.
+_DURATION: Final = "^[0-9]{1,6}(h([0-9]{1,6}m)?([0-9]{1,6}s)?|m([0-9]{1,6}s)?|s)$"
+_UNITS: Final = {"h": 3600, "m": 60, "s": 1}
+
+
+def _seconds(written: object) -> int:
+    """The seconds of a duration."""
+    if type(written) is not str or re.match(_DURATION, written) is None:
+        message = f"{written!r:.60} is no duration, such as 90s, 10m or 1h30m"
+        raise ValueError(message)
+    return sum(int(count) * _UNITS[unit] for count, unit in re.findall("([0-9]+)([hms])", written))
+
+
+def _written(seconds: int) -> str:
+    hours, minutes, left = seconds // 3600, seconds // 60 % 60, seconds % 60
+    return "".join(f"{count}{unit}" for count, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if count)
+
+
+#: A duration: ``10m`` in YAML, seconds in Python.
+Seconds: TypeAlias = Annotated[
+    int,
+    BeforeValidator(_seconds),
+    PlainSerializer(_written, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": _DURATION}),
     Field(gt=0),
 ]
 

@@ -16,7 +16,9 @@ from gpugate.webhook.handlers import Door
 from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
+from gpugate.webhook.recordings import Recording
 from gpugate.webhook.state import State
+from gpugate.webhook.traces import Traces
 from gpugate.webhook.wire import BadRequestError
 
 #: An object in etcd is at most 1.5 MiB, and a review may hold two of them. Bytes.
@@ -112,12 +114,14 @@ def _watched(one: KindState, now: float) -> str:
     return f"{text}: {' '.join(one.error.split())}" if one.error else text
 
 
-def make_app(
+def make_app(  # noqa: PLR0913 - one parameter a part of it
     state: State,
     metrics: Metrics,
     log: Log,
     *,
     ledger: Ledger | None = None,
+    traces: Traces | None = None,
+    recording: Recording | None = None,
     client_ca: bool = False,
     body_limit: int = BODY_LIMIT,
 ) -> web.Application:
@@ -128,10 +132,12 @@ def make_app(
         metrics: where reviews are counted.
         log: where they are logged.
         ledger: where admitted objects are counted until the watch shows them; None where nothing is watched.
+        traces: what refusals leave behind; where it is None they are counted in ``metrics`` and nothing else.
+        recording: where reviews are written down; None where they are not.
         client_ca: whether reviews need a client certificate (probes and metrics never do).
         body_limit: the largest body read, in bytes.
     """
-    door = Door(state, metrics, log, ledger)
+    door = Door(state, metrics, log, ledger, traces=traces, recording=recording)
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

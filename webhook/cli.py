@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpugate.webhook.commands import certs, fix, policies, review, serve
+from gpugate.webhook.commands import audit, certs, controller, fix, policies, replay, review, serve
 
 app = typer.Typer(
     name="gpugate",
@@ -18,7 +18,10 @@ app = typer.Typer(
 )
 app.command("review")(review.review)
 app.command("fix")(fix.fix)
+app.command("audit")(audit.audit)
+app.command("replay")(replay.replay)
 app.command("serve")(serve.serve)
+app.command("controller")(controller.controller)
 app.command("policies")(policies.policies)
 app.add_typer(certs.app)
 

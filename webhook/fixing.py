@@ -127,14 +127,16 @@ def _skipped(file: str, note: str) -> Entry:
     return Entry(file, 0, Outcome.SKIPPED, note=note)
 
 
-def fix(opened: Iterable[Opened], policies: PolicySet, facts: Facts, namespace: str = "") -> Iterator[Fixed]:
-    """Judge every object and write the rules' edits into the text of its file."""
+def fix(
+    opened: Iterable[Opened], policies: PolicySet, facts: Facts, namespace: str = "", *, now: float | None = None
+) -> Iterator[Fixed]:
+    """Judge every object, at the time ``now`` if one is given, and write the rules' edits into the text of its file."""
     for one in opened:
         if one.source is None:
             yield Fixed(one.entries[0].file, "", "", b"", one.entries)
             continue
         objects = one.objects()
-        entries = list(review(objects, policies, facts, namespace, at_source=True))
+        entries = list(review(objects, policies, facts, namespace, at_source=True, now=now))
         yield _written(one.source, one.wholes, [(place, entry) for place, entry in zip(objects, entries, strict=True)])
 
 

@@ -9,16 +9,19 @@ from typing import Any, Final
 from gpugate.policies.admitted import admitted_of
 from gpugate.policies.decision import Decision, Phase
 from gpugate.policies.engine import decide
+from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError
-from gpugate.policies.finding import Mode, Severity
+from gpugate.policies.finding import Judged, Mode, Severity
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.workload import Workload
 from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
+from gpugate.webhook.recordings import Recording
 from gpugate.webhook.state import State
-from gpugate.webhook.verdict import PASS, cut, unjudged, verdict_of
+from gpugate.webhook.traces import Traces
+from gpugate.webhook.verdict import PASS, POLICIES, cut, unjudged, verdict_of
 from gpugate.webhook.wire import BadRequestError, Request, Verdict, parse, render
 
 _PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
@@ -30,10 +33,21 @@ SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
 class Door:
     """Answers reviews from the current snapshot of a state."""
 
-    __slots__ = ("_ledger", "_log", "_metrics", "_state")
+    __slots__ = ("_ledger", "_log", "_metrics", "_recording", "_state", "_traces")
 
-    def __init__(self, state: State, metrics: Metrics, log: Log, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        state: State,
+        metrics: Metrics,
+        log: Log,
+        ledger: Ledger | None = None,
+        *,
+        traces: Traces | None = None,
+        recording: Recording | None = None,
+    ) -> None:
         self._ledger = ledger
+        self._traces = traces or Traces(metrics)
+        self._recording = recording
         self._state = state
         self._metrics = metrics
         self._log = log
@@ -74,35 +88,25 @@ class Door:
         if may_wait and self._ledger is not None and decision is not None and _rests_on_facts(decision):
             return None
         answer = render(request.uid, verdict)
+        if self._recording is not None and (decision is not None or not verdict.allowed):
+            self._recording.take(endpoint, body, verdict, decision, self._state.snapshot.policies.policies)
         self._account(endpoint, request, verdict, decision, time.perf_counter() - started)
         return answer
 
     def _judge(self, request: Request, phase: Phase) -> tuple[Verdict, Decision | None]:
-        kind = kind_of(request.api_version, request.kind)
-        if kind is None or request.operation not in JUDGED or request.subresource not in SUBRESOURCES:
-            return PASS, None
-        if request.object is None:
-            message = f"request.object must be an object on {request.operation}, is null"
-            raise BadRequestError(message)
         facts, policies = self._state.snapshot
-        workload = open_workload(
-            kind,
-            request.object,
-            facts,
-            namespace=request.namespace,
-            operation=request.operation,
-            old=request.old if request.operation == "UPDATE" else None,
-            subresource=request.subresource,
-        )
+        workload = open_request(request, facts)
+        if workload is None:
+            return PASS, None
         bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
         if self._ledger is not None:
             self._ledger.expire()
             if request.operation == "CREATE":
                 self._ledger.supersede(request.kind, workload.namespace, workload.name)
-        decision = decide(workload, bound, facts, phase)
+        decision = decide(workload, bound, facts, phase, now=time.time())
         if self._ledger is not None and phase is Phase.CHECK and not decision.refused:
             self._count_in(self._ledger, request, workload)
-        return verdict_of(_title(request), decision), decision
+        return verdict_of(_title(request), decision, bound.named), decision
 
     def _count_in(self, ledger: Ledger, request: Request, workload: Workload) -> None:
         """Count what is about to be stored until the watch shows it."""
@@ -145,6 +149,9 @@ class Door:
             "outcome": outcome,
             "ms": int(seconds * 1_000_000) / 1000,
         }
+        policies = verdict.audit.get(POLICIES)
+        if policies:
+            fields["policies"] = policies
         if request.subresource:
             fields["subresource"] = request.subresource
         if request.dry_run:
@@ -152,8 +159,10 @@ class Door:
         if decision is not None and (decision.changes or decision.would_change or decision.findings or decision.failures):
             self._metrics.decided(decision)
             self._describe(decision, fields, request)
+            self._traces.leave(endpoint, request, verdict, decision)
         elif not verdict.allowed:
             fields["refusal"] = verdict.message
+            self._traces.leave(endpoint, request, verdict, None)
         self._log.review(fields)
 
     def _describe(self, decision: Decision, fields: dict[str, Any], request: Request) -> None:
@@ -163,12 +172,43 @@ class Door:
             fields["wouldChange"] = [change.rule for change in decision.would_change]
         if decision.findings:
             fields["findings"] = [f"{one.severity.value} {one.rule}/{one.finding.reason}" for one in decision.findings]
-            denied = [cut(one.finding.message) for one in decision.findings if one.severity is Severity.DENY]
+            denied = [_reason_of(one) for one in decision.findings if one.severity is Severity.DENY]
             if denied:
                 fields["denied"] = denied
+            would = [_reason_of(one) for one in decision.findings if one.would_refuse]
+            if would:
+                fields["wouldDeny"] = would
         for failure in decision.failures:
             trace = "".join(traceback.format_exception(failure.error))
             self._log.error("rule failed", uid=request.uid, rule=failure.rule, traceback=trace)
+
+
+def open_request(request: Request, facts: Facts) -> Workload | None:
+    """The lens over the object of ``request``; None where it is none of gpugate's business.
+
+    Raises:
+        BadRequestError: it brings no object.
+        MalformedError: its pods are not where the API has them.
+    """
+    kind = kind_of(request.api_version, request.kind)
+    if kind is None or request.operation not in JUDGED or request.subresource not in SUBRESOURCES:
+        return None
+    if request.object is None:
+        message = f"request.object must be an object on {request.operation}, is null"
+        raise BadRequestError(message)
+    return open_workload(
+        kind,
+        request.object,
+        facts,
+        namespace=request.namespace,
+        operation=request.operation,
+        old=request.old if request.operation == "UPDATE" else None,
+        subresource=request.subresource,
+    )
+
+
+def _reason_of(one: Judged) -> str:
+    return cut(f"{one.rule}/{one.finding.reason}: {one.finding.message}")
 
 
 def _rests_on_facts(decision: Decision) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.facts_builder import facts_from_objects
+from gpugate.policies.facts_builder import FactsBuilder, builder_from_objects, facts_from_objects
 from gpugate.policies.fields import MalformedError, lookup
 from gpugate.policies.policy import KIND, Policy, PolicyError, parse_policy
 from gpugate.webhook.cluster.kinds import configuration_in
@@ -75,8 +75,18 @@ def facts_of(objects: Sequence[dict[str, Any]], known: Mapping[str, Known] | Non
     Raises:
         InputError: an object has a field of the wrong type.
     """
+    builder, given = builder_of(objects)
+    return builder.snapshot({**given, **(known or {})})
+
+
+def builder_of(objects: Sequence[dict[str, Any]]) -> tuple[FactsBuilder, dict[str, Known]]:
+    """A builder of facts that has taken plain Kubernetes objects, and of which kinds there were any.
+
+    Raises:
+        InputError: an object has a field of the wrong type.
+    """
     try:
-        return facts_from_objects(_plain(objects), known)
+        return builder_from_objects(_plain(objects))
     except MalformedError as error:
         culprit = next((one for one in objects if not gives_facts(one)), {})
         name = lookup(culprit, ("metadata", "name"))

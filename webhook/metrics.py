@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gpugate.policies.decision import Decision
+from gpugate.policies.finding import Mode
 from gpugate.policies.kinds import KINDS
 from gpugate.webhook.cluster import KindState
 
@@ -27,9 +28,15 @@ _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpugate_reviews": ("Admission reviews answered.", ("endpoint", "kind", "operation", "outcome")),
     "gpugate_findings": ("Findings by rule and severity.", ("rule", "severity")),
+    "gpugate_refusals": (
+        "Reviews that a rule refused, or in DryRun would have refused.",
+        ("rule", "mode", "dry_run"),
+    ),
     "gpugate_changes": ("Objects that a rule changed, or in DryRun would have changed.", ("rule", "mode")),
     "gpugate_rule_failures": ("Rules that broke on an object.", ("rule",)),
     "gpugate_bad_requests": ("Bodies that were no review.", ("reason",)),
+    "gpugate_recordings": ("What became of reviews that were to be recorded.", ("outcome",)),
+    "gpugate_events": ("What became of Events.", ("outcome",)),
 }
 _FACT_GAUGES: Final = (
     ("gpugate_facts_synced", "1 where a resource was read in full or is known to be absent, even if it fails since."),
@@ -40,6 +47,22 @@ _FACT_COUNTERS: Final = (
     ("gpugate_facts_relists", "Full lists after the first one."),
     ("gpugate_facts_reconnects", "Watches resumed without a list."),
 )
+
+
+def fact_families(watched: Iterable[KindState]) -> Iterator[Metric]:
+    """What the watchers tell of themselves."""
+    now = time.monotonic()
+    synced, age, objects = (GaugeMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_GAUGES)
+    relists, reconnects = (CounterMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_COUNTERS)
+    for one in watched:
+        labels, seconds = [one.resource], one.age(now)
+        synced.add_metric(labels, float(one.synced))
+        objects.add_metric(labels, one.objects)
+        relists.add_metric(labels, one.relists)
+        reconnects.add_metric(labels, one.reconnects)
+        if seconds is not None:
+            age.add_metric(labels, seconds)
+    yield from (synced, age, objects, relists, reconnects)
 
 
 class _Histogram:
@@ -107,6 +130,20 @@ class Metrics(Collector):
         for failure in decision.failures:
             self._count("gpugate_rule_failures", failure.rule)
 
+    def refused(self, rules: Iterable[str], mode: Mode, *, dry_run: bool) -> None:
+        """Count a review that ``rules`` refused, or in DryRun would have; ``dry_run`` where nothing would have been stored."""
+        for rule in rules:
+            self._count("gpugate_refusals", rule, mode.value, "true" if dry_run else "false")
+
+    def event(self, outcome: str) -> None:
+        """Count what became of an Event."""
+        self._count("gpugate_events", outcome)
+
+    def recorded(self, outcome: str, number: int) -> None:
+        """Count what became of reviews that were to be recorded."""
+        key = ("gpugate_recordings", (outcome,))
+        self._counts[key] = self._counts.get(key, 0) + number
+
     def broken(self) -> None:
         """Count a review on which gpugate itself failed, outside any one rule."""
         self._count("gpugate_rule_failures", "none")
@@ -114,20 +151,6 @@ class Metrics(Collector):
     def refused_body(self, reason: str) -> None:
         """Count a body that was no review."""
         self._count("gpugate_bad_requests", reason)
-
-    def _facts(self) -> Iterator[Metric]:
-        now = time.monotonic()
-        synced, age, objects = (GaugeMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_GAUGES)
-        relists, reconnects = (CounterMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_COUNTERS)
-        for one in self.watched():
-            labels, seconds = [one.resource], one.age(now)
-            synced.add_metric(labels, float(one.synced))
-            objects.add_metric(labels, one.objects)
-            relists.add_metric(labels, one.relists)
-            reconnects.add_metric(labels, one.reconnects)
-            if seconds is not None:
-                age.add_metric(labels, seconds)
-        yield from (synced, age, objects, relists, reconnects)
 
     def collect(self) -> Iterator[Metric]:
         """The families as they stand now."""
@@ -148,7 +171,7 @@ class Metrics(Collector):
         for endpoint, histogram in self._durations.items():
             durations.add_metric([endpoint], histogram.buckets(), histogram.total)
         yield durations
-        yield from self._facts()
+        yield from fact_families(self.watched())
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from gpugate.policies.accelerators import LOOKS_LIKE
 from gpugate.policies.fields import Path
 from gpugate.policies.kinds import APP_WRAPPER, CRON_JOB, KINDS, POD, TRAIN_JOB, Kind
 
@@ -18,7 +19,7 @@ spec.?resourceClaims.orValue([]).size() > 0 ||
 [spec.?containers, spec.?initContainers].exists(list, list.orValue([]).exists(container,
 [container.?resources.?limits, container.?resources.?requests].exists(amounts, amounts.orValue({}).exists(name,
 name.contains('/') && amounts.value()[name] != '0' && !name.endsWith('_monitoring') &&
-name.matches('(?i)gpu|cuda|gaudi|neuron|trainium|inferentia|mig[-._][0-9]|mig[.]nvidia|google[.]com/tpu|cloud-tpu')))))"""
+name.matches('(?i)@LOOKS_LIKE@')))))""".replace("@LOOKS_LIKE@", LOOKS_LIKE)
 _OBJECTS: Final = "[object, oldObject].filter(o, o != null)"
 #: Groups of Kubernetes itself, whose objects the conditions see typed.
 _OWN_GROUPS: Final = ("apps", "batch")
@@ -39,6 +40,8 @@ _HEADS: Final = {
 """,
 }
 _REMARK: Final = """\
+#
+# sideEffects: a refusal may leave an Event, and nothing else is written; a dry run leaves nothing (traces in docs/observing.md).
 #
 # Every field that the apiserver would default is written out, and clientConfig.caBundle is left out: what a GitOps tool
 # states here is what it finds again, while the bundle belongs to whoever issues the certificate. matchConditions see typed
@@ -180,7 +183,7 @@ def _written(one: _Webhook, door: str) -> str:
           operator: NotIn
           values: [gpugate-system, kube-system]
     objectSelector: {{}}
-{reinvocation}    sideEffects: None
+{reinvocation}    sideEffects: NoneOnDryRun
     timeoutSeconds: {3 if door == "mutate" else 5}
     rules:
 """

@@ -45,7 +45,8 @@ def diff(entry: Entry) -> Iterator[str]:
             yield line
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """``text`` without what a manifest may not do to a terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -71,15 +72,15 @@ def print_text(entries: Sequence[Entry], console: Console, *, show_diff: bool = 
 def _print_entry(entry: Entry, console: Console, *, show_diff: bool) -> None:
     header = Text()
     header.append(entry.outcome.value.ljust(8), style=_OUTCOME_STYLES[entry.outcome])
-    header.append(_shown(entry.title), style="bold")
-    header.append(_shown(f"  {entry.file}") + (f" (document {entry.document})" if entry.document > 1 else ""), style="dim")
+    header.append(shown(entry.title), style="bold")
+    header.append(shown(f"  {entry.file}") + (f" (document {entry.document})" if entry.document > 1 else ""), style="dim")
     console.print(header, soft_wrap=True)
     if entry.note:
-        console.print(Text(f"    {_shown(entry.note)}", style="yellow"), soft_wrap=True)
+        console.print(Text(f"    {shown(entry.note)}", style="yellow"), soft_wrap=True)
     for change in entry.changes if entry.outcome is Outcome.CHANGED else ():
-        console.print(Text(f"    {change.rule}: {_shown('; '.join(change.notes))}", style="cyan"), soft_wrap=True)
+        console.print(Text(f"    {change.rule}: {shown('; '.join(change.notes))}", style="cyan"), soft_wrap=True)
     for change in entry.would_change:
-        would = _shown("; ".join(change.notes))
+        would = shown("; ".join(change.notes))
         console.print(Text(f"    {change.rule} (dry run) would: {would}", style="blue"), soft_wrap=True)
     for one in entry.findings if entry.outcome is not Outcome.INVALID else ():
         console.print(_finding(one), soft_wrap=True)
@@ -91,7 +92,7 @@ def _print_entry(entry: Entry, console: Console, *, show_diff: bool) -> None:
 def _finding(one: Judged) -> Text:
     text = Text("    ")
     text.append(one.severity.value.ljust(8), style=_SEVERITY_STYLES[one.severity])
-    text.append(harmless(_shown(sentence(one))))
+    text.append(harmless(shown(sentence(one))))
     return text
 
 
@@ -110,7 +111,7 @@ def problems(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         place = f"{entry.file}: {entry.title}"
         if entry.note:
-            yield _shown(f"{place}: {entry.note}")
+            yield shown(f"{place}: {entry.note}")
             continue
         for one in entry.findings:
-            yield _shown(f"{place}: {one.severity.value}: {harmless(sentence(one))}")
+            yield shown(f"{place}: {one.severity.value}: {harmless(sentence(one))}")

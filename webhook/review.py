@@ -48,6 +48,7 @@ class Entry:
         would_change: what each rule in DryRun would have changed.
         findings: what was found.
         note: why a document was skipped or is invalid.
+        policies: the policies that it was judged by, as ``name@generation``.
     """
 
     file: str
@@ -60,6 +61,7 @@ class Entry:
     would_change: list[Change] = field(default_factory=list)
     findings: list[Judged] = field(default_factory=list)
     note: str = ""
+    policies: tuple[str, ...] = ()
 
     def _text(self, *path: str) -> str:
         found = self.before
@@ -103,6 +105,7 @@ class Entry:
             "namespace": self.namespace,
             "name": self.name,
             "outcome": self.outcome.value,
+            "policies": list(self.policies),
             "patch": self.patch,
             "findings": [finding_as_json(one) for one in self.findings],
         }
@@ -132,6 +135,7 @@ def review(
     namespace: str = "",
     *,
     at_source: bool = False,
+    now: float | None = None,
 ) -> Iterator[Entry]:
     """Judge every document.
 
@@ -142,12 +146,13 @@ def review(
         namespace: where objects go that state no namespace; ``default`` where it is empty.
         at_source: whether the documents are to be changed where they are kept: nothing is held back then for what keeps
             them, and what is refused is changed as far as the rules can.
+        now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
     """
     for document in documents:
         if isinstance(document, Unreadable):
             yield _invalid(Entry(document.file, document.number, Outcome.INVALID), "Unreadable", document.problem)
         else:
-            yield _review_one(document, policies, facts, namespace, at_source=at_source)
+            yield _review_one(document, policies, facts, _Way(namespace, at_source, now))
 
 
 def _invalid(entry: Entry, reason: str, problem: str) -> Entry:
@@ -158,9 +163,17 @@ def _invalid(entry: Entry, reason: str, problem: str) -> Entry:
     return entry
 
 
-def _review_one(document: Document, policies: PolicySet, facts: Facts, namespace: str, *, at_source: bool) -> Entry:
-    value, old, operation, subresource = document.value, None, "CREATE", ""
-    if isinstance(value, dict) and value.get("kind") == _REVIEW and not at_source:
+class _Way(NamedTuple):
+    """How all documents are judged, as :func:`review` is told."""
+
+    namespace: str
+    at_source: bool
+    now: float | None
+
+
+def _review_one(document: Document, policies: PolicySet, facts: Facts, way: _Way) -> Entry:
+    value, old, operation, subresource, namespace = document.value, None, "CREATE", "", way.namespace
+    if isinstance(value, dict) and value.get("kind") == _REVIEW and not way.at_source:
         request = value.get("request")
         if not isinstance(request, dict) or not isinstance(request.get("object"), dict):
             entry = Entry(document.file, document.number, Outcome.SKIPPED, value, value)
@@ -186,7 +199,7 @@ def _review_one(document: Document, policies: PolicySet, facts: Facts, namespace
             )
         return entry
     old = old if isinstance(old, dict) and operation == "UPDATE" else None
-    request = _Request(namespace, operation, old, subresource, at_source=at_source)
+    request = _Request(namespace, operation, old, subresource, way)
     try:
         _judge(entry, policies, facts, request)
     except MalformedError as error:
@@ -223,7 +236,7 @@ class _Request(NamedTuple):
     operation: str
     old: dict[str, Any] | None
     subresource: str
-    at_source: bool
+    way: _Way
 
 
 def _judge(entry: Entry, policies: PolicySet, facts: Facts, request: _Request) -> None:
@@ -241,8 +254,9 @@ def _judge(entry: Entry, policies: PolicySet, facts: Facts, request: _Request) -
         subresource=request.subresource,
     )
     bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
-    decision = decide(workload, bound, facts, remember=False, at_source=request.at_source)
+    decision = decide(workload, bound, facts, remember=False, at_source=request.way.at_source, now=request.way.now)
+    entry.policies = bound.policies
     entry.findings, entry.changes, entry.would_change = decision.findings, decision.changes, decision.would_change
     entry.outcome = Outcome.REFUSED if decision.refused else Outcome.CHANGED if decision.patch else Outcome.CLEAN
-    if not decision.refused or request.at_source:
+    if not decision.refused or request.way.at_source:
         entry.patch, entry.after = decision.patch, after

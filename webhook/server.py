@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import ssl
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,13 +21,16 @@ from gpugate.webhook.cluster.client import ApiClient, connect
 from gpugate.webhook.cluster.discovery import Discovery
 from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reader_of
 from gpugate.webhook.cluster.reflector import Reflector, run_all
-from gpugate.webhook.cluster.staleness import out_of_date, unreadable
 from gpugate.webhook.cluster.store import FactStore
+from gpugate.webhook.events import Recorder
 from gpugate.webhook.inputs import InputError
 from gpugate.webhook.ledger import Ledger
+from gpugate.webhook.lifetime import cancelled, look_after, until_signal
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
+from gpugate.webhook.recordings import Recording
 from gpugate.webhook.state import State
+from gpugate.webhook.traces import Traces
 
 #: Where Kubernetes puts a pod's credentials.
 IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -58,6 +58,9 @@ class Options:
         context: context in the kubeconfig.
         kueue_namespace: where Kueue's own Configuration is.
         tls_1_2: whether TLS 1.2 is accepted, too.
+        events: whether Events tell of refusals, where a cluster is watched.
+        record: directory in which reviews are written down; None where they are not.
+        record_limit: bytes that recordings may take in all.
         client_ca: CA of the client certificates that reviews must bring; none needed where it is None.
         drain_delay: seconds between not being ready and taking no new connections.
         drain_timeout: seconds that reviews under way may take to end.
@@ -74,6 +77,9 @@ class Options:
     context: str | None = None
     kueue_namespace: str = KUEUE_NAMESPACE
     tls_1_2: bool = False
+    events: bool = True
+    record: Path | None = None
+    record_limit: int = 64 << 20
     client_ca: Path | None = None
     drain_delay: float = 5.0
     drain_timeout: float = 15.0
@@ -95,10 +101,26 @@ async def serve(options: Options, log: Log) -> None:
     tasks = [asyncio.create_task(tls.exchange(context, options.certificate, options.key, log, metrics), name="certificates")]
     if watchers is not None and store is not None:
         tasks.append(asyncio.create_task(run_all(watchers), name="watchers"))
-        tasks.append(asyncio.create_task(_report(watchers, store, log), name="report"))
+        tasks.append(asyncio.create_task(look_after(watchers, store, log), name="report"))
         state.watched = metrics.watched = lambda: [one.state for one in watchers]
+    recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None
+    if recorder is not None:
+        tasks.append(asyncio.create_task(recorder.run(), name="events"))
+    traces = Traces(metrics, recorder)
+    recording = None
+    if options.record is not None:
+        recording = Recording(options.record, options.record_limit, log, count=metrics.recorded)
+        tasks.append(asyncio.create_task(recording.run(), name="recording"))
     runner = web.AppRunner(
-        make_app(state, metrics, log, ledger=ledger, client_ca=options.client_ca is not None),
+        make_app(
+            state,
+            metrics,
+            log,
+            ledger=ledger,
+            traces=traces,
+            recording=recording,
+            client_ca=options.client_ca is not None,
+        ),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=options.drain_timeout,
@@ -107,7 +129,7 @@ async def serve(options: Options, log: Log) -> None:
         await _listen(runner, options, context, log)
         _settle_memory()
         tasks.append(asyncio.create_task(_settle_records(state), name="memory"))
-        await _until_signal(tasks)
+        await until_signal(tasks)
         state.draining = True
         log.info("draining", seconds=options.drain_delay)
         await asyncio.sleep(options.drain_delay)
@@ -130,22 +152,6 @@ async def _watch(
     store = FactStore(state, log, kinds, fixed=options.facts, ledger=ledger)
     discovery = Discovery(client)
     return client, [Reflector(client, kind, store, strip=reader_of(kind), discovery=discovery) for kind in kinds], store
-
-
-async def _report(watchers: Sequence[Reflector], store: FactStore, log: Log) -> None:
-    """Say in the log when the state of a watcher changes, and in the facts when one is out of date."""
-    seen: dict[str, tuple[str, str | None]] = {}
-    while True:
-        for watcher in watchers:
-            state = watcher.state
-            now = (state.phase, state.error)
-            if seen.get(state.resource) != now:
-                seen[state.resource] = now
-                tell = log.info if state.phase in {"pending", "synced", "absent"} else log.warning
-                tell("watch", kind=state.kind, resource=state.resource, phase=state.phase, objects=state.objects, error=state.error)
-        states = [watcher.state for watcher in watchers]
-        store.outdated(out_of_date(states, time.monotonic()), unreadable(states))
-        await asyncio.sleep(1.0)
 
 
 async def _listen(runner: web.AppRunner, options: Options, context: ssl.SSLContext, log: Log) -> None:
@@ -184,29 +190,8 @@ async def _settle_records(state: State) -> None:
     await asyncio.Event().wait()
 
 
-async def _until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for a signal to end, or for a task that should never end."""
-    loop = asyncio.get_running_loop()
-    ending = loop.create_future()
-
-    def end() -> None:
-        if not ending.done():
-            ending.set_result(None)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        if isinstance(task, asyncio.Task):
-            task.result()
-
-
 async def _stop(runner: web.AppRunner, tasks: Sequence[asyncio.Task[None]], client: ApiClient | None) -> None:
     await runner.cleanup()
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with suppress(asyncio.CancelledError):
-            await task
+    await cancelled(tasks)
     if client is not None:
         await client.close()

@@ -12,6 +12,8 @@ from gpugate.webhook.wire import Verdict
 
 #: What an audit annotation holds at the most; the apiserver keeps them in every audit event. Characters.
 _LONGEST_AUDIT: Final = 512
+#: The audit annotation that names the policies, with their generations, that an answer is by.
+POLICIES: Final = "policies"
 #: A warning above this may be cut by the apiserver (``k8s.io/apiserver`` ``endpoints/filters/warning.go``). Characters.
 _LONGEST_WARNING: Final = 1024
 _MOST_WARNINGS: Final = 16
@@ -55,13 +57,18 @@ def cut(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
+def one_line(text: str) -> str:
+    """``text`` on one line, without control characters."""
+    return _CONTROL.sub(" ", text)
+
+
 def _warning(text: str) -> str:
     """``text`` as a warning header can carry it: on one line, without control characters, not too long."""
-    return cut(harmless(_CONTROL.sub(" ", text)), _LONGEST_WARNING)
+    return cut(harmless(one_line(text)), _LONGEST_WARNING)
 
 
-def _audit(decision: Decision) -> dict[str, str]:
-    audit: dict[str, str] = {}
+def _audit(decision: Decision, policies: str) -> dict[str, str]:
+    audit = {POLICIES: policies}
     for change in decision.changes:
         audit[change.rule] = cut(_notes(change), _LONGEST_AUDIT)
     for change in decision.would_change:
@@ -70,9 +77,14 @@ def _audit(decision: Decision) -> dict[str, str]:
         return audit
     by_key: dict[str, list[str]] = {}
     for one in decision.findings:
-        suffix = "dryrun-finding" if one.severity is Severity.DRYRUN else one.severity.value
-        key = f"{one.rule}.{suffix}"
-        by_key.setdefault(key, []).append(f"{one.finding.reason} at {dotted(one.finding.path)}")
+        suffix = one.severity.value
+        if one.severity is Severity.DRYRUN:
+            suffix = "dryrun-deny" if one.would_refuse else "dryrun-finding"
+        text = f"{one.finding.reason} at {dotted(one.finding.path)}"
+        if one.would_refuse or one.severity is Severity.DENY:
+            # What is read to decide whether to enforce a rule says why without a look elsewhere.
+            text = f"{text}: {one.finding.message}"
+        by_key.setdefault(f"{one.rule}.{suffix}", []).append(text)
     for key, texts in by_key.items():
         audit[key] = cut("; ".join(texts), _LONGEST_AUDIT)
     return audit
@@ -82,10 +94,10 @@ def _notes(change: Change) -> str:
     return "; ".join(change.notes)
 
 
-def verdict_of(title: str, decision: Decision) -> Verdict:
-    """The verdict on the object called ``title``."""
+def verdict_of(title: str, decision: Decision, policies: str) -> Verdict:
+    """The verdict on the object called ``title``, decided by ``policies``."""
     if not decision.findings:
-        return Verdict(True, decision.patch, [], _audit(decision) if decision.changes or decision.would_change else {})  # noqa: FBT003
+        return Verdict(True, decision.patch, [], _audit(decision, policies))  # noqa: FBT003
     denials = [one for one in decision.findings if one.severity is Severity.DENY]
     told = [one for one in decision.findings if one.severity in {Severity.WARN, Severity.UNKNOWN}]
     warnings = [_warning(sentence(one)) for one in told[:_MOST_WARNINGS]]
@@ -93,7 +105,7 @@ def verdict_of(title: str, decision: Decision) -> Verdict:
         allowed=not denials,
         patch=[] if denials else decision.patch,
         warnings=warnings,
-        audit=_audit(decision),
+        audit=_audit(decision, policies),
         message=refusal(title, denials) if denials else "",
     )
 

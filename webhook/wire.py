@@ -87,6 +87,15 @@ def parse(body: bytes) -> Request:
     except orjson.JSONDecodeError as error:
         message = f"the body is no JSON that can be read: {error}"
         raise BadRequestError(message, reason="json") from None
+    return parse_review(review)
+
+
+def parse_review(review: object) -> Request:
+    """The request in an AdmissionReview that is read already.
+
+    Raises:
+        BadRequestError: it is no AdmissionReview of version v1, or lacks what an answer needs.
+    """
     if type(review) is not dict:
         message = f"the body must be an {KIND}, is {_name(review)}"
         raise BadRequestError(message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpugate.policies.fields import Object, mapping
+from gpugate.policies.fields import Object, mapping, mappings
 
 KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
@@ -21,6 +21,9 @@ KAI_GROUP: Final = "pod-group-name"
 KAI_SCHEDULER: Final = "kai-scheduler"
 OWN_GROUP: Final = "gpugate.io/gang-name"
 OWN_SIZE: Final = "gpugate.io/gang-size"
+#: The label of the PodGroups that gpugate makes, and what it says.
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGER: Final = "gpugate"
 
 
 class GroupKey(NamedTuple):
@@ -45,6 +48,8 @@ class PodGroup(NamedTuple):
         name: its name.
         minimum: pods that must be there before any starts; None where it states none.
         phase: ``status.phase`` (``Running``, ``Finished``, ...); empty for none.
+        managed: whether its label says that gpugate made it.
+        owners: uids of what it goes with, as they stand in it.
     """
 
     system: str
@@ -52,6 +57,8 @@ class PodGroup(NamedTuple):
     name: str
     minimum: int | None
     phase: str
+    managed: bool = False
+    owners: tuple[str, ...] = ()
 
 
 _SYSTEMS: Final = {
@@ -99,4 +106,6 @@ def pod_group_of(obj: Object) -> PodGroup:
         str(metadata.get("name") or ""),
         minimum if type(minimum) is int else None,
         str(mapping(obj, "status", ()).get("phase") or ""),
+        mapping(metadata, "labels", ("metadata",)).get(MANAGED_BY) == MANAGER,
+        tuple(str(one.get("uid") or "") for one in mappings(metadata, "ownerReferences", ("metadata",))),
     )

@@ -8,6 +8,7 @@ from gpugate.policies.demand import Demand, demand_of, limited_memory_of
 from gpugate.policies.fields import Object, mapping, mappings, sequence
 from gpugate.policies.records.common import CAPACITY, Sharing, shared_text
 from gpugate.policies.records.groups import COSCHEDULING_LEGACY, KUEUE_COUNT, OWN_SIZE, GroupKey, group_key
+from gpugate.policies.records.troubles import Trouble, trouble_of
 from gpugate.policies.resources import memo_key
 from gpugate.policies.workload import PodSet
 
@@ -49,6 +50,8 @@ class PodRecord(NamedTuple):
         devices: accelerators, sorted by name.
         group: the group that it is a member of.
         member: what its group must agree on.
+        crew: what it is counted with as one of several, by :func:`crew_of`; empty for a pod on its own, or without accelerators.
+        trouble: why it does not run; None where it does, has ended, or is counted with no others.
     """
 
     uid: str
@@ -61,6 +64,8 @@ class PodRecord(NamedTuple):
     devices: tuple[tuple[str, int], ...]
     group: GroupKey | None
     member: Member | None
+    crew: str = ""
+    trouble: Trouble | None = None
 
 
 class _Held(NamedTuple):
@@ -97,9 +102,11 @@ def pod_record_of(obj: Object) -> PodRecord | None:
     held = _held_by(obj, spec)
     if group is None and not node and not held.devices:
         return None
+    owner = shared_text(_owner(metadata))
+    crew = crew_of(mapping(metadata, "labels", ("metadata",)), owner, group) if held.devices else ""
     return PodRecord(
         uid=str(metadata.get("uid") or ""),
-        owner=shared_text(_owner(metadata)),
+        owner=owner,
         node=shared_text(node),
         phase=shared_text("Leaving" if metadata.get("deletionTimestamp") and not ended else phase),
         memory=held.memory,
@@ -108,7 +115,32 @@ def pod_record_of(obj: Object) -> PodRecord | None:
         devices=held.devices,
         group=None if group is None else _shared_groups(group),
         member=None if group is None else _shared_members(_member_of(PodSet(obj, spec, (), 1, _NO_CLAIMS), held.asks)),
+        crew=crew,
+        trouble=trouble_of(metadata, status, phase, node) if crew else None,
     )
+
+
+#: Labels by which the pods of a workload are told that its controller makes through others, with its kind.
+_FAMILIES: Final = (
+    ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
+    ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
+    ("ray.io/cluster", "RayCluster"),
+)
+_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+
+
+def crew_of(labels: Object, owner: str, group: GroupKey | None) -> str:
+    """What a pod is counted with: the workload that its labels name, else its controller's uid, else its group; empty for none.
+
+    The pods of a JobSet belong to Jobs, those of a LeaderWorkerSet to StatefulSets: only their labels name the whole.
+    """
+    if not owner:
+        return "" if group is None else shared_text(f"{group.system}/{group.name}")
+    for label, kind in _FAMILIES:
+        if label in labels:
+            index = f"/{labels[_GROUP_INDEX]}" if kind == "LeaderWorkerSet" and _GROUP_INDEX in labels else ""
+            return shared_text(f"{kind}/{labels[label]}{index}")
+    return owner
 
 
 def _held_by(obj: Object, spec: Object) -> _Held:

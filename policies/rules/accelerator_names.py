@@ -36,7 +36,7 @@ resources:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Annotated, Final
 
 from gpugate.policies.accelerators import LEGACY_GPU, NVIDIA_GPU, is_accelerator, suggestion
 from gpugate.policies.container import EPHEMERAL, Container
@@ -45,6 +45,7 @@ from gpugate.policies.facts import Facts, Known
 from gpugate.policies.fields import Object, Path, mapping, mappings, sequence
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.rule import Params, Rule
+from gpugate.policies.validations import UNIQUE, LabelKey
 from gpugate.policies.workload import PodSet, Workload
 
 _KINDS = ("limits", "requests")
@@ -58,7 +59,7 @@ _BOUNDS: Final = {"Gte": ("Gt", -1), "Ge": ("Gt", -1), "Lte": ("Lt", 1), "Le": (
 class AcceleratorNamesParams(Params):
     """Parameters of `accelerator-names`."""
 
-    served: tuple[str, ...] = ()
+    served: Annotated[tuple[LabelKey, ...], *UNIQUE] = ()
     """Resource names that this cluster's device plugins serve, though they look like mistakes."""
 
 

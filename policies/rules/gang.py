@@ -7,9 +7,10 @@ a RayJob or a Volcano Job together (master and workers are one gang), each group
 pod annotated `gpugate.io/gang-size`. A declared size may count pods without accelerators, or those that start later, or not.
 It gets what the policy's scheduler reads: Kueue's pod group label and total count on plain pods (a
 Job with a queue name is all-or-nothing by itself); the pod group label of the coscheduling plugin; Volcano's scheduler name
-with its group annotation or, on a Job, the minimum member count; KAI's scheduler name and queue label. Plain pods name their
-group by `gpugate.io/gang-name`. Where an operator makes the pod groups itself (Kubeflow, KubeRay, Volcano), its pods are not
-marked for Coscheduling or Volcano.
+and group annotation; the `schedulingGroup` of Kubernetes; KAI's scheduler name and queue label. Plain pods name their group by
+`gpugate.io/gang-name`. Where an operator makes the pod groups itself (Kubeflow, KubeRay, Volcano), its pods are not marked for
+Coscheduling, Volcano or Kubernetes. The PodGroup that such a mark names is made by gpugate's controller (see the page about
+gangs), unless `podGroups: Leave`: then somebody else makes it, and a Job under Volcano gets the minimum member count instead.
 
 Refuses: a declared size that differs from the pods made; `completions` that is not `parallelism`; a minimum below the full
 size; a gang made by a Deployment, ReplicaSet or DaemonSet, which start and replace pods one by one; accelerators per pod that
@@ -47,7 +48,7 @@ from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import reachable
 from gpugate.policies.fields import Object, string
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.gang_marks import mark_for_coscheduling, mark_for_kai, mark_for_kueue, mark_for_volcano
+from gpugate.policies.gang_marks import mark_for_coscheduling, mark_for_kai, mark_for_kubernetes, mark_for_kueue, mark_for_volcano
 from gpugate.policies.gang_minimums import check_minimum
 from gpugate.policies.gang_updates import check_count, check_pod_update, check_template, is_member, ran_before
 from gpugate.policies.gangs import Gang, gang_of, group_of, is_elastic, least_size, unreadable_size
@@ -57,22 +58,33 @@ from gpugate.policies.kueue_refusals import obstacle_to_queueing
 from gpugate.policies.lens import open_workload
 from gpugate.policies.nodes import Shape
 from gpugate.policies.records.groups import COSCHEDULING_GROUP, KUEUE_COUNT
-from gpugate.policies.rule import Params, Rule
+from gpugate.policies.rule import Params, Rule, Seconds
+from gpugate.policies.validations import LabelValue
 from gpugate.policies.workload import PodSet, Workload
 
 _SHOWN_SHAPES: Final = 4
+#: Schedulers that hold only pods together which name their group, and by what.
+_NAMED_BY: Final = {"Coscheduling": COSCHEDULING_GROUP, "Kubernetes": "schedulingGroup"}
 _ONE_BY_ONE: Final = frozenset({DAEMON_SET, DEPLOYMENT, REPLICA_SET})
 
 
 class GangParams(Params):
     """Parameters of `gang`."""
 
-    scheduler: Literal["Kueue", "Coscheduling", "Volcano", "KAI", "None"] = "Kueue"
-    """Who holds the pods of a gang together in this cluster."""
+    scheduler: Literal["Kueue", "Coscheduling", "Volcano", "Kubernetes", "KAI", "None"] = "Kueue"
+    """Who holds the pods of a gang together in this cluster; Kubernetes from 1.36 on, with its feature gates on."""
     scheduler_name: str | None = None
     """schedulerName of gang pods; Volcano's and KAI's own where it is left out, untouched for the others."""
-    kai_queue: str | None = None
+    kai_queue: LabelValue | None = None
     """KAI queue of gang pods that name none."""
+    pod_groups: Literal["Create", "Leave"] = "Create"
+    """Whether gpugate's controller makes the PodGroup of a gang that has none, for Coscheduling, Volcano and Kubernetes."""
+    volcano_queue: str | None = None
+    """Volcano queue of the PodGroups that are made, for pods that name none."""
+    schedule_timeout: Seconds | None = None
+    """How long Coscheduling holds places for a gang until all of it has one; its own default where it is left out."""
+    stuck_after: Seconds = 600
+    """How long members of a gang may be missing, or not run, before the gang is reported as stuck."""
     fragments: Literal["Deny", "Warn", "Allow"] = "Deny"
     """What is done about accelerators per pod that leave a remainder on every node."""
     one_by_one: Literal["Deny", "Warn"] = "Deny"
@@ -96,13 +108,19 @@ def mutate(workload: Workload, params: GangParams, _facts: Facts) -> Iterator[Ed
         yield from mark_for_kueue(workload, gang, name)
     elif params.scheduler == "KAI":
         yield from mark_for_kai(workload, gang, params.kai_queue, params.scheduler_name)
-    elif workload.kind.groups_itself:
+    elif not workload.kind.groups_itself:
         # A second group beside the operator's own would hold the same pods twice.
-        return
-    elif params.scheduler == "Coscheduling":
+        yield from _mark_with_group(workload, gang, name, params)
+
+
+def _mark_with_group(workload: Workload, gang: Gang, name: str, params: GangParams) -> Iterator[Edit]:
+    """Mark the gang for a scheduler that reads PodGroups."""
+    if params.scheduler == "Coscheduling":
         yield from mark_for_coscheduling(gang, name, params.scheduler_name)
     elif params.scheduler == "Volcano":
-        yield from mark_for_volcano(workload, gang, name, params.scheduler_name)
+        yield from mark_for_volcano(workload, gang, name, params.scheduler_name, with_group=params.pod_groups == "Create")
+    elif params.scheduler == "Kubernetes":
+        yield from mark_for_kubernetes(gang, name, params.scheduler_name)
 
 
 def check(workload: Workload, params: GangParams, facts: Facts) -> Iterator[Finding]:
@@ -215,7 +233,7 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
 
 def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[Finding]:
     place = ("metadata", "annotations", GANG_NAME)
-    if workload.is_pod() and params.scheduler in {"Kueue", "Coscheduling", "Volcano"}:
+    if workload.is_pod() and params.scheduler in {"Kueue", "Coscheduling", "Volcano", "Kubernetes"}:
         yield Finding(
             "GangNameMissing",
             place,
@@ -224,12 +242,13 @@ def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
         )
     elif workload.kind.groups_itself or gang.gangs > 1:
         return
-    elif params.scheduler == "Coscheduling" and workload.kind is not CRON_JOB and gang.members == gang.size:
+    elif params.scheduler in _NAMED_BY and workload.kind is not CRON_JOB and gang.members == gang.size:
         # The name that metadata.generateName stands for is made after the mutating webhooks have run.
+        mark = _NAMED_BY[params.scheduler]
         yield Finding(
             "GangNameMissing",
             place,
-            f"the pods of the gang of {gang.size} carry no {COSCHEDULING_GROUP}: the scheduler would place them one by one",
+            f"the pods of the gang of {gang.size} carry no {mark}: the scheduler would place them one by one",
             f"Write the annotation {GANG_NAME}, or metadata.name in place of metadata.generateName.",
         )
 

@@ -47,11 +47,12 @@ resources:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gpugate.policies.affinity import PREFERRED, node_affinity, require, required_terms
 from gpugate.policies.container import Container
@@ -67,24 +68,33 @@ from gpugate.policies.nodes import Shape
 from gpugate.policies.raise_bounds import not_raised
 from gpugate.policies.room import BOUNDING
 from gpugate.policies.rule import Millicores, Params, Rule
+from gpugate.policies.validations import MOST, LabelKey, LabelValue, Validation
 from gpugate.policies.workload import PodSet, Workload
 from gpugate.policies.zone_check import check_zones
 
 #: What guides spread over, as if nodes had it (kubernetes/kubernetes and Node Feature Discovery set no such label).
 _STOCK_KEY: Final = "topology.kubernetes.io/NUMANode"
+_VARIABLE: Final = "[A-Za-z_][A-Za-z0-9_]*"
 
 
 class NodeLabel(Params):
     """A node label."""
 
-    key: str
+    key: LabelKey
     """The label's key."""
-    value: str = "true"
+    value: LabelValue = "true"
     """The label's value."""
 
 
 class NumaParams(Params):
     """Parameters of `numa`."""
+
+    validations = (
+        Validation(
+            f"!has(self.ncclEnv) || self.ncclEnv.all(name, name.matches('^({_VARIABLE})$'))",
+            "ncclEnv: a name is no environment variable's (letters, digits and _)",
+        ),
+    )
 
     guaranteed: bool = True
     """Whether pods are raised to Guaranteed quality of service with whole CPUs."""
@@ -104,14 +114,23 @@ class NumaParams(Params):
     """Whether a pod that no kubelet's Topology Manager could ever admit is refused, or only warned about."""
     affinity: Literal["Required", "Preferred"] = "Preferred"
     """Whether pods must go to such nodes or only prefer them; required, a gang larger than these nodes never starts."""
-    topology_key: str = _STOCK_KEY
+    topology_key: LabelKey = _STOCK_KEY
     """The node label that stands for one NUMA domain, in clusters with a node object per domain."""
     when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
     """What the spread constraint does where it can't be met."""
     nccl_topo_file: str | None = None
     """Value of NCCL_TOPO_FILE in containers that hold accelerators."""
-    nccl_env: dict[str, str] = Field(default_factory=dict)
+    nccl_env: Annotated[dict[str, str], Field(max_length=MOST)] = Field(default_factory=dict)
     """Other environment variables for NCCL in those containers."""
+
+    @field_validator("nccl_env")
+    @classmethod
+    def _named(cls, found: dict[str, str]) -> dict[str, str]:
+        for name in found:
+            if not re.fullmatch(_VARIABLE, name):
+                message = f"{name!r:.60} is no name of an environment variable (letters, digits and _)"
+                raise ValueError(message)
+        return found
 
 
 class _Plan:

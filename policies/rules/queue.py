@@ -32,7 +32,7 @@ metadata:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
@@ -40,6 +40,7 @@ from gpugate.policies.finding import Finding, Level
 from gpugate.policies.kueue import PREBUILT, QUEUE_NAME, misplaced_queue_label, queue_label, queue_path
 from gpugate.policies.kueue_refusals import Obstacle, obstacle_to_queueing
 from gpugate.policies.rule import Params, Rule
+from gpugate.policies.validations import UNIQUE, LabelValue
 from gpugate.policies.workload import Workload
 
 _NAMESPACE_LABEL: Final = "gpugate.io/default-queue"
@@ -74,9 +75,9 @@ class QueueParams(Params):
 
     required: bool = False
     """Whether a workload for which no queue can be found is refused."""
-    queue_name: str | None = None
+    queue_name: LabelValue | None = None
     """Queue of workloads whose object and namespace name none."""
-    kinds: tuple[QueuedKind, ...] = get_args(QueuedKind)
+    kinds: Annotated[tuple[QueuedKind, ...], *UNIQUE] = get_args(QueuedKind)
     """Kinds that stand in queues here; Kueue's own configuration says which it manages."""
 
 

@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Annotated, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gpugate.policies.container import INIT, LONGEST_NAME, Container
 from gpugate.policies.edits import Edit
@@ -53,6 +53,8 @@ _NAME: Final = "gpugate-shm"
 class SharedMemoryParams(Params):
     """Parameters of `shared-memory`."""
 
+    in_order = (("min_size", "max_size"),)
+
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Part of the container's memory limit that /dev/shm may take."""
     min_size: Bytes = 1 * GIB
@@ -63,13 +65,6 @@ class SharedMemoryParams(Params):
     """Size given where the container has no memory limit."""
     init_containers: bool = False
     """Whether init containers that ask for accelerators get the mount, too (sidecars always do)."""
-
-    @model_validator(mode="after")
-    def _bounds_in_order(self) -> SharedMemoryParams:
-        if self.min_size > self.max_size:
-            message = f"minSize {format_bytes(self.min_size)} is above maxSize {format_bytes(self.max_size)}"
-            raise ValueError(message)
-        return self
 
 
 def size_for(limit: int | None, params: SharedMemoryParams) -> int:

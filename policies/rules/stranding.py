@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import Selection, selection
@@ -47,17 +47,12 @@ from gpugate.policies.workload import PodSet, Workload
 class StrandingParams(Params):
     """Parameters of `stranding`."""
 
+    in_order = (("warn_factor", "refuse_factor"),)
+
     warn_factor: Annotated[float, Field(gt=1)] = 2.0
     """How many times the fair share of its accelerators a pod may ask for without a warning."""
     refuse_factor: Annotated[float, Field(gt=1)] = 4.0
     """Above how many times their fair share it is refused."""
-
-    @model_validator(mode="after")
-    def _in_order(self) -> StrandingParams:
-        if self.warn_factor > self.refuse_factor:
-            message = f"warnFactor {self.warn_factor:g} is above refuseFactor {self.refuse_factor:g}"
-            raise ValueError(message)
-        return self
 
 
 class _Case(NamedTuple):

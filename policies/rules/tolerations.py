@@ -33,9 +33,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, model_validator
 
 from gpugate.policies.accelerators import NVIDIA_GPU, taint_key
 from gpugate.policies.edits import Edit
@@ -44,10 +44,11 @@ from gpugate.policies.feasibility import Selection, selection
 from gpugate.policies.fields import Object, mappings
 from gpugate.policies.finding import Finding
 from gpugate.policies.memo import remember
-from gpugate.policies.passing import is_passing, words_in
+from gpugate.policies.passing import is_passing, passing_in_cel, words_in
 from gpugate.policies.records.common import Taint
 from gpugate.policies.resources import memo_key
 from gpugate.policies.rule import Params, Rule
+from gpugate.policies.validations import MOST, LabelKey, LabelValue, Validation, literal
 from gpugate.policies.workload import PodSet, Workload
 
 #: Roles of nodes that run the cluster itself; others (``node-role.kubernetes.io/gpu``) are names that its owner gave.
@@ -89,20 +90,20 @@ def dedicates_to_accelerators(key: str, value: str) -> bool:
 class TaintParam(Params):
     """A taint that accelerator pods are to tolerate."""
 
-    key: str
+    validations = (
+        Validation(
+            f"!(self.key in {literal(sorted(_NEVER_ROLES))}) && {passing_in_cel('self.key')}"
+            f" && (!has(self.value) || {passing_in_cel('self.value', whole_key=False)})",
+            "marks maintenance or a node's condition: gpugate never tolerates it",
+        ),
+    )
+
+    key: LabelKey
     """The taint's key."""
-    value: str | None = None
+    value: LabelValue | None = None
     """The taint's value; any value where it is left out."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
     """The taint's effect."""
-
-    @field_validator("key")
-    @classmethod
-    def _named(cls, key: str) -> str:
-        if not key:
-            message = "a toleration without a key tolerates every taint: name one"
-            raise ValueError(message)
-        return key
 
     @model_validator(mode="after")
     def _never_maintenance(self) -> TaintParam:
@@ -116,7 +117,7 @@ class TaintParam(Params):
 class TolerationsParams(Params):
     """Parameters of `tolerations`."""
 
-    taints: tuple[TaintParam, ...] = ()
+    taints: Annotated[tuple[TaintParam, ...], Field(max_length=MOST)] = ()
     """Taints of this cluster's accelerator nodes, tolerated by every accelerator pod."""
     from_nodes: bool = True
     """Whether accelerator taints found on nodes that offer the accelerator are tolerated, too."""

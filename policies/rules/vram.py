@@ -62,7 +62,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gpugate.policies.accelerators import NVIDIA_GPU
 from gpugate.policies.affinity import asks_above, require
@@ -98,19 +98,14 @@ _NODES: Final = ("nodes",)
 class HeadroomParams(Params):
     """Room for activations and KV cache beside a model's weights, in GB per so many GB of weights."""
 
+    in_order = (("least", "most"),)
+
     weights: Annotated[float, Field(gt=0)] = 14.0
     """GB of weights that the other two figures are for."""
     least: Annotated[float, Field(ge=0)] = 4.0
     """GB of headroom beside them at least: what the node affinity counts on."""
     most: Annotated[float, Field(ge=0)] = 8.0
     """GB of headroom beside them for comfort, shown in the sums."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> HeadroomParams:
-        if self.least > self.most:
-            message = f"least, {self.least:g}, is more than most, {self.most:g}"
-            raise ValueError(message)
-        return self
 
 
 class VramParams(Params):

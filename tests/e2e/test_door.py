@@ -303,7 +303,7 @@ def test_in_dry_run_nothing_is_changed_and_the_audit_log_says_what_would_be(
         gate.set_policy({"mode": "Enforce"})
     annotations = audit_annotations(control_plane, namespace)
     assert "would change: toleration nvidia.com/gpu:NoSchedule" in annotations["pods.mutate.gpugate.io/tolerations.dryrun"]
-    assert "Overcommit" in annotations["pods.validate.gpugate.io/host-memory.dryrun-finding"]
+    assert "Overcommit" in annotations["pods.validate.gpugate.io/host-memory.dryrun-deny"]
 
 
 def test_every_mutation_is_in_the_audit_log_and_warns_nobody(control_plane: ControlPlane, namespace: str) -> None:

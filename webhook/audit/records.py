@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gpugate.policies.finding import Mode
@@ -244,3 +244,12 @@ class Audit:
     queues: tuple[QueueLine, ...] = ()
     quotas: tuple[NamespaceQuota, ...] = ()
     remarks: tuple[str, ...] = ()
+
+    def only(self, namespaces: frozenset[str]) -> Audit:
+        """The part that is about some namespaces; nodes and ClusterQueues belong to all."""
+        return replace(
+            self,
+            workloads=tuple(one for one in self.workloads if one.namespace in namespaces),
+            gangs=tuple(one for one in self.gangs if one.namespace in namespaces),
+            quotas=tuple(one for one in self.quotas if one.namespace in namespaces),
+        )

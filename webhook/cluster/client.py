@@ -82,6 +82,11 @@ class ApiClient:
         self._transport = Transport(configuration)
         self._transport.user_agent = f"gpugate/{installed_version('gpugate')}"
 
+    @property
+    def address(self) -> str:
+        """Where the apiserver is, as configured."""
+        return str(self._configuration.host)
+
     async def close(self) -> None:
         """Close all connections; open watches end with `ConnectionLostError`."""
         await self._transport.close()

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.facts_builder import FactsBuilder, Key
+from gpugate.policies.nodes import Node
+from gpugate.policies.occupancy import NodeUse
 from gpugate.policies.policy import Policy, PolicyError, parse_policy
 from gpugate.webhook.cluster import EventType, JsonObject, WatchedKind
 from gpugate.webhook.cluster.kinds import POLICIES, Read
@@ -199,6 +201,15 @@ class FactStore:
             self._log.error("GPUPolicy does not parse; the last good one stays in force", error=str(error), last=last is not None)
             return _PolicyRecord(last, str(error))
         return _PolicyRecord(policy, "")
+
+    def node(self, name: str) -> Node | None:
+        """The record of the node called ``name``; None where there is none."""
+        found: Node | None = self._builder.get("nodes", ("", name))
+        return found
+
+    def use_of_node(self, name: str) -> NodeUse:
+        """What the pods on the node called ``name`` come to."""
+        return self._builder.node(name)
 
     def _schedule(self) -> None:
         if self._scheduled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
@@ -70,7 +71,7 @@ def fix(  # noqa: PLR0913 - one parameter an option
         facts, policies = surroundings(objects, policy, cluster, kubeconfig, context)
     except (InputError, ClusterError) as error:
         fail(str(error))
-    results = list(fixed_files(opened, PolicySet(policies), facts, namespace))
+    results = list(fixed_files(opened, PolicySet(policies), facts, namespace, now=time.time()))
     if show_diff or (show_diff is None and not write and (check or not piped)):
         _print_diffs(results, color)
     elif piped and not check:

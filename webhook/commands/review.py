@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -89,7 +90,7 @@ def review(  # noqa: PLR0913 - one parameter an option
         facts, policies = surroundings(documents, policy, cluster, kubeconfig, context)
     except (InputError, ClusterError) as error:
         fail(str(error))
-    entries = list(judge(documents, PolicySet(policies), facts, namespace))
+    entries = list(judge(documents, PolicySet(policies), facts, namespace, now=time.time()))
     _print(entries, output, color, show_diff=show_diff)
     if any(entry.outcome is Outcome.INVALID for entry in entries) or not entries:
         if not entries:

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import uvloop
 
+from gpugate.policies.quantity import QuantityError, whole
 from gpugate.webhook import tls
 from gpugate.webhook.cluster import ClusterError
 from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE
+from gpugate.webhook.commands.addresses import address
 from gpugate.webhook.commands.failing import fail
 from gpugate.webhook.inputs import InputError, load_facts, load_policies
 from gpugate.webhook.log import Bridge, Log
 from gpugate.webhook.server import IN_CLUSTER, Options
 from gpugate.webhook.server import serve as run_server
 
-_PORT = re.compile("[0-9]{1,5}")
+_SMALLEST_RECORD = 1 << 20
 _LOOPBACK = ["localhost", "127.0.0.1", "::1"]
 
 
-def _address(listen: str) -> tuple[str, int]:
-    host, colon, port = listen.rpartition(":")
-    if not colon or not _PORT.fullmatch(port) or int(port) >= 1 << 16:
-        fail(f"--listen {listen}: write HOST:PORT, for example 127.0.0.1:8443 or [::]:8443")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - what an empty host means
+def _size(text: str) -> int:
+    try:
+        size = whole(text)
+    except QuantityError:
+        size = 0
+    if size < _SMALLEST_RECORD:
+        fail(f"--record-limit {text}: write a size of at least 1Mi, for example 64Mi")
+    return size
 
 
 def serve(  # noqa: PLR0913 - one parameter an option
@@ -54,6 +58,15 @@ def serve(  # noqa: PLR0913 - one parameter an option
     kueue_namespace: Annotated[
         str, typer.Option(metavar="NAMESPACE", help="Where Kueue runs: its Configuration is read there.")
     ] = KUEUE_NAMESPACE,
+    events: Annotated[
+        bool, typer.Option("--events/--no-events", help="Tell of refusals by Kubernetes Events, where a cluster is watched.")
+    ] = True,
+    record: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write reviews down in DIR, secrets left out, for gpugate replay.")
+    ] = None,
+    record_limit: Annotated[
+        str, typer.Option(metavar="SIZE", help="What recordings may take in all; the oldest make room. At least 1Mi.")
+    ] = "64Mi",
     drain_delay: Annotated[float, typer.Option(help="Seconds between not being ready and taking no new connections.", min=0)] = 5.0,
     drain_timeout: Annotated[float, typer.Option(help="Seconds that reviews under way may take to end.", min=0)] = 15.0,
 ) -> None:
@@ -61,7 +74,7 @@ def serve(  # noqa: PLR0913 - one parameter an option
 
     Facts come from --cluster files, or from the cluster of --kubeconfig, or, in a pod, from the cluster around it.
     """
-    host, port = _address(listen)
+    host, port = address(listen)
     if (self_signed is None) == (tls_dir is None):
         fail("give one of --self-signed DIR (a certificate for loopback) and --tls-dir DIR (tls.crt and tls.key)")
     if tls_min_version not in {"1.2", "1.3"}:
@@ -85,6 +98,9 @@ def serve(  # noqa: PLR0913 - one parameter an option
             context=context,
             kueue_namespace=kueue_namespace,
             tls_1_2=tls_min_version == "1.2",
+            events=events,
+            record=record,
+            record_limit=_size(record_limit),
             client_ca=client_ca,
             drain_delay=drain_delay,
             drain_timeout=drain_timeout,

@@ -44,11 +44,13 @@ class ControlPlane(ClusterAccess):
         kueue: bool = False,
         job_kinds: Sequence[str] = (),
         apiserver_args: Sequence[str] = (),
+        feature_gates: Sequence[str] = (),
     ) -> ControlPlane:
         """Build what is not built yet, start everything and wait until it is ready.
 
         `run_dir` is a folder of its own for this cluster: certificates, kubeconfigs, data and logs go there.
         `job_kinds` names the CRDs to install from `crds.JOB_KINDS`. `apiserver_args` are added to kube-apiserver's.
+        `feature_gates` are switched on in all of Kubernetes' own programs.
         """
         programs = find_programs(kueue=kueue or bool(job_kinds))
         run_dir = run_dir.absolute()
@@ -57,14 +59,15 @@ class ControlPlane(ClusterAccess):
         cluster = cls(f"https://{HOST}:{port}", Authority(run_dir / "certificates"), programs["kubectl"], run_dir)
         cluster.processes, cluster._ready = {}, {}
         try:
-            cluster._start_kubernetes(programs, port, apiserver_args)
+            gates = [f"--feature-gates={','.join(f'{gate}=true' for gate in feature_gates)}"] if feature_gates else []
+            cluster._start_kubernetes(programs, port, [*apiserver_args, *gates], gates)
             cluster._start_others(programs, kueue=kueue, job_kinds=job_kinds)
         except BaseException:
             cluster.stop()
             raise
         return cluster
 
-    def _start_kubernetes(self, programs: Programs, port: int, apiserver_args: Sequence[str]) -> None:
+    def _start_kubernetes(self, programs: Programs, port: int, apiserver_args: Sequence[str], gates: Sequence[str]) -> None:
         run_dir, authority = self.run_dir, self.authority
         self.processes["etcd"], etcd = components.start_etcd(programs, run_dir)
         self._wait_ready("etcd", f"{etcd}/readyz")
@@ -75,7 +78,7 @@ class ControlPlane(ClusterAccess):
             ("kube-scheduler", components.start_scheduler),
         ):
             kubeconfig = self.kubeconfig_for(f"system:{name}")
-            self.processes[name], self._ready[name] = start(programs, run_dir, authority, kubeconfig)
+            self.processes[name], self._ready[name] = start(programs, run_dir, authority, kubeconfig, gates)
 
     def _start_others(self, programs: Programs, *, kueue: bool, job_kinds: Sequence[str]) -> None:
         self.processes["kwok"], self._ready["kwok"] = start_kwok(programs, self, self.run_dir)

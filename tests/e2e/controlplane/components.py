@@ -118,7 +118,7 @@ def start_apiserver(
 
 
 def start_controller_manager(
-    programs: Programs, run_dir: Path, authority: Authority, kubeconfig: Path
+    programs: Programs, run_dir: Path, authority: Authority, kubeconfig: Path, extra: Sequence[str] = ()
 ) -> tuple[ManagedProcess, str]:
     """Start kube-controller-manager; returns the URL that says when it is ready."""
     command = [
@@ -127,13 +127,16 @@ def start_controller_manager(
         f"--service-account-private-key-file={service_account_key(authority)}",
         # Each controller under its own name, as in real clusters: webhooks see who asks.
         "--use-service-account-credentials=true",
+        *extra,
     ]
     return _start_controllers("kube-controller-manager", command, run_dir, authority, kubeconfig)
 
 
-def start_scheduler(programs: Programs, run_dir: Path, authority: Authority, kubeconfig: Path) -> tuple[ManagedProcess, str]:
+def start_scheduler(
+    programs: Programs, run_dir: Path, authority: Authority, kubeconfig: Path, extra: Sequence[str] = ()
+) -> tuple[ManagedProcess, str]:
     """Start kube-scheduler; returns the URL that says when it is ready."""
-    return _start_controllers("kube-scheduler", [str(programs["kube-scheduler"])], run_dir, authority, kubeconfig)
+    return _start_controllers("kube-scheduler", [str(programs["kube-scheduler"]), *extra], run_dir, authority, kubeconfig)
 
 
 def _start_controllers(

@@ -41,6 +41,13 @@ JOB_KINDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 VOLCANO = "volcano.sh/volcano"
 JOB_KIND_MODULES = tuple(sorted({module for module, _, _ in JOB_KINDS.values()} - {VOLCANO}))
 
+# The kinds of reports: the module, the folder in it, the file there.
+REPORT_KINDS: Mapping[str, tuple[str, str, str]] = {
+    "policyreports.wgpolicyk8s.io": ("github.com/kyverno/kyverno", "config/crds/policyreport", "wgpolicyk8s.io_policyreports"),
+    "reports.openreports.io": ("github.com/openreports/reports-api", "config/crd", "openreports.io_reports"),
+}
+REPORT_MODULES = tuple(sorted({module for module, _, _ in REPORT_KINDS.values()}))
+
 
 def install_crds(cluster: ClusterAccess, crds: Iterable[bytes | Mapping[str, Any]]) -> None:
     """Create CRDs (YAML text or objects) and wait until they are served.
@@ -66,6 +73,18 @@ def install_job_kinds(cluster: ClusterAccess, programs: Programs, kinds: Iterabl
     wanted = [JOB_KINDS[kind] for kind in kinds]
     files = [programs.sources[module] / folder / f"{name}.yaml" for module, folder, names in wanted for name in names]
     install_crds(cluster, [file.read_bytes() for file in files])
+
+
+def install_report_kind(cluster: ClusterAccess, programs: Programs, name: str) -> None:
+    """Install the CRD of one of `REPORT_KINDS`."""
+    module, folder, file = REPORT_KINDS[name]
+    install_crds(cluster, [(programs.sources[module] / folder / f"{file}.yaml").read_bytes()])
+
+
+def remove_crd(cluster: ClusterAccess, name: str) -> None:
+    """Take a CRD away, with every object of its kind, and wait until it has gone."""
+    cluster.request("DELETE", f"{_PATH}/{name}")
+    wait_until(lambda: cluster.request("GET", f"{_PATH}/{name}").status == http.HTTPStatus.NOT_FOUND, 60, f"the CRD {name} to go")
 
 
 def _served(crd: Mapping[str, Any]) -> bool:

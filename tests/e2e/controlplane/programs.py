@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.e2e.controlplane.crds import JOB_KIND_MODULES, VOLCANO
+from tests.e2e.controlplane.crds import JOB_KIND_MODULES, REPORT_MODULES, VOLCANO
 from tests.e2e.controlplane.toolchain import Go, find_go
 
 if TYPE_CHECKING:
@@ -101,8 +101,21 @@ BUILDS = (
         {"sigs.k8s.io/kueue/pkg/version.GitVersion": _version("kueue", "sigs.k8s.io/kueue")},
         ("sigs.k8s.io/kueue", *JOB_KIND_MODULES),
     ),
-    # Of Volcano only the definition of its Job is used.
+    # Of Volcano only the definition of its Job is used, but for the tests of gangs.
     GoBuild("volcano", {}, {}, (VOLCANO,)),
+    # Of these only the definitions of reports are used.
+    GoBuild("reports", {}, {}, REPORT_MODULES),
+)
+#: The gang schedulers, for the tests that need them.
+COSCHEDULING = "sigs.k8s.io/scheduler-plugins"
+GANG_BUILDS = (
+    GoBuild(
+        "volcano",
+        {"volcano-scheduler": f"{VOLCANO}/cmd/scheduler", "volcano-controllers": f"{VOLCANO}/cmd/controller-manager"},
+        {},
+        (VOLCANO,),
+    ),
+    GoBuild("coscheduling", {"coscheduling-scheduler": f"{COSCHEDULING}/cmd/scheduler"}, {}, (COSCHEDULING,)),
 )
 
 

@@ -30,7 +30,13 @@ def documents() -> tuple[Any, ...]:
     return tuple(document for name in kustomization()["resources"] for document in read(BASE / name))
 
 
-def the(kind: str) -> Any:
-    """The one object of this kind."""
-    (found,) = [document for document in documents() if document["kind"] == kind]
+def the(kind: str, part: str = "webhook") -> Any:
+    """The one object of this kind that belongs to the webhook, or to the controller."""
+    (found,) = [one for one in documents() if one["kind"] == kind and _part_of(one["metadata"]["name"]) == part]
     return found
+
+
+def _part_of(name: str) -> str:
+    if name == "gpugate-controller-facts":  # what the controller shares with the webhook
+        return "both"
+    return "controller" if name.startswith("gpugate-controller") else "webhook"

@@ -35,13 +35,14 @@ def test_the_namespace_takes_restricted_pods_only() -> None:
     assert {labels[f"pod-security.kubernetes.io/{mode}"] for mode in ("enforce", "audit", "warn")} == {"restricted"}
 
 
-def test_rbac_reads_facts_and_nothing_else() -> None:
+def test_rbac_reads_facts_and_writes_events_and_nothing_else() -> None:
     granted = {
         (group, resource): tuple(rule["verbs"])
         for rule in the("ClusterRole")["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
+    assert granted.pop(("events.k8s.io", "events")) == ("create", "patch")
     assert set(granted) == {(kind.group, kind.plural) for kind in (*FACT_KINDS, POLICIES)}
     assert set(granted.values()) == {("get", "list", "watch")}
     assert the("ClusterRoleBinding")["roleRef"]["name"] == the("ClusterRole")["metadata"]["name"]

@@ -85,10 +85,11 @@ def decided(
     old: Object | None = None,
     subresource: str = "",
     phase: Phase = Phase.REVIEW,
+    now: float | None = None,
 ) -> Decision:
     """The decision on ``root``, which is edited in place."""
     workload = opened(root, facts=facts, old=old, subresource=subresource)
-    return decide(workload, tuple(bound), facts, phase)
+    return decide(workload, tuple(bound), facts, phase, now=now)
 
 
 def pods_of(root: Object) -> PodSet:

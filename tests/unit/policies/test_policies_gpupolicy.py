@@ -158,8 +158,11 @@ def test_nulls_count_as_left_out_as_they_do_for_the_apiserver() -> None:
         ({"rules": {"stranding": {"warnFactor": 9}}}, ["spec.rules.stranding", "warnFactor 9 is above refuseFactor 4"]),
         (
             {"rules": {"gang": {"scheduler": "Slurm"}}},
-            ["spec.rules.gang.scheduler", "'Kueue', 'Coscheduling', 'Volcano', 'KAI' or 'None'"],
+            ["spec.rules.gang.scheduler", "'Kueue', 'Coscheduling', 'Volcano', 'Kubernetes', 'KAI' or 'None'"],
         ),
+        ({"rules": {"gang": {"stuckAfter": 600}}}, ["spec.rules.gang.stuckAfter", "600 is no duration, such as 90s"]),
+        ({"rules": {"gang": {"stuckAfter": "10 minutes"}}}, ["'10 minutes' is no duration"]),
+        ({"rules": {"gang": {"stuckAfter": "0s"}}}, ["stuckAfter", "greater than 0"]),
         ({"rules": {"queue": {"kinds": ["Job", "ReplicaSet"]}}}, ["spec.rules.queue.kinds[1]", "'Job'"]),
         ({"rules": {"tolerations": {"taints": [{"key": ""}]}}}, ["spec.rules.tolerations.taints[0]", "name one"]),
         ({"rules": {"tolerations": {"taints": [{}]}}}, ["spec.rules.tolerations.taints[0].key", "required"]),

@@ -179,7 +179,14 @@ def test_a_device_class_of_nvidias_driver_stands_for_a_gpu_whatever_its_name() -
 )
 def test_pod_groups_of_every_scheduler_are_read(api_version: str, spec: dict[str, Any], wanted: tuple[Any, ...]) -> None:
     obj = {"apiVersion": api_version, "metadata": {"name": "g", "namespace": "a"}, "spec": spec, "status": {"phase": "Running"}}
-    assert pod_group_of(obj) == wanted
+    assert pod_group_of(obj) == (*wanted, False, ())
+
+
+def test_a_pod_group_says_who_made_it_and_what_it_goes_with() -> None:
+    owners = [{"uid": "u-1", "kind": "Job"}, {"uid": "u-2", "kind": "Pod"}]
+    metadata = {"name": "g", "labels": {"app.kubernetes.io/managed-by": "gpugate"}, "ownerReferences": owners}
+    found = pod_group_of({"apiVersion": "scheduling.x-k8s.io/v1alpha1", "metadata": metadata})
+    assert (found.managed, found.owners) == (True, ("u-1", "u-2"))
 
 
 @pytest.mark.parametrize(

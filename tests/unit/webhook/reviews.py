@@ -17,6 +17,7 @@ from gpugate.webhook.handlers import Door
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.state import State
+from gpugate.webhook.traces import Teller, Traces
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -96,21 +97,21 @@ def patched(obj: Json, response: Json) -> Json:
     return made
 
 
-def policy(name: str = "default", **spec: Any) -> Policy:
-    return parse_policy(
-        {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": name}, "spec": {"mode": "Enforce", **spec}}
-    )
+def policy(name: str = "default", *, generation: int = 0, **spec: Any) -> Policy:
+    metadata = {"name": name, **({"generation": generation} if generation else {})}
+    kind = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy"}
+    return parse_policy({**kind, "metadata": metadata, "spec": {"mode": "Enforce", **spec}})
 
 
 class InProcess:
     """A door in this process, with its log and metrics to look at."""
 
-    def __init__(self, policies: list[Policy] | None = None, facts: Facts = NO_FACTS) -> None:
+    def __init__(self, policies: list[Policy] | None = None, facts: Facts = NO_FACTS, *, events: Teller | None = None) -> None:
         self.state = State(facts, [policy()] if policies is None else policies)
         self.metrics = Metrics()
         self._stream = io.StringIO()
         self.log = Log(self._stream)
-        self.door = Door(self.state, self.metrics, self.log)
+        self.door = Door(self.state, self.metrics, self.log, traces=Traces(self.metrics, events))
 
     def ask(self, body: Json | bytes, endpoint: str = "mutate") -> Json:
         """The ``response`` to ``body``, well-formed or the test fails."""
@@ -120,7 +121,8 @@ class InProcess:
     @property
     def lines(self) -> list[Json]:
         self.log.flush()
-        return [orjson.loads(line) for line in self._stream.getvalue().splitlines()]
+        # splitlines would also cut at the separators that a text within a line may have.
+        return [orjson.loads(line) for line in self._stream.getvalue().split("\n") if line]
 
     def forget_lines(self) -> None:
         self.log.flush()

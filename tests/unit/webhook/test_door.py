@@ -53,7 +53,6 @@ def deployment(**pod_options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "review",
     [
-        admission(cpu_pod()),
         admission(None, operation="DELETE", old=overcommitted_pod()),
         admission(overcommitted_pod(), operation="CONNECT"),
         admission(overcommitted_pod(), operation="DELETE"),
@@ -65,18 +64,42 @@ def deployment(**pod_options: Any) -> dict[str, Any]:
         admission({**overcommitted_pod(), "kind": "PodTemplate"}),
         admission({"apiVersion": "example.com/v1", "kind": "Training", "metadata": {"name": "own"}, "spec": 7}),
     ],
-    ids=["cpu", "delete", "connect", "delete with object", "status", "binding", "eviction", "service", "group", "kind", "custom"],
+    ids=["delete", "connect", "delete with object", "status", "binding", "eviction", "service", "group", "kind", "custom"],
 )
 def test_what_is_none_of_gpugates_business_passes_untouched(endpoint: str, review: dict[str, Any]) -> None:
     assert set(InProcess().ask(review, endpoint)) == {"uid", "allowed"}
     assert InProcess().ask(review, endpoint)["allowed"]
 
 
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_cpu_pod_passes_untouched(endpoint: str) -> None:
+    review = admission(cpu_pod())
+    untouched = {"uid": review["request"]["uid"], "allowed": True, "auditAnnotations": {"policies": "default@0"}}
+    assert InProcess().ask(review, endpoint) == untouched
+
+
+def test_an_answer_names_the_generations_of_the_policies_that_it_is_by() -> None:
+    door = InProcess(
+        [
+            policy("team", generation=3, priority=1, mode=None, rules={"numa": {"mode": "DryRun"}}),
+            policy("off", generation=12, priority=2, mode=None, rules={"gang": {"mode": "Disabled"}}),
+            policy("default", generation=7),
+            policy("unused", generation=9, priority=-1),
+        ]
+    )
+    for endpoint in ENDPOINTS:
+        assert door.ask(admission(pod()), endpoint)["auditAnnotations"]["policies"] == "default@7, off@12, team@3"
+        assert door.lines[-1]["policies"] == "default@7, off@12, team@3"
+
+
 def test_an_update_of_status_alone_passes_even_where_the_spec_is_an_old_sin() -> None:
     old = overcommitted_pod()
     new = {**deepcopy(old), "status": {"phase": "Running"}}
     for endpoint in ENDPOINTS:
-        assert set(InProcess().ask(admission(new, operation="UPDATE", old=old), endpoint)) == {"uid", "allowed"}
+        response = InProcess().ask(admission(new, operation="UPDATE", old=old), endpoint)
+        assert response["allowed"]
+        assert set(response) == {"uid", "allowed", "auditAnnotations"}
+        assert set(response["auditAnnotations"]) == {"policies"}
 
 
 def test_removing_a_finalizer_from_what_is_being_deleted_passes() -> None:
@@ -85,7 +108,10 @@ def test_removing_a_finalizer_from_what_is_being_deleted_passes() -> None:
     new["metadata"]["finalizers"] = ["example.com/hold"]
     new["metadata"]["labels"] = {"changed": "too"}
     for endpoint in ENDPOINTS:
-        assert set(InProcess().ask(admission(new, operation="UPDATE", old=old), endpoint)) == {"uid", "allowed"}
+        response = InProcess().ask(admission(new, operation="UPDATE", old=old), endpoint)
+        assert response["allowed"]
+        assert set(response) == {"uid", "allowed", "auditAnnotations"}
+        assert set(response["auditAnnotations"]) == {"policies"}
 
 
 def test_a_label_on_an_old_sin_passes_with_a_warning() -> None:
@@ -255,7 +281,7 @@ def test_dryrun_mode_changes_nothing_and_records_what_it_would_do() -> None:
     refused = door.ask(admission(overcommitted_pod()), "validate")
     assert refused["allowed"]
     assert "warnings" not in refused
-    assert "Overcommit" in refused["auditAnnotations"]["host-memory.dryrun-finding"]
+    assert "Overcommit" in refused["auditAnnotations"]["host-memory.dryrun-deny"]
     assert door.count('gpugate_changes_total{mode="dryrun",rule="tolerations"}') == 1
 
 
@@ -313,7 +339,7 @@ class BrokenError(Exception):
     pass
 
 
-def boom(*_: Any) -> Any:
+def boom(*_: Any, **_named: Any) -> Any:
     message = "the rule is broken: the field is immutable"
     raise BrokenError(message)
 
@@ -398,7 +424,9 @@ def test_a_malformed_object_is_refused_only_where_some_rule_may_refuse(mode: str
 def test_a_policy_for_other_namespaces_leaves_this_one_alone() -> None:
     selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "team-b"}}}
     door = InProcess([policy(match=selector)])
-    assert set(door.ask(admission(overcommitted_pod()), "validate")) == {"uid", "allowed"}
+    response = door.ask(admission(overcommitted_pod()), "validate")
+    assert set(response) == {"uid", "allowed", "auditAnnotations"}
+    assert response["auditAnnotations"] == {"policies": "none"}
     elsewhere = overcommitted_pod()
     elsewhere["metadata"]["namespace"] = "team-b"
     assert not door.ask(admission(elsewhere, namespace="team-b"), "validate")["allowed"]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from gpugate.webhook.cli import app
 
-ENTRY_KEYS = {"file", "document", "apiVersion", "kind", "namespace", "name", "outcome", "patch", "findings"}
+ENTRY_KEYS = {"file", "document", "apiVersion", "kind", "namespace", "name", "outcome", "policies", "patch", "findings"}
 FINDING_KEYS = {"rule", "reason", "path", "severity", "message", "remedy"}
 OUTCOMES = {"clean", "changed", "refused", "skipped", "invalid"}
 SEVERITIES = {"deny", "warn", "dryrun", "unknown"}
@@ -107,6 +107,8 @@ def test_the_json_output_has_an_entry_per_object_with_just_these_fields() -> Non
         denied = any(finding["severity"] == "deny" for finding in entry["findings"])
         assert denied == (entry["outcome"] == "refused")
         assert bool(entry["patch"]) == (entry["outcome"] == "changed")
+        # What is no workload is judged by nobody.
+        assert entry["policies"] == ([] if entry["outcome"] == "skipped" else ["default@0"])
 
 
 def test_an_entry_without_a_rule_says_why_in_a_note(put: Any) -> None:

@@ -1,0 +1,125 @@
+"""The controller audits a real cluster: what it reports, who leads, and what it costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.controller import Controller
+from tests.e2e.controlplane import crds, wait_until
+from tests.e2e.controlplane.programs import find_programs
+from tests.e2e.gate import Gate
+from tests.e2e.workloads import container, gpus, job, pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.e2e.controlplane import ControlPlane
+
+pytestmark = pytest.mark.e2e
+
+POLICY_REPORTS, OPEN_REPORTS = crds.REPORT_KINDS
+PATHS = {POLICY_REPORTS: "/apis/wgpolicyk8s.io/v1alpha2", OPEN_REPORTS: "/apis/openreports.io/v1alpha1"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(control_plane: ControlPlane) -> Iterator[Gate]:
+    """gpugate's manifests without its webhooks, a machine with GPUs, and a policy in DryRun."""
+    door = Gate(control_plane)
+    door.install()
+    control_plane.add_gpu_node("audit-h100-1")
+    try:
+        set_mode(control_plane, "DryRun")
+        yield door
+    finally:
+        control_plane.remove_node("audit-h100-1")
+
+
+@pytest.fixture
+def controller(control_plane: ControlPlane) -> Iterator[Controller]:
+    """A controller that leads."""
+    found = Controller(control_plane)
+    try:
+        found.start("--lease-duration=3")
+        found.wait_leading()
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.fixture
+def report_kind(control_plane: ControlPlane) -> Iterator[Callable[[str], None]]:
+    """Installs a kind of report; those that were installed go after the test."""
+    installed: list[str] = []
+
+    def install(kind: str) -> None:
+        crds.install_report_kind(control_plane, find_programs(), kind)
+        installed.append(kind)
+
+    yield install
+    for kind in installed:
+        crds.remove_crd(control_plane, kind)
+
+
+def set_mode(cluster: ControlPlane, mode: str) -> None:
+    policy = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "default"}}
+    cluster.apply({**policy, "spec": {"mode": mode}})
+
+
+def reports(cluster: ControlPlane, kind: str, namespace: str) -> list[Any]:
+    answer = cluster.request("GET", f"{PATHS[kind]}/namespaces/{namespace}/{kind.partition('.')[0]}")
+    return list(answer.body["items"]) if answer.status == 200 else []
+
+
+def results(report: Any) -> set[tuple[str, str, str]]:
+    """Name of the workload, rule and result."""
+    return {(one["resources"][0]["name"], one["rule"], one["result"]) for one in report["results"]}
+
+
+def greedy(name: str, namespace: str) -> dict[str, Any]:
+    """A pod that host-memory refuses: its limit is far above its request."""
+    return pod(name, namespace, container(gpus(1, memory="64Gi", request="4Gi")))
+
+
+def test_reports_come_with_their_kind_move_to_its_successor_and_go_with_their_workloads(
+    control_plane: ControlPlane, controller: Controller, namespace: str, report_kind: Callable[[str], None]
+) -> None:
+    control_plane.apply(greedy("greedy", namespace), job("train", namespace, container(gpus(8, cpu="32")), size=2))
+    wait_until(lambda: controller.metric("gpugate_audit_workloads") >= 2, 20, "the workloads to be audited")
+    report_kind(POLICY_REPORTS)
+    (first,) = wait_until(lambda: reports(control_plane, POLICY_REPORTS, namespace), 30, "a PolicyReport")
+    assert ("greedy", "host-memory", "fail") in results(first)
+    assert ("train", "shared-memory", "warn") in results(first)
+    assert {one["resources"][0]["kind"] for one in first["results"]} == {"Pod", "Job"}
+    assert {name for name, _, _ in results(first)} == {"greedy", "train"}, "no pod of the Job stands for itself"
+    assert first["summary"]["fail"] == sum(1 for one in first["results"] if one["result"] == "fail")
+
+    report_kind(OPEN_REPORTS)
+    (second,) = wait_until(lambda: reports(control_plane, OPEN_REPORTS, namespace), 30, "a Report")
+    assert (second["results"], second["summary"]) == (first["results"], first["summary"])
+    wait_until(lambda: not reports(control_plane, POLICY_REPORTS, namespace), 30, "the PolicyReport to go")
+
+    control_plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/greedy?gracePeriodSeconds=0")
+    wait_until(
+        lambda: {name for name, _, _ in results(reports(control_plane, OPEN_REPORTS, namespace)[0])} == {"train"},
+        30,
+        "the report to tell of the Job alone",
+    )
+    control_plane.kubectl("delete", "job", "train", "-n", namespace)
+    wait_until(lambda: not reports(control_plane, OPEN_REPORTS, namespace), 30, "the report to go with its last workload")
+
+
+def test_a_report_that_says_the_same_is_not_written_again(
+    control_plane: ControlPlane, controller: Controller, namespace: str, report_kind: Callable[[str], None]
+) -> None:
+    report_kind(POLICY_REPORTS)
+    control_plane.apply(greedy("greedy", namespace))
+    (before,) = wait_until(lambda: reports(control_plane, POLICY_REPORTS, namespace), 30, "a report")
+    rounds = controller.metric("gpugate_audit_rounds_total")
+    control_plane.kubectl("label", "pod", "greedy", "-n", namespace, "colour=blue")
+    wait_until(lambda: controller.metric("gpugate_audit_rounds_total") > rounds, 20, "another round")
+    control_plane.apply(greedy("greedier", namespace))
+    wait_until(lambda: "greedier" in str(reports(control_plane, POLICY_REPORTS, namespace)), 30, "the next report")
+    (after,) = reports(control_plane, POLICY_REPORTS, namespace)
+    assert after["metadata"]["generation"] == before["metadata"]["generation"] + 1

@@ -1,0 +1,174 @@
+"""Judging what is there: the engine of the door, asked what it would do with each workload, were it made now.
+
+Rules in DryRun are asked as if they were enforced, so that the answer is the very one that enforcing would give; each item
+says in which mode its rule is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import orjson
+
+from gpugate.policies.decision import Bound, Change, Decision
+from gpugate.policies.engine import decide
+from gpugate.policies.exemptions import REFUSED_PLEAS, Plea, plea_of
+from gpugate.policies.facts import Facts
+from gpugate.policies.fields import MalformedError, dotted
+from gpugate.policies.finding import Judged, Mode, Severity
+from gpugate.policies.gitops import git_managed
+from gpugate.policies.kueue import queue_label
+from gpugate.policies.lens import open_workload
+from gpugate.policies.policy import PolicySet
+from gpugate.policies.workload import Workload
+from gpugate.webhook.audit.records import Audited, Effect, Exemption, Item
+from gpugate.webhook.audit.subjects import Chosen
+from gpugate.webhook.verdict import cut, harmless
+
+JsonObject: TypeAlias = dict[str, Any]
+
+#: Labels by which a workload or its namespace says who it belongs to; the first that is there counts.
+TEAM_LABELS: Final = ("gpugate.io/team", "gpugate.io/owner", "team", "owner", "app.kubernetes.io/team")
+#: What a text may have at the most: sums of a pod with a thousand containers fill no report. Characters.
+_LONGEST: Final = 1024
+_EFFECTS: Final = {
+    Severity.DENY: Effect.REFUSE,
+    Severity.WARN: Effect.WARN,
+    Severity.UNKNOWN: Effect.UNKNOWN,
+    Severity.DRYRUN: Effect.WARN,
+}
+
+
+class Lens(NamedTuple):
+    """By what the workloads are judged.
+
+    Attributes:
+        policies: the policies.
+        facts: one snapshot of the cluster.
+        team_labels: labels that say who a workload belongs to.
+        now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
+    """
+
+    policies: PolicySet
+    facts: Facts
+    team_labels: tuple[str, ...] = TEAM_LABELS
+    now: float | None = None
+
+
+def audit_one(chosen: Chosen, lens: Lens) -> Audited:
+    """What the rules make of one workload.
+
+    Raises:
+        MalformedError: a field that a rule reads is of the wrong type.
+    """
+    subject = chosen.subject
+    root: JsonObject = orjson.loads(subject.text)
+    workload = open_workload(subject.kind, root, lens.facts, namespace=subject.namespace)
+    bound = lens.policies.bind(lens.facts.namespace_labels(subject.namespace), workload.labels())
+    queue, devices, pods = queue_label(workload) or "", _devices(workload, chosen), _pods(workload, chosen)
+    in_git, team = git_managed(root), _team(workload, lens)
+    plea = plea_of(workload)
+    decision = decide(workload, [_enforced(one) for one in bound], lens.facts, remember=False, now=lens.now)
+    items = _items(decision, {one.rule.id: one for one in bound}, lens.policies)
+    owner = chosen.owner
+    return Audited(
+        api_version=owner.api_version if owner else str(root.get("apiVersion")),
+        kind=owner.kind if owner else subject.kind.kind,
+        namespace=subject.namespace,
+        name=owner.name if owner else subject.name,
+        uid=owner.uid if owner else subject.uid,
+        team=team,
+        queue=queue,
+        pods=pods,
+        devices=devices,
+        items=items,
+        exemption=_exemption(plea, items, lens.now) if plea.rules else None,
+        in_git=in_git,
+    )
+
+
+def unreadable(chosen: Chosen, error: MalformedError) -> str:
+    """What is said of a workload that cannot be judged."""
+    subject = chosen.subject
+    return f"{subject.kind.kind} {subject.namespace}/{subject.name} cannot be judged: {error}"
+
+
+def _enforced(one: Bound) -> Bound:
+    return one._replace(mode=Mode.ENFORCE) if one.mode is Mode.DRY_RUN else one
+
+
+def _items(decision: Decision, bound: Mapping[str, Bound], policies: PolicySet) -> tuple[Item, ...]:
+    found = [_change(one, bound, policies) for one in decision.changes]
+    found += [_finding(one, bound, policies) for one in decision.findings]
+    return tuple(sorted(found, key=_sort_key))
+
+
+def _change(one: Change, bound: Mapping[str, Bound], policies: PolicySet) -> Item:
+    item = _item(one.rule, bound, policies, Effect.CHANGE)
+    return item._replace(reason="Changed", message=cut("; ".join(one.notes), _LONGEST))
+
+
+def _finding(one: Judged, bound: Mapping[str, Bound], policies: PolicySet) -> Item:
+    finding = one.finding
+    effect = Effect.EXEMPT if finding.reason == "Exempt" else _EFFECTS[one.severity]
+    return _item(one.rule, bound, policies, effect)._replace(
+        reason=finding.reason,
+        path=dotted(finding.path) if finding.path else "",
+        message=harmless(cut(finding.message, _LONGEST)),
+        remedy=harmless(cut(finding.remedy, _LONGEST)),
+    )
+
+
+def _item(rule: str, bound: Mapping[str, Bound], policies: PolicySet, effect: Effect) -> Item:
+    by = bound.get(rule)
+    if by is None:  # what the engine says of its own accord, of exemptions
+        return Item(rule, "", Mode.WARN, effect, "", "", "", "")
+    generation = next((one.generation for one in policies.policies if one.name == by.policy), 0)
+    return Item(rule, f"{by.policy}@{generation}", by.mode, effect, "", "", "", "")
+
+
+def _sort_key(one: Item) -> tuple[str, str, str, str, str]:
+    return (one.rule, one.effect.value, one.path, one.reason, one.message)
+
+
+def _exemption(plea: Plea, items: Sequence[Item], now: float | None) -> Exemption:
+    lacking = any(one.reason in REFUSED_PLEAS for one in items)
+    state = "expired" if plea.has_ended(now) else "refused" if lacking else "active"
+    reason, owner, until = (cut(text, _LONGEST) for text in (plea.reason, plea.owner, plea.until))
+    return Exemption(tuple(sorted(plea.rules)), reason, owner, until, state)
+
+
+def _team(workload: Workload, lens: Lens) -> str:
+    places: list[Mapping[str, Any]] = [workload.labels()]
+    places += [pods.labels() for pods in workload.pod_sets if not workload.is_pod()]
+    places.append(lens.facts.namespace_labels(workload.namespace))
+    for labels in places:
+        for key in lens.team_labels:
+            if isinstance(labels.get(key), str) and labels[key]:
+                return str(labels[key])
+    return ""
+
+
+def _pods(workload: Workload, chosen: Chosen) -> int:
+    return sum(_count(workload, one.count) for one in workload.asking()) * chosen.number
+
+
+def _count(workload: Workload, stated: int | None) -> int:
+    """How many pods there are; of a DaemonSet, how many its controller says that there should be."""
+    if stated is not None:
+        return stated
+    status = workload.root.get("status")
+    wanted = status.get("desiredNumberScheduled") if type(status) is dict else None
+    return wanted if type(wanted) is int else 0
+
+
+def _devices(workload: Workload, chosen: Chosen) -> tuple[tuple[str, int], ...]:
+    found: dict[str, int] = {}
+    for pods in workload.asking():
+        number = _count(workload, pods.count) * chosen.number
+        for name, count in pods.accelerators().items():
+            found[name] = found.get(name, 0) + count * number
+        if pods.gpu_claims:
+            found["resource claims"] = found.get("resource claims", 0) + len(pods.gpu_claims) * number
+    return tuple(sorted((name, count) for name, count in found.items() if count))

@@ -1,0 +1,153 @@
+"""The books of an audit: the objects as they are, and what was found of each when it was last looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from gpugate.policies.facts import Facts
+from gpugate.policies.fields import MalformedError
+from gpugate.policies.gang_states import GangState
+from gpugate.policies.nodes import Node
+from gpugate.policies.occupancy import NodeUse
+from gpugate.policies.policy import PolicySet
+from gpugate.webhook.audit import picture
+from gpugate.webhook.audit.auditing import Lens, audit_one, unreadable
+from gpugate.webhook.audit.records import Audit, Audited
+from gpugate.webhook.audit.subjects import Chosen, Subject, choose
+
+Place: TypeAlias = tuple[str, str, str, str]
+"""API group, kind, namespace and name."""
+
+
+class _Entry(NamedTuple):
+    """What was judged, and what came of it; a text where it could not be judged."""
+
+    chosen: Chosen
+    found: Audited | str
+
+
+class Surroundings(NamedTuple):
+    """What a whole audit shows beside the workloads.
+
+    Attributes:
+        at: when, RFC 3339.
+        source: what was looked at, in words.
+        policies: the policies in force.
+        facts: the cluster.
+        node_of: gives a node by its name.
+        use_of: gives what the pods on a node come to.
+        problems: why the newest state of a policy is not in force, by policy.
+        remarks: what could not be looked at.
+        gangs: the gangs.
+    """
+
+    at: str
+    source: str
+    policies: PolicySet
+    facts: Facts
+    node_of: Callable[[str], Node | None]
+    use_of: Callable[[str], NodeUse]
+    problems: Mapping[str, str] = {}
+    remarks: tuple[str, ...] = ()
+    gangs: tuple[GangState, ...] = ()
+
+
+class Books:
+    """The objects of a cluster, and what the rules make of them."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[Place, Subject] = {}
+        self._unreadable: dict[Place, str] = {}
+        self._entries: dict[Place, _Entry] = {}
+
+    def put(self, place: Place, subject: Subject | str | None) -> bool:
+        """Take the object at ``place`` as it is now, and say whether it differs from what was known.
+
+        A text stands for an object that cannot be read, None for one that is gone.
+        """
+        before = self._subjects.get(place) or self._unreadable.get(place)
+        if before == subject:
+            return False
+        self._subjects.pop(place, None)
+        self._unreadable.pop(place, None)
+        if isinstance(subject, Subject):
+            self._subjects[place] = subject
+        elif subject is not None:
+            self._unreadable[place] = subject
+        return True
+
+    def places(self) -> list[Place]:
+        """Every place that has an object."""
+        return [*self._subjects, *self._unreadable]
+
+    def judge(self, lens: Lens, *, anew: bool) -> Iterator[Audited | str | None]:
+        """Judge what has changed, or with ``anew`` everything, one workload as each value is read; None where one is as it was.
+
+        What is no longer there is forgotten when the iterator starts.
+        """
+        chosen = {place_of(one.subject): one for one in choose(self._subjects.values())}
+        for place in self._entries.keys() - chosen.keys():
+            del self._entries[place]
+        for place, one in chosen.items():
+            before = self._entries.get(place)
+            if not anew and before is not None and before.chosen == one:
+                yield None
+                continue
+            found = _judged(one, lens)
+            self._entries[place] = _Entry(one, found)
+            yield found
+
+    def chosen(self) -> list[Chosen]:
+        """What the last audit judged."""
+        return [one.chosen for one in self._entries.values()]
+
+    def workloads(self) -> tuple[Audited, ...]:
+        """What was found, sorted."""
+        return tuple(sorted((one.found for one in self._entries.values() if isinstance(one.found, Audited)), key=_key))
+
+    def remarks(self) -> tuple[str, ...]:
+        """What could not be read or judged, sorted."""
+        return tuple(
+            sorted({*self._unreadable.values(), *(one.found for one in self._entries.values() if isinstance(one.found, str))})
+        )
+
+    def whole(self, around: Surroundings) -> Audit:
+        """The audit as a whole."""
+        return Audit(
+            at=around.at,
+            source=around.source,
+            policies=picture.policies_of(around.policies, around.problems),
+            workloads=self.workloads(),
+            shapes=picture.shapes_of(around.facts, around.node_of, around.use_of),
+            gangs=around.gangs,
+            queues=picture.queues_of(around.facts),
+            quotas=picture.quotas_of(around.facts),
+            remarks=tuple(sorted({*around.remarks, *self.remarks()})),
+        )
+
+
+def _key(one: Audited) -> tuple[str, str, str, str]:
+    return one.key
+
+
+def place_of(subject: Subject) -> Place:
+    """Where a subject stands in the books."""
+    return (subject.kind.group, subject.kind.kind, subject.namespace, subject.name)
+
+
+def _judged(one: Chosen, lens: Lens) -> Audited | str:
+    try:
+        return audit_one(one, lens)
+    except MalformedError as error:
+        return unreadable(one, error)
+    except RecursionError:
+        return f"{one.subject.kind.kind} {one.subject.namespace}/{one.subject.name} is nested too deeply to be judged"
+
+
+def filled(subjects: Iterable[Subject | str]) -> Books:
+    """Books with all of these subjects, the last of each name; a text stands for an object that cannot be read."""
+    books = Books()
+    for number, one in enumerate(subjects):
+        books.put(place_of(one) if isinstance(one, Subject) else ("", "", "", str(number)), one)
+    return books

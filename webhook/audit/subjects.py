@@ -1,0 +1,219 @@
+"""Which of the objects that are there an audit looks at: the topmost that asks for accelerators, once each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import orjson
+
+from gpugate.policies.accelerators import may_be_accelerator
+from gpugate.policies.facts import NO_FACTS
+from gpugate.policies.fields import MalformedError
+from gpugate.policies.kinds import POD, Kind, kind_of
+from gpugate.policies.lens import open_workload
+from gpugate.policies.workload import Workload
+
+JsonObject: TypeAlias = dict[str, Any]
+
+#: Conditions that say that a workload has come to its end.
+_ENDS: Final = frozenset({"Complete", "Completed", "Failed", "Finished", "Succeeded"})
+#: Words in the status of a workload that has come to its end (Ray: ``jobDeploymentStatus``; Volcano: ``state.phase``).
+_ENDED: Final = frozenset({"Aborted", "Complete", "Completed", "Failed", "Succeeded", "Terminated"})
+#: What is kept of a pod's status: where it stands, and why it waits.
+_POD_STATUS: Final = ("conditions", "phase", "startTime")
+
+
+class Owner(NamedTuple):
+    """The controller that made an object."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Subject(NamedTuple):
+    """An object as the audit keeps it.
+
+    Attributes:
+        kind: its entry in the table of kinds.
+        namespace: its namespace.
+        name: its name.
+        uid: its uid; empty in a file that lacks it.
+        owner: the controller that made it; None where somebody else did.
+        asks: whether it asks for accelerators itself, has not ended and is not being deleted.
+        text: the object as JSON, without what no rule reads; empty where it does not ask, or is never judged itself.
+    """
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    owner: Owner | None
+    asks: bool
+    text: bytes
+
+
+class Chosen(NamedTuple):
+    """A subject to judge, and in whose name.
+
+    Attributes:
+        subject: the object.
+        owner: the controller of an unknown kind that made it; None where the object stands for itself.
+        number: how many alike it stands for: the pods of that owner.
+    """
+
+    subject: Subject
+    owner: Owner | None
+    number: int
+
+
+def subject_of(item: JsonObject) -> Subject | None:
+    """The object as kept; None where it is of a kind that gpugate does not read.
+
+    Raises:
+        MalformedError: a field that gpugate reads is of the wrong type.
+    """
+    kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
+    if kind is None:
+        return None
+    workload = open_workload(kind, item, NO_FACTS)
+    asks = may_ask(workload) and "deletionTimestamp" not in workload.metadata() and not has_ended(item)
+    return Subject(
+        kind,
+        workload.namespace,
+        workload.name or str(workload.metadata().get("generateName") or ""),
+        str(workload.metadata().get("uid") or ""),
+        _owner(workload),
+        asks,
+        orjson.dumps(_kept(item, kind)) if asks else b"",
+    )
+
+
+def lean(subject: Subject) -> Subject | None:
+    """``subject`` as a long-lived program keeps it: no more than links to others where it is never judged itself.
+
+    A pod whose owner is of a kind that gpugate reads is judged with that owner; one that neither asks nor links is left out.
+    """
+    if subject.kind.mirrors_owner and subject.owner is not None:
+        return subject._replace(text=b"")
+    if not subject.asks:
+        return None
+    owner = subject.owner
+    if subject.kind is POD and owner is not None:
+        known = kind_of(owner.api_version, owner.kind)
+        if known is not None and not known.mirrors_owner:
+            return subject._replace(text=b"")
+    return subject
+
+
+def _owner(workload: Workload) -> Owner | None:
+    found = workload.controller()
+    if found is None:
+        return None
+    return Owner(*(str(found.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
+
+
+def may_ask(workload: Workload) -> bool:
+    """Whether the object asks for what may be an accelerator, rightly spelt or not, as the webhooks' conditions see it."""
+    for pods in workload.pod_sets:
+        if pods.spec.get("resourceClaims"):
+            return True
+        for container in pods.containers:
+            for amounts in (container.limits, container.requests):
+                if any(may_be_accelerator(name) and amounts[name] not in {0, "0"} for name in amounts):
+                    return True
+    return False
+
+
+def has_ended(item: JsonObject) -> bool:
+    """Whether the object has done its work, or failed for good, and asks for nothing any more."""
+    status = item.get("status")
+    if type(status) is not dict:
+        return False
+    state = status.get("state")
+    said = (status.get("phase"), status.get("jobDeploymentStatus"), state.get("phase") if type(state) is dict else None)
+    if any(one in _ENDED for one in said if type(one) is str):
+        return True
+    conditions = status.get("conditions")
+    return any(
+        type(one) is dict and one.get("status") == "True" and one.get("type") in _ENDS
+        for one in (conditions if type(conditions) is list else ())
+    )
+
+
+def _kept(item: JsonObject, kind: Kind) -> JsonObject:
+    """``item`` without what no rule reads: who set which field, and most of a pod's status."""
+    metadata = dict(item.get("metadata") or {})
+    managers = metadata.pop("managedFields", None)
+    if type(managers) is list:
+        metadata["managedFields"] = [{"manager": one.get("manager")} for one in managers if type(one) is dict]
+    annotations = metadata.get("annotations")
+    if type(annotations) is dict:
+        metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+    kept = {**item, "metadata": metadata}
+    status = item.get("status")
+    if kind is POD and type(status) is dict:
+        kept["status"] = {key: status[key] for key in _POD_STATUS if key in status}
+    return kept
+
+
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def choose(subjects: Iterable[Subject]) -> list[Chosen]:
+    """The subjects to judge, sorted: those that no other one of them made, and one pod for each owner of an unknown kind.
+
+    A ReplicaSet that a controller made says nothing of its own, and its pods stand under that controller.
+    """
+    asking: list[Subject] = []
+    passed: dict[str, Owner] = {}
+    for one in subjects:
+        if one.kind.mirrors_owner and one.owner is not None:
+            passed[one.uid] = one.owner
+        elif one.asks:
+            asking.append(one)
+    uids = {one.uid for one in asking if one.uid}
+    alone: list[Chosen] = []
+    grouped: dict[Owner, list[Subject]] = {}
+    for one in asking:
+        owner = _above(one.owner, passed)
+        if owner is None:
+            alone.append(Chosen(one, None, 1))
+        elif owner.uid in uids or not one.text:
+            continue
+        elif one.kind is POD:
+            grouped.setdefault(owner, []).append(one)
+        else:
+            alone.append(Chosen(one, None, 1))
+    alone += [Chosen(min(pods, key=_place), owner, len(pods)) for owner, pods in grouped.items()]
+    return sorted(alone, key=lambda chosen: (*_place(chosen.subject), chosen.subject.kind.group))
+
+
+def _above(owner: Owner | None, passed: Mapping[str, Owner]) -> Owner | None:
+    return passed.get(owner.uid, owner) if owner is not None else None
+
+
+def _place(subject: Subject) -> tuple[str, str, str]:
+    return (subject.namespace, subject.kind.kind, subject.name)
+
+
+def subjects_in(objects: Iterable[JsonObject]) -> Iterator[Subject | str]:
+    """The subjects among plain objects; in place of one that cannot be read, a line that says so."""
+    for item in objects:
+        try:
+            found = subject_of(item)
+        except MalformedError as error:
+            yield f"{describe(item)} cannot be read: {error}"
+            continue
+        if found is not None:
+            yield found
+
+
+def describe(item: JsonObject) -> str:
+    """What an object is called where it cannot be read."""
+    metadata = item.get("metadata")
+    metadata = metadata if type(metadata) is dict else {}
+    place = "/".join(str(metadata[key]) for key in ("namespace", "name") if isinstance(metadata.get(key), str))
+    return f"{item.get('kind')!s:.60} {place:.300}".rstrip()

@@ -1,0 +1,238 @@
+"""`gpugate audit`: what the policies make of the workloads that are there."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import orjson
+import typer
+from rich.console import Console
+
+from gpugate.policies.facts import Known
+from gpugate.policies.facts_builder import FactsBuilder
+from gpugate.policies.finding import Mode
+from gpugate.policies.policy import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
+from gpugate.webhook.audit.as_json import as_json as document
+from gpugate.webhook.audit.auditing import TEAM_LABELS, Lens
+from gpugate.webhook.audit.books import Books, Surroundings, filled
+from gpugate.webhook.audit.comparing import Verdict, as_json, compare
+from gpugate.webhook.audit.listing import subjects_of
+from gpugate.webhook.audit.policy_reports import OPEN_REPORT, POLICY_REPORT, reports_of
+from gpugate.webhook.audit.records import Audit
+from gpugate.webhook.audit.subjects import Subject, subjects_in
+from gpugate.webhook.audit.text import print_audit, print_comparison
+from gpugate.webhook.cluster import ClusterError
+from gpugate.webhook.cluster.client import connect
+from gpugate.webhook.cluster.fetch import fetch
+from gpugate.webhook.commands.failing import fail
+from gpugate.webhook.commands.surroundings import ClusterFiles, Colour, ColourOption, Context, Kubeconfig
+from gpugate.webhook.inputs import InputError, builder_of, load_policies, objects_in
+from gpugate.webhook.page.render import render
+from gpugate.webhook.yaml_out import dump
+
+REFUSED = 1
+
+
+class Output(StrEnum):
+    """How to print an audit."""
+
+    TABLE = "table"
+    JSON = "json"
+    POLICY_REPORT = "policyreport"
+    OPEN_REPORT = "openreport"
+
+
+class _World(NamedTuple):
+    """What is looked at.
+
+    Attributes:
+        subjects: the objects.
+        builder: the facts around them.
+        known: how far each kind is known.
+        policies: the policies that are there, and why some do not parse.
+        remarks: what could not be read.
+        source: what it is, in words.
+    """
+
+    subjects: Sequence[Subject | str]
+    builder: FactsBuilder
+    known: Mapping[str, Known]
+    policies: Sequence[Policy]
+    problems: Mapping[str, str]
+    remarks: Sequence[str]
+    source: str
+
+
+def audit(  # noqa: PLR0913 - one parameter an option
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH...]",
+            help="Files of plain objects (kubectl get ... -o yaml), directories, or -; without any, the live cluster is read.",
+        ),
+    ] = None,
+    *,
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="GPUPolicy file; may be repeated. Default: the policies that are there, else the built-in one."
+        ),
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--compare", metavar="FILE", help="GPUPolicy file in force now: show what --policy would change. May be repeated."
+        ),
+    ] = None,
+    as_if_enforced: Annotated[
+        bool, typer.Option("--as-if-enforced", help="With --compare: count what rules in DryRun would do, too, on both sides.")
+    ] = False,
+    cluster: ClusterFiles = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Annotated[
+        list[str] | None, typer.Option("--namespace", "-n", help="Only workloads of this namespace; may be repeated.")
+    ] = None,
+    team_label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="Label that says who a workload belongs to; may be repeated.")
+    ] = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="table for people, json for machines, or reports as objects of the cluster.")
+    ] = Output.TABLE,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the audit as one page to FILE, too.")] = None,
+    findings: Annotated[bool, typer.Option("--findings/--no-findings", help="Show each workload, not the sums alone.")] = True,
+    color: ColourOption = Colour.AUTO,
+) -> None:
+    """Show what the policies make of workloads that are there: what would be changed or refused, by rule, team and namespace.
+
+    Rules in DryRun are judged as if they were enforced. Nothing is written to the cluster.
+
+    Exit code 0: nothing would be refused (with --compare: newly refused); 1: something would; 2: some input cannot be used.
+    """
+    try:
+        world = _world(paths or [], cluster, kubeconfig, context)
+        policies = PolicySet(load_policies(policy) if policy else world.policies or [default_policy(Mode.DRY_RUN)])
+        old = PolicySet(load_policies(against)) if against else None
+    except (InputError, ClusterError) as error:
+        fail(str(error))
+    console = Console(file=sys.stdout, highlight=False, markup=False, **color.settings())
+    labels = tuple(team_label or TEAM_LABELS)
+    found = _only(_audited(world, policies, labels), namespace)
+    if html is not None:
+        _write_page(found, html)
+    if old is not None:
+        before = _only(_audited(world, old, labels), namespace)
+        compared = compare(before.workloads, found.workloads, as_if_enforced=as_if_enforced)
+        if output is Output.JSON:
+            sys.stdout.write(orjson.dumps(as_json(compared), option=orjson.OPT_INDENT_2).decode() + "\n")
+        elif output is Output.TABLE:
+            print_comparison(compared, console)
+        else:
+            fail("--compare is printed as a table or as json")
+        raise typer.Exit(REFUSED if any(one.verdict is Verdict.NEWLY_REFUSED for one in compared) else 0)
+    _print(found, output, console, findings=findings)
+    raise typer.Exit(REFUSED if any(one.outcome == "refuse" for one in found.workloads) else 0)
+
+
+def _world(paths: list[str], cluster: list[Path] | None, kubeconfig: Path | None, context: str | None) -> _World:
+    """What is to be looked at.
+
+    Raises:
+        InputError: something that the user named cannot be used.
+        ClusterError: the cluster cannot be asked.
+    """
+    if cluster and (kubeconfig or context):
+        message = "give facts either by --cluster or by --kubeconfig and --context, not both"
+        raise InputError(message)
+    if not paths:
+        return asyncio.run(_live(kubeconfig, context, cluster))
+    objects = objects_in(paths)
+    around = objects_in(str(path) for path in cluster or ())
+    known: dict[str, Known] = {}
+    if kubeconfig or context:
+        around, known = asyncio.run(fetch(kubeconfig, context))
+    builder, given = builder_of([*around, *objects])
+    policies, problems = _policies_among([*around, *objects])
+    source = ", ".join(paths)
+    return _World([*subjects_in(objects)], builder, {**given, **known}, policies, problems, (), source)
+
+
+async def _live(kubeconfig: Path | None, context: str | None, cluster: list[Path] | None) -> _World:
+    if cluster:
+        message = "--cluster gives facts for workloads in files: name these, too"
+        raise InputError(message)
+    objects, known = await fetch(kubeconfig, context)
+    client = await connect(kubeconfig, context)
+    try:
+        subjects, remarks = await subjects_of(client)
+        source = f"the cluster at {client.address}"
+    finally:
+        await client.close()
+    builder, given = builder_of(objects)
+    policies, problems = _policies_among(objects)
+    return _World(subjects, builder, {**given, **known}, policies, problems, remarks, source)
+
+
+def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy], dict[str, str]]:
+    policies: dict[str, Policy] = {}
+    problems: dict[str, str] = {}
+    for one in objects:
+        if one.get("kind") == KIND:
+            try:
+                found = parse_policy(dict(one))
+            except PolicyError as error:
+                name = (one.get("metadata") or {}).get("name")
+                problems[str(name)] = str(error)
+            else:
+                policies[found.name] = found
+    return list(policies.values()), problems
+
+
+def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
+    facts = world.builder.snapshot(world.known)
+    books: Books = filled(world.subjects)
+    for _ in books.judge(Lens(policies, facts, team_labels, time.time()), anew=True):
+        pass
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    nodes = world.builder
+    around = Surroundings(
+        at,
+        world.source,
+        policies,
+        facts,
+        lambda name: nodes.get("nodes", ("", name)),
+        nodes.node,
+        world.problems,
+        tuple(world.remarks),
+    )
+    return books.whole(around)
+
+
+def _only(found: Audit, namespaces: list[str] | None) -> Audit:
+    """The part of an audit that is about some namespaces."""
+    return found if not namespaces else found.only(frozenset(namespaces))
+
+
+def _print(found: Audit, output: Output, console: Console, *, findings: bool) -> None:
+    if output is Output.TABLE:
+        print_audit(found, console, findings=findings)
+    elif output is Output.JSON:
+        sys.stdout.write(document(found).decode() + "\n")
+    else:
+        kind = POLICY_REPORT if output is Output.POLICY_REPORT else OPEN_REPORT
+        sys.stdout.write("---\n".join(dump(one) for one in reports_of(found.workloads, kind)))
+
+
+def _write_page(found: Audit, file: Path) -> None:
+    page = render(found)
+    try:
+        file.write_bytes(page)
+    except OSError as error:
+        fail(f"--html {file}: cannot be written: {error.strerror or error}")

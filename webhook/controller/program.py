@@ -1,0 +1,211 @@
+"""`gpugate controller`: watches, audits, and writes while it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from gpugate.policies.policy import Policy
+from gpugate.webhook.audit.auditing import TEAM_LABELS
+from gpugate.webhook.audit.listing import SUBJECT_KINDS
+from gpugate.webhook.cluster import KindState, WatchedKind
+from gpugate.webhook.cluster.client import ApiClient, connect
+from gpugate.webhook.cluster.discovery import Discovery
+from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reader_of
+from gpugate.webhook.cluster.reflector import Reflector, run_all, wait_synced
+from gpugate.webhook.cluster.store import FactStore
+from gpugate.webhook.controller.feeds import SubjectFeed, Tee, see, strip_for_both
+from gpugate.webhook.controller.gangs import Gangs
+from gpugate.webhook.controller.lease import Elector, Terms
+from gpugate.webhook.controller.metrics import ControllerMetrics
+from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
+from gpugate.webhook.controller.rounds import Rhythm, Rounds, Source
+from gpugate.webhook.events import Recorder
+from gpugate.webhook.inputs import InputError
+from gpugate.webhook.lifetime import cancelled, look_after, until_signal
+from gpugate.webhook.log import Log
+from gpugate.webhook.page.live import add_page
+from gpugate.webhook.state import State
+
+#: Seconds that the first round waits for kinds which cannot be read.
+_PATIENCE: Final = 30.0
+
+Duty = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the controller runs.
+
+    Attributes:
+        host: address to listen on.
+        port: port to listen on, 0 for any free one.
+        namespace: where its Lease is.
+        identity: its name among several controllers.
+        kubeconfig: kubeconfig of the cluster; the pod's own credentials where it is None.
+        context: context in the kubeconfig.
+        policies: policies from files; None to watch GPUPolicies instead.
+        kueue_namespace: where Kueue's own Configuration is.
+        terms: how long the Lease holds.
+        rhythm: when and how fast it audits.
+        spacing: seconds between two looks at the reports.
+        team_labels: labels that say who a workload belongs to.
+    """
+
+    host: str
+    port: int
+    namespace: str
+    identity: str
+    kubeconfig: Path | None = None
+    context: str | None = None
+    policies: Sequence[Policy] | None = None
+    kueue_namespace: str = KUEUE_NAMESPACE
+    terms: Terms = field(default_factory=Terms)
+    rhythm: Rhythm = field(default_factory=Rhythm)
+    spacing: float = 5.0
+    team_labels: tuple[str, ...] = TEAM_LABELS
+
+
+async def run(options: Options, log: Log) -> None:
+    """Run until SIGTERM or SIGINT, then leave in order.
+
+    Raises:
+        InputError: the address is taken.
+        ClusterConfigError: the kubeconfig is missing or does not parse.
+    """
+    client = await connect(options.kubeconfig, options.context)
+    controller = _Controller(options, client, log)
+    runner = web.AppRunner(controller.app(), access_log=None, handle_signals=False)
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        await _listen(runner, options, log)
+        tasks = [asyncio.create_task(one(), name=name) for name, one in controller.tasks().items()]
+        await until_signal(tasks)
+    finally:
+        await runner.cleanup()
+        await cancelled(tasks)
+        await client.close()
+        log.info("stopped")
+        log.flush()
+
+
+class _Controller:
+    """The parts of the controller, put together."""
+
+    def __init__(self, options: Options, client: ApiClient, log: Log) -> None:
+        self._log = log
+        self._state = State(policies=options.policies or ())
+        facts = list(fact_kinds(options.kueue_namespace)) + ([] if options.policies is not None else [POLICIES])
+        self._store = FactStore(self._state, log, facts)
+        self._feed = SubjectFeed()
+        self._shelves = shelves()
+        self._recorder = Recorder(client, log, component="gpugate.io/controller")
+        self.gangs = Gangs(client, self._state, self._recorder, log)
+        self._feed.listeners.append(self.gangs.heard)
+        self._fact_watchers, self._others = self._watchers(client, facts)
+        source = Source(
+            self._state,
+            self._store,
+            self._feed,
+            self._ready,
+            f"the cluster at {client.address}",
+            gangs=self.gangs.current,
+            remarks=self._remarks,
+            team_labels=options.team_labels,
+        )
+        self.rounds = Rounds(source, options.rhythm, log)
+        self.keeper = ReportKeeper(client, self._shelves, log, spacing=options.spacing)
+        self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
+        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, self.gangs.metrics)
+        self._state.watched = self.states
+
+    def _watchers(self, client: ApiClient, facts: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
+        """The watchers of facts, pods among them for the audit as well, and those of all the rest."""
+        discovery = Discovery(client)
+
+        def watcher(kind: WatchedKind, sink: Any, strip: Any) -> Reflector:  # noqa: ANN401 - a sink takes what its strip makes
+            return Reflector(client, kind, sink, strip=strip, discovery=discovery)
+
+        subjects = {kind.resource: kind for kind in SUBJECT_KINDS}
+        pods = subjects.pop("pods")
+        watched = []
+        for kind in facts:
+            if kind.resource == "pods":
+                both = Tee(self._store, kind, self._feed, pods)
+                watched.append(watcher(kind, both, strip_for_both(reader_of(kind), see)))
+            else:
+                watched.append(watcher(kind, self._store, reader_of(kind)))
+        others = [watcher(kind, self._feed, see) for kind in subjects.values()]
+        others += [watcher(REPORT_KINDS[kind], shelf, stored_of) for kind, shelf in self._shelves.items()]
+        return watched, others
+
+    def states(self) -> list[KindState]:
+        """The state of every watcher."""
+        return [one.state for one in (*self._fact_watchers, *self._others)]
+
+    async def _ready(self) -> None:
+        await wait_synced([*self._fact_watchers, *self._others], _PATIENCE)
+
+    def _remarks(self) -> tuple[str, ...]:
+        """What cannot be read, in words."""
+        states = [one.state for one in (*self._fact_watchers, *self._others)]
+        return tuple(f"{one.resource} cannot be read: {one.error}" for one in states if one.error and not one.synced)
+
+    def tasks(self) -> dict[str, Duty]:
+        """What runs as long as the controller does."""
+        return {
+            "watchers": lambda: run_all([*self._fact_watchers, *self._others]),
+            "states": lambda: look_after(self._fact_watchers, self._store, self._log),
+            "rounds": self.rounds.run,
+            "events": self._recorder.run,
+            "election": lambda: self.elector.run(self._lead),
+        }
+
+    async def _lead(self) -> None:
+        """Do what only one controller may."""
+        async with asyncio.TaskGroup() as group:
+            for duty in self._duties():
+                group.create_task(duty())
+
+    def _duties(self) -> list[Duty]:
+        return [lambda: self.keeper.run(self.rounds), self.gangs.run]
+
+    def app(self) -> web.Application:
+        """What is served: probes, metrics, and the last audit."""
+
+        async def healthz(_request: web.Request) -> web.Response:
+            return web.Response(text="ok\n")
+
+        async def readyz(_request: web.Request) -> web.Response:
+            reason = "" if self.rounds.latest is not None else self._state.not_ready or "the first audit is under way"
+            lines = [reason or "ok", f"leader {self.elector.leader or 'unknown'}, this is {self.elector.identity}"]
+            return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
+
+        async def metrics(_request: web.Request) -> web.Response:
+            headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+            return web.Response(body=self.metrics.text(), headers=headers)
+
+        app = web.Application()
+        app.router.add_get("/healthz", healthz)
+        app.router.add_get("/readyz", readyz)
+        app.router.add_get("/metrics", metrics)
+        add_page(app, lambda: self.rounds.latest)
+        return app
+
+
+async def _listen(runner: web.AppRunner, options: Options, log: Log) -> None:
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, options.host, options.port).start()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"--listen {options.host}:{options.port}: cannot listen there: {reason}; give another HOST:PORT"
+        raise InputError(message) from None
+    port = runner.addresses[0][1] if runner.addresses else options.port
+    log.info("listening", address=f"{options.host}:{port}")
+    log.flush()

@@ -1,0 +1,271 @@
+"""Reports in the cluster: one for each namespace, written where it differs, taken away with its last workload."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import orjson
+
+from gpugate.webhook.audit.policy_reports import (
+    LABELS,
+    LEFT_OUT,
+    NAME,
+    OPEN_REPORT,
+    POLICY_REPORT,
+    SELECTOR,
+    ReportKind,
+    reports_of,
+)
+from gpugate.webhook.audit.records import Audit
+from gpugate.webhook.cluster import CONFLICT, NOT_FOUND, ApiError, ClusterError, EventType, WatchedKind
+from gpugate.webhook.controller.rounds import Rounds
+from gpugate.webhook.log import Log
+
+JsonObject: TypeAlias = dict[str, Any]
+
+#: The kinds of reports, the one that is written where both are installed first.
+REPORT_KINDS: Final = {
+    kind: WatchedKind(
+        kind.kind,
+        kind.api_version.partition("/")[0],
+        (kind.api_version.partition("/")[2],),
+        kind.plural,
+        label_selector=SELECTOR,
+        resource=f"{kind.plural}.{kind.api_version.partition('/')[0]}",
+    )
+    for kind in (OPEN_REPORT, POLICY_REPORT)
+}
+#: Statuses of a namespace that is being deleted, or of a kind that has just gone: the next audit knows.
+_PASSING: Final = frozenset({403, NOT_FOUND, CONFLICT})
+
+
+class Stored(NamedTuple):
+    """A report as it is in the cluster.
+
+    Attributes:
+        namespace: its namespace.
+        name: its name.
+        uid: its uid.
+        digest: what it says, as a hash.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    digest: bytes
+
+
+def stored_of(item: JsonObject) -> Stored:
+    """What is kept of a report that the cluster has."""
+    metadata = item["metadata"]
+    return Stored(str(metadata.get("namespace") or ""), str(metadata["name"]), str(metadata.get("uid") or ""), digest_of(item))
+
+
+def digest_of(report: JsonObject) -> bytes:
+    """A hash of all that gpugate writes into a report."""
+    metadata = report.get("metadata") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    said = [
+        {key: labels.get(key) for key in LABELS},
+        annotations.get(LEFT_OUT),
+        report.get("source"),
+        report.get("summary"),
+        report.get("results"),
+    ]
+    return hashlib.blake2b(orjson.dumps(said, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+
+class ReportShelf:
+    """A sink with gpugate's reports of one kind.
+
+    Attributes:
+        served: whether the cluster serves the kind; None while that is not known.
+        reports: the reports by namespace and name.
+        stirred: set whenever one of the two has changed.
+    """
+
+    def __init__(self, stirred: asyncio.Event) -> None:
+        self.served: bool | None = None
+        self.reports: dict[tuple[str, str], Stored] = {}
+        self.stirred = stirred
+
+    def replaced(self, _kind: WatchedKind, objects: Sequence[Stored], /) -> None:
+        """Take a full list."""
+        self.served = True
+        self.stirred.set()
+        self.reports = {(one.namespace, one.name): one for one in objects}
+
+    def changed(self, _kind: WatchedKind, event_type: EventType, item: Stored, /) -> None:
+        """Take one event."""
+        self.stirred.set()
+        if event_type == "DELETED":
+            self.reports.pop((item.namespace, item.name), None)
+        else:
+            self.reports[(item.namespace, item.name)] = item
+
+    def absent(self, _kind: WatchedKind, /) -> None:
+        """Take that the cluster does not serve the kind."""
+        self.stirred.set()
+        self.served = False
+        self.reports = {}
+
+
+class Writer(Protocol):
+    """What a keeper of reports needs of an apiserver."""
+
+    async def create(self, path: str, item: JsonObject) -> JsonObject:
+        """Create an object in the collection at ``path``."""
+
+    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
+        """Merge ``patch`` into the object at ``path``."""
+
+    async def delete(self, path: str, *, uid: str = "") -> None:
+        """Delete the object at ``path``."""
+
+
+class Written(NamedTuple):
+    """What a keeper has done since it was made.
+
+    Attributes:
+        created: reports made.
+        updated: reports changed.
+        deleted: reports taken away.
+        bytes: bytes of JSON sent.
+        failed: calls that were refused or lost.
+    """
+
+    created: int = 0
+    updated: int = 0
+    deleted: int = 0
+    bytes: int = 0
+    failed: int = 0
+
+
+class ReportKeeper:
+    """Writes what an audit found into the cluster's reports.
+
+    Attributes:
+        written: what was done so far.
+    """
+
+    def __init__(
+        self,
+        client: Writer,
+        shelves: Mapping[ReportKind, ReportShelf],
+        log: Log,
+        *,
+        pause: float = 0.02,
+        spacing: float = 5.0,
+    ) -> None:
+        """Prepare a keeper.
+
+        Args:
+            client: the apiserver.
+            shelves: the reports that are there.
+            log: where failures are told.
+            pause: what it waits after each call that writes, in seconds.
+            spacing: what it waits after a look at all of them, in seconds: a report that changes all the time is written so often.
+        """
+        self.written = Written()
+        self._client = client
+        self._shelves = shelves
+        self._log = log
+        self._pause = pause
+        self._spacing = spacing
+        #: What was sent by namespace, and what the cluster made of it: an older CRD may not take every field.
+        self._taken: dict[tuple[ReportKind, str], tuple[bytes, bytes]] = {}
+
+    async def run(self, rounds: Rounds) -> None:
+        """Follow the audits until cancelled."""
+        number = -1
+        stirred = next(iter(self._shelves.values())).stirred
+        while True:
+            await _either(rounds, number, stirred)
+            number = rounds.done
+            stirred.clear()
+            if rounds.latest is not None:
+                await self.keep(rounds.latest)
+            await asyncio.sleep(self._spacing)
+
+    @property
+    def kind(self) -> ReportKind | None:
+        """The kind that is written: the first that the cluster serves; None where it serves none, or that is not known yet."""
+        if any(shelf.served is None for shelf in self._shelves.values()):
+            return None
+        return next((kind for kind, shelf in self._shelves.items() if shelf.served), None)
+
+    async def keep(self, audit: Audit) -> None:
+        """Make the reports say what ``audit`` found; what cannot be written now is left to the next audit."""
+        kind = self.kind
+        if kind is None:
+            return
+        wanted = {one["metadata"]["namespace"]: one for one in reports_of(audit.workloads, kind)}
+        shelf = self._shelves[kind].reports
+        for namespace, report in wanted.items():
+            before = shelf.get((namespace, NAME))
+            digest = digest_of(report)
+            if before is None or (before.digest != digest and (digest, before.digest) != self._taken.get((kind, namespace))):
+                await self._write(kind, report, before)
+        for other, found in self._shelves.items():
+            for one in list(found.reports.values()):
+                if other is not kind or one.name != NAME or one.namespace not in wanted:
+                    await self._delete(other, one)
+
+    async def _write(self, kind: ReportKind, report: JsonObject, before: Stored | None) -> None:
+        namespace = report["metadata"]["namespace"]
+        collection = kind.collection(namespace)
+        size = len(orjson.dumps(report))
+
+        async def write() -> Written:
+            if before is None:
+                self._took(kind, report, await self._client.create(collection, report))
+                return Written(created=1, bytes=size)
+            # A merge patch gives the lists whole, and takes off the annotation where nothing is left out any more.
+            annotations = {LEFT_OUT: None, **report["metadata"].get("annotations", {})}
+            patch = {**report, "metadata": {"uid": before.uid, "labels": report["metadata"]["labels"], "annotations": annotations}}
+            self._took(kind, report, await self._client.patch(f"{collection}/{NAME}", patch))
+            return Written(updated=1, bytes=size)
+
+        await self._try(write, "report not written", namespace)
+
+    def _took(self, kind: ReportKind, sent: JsonObject, stored: JsonObject) -> None:
+        """Keep what the cluster has now, which its watch shows a moment later."""
+        found = stored_of(stored)
+        self._taken[(kind, found.namespace)] = (digest_of(sent), found.digest)
+        self._shelves[kind].reports[(found.namespace, found.name)] = found
+
+    async def _delete(self, kind: ReportKind, one: Stored) -> None:
+        async def delete() -> Written:
+            await self._client.delete(f"{kind.collection(one.namespace)}/{one.name}", uid=one.uid)
+            return Written(deleted=1)
+
+        await self._try(delete, "report not taken away", one.namespace)
+
+    async def _try(self, call: Callable[[], Any], problem: str, namespace: str) -> None:
+        try:
+            done: Written = await call()
+        except ClusterError as error:
+            done = Written(failed=1)
+            if not isinstance(error, ApiError) or error.status not in _PASSING:
+                self._log.warning(problem, namespace=namespace, error=str(error))
+        self.written = Written(*map(sum, zip(self.written, done, strict=True)))
+        await asyncio.sleep(self._pause)
+
+
+async def _either(rounds: Rounds, number: int, stirred: asyncio.Event) -> None:
+    """Wait for another round than ``number``, or for a change of the reports themselves."""
+    waiting = [asyncio.ensure_future(rounds.after(number)), asyncio.ensure_future(stirred.wait())]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
+
+
+def shelves(kinds: Iterable[ReportKind] = REPORT_KINDS) -> dict[ReportKind, ReportShelf]:
+    """An empty shelf for each kind of report."""
+    stirred = asyncio.Event()
+    return {kind: ReportShelf(stirred) for kind in kinds}

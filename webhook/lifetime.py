@@ -1,0 +1,57 @@
+"""What the long-lived programs share: looking after their watchers, and ending in order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from gpugate.webhook.cluster.reflector import Reflector
+from gpugate.webhook.cluster.staleness import out_of_date, unreadable
+from gpugate.webhook.cluster.store import FactStore
+from gpugate.webhook.log import Log
+
+
+async def look_after(watchers: Sequence[Reflector], store: FactStore, log: Log) -> None:
+    """Say in the log when the state of a watcher changes, and in the facts when one is out of date."""
+    seen: dict[str, tuple[str, str | None]] = {}
+    while True:
+        for watcher in watchers:
+            state = watcher.state
+            now = (state.phase, state.error)
+            if seen.get(state.resource) != now:
+                seen[state.resource] = now
+                tell = log.info if state.phase in {"pending", "synced", "absent"} else log.warning
+                tell("watch", kind=state.kind, resource=state.resource, phase=state.phase, objects=state.objects, error=state.error)
+        states = [watcher.state for watcher in watchers]
+        store.outdated(out_of_date(states, time.monotonic()), unreadable(states))
+        await asyncio.sleep(1.0)
+
+
+async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for a signal to end, or for a task that should never end."""
+    loop = asyncio.get_running_loop()
+    ending = loop.create_future()
+
+    def end() -> None:
+        if not ending.done():
+            ending.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        if isinstance(task, asyncio.Task):
+            task.result()
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel ``tasks`` and wait until they are over."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    for task in ending:
+        with suppress(asyncio.CancelledError):
+            await task
