@@ -18,6 +18,7 @@ SCREENSHOTS = ROOT / "build" / "screenshots"
 AUDITS = {
     "realistic": sample_audits.realistic,
     "empty": sample_audits.empty,
+    "enforced": sample_audits.enforced,
     "hostile": sample_audits.hostile,
     "nodes": sample_audits.many_nodes,
     "more-nodes": lambda: sample_audits.many_nodes(2000),

@@ -23,6 +23,7 @@ VIEWS: dict[str, dict[str, Any]] = {
     "narrow-workloads": {"name": "realistic", "fragment": REFUSED, "width": 390, "height": 844},
     "500-nodes": {"name": "nodes", "at": "gpus", "height": 1300},
     "2000-nodes": {"name": "more-nodes", "at": "gpus"},
+    "enforced": {"name": "enforced"},
     "empty": {"name": "empty"},
     "hostile": {"name": "hostile"},
     "ten-thousand": {"name": "large", "at": "workloads"},
