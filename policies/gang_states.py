@@ -191,7 +191,7 @@ def _crew_keys(workload: Workload, gang: Gang, uid: str) -> Iterator[str]:
 
 def _least(workload: Workload, gang: Gang) -> int:
     """How many members have to run: those that start late do so when the others run."""
-    at_once = sum(gang.number_of(part) for part in gang.parts if not part.starts_late)
+    at_once = sum((part.count or 0) // gang.gangs for part in gang.parts if not part.starts_late)
     return max(1, min(least_size(workload, gang.members or gang.size), at_once))
 
 

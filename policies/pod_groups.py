@@ -15,7 +15,7 @@ from gpugate.policies.decision import Bound
 from gpugate.policies.fields import Object, lookup
 from gpugate.policies.finding import Mode
 from gpugate.policies.gang_states import is_over
-from gpugate.policies.gangs import Gang, certain_number, declared_size, gang_of, group_of, least_size, unreadable_size
+from gpugate.policies.gangs import Gang, declared_size, fewest_of, gang_of, group_of, least_size, unreadable_size
 from gpugate.policies.kinds import CRON_JOB, GANG_NAME
 from gpugate.policies.records.groups import MANAGED_BY, MANAGER, GroupKey, PodGroup
 from gpugate.policies.rules.gang import RULE, GangParams
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
         name: its name, which the pods carry.
         minimum: pods without which none starts.
         owners: what it goes with: the workload; plain pods all together, so that it goes with the last of them.
-        devices: accelerators of the minimum of pods together, by name; empty where their number is not certain.
+        devices: accelerators of the minimum of pods together, by name, for Volcano; empty where their number is not certain.
         queue: Volcano's queue; empty for its default.
         priority: the priority class of the pods; empty for none.
         timeout: seconds for which Coscheduling holds places; None for its own default.
@@ -91,18 +91,19 @@ class Plan(NamedTuple):
 NOTHING: Final = Plan()
 
 
-def _asked(workload: Workload, bound: Sequence[Bound], now: float | None) -> tuple[GangParams, Mode] | None:
+def _asked(workload: Workload, bound: Sequence[Bound]) -> tuple[GangParams, Mode] | None:
     """The parameters and mode of the rule about gangs; None where no PodGroup is asked for, or the workload is exempt."""
     for one in bound:
         params = one.params
         if one.rule is RULE and isinstance(params, GangParams):
-            exempt = any(found.holds for found in exemptions.exempted(exemptions.plea_of(workload), [one], now))
+            # Without a time: what was exempt when it was made carries no mark, and gets none when the exemption ends.
+            exempt = any(found.holds for found in exemptions.exempted(exemptions.plea_of(workload), [one]))
             wanted = params.pod_groups == "Create" and params.scheduler in API_GROUPS
             return (params, one.mode) if wanted and not exempt else None
     return None
 
 
-def plan(workload: Workload, bound: Sequence[Bound], now: float | None = None) -> Plan:
+def plan(workload: Workload, bound: Sequence[Bound]) -> Plan:
     """What a workload that makes its pods itself needs; plain pods are for :func:`plan_together`.
 
     Raises:
@@ -110,7 +111,7 @@ def plan(workload: Workload, bound: Sequence[Bound], now: float | None = None) -
     """
     if workload.is_pod() or workload.kind is CRON_JOB or workload.is_part() or is_over(workload.root):
         return NOTHING
-    asked, gang = _asked(workload, bound, now), gang_of(workload)
+    asked, gang = _asked(workload, bound), gang_of(workload)
     if asked is None or unreadable_size(workload) is not None:
         return NOTHING
     params, mode = asked
@@ -168,16 +169,16 @@ def _wanted(workload: Workload, gang: Gang, params: GangParams, name: str, owner
     # Pods that come when others have run, or wait for them, would be waited for in vain. Those without accelerators are
     # not marked, whatever size is declared.
     together = [part for part in gang.parts if not part.follows and not part.starts_late] or list(gang.parts)
-    at_once = sum(gang.number_of(part) for part in together)
+    at_once = sum((part.count or 0) // gang.gangs for part in together)
     minimum = max(1, min(least_size(workload, gang.size), at_once))
-    certain = sum(certain_number(gang, part) for part in together)
+    certain = sum(fewest_of(part) // gang.gangs for part in together)
     return Wanted(
         system=params.scheduler,
         namespace=workload.namespace,
         name=name,
         minimum=minimum,
         owners=(owner,),
-        devices=_devices((part, gang.number_of(part)) for part in together) if minimum == certain == at_once else (),
+        devices=_devices((part, (part.count or 0) // gang.gangs) for part in together) if minimum == certain == at_once else (),
         queue=_queue(gang.parts, params),
         priority=_agreed(str(part.spec.get("priorityClassName") or "") for part in gang.parts),
         timeout=params.schedule_timeout,
@@ -204,13 +205,13 @@ def _agreed(values: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def plan_together(members: Sequence[Workload], bound: Sequence[Bound], now: float | None = None) -> Plan:
+def plan_together(members: Sequence[Workload], bound: Sequence[Bound]) -> Plan:
     """What plain pods need that name one group; ``bound`` are the rules for the first of them.
 
     They have no owner in common, so that the PodGroup goes with the last of them: each is an owner, none the controller.
     """
     first = members[0]
-    asked, key = _asked(first, bound, now), group_of(first.pod_sets[0])
+    asked, key = _asked(first, bound), group_of(first.pod_sets[0])
     if asked is None or key is None:
         return NOTHING
     params, mode = asked
@@ -280,10 +281,12 @@ def _spec(wanted: Wanted) -> Object:
     if wanted.system == "Kubernetes":
         return {"schedulingPolicy": {"gang": {"minCount": wanted.minimum}}}
     spec: Object = {"minMember": wanted.minimum}
-    if wanted.devices:
-        spec["minResources"] = {name: str(count) for name, count in wanted.devices}
     if wanted.system == "Volcano":
         spec |= {key: value for key, value in (("queue", wanted.queue), ("priorityClassName", wanted.priority)) if value}
+        if wanted.devices:
+            spec["minResources"] = {name: str(count) for name, count in wanted.devices}
+    # No minResources for Coscheduling: pods that it turns away for them are not looked at again when a node comes or gets free
+    # (``EventsToRegister`` of v0.34 names pods and PodGroups alone), and wait for minutes beside room enough.
     elif wanted.timeout is not None:
         spec["scheduleTimeoutSeconds"] = wanted.timeout
     return spec

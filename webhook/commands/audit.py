@@ -23,6 +23,7 @@ from gpugate.webhook.audit.as_json import as_json as document
 from gpugate.webhook.audit.auditing import TEAM_LABELS, Lens
 from gpugate.webhook.audit.books import Books, Surroundings, filled
 from gpugate.webhook.audit.comparing import Verdict, as_json, compare
+from gpugate.webhook.audit.gangs import gangs_among
 from gpugate.webhook.audit.listing import subjects_of
 from gpugate.webhook.audit.policy_reports import OPEN_REPORT, POLICY_REPORT, reports_of
 from gpugate.webhook.audit.records import Audit
@@ -211,6 +212,7 @@ def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -
         nodes.node,
         world.problems,
         tuple(world.remarks),
+        tuple(gangs_among(world.subjects, facts, policies, time.time())),
     )
     return books.whole(around)
 
@@ -224,7 +226,7 @@ def _print(found: Audit, output: Output, console: Console, *, findings: bool) ->
     if output is Output.TABLE:
         print_audit(found, console, findings=findings)
     elif output is Output.JSON:
-        sys.stdout.write(document(found).decode() + "\n")
+        sys.stdout.write(document(found).decode())
     else:
         kind = POLICY_REPORT if output is Output.POLICY_REPORT else OPEN_REPORT
         sys.stdout.write("---\n".join(dump(one) for one in reports_of(found.workloads, kind)))

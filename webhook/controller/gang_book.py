@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
 from gpugate.policies import pod_groups
-from gpugate.policies.decision import Bound
 from gpugate.policies.facts import NO_FACTS
 from gpugate.policies.fields import MalformedError, Object
-from gpugate.policies.gang_states import GangState, Patience
+from gpugate.policies.gang_states import GangState
 from gpugate.policies.gangs import gang_of, group_of
 from gpugate.policies.kinds import Kind, kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.pod_groups import Plan
+from gpugate.policies.policy import PolicySet
 from gpugate.policies.records.groups import GroupKey
-from gpugate.policies.rules.gang import RULE, GangParams
 from gpugate.policies.workload import Workload
 from gpugate.webhook.event_series import Reference
 from gpugate.webhook.state import Snapshot, State
 
 Place: TypeAlias = tuple[str, str, str, str]
 """API group, kind, namespace and name of an object."""
-
-
-_HOUR: Final = 3600
 
 
 class Planned(NamedTuple):
@@ -62,9 +57,8 @@ class _Memo(NamedTuple):
 class GangBook:
     """Keeps gangs as they come and go. For one thread: that of the event loop."""
 
-    def __init__(self, state: State, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._wall = wall
         self._kept: dict[Place, _Kept] = {}
         self._joined: dict[tuple[str, GroupKey], dict[Place, None]] = {}
         self._memos: dict[object, _Memo] = {}
@@ -134,23 +128,21 @@ class GangBook:
         facts, policies = snapshot
         joins = kept[0].joins
         namespace = kept[0].namespace
-        # An exemption ends without anything changing: the plan is made anew every hour.
-        now = self._wall()
-        hour = int(now // _HOUR)
-        sources = (policies.policies, tuple(sorted(facts.namespace_labels(namespace).items())), hour, *kept)
+        sources = (policies.policies, tuple(sorted(facts.namespace_labels(namespace).items())), *kept)
         memo = self._memos.get(key)
         if memo is None or memo.sources != sources:
             workloads = [open_workload(one.kind, orjson.loads(one.text), facts) for one in kept]
-            memo = self._memos[key] = _Memo(
-                sources, _plan(workloads, joins, policies.bind(facts.namespace_labels(namespace), workloads[0].labels()), now)
-            )
+            memo = self._memos[key] = _Memo(sources, _plan(workloads, joins, policies, facts.namespace_labels(namespace)))
         return memo.planned
 
 
-def _plan(workloads: list[Workload], joins: tuple[str, GroupKey] | None, bound: Sequence[Bound], now: float) -> Planned:
+def _plan(
+    workloads: list[Workload], joins: tuple[str, GroupKey] | None, policies: PolicySet, namespace_labels: Mapping[str, str]
+) -> Planned:
     first = workloads[0]
+    bound = policies.bind(namespace_labels, first.labels())
     named = {key for one in workloads for pods in one.pod_sets if (key := group_of(pods)) is not None}
-    plan = pod_groups.plan(first, bound, now) if joins is None else pod_groups.plan_together(workloads, bound, now)
+    plan = pod_groups.plan(first, bound) if joins is None else pod_groups.plan_together(workloads, bound)
     return Planned(reference_of(first), plan, frozenset(named))
 
 
@@ -175,16 +167,3 @@ def _text(item: dict[str, Any]) -> bytes:
     """``item`` without what changes all the time and says nothing of a gang."""
     metadata = {key: value for key, value in item["metadata"].items() if key not in {"managedFields", "resourceVersion"}}
     return orjson.dumps({**item, "metadata": metadata})
-
-
-def patience(state: State) -> Patience:
-    """When the policies in force say that a gang is stuck."""
-
-    def stuck_after(namespace: str, labels: Object) -> float | None:
-        facts, policies = state.snapshot
-        for one in policies.bind(facts.namespace_labels(namespace), labels):
-            if one.rule is RULE and isinstance(one.params, GangParams):
-                return float(one.params.stuck_after)
-        return None
-
-    return stuck_after

@@ -10,10 +10,12 @@ from typing import Final
 import orjson
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from gpugate.policies.facts import Known
 from gpugate.policies.gang_states import GangState, Place, gang_states
+from gpugate.webhook.audit.gangs import patience
 from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.cluster import ClusterError, JsonObject
-from gpugate.webhook.controller.gang_book import GangBook, patience
+from gpugate.webhook.controller.gang_book import GangBook
 from gpugate.webhook.controller.gang_book import Place as ObjectPlace
 from gpugate.webhook.controller.pod_groups import Api, PodGroupKeeper, Teller
 from gpugate.webhook.log import Log
@@ -21,6 +23,8 @@ from gpugate.webhook.state import State
 
 #: Seconds between two looks at where the gangs stand.
 _EVERY: Final = 15.0
+#: Seconds after the first look in which the lists of all kinds come in: what is incomplete then was so before.
+_START: Final = 60.0
 #: Seconds for which a look serves whoever asks.
 _CURRENT: Final = 5.0
 #: Stuck gangs whose controllers' Events are asked for in one look.
@@ -50,7 +54,7 @@ class Gangs:
         self._book = GangBook(state)
         self.keeper = PodGroupKeeper(api, self._book, state, teller, log)
         self._noticed: dict[Place, float] = {}
-        self._looked = False
+        self._first_look: float | None = None
         self._looked_at = float("-inf")
         self._refusals: dict[str, str] = {}
         self._told: set[tuple[Place, float | None]] = set()
@@ -76,40 +80,55 @@ class Gangs:
     async def _tell(self) -> None:
         while True:
             try:
-                self.look()
-                await self._ask()
-                self._tell_stuck()
+                await self.look_and_tell()
             except Exception as error:  # noqa: BLE001 - what is wrong with one look must not end the next
                 self._log.error("looking at gangs failed", error=repr(error))
             await asyncio.sleep(_EVERY)
 
+    async def look_and_tell(self) -> None:
+        """Look where every gang stands, and tell of those that are stuck."""
+        self.look()
+        await self._ask()
+        self._tell_stuck()
+
     def look(self) -> list[GangState]:
         """Where every gang stands now."""
         now = self._now()
-        self.states = gang_states(
-            self._state.snapshot.facts,
+        self.states = self._states(now)
+        if self._notice(now):
+            # What was complete a moment ago is not late yet.
+            self.states = self._states(now)
+        self._looked_at = now
+        return self.states
+
+    def _states(self, now: float) -> list[GangState]:
+        facts, policies = self._state.snapshot
+        return gang_states(
+            facts,
             self._book.workloads(),
             now,
-            stuck_after=patience(self._state),
+            stuck_after=patience(facts, policies),
             noticed=self._noticed,
             refusals=self._refusals,
         )
-        self._notice(now)
-        self._looked_at = now
-        return self.states
 
     def current(self) -> list[GangState]:
         """Where every gang stands, as of a few seconds ago."""
         return self.states if 0 <= self._now() - self._looked_at < _CURRENT else self.look()
 
-    def _notice(self, now: float) -> None:
-        """Remember since when gangs are incomplete; what is so at the first look has been for as long as its pods tell."""
+    def _notice(self, now: float) -> bool:
+        """Remember since when gangs are incomplete; say whether that is news of any.
+
+        What is so from the start has been for as long as its pods tell.
+        """
+        if self._first_look is None and self._state.snapshot.facts.state("pods") is Known.SYNCED:
+            self._first_look = now
+        known_before = self._first_look is None or now - self._first_look < _START
         waiting = {(one.namespace, one.kind, one.name) for one in self.states if one.state in {"starting", "stuck"}}
         fresh = waiting - self._noticed.keys()
-        self._noticed = {place: self._noticed[place] for place in waiting - fresh} | dict.fromkeys(
-            fresh, now if self._looked else 0.0
-        )
-        self._looked = True
+        since = dict.fromkeys(fresh, 0.0 if known_before else now)
+        self._noticed = {place: self._noticed[place] for place in waiting - fresh} | since
+        return bool(fresh) and not known_before
 
     async def _ask(self) -> None:
         """Ask why controllers made too few pods: their Events say it, and nothing else does."""

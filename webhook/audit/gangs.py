@@ -1,0 +1,45 @@
+"""The gangs of an audit: where each stands by the objects that were read, and by the policies in force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import orjson
+
+from gpugate.policies.facts import Facts
+from gpugate.policies.fields import MalformedError, Object
+from gpugate.policies.gang_states import GangState, Patience, gang_states
+from gpugate.policies.kinds import POD
+from gpugate.policies.lens import open_workload
+from gpugate.policies.policy import PolicySet
+from gpugate.policies.rules.gang import RULE, GangParams
+from gpugate.policies.workload import Workload
+from gpugate.webhook.audit.subjects import Subject
+
+
+def patience(facts: Facts, policies: PolicySet) -> Patience:
+    """When the policies say that a gang is stuck."""
+
+    def stuck_after(namespace: str, labels: Object) -> float | None:
+        for one in policies.bind(facts.namespace_labels(namespace), labels):
+            if one.rule is RULE and isinstance(one.params, GangParams):
+                return float(one.params.stuck_after)
+        return None
+
+    return stuck_after
+
+
+def gangs_among(subjects: Iterable[Subject | str], facts: Facts, policies: PolicySet, now: float) -> list[GangState]:
+    """Where the gangs among ``subjects`` stand at ``now``, in seconds since 1970; none while the pods are not known."""
+    return gang_states(facts, _opened(subjects, facts), now, stuck_after=patience(facts, policies))
+
+
+def _opened(subjects: Iterable[Subject | str], facts: Facts) -> Iterator[Workload]:
+    for one in subjects:
+        if isinstance(one, str) or not one.asks or (one.kind is POD and one.owner is not None):
+            continue
+        try:
+            yield open_workload(one.kind, orjson.loads(one.text), facts)
+        except MalformedError:
+            # The audit itself says what is wrong with it.
+            continue
