@@ -221,20 +221,6 @@ def _nowhere() -> dict[str, Any]:
     return {"namespaceSelector": {"matchLabels": {"nobody": "has-this"}}}
 
 
-def test_nothing_is_written_where_nothing_changes(world: World) -> None:
-    world.ready()
-    version = world.get()["metadata"]["resourceVersion"]
-    rounds = world.controller.metric("gpugate_audit_rounds_total")
-    world.cluster.apply(pod("quiet", "default", container({"requests": {"cpu": "1m"}})))
-    world.cluster.apply(pod("busy", "default", container(gpus(1))))
-    wait_until(lambda: world.controller.metric("gpugate_audit_rounds_total") > rounds, 20, "another round of the audit")
-    conditions = world.ready()["Ready"]
-    assert conditions["lastTransitionTime"] == world.ready()["Ready"]["lastTransitionTime"]
-    before, after = version, world.get()["metadata"]["resourceVersion"]
-    assert before == after or "lastAudit" in world.get()["status"]
-    world.cluster.kubectl("delete", "pod", "quiet", "busy", "--wait=false")
-
-
 def test_an_exemption_holds_until_its_end(world: World) -> None:
     generation = world.apply({"rules": {"host-memory": {}}, "exemptions": {"rules": ["host-memory"], "longestDays": 30}})
     line = f"policy default: generation {generation}\n"
