@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FOLDERS := policies webhook certs
 
-.PHONY: help install demo test test-fast lint types imports docs bench bench-facts e2e e2e-build e2e-gitops e2e-gitops-build playground clean
+.PHONY: help install demo test test-fast lint types imports docs bench bench-facts e2e e2e-build e2e-gitops e2e-gitops-build browser playground clean
 
 help: ## Show these targets.
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -63,6 +63,16 @@ e2e-gitops-build: e2e-build ## Build Argo CD, Flux, Helm and kustomize for the t
 
 e2e-gitops: e2e-gitops-build ## The real Argo CD and Flux beside that control plane: nothing drifts, nothing is lost.
 	$(BIN)/python -m pytest tests/e2e_gitops -v
+
+BROWSER_STAMP := $(VENV)/.browser
+
+$(BROWSER_STAMP): $(STAMP) tests/browser/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/browser/requirements.lock
+	@touch $(BROWSER_STAMP)
+
+browser: $(BROWSER_STAMP) ## The audit's page in headless Chromium (installed by apt where it is missing); pictures in build/screenshots.
+	$(BIN)/python -m tests.browser.chromium
+	$(BIN)/python -m pytest tests/browser
 
 playground: e2e-build ## Leave such a cluster running, with gpugate in it, until Ctrl-C.
 	$(BIN)/python -m tests.e2e.playground

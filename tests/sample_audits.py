@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 
@@ -410,6 +411,15 @@ def realistic(count: int = 341) -> Audit:
         quotas=quotas(),
         remarks=("NodeResourceTopologies are not served here, so NUMA zones were not looked at",),
     )
+
+
+def enforced(count: int = 60) -> Audit:
+    """The same after every rule has been enforced."""
+    modes = tuple(sorted((rule, "Enforce") for rule in MODES))
+    found = tuple(
+        dataclasses.replace(one, items=tuple(said._replace(mode=Mode.ENFORCE) for said in one.items)) for one in workloads(count)
+    )
+    return dataclasses.replace(realistic(), policies=(PolicyLine("gpu-default", 8, 0, modes, ""),), workloads=found)
 
 
 def empty() -> Audit:

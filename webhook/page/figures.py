@@ -82,6 +82,7 @@ class Figures:
         namespaces: by namespace, likewise.
         exempt: workloads with an exemption in force.
         rehearsing: whether any rule is in DryRun.
+        forcing: whether any rule in force says anything.
     """
 
     all: Tally
@@ -91,6 +92,7 @@ class Figures:
     namespaces: Mapping[str, Tally]
     exempt: int
     rehearsing: bool
+    forcing: bool
 
 
 def figures_of(audit: Audit) -> Figures:
@@ -110,6 +112,7 @@ def figures_of(audit: Audit) -> Figures:
         namespaces=_grouped(audit.workloads, lambda one: one.namespace),
         exempt=sum(1 for one in audit.workloads if one.exemption is not None and one.exemption.state == "active"),
         rehearsing=bool(total.rehearsed) or any(mode == dry_run for policy in audit.policies for _, mode in policy.modes),
+        forcing=bool(total.in_force),
     )
 
 

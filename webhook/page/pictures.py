@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 from gpugate.webhook.audit.records import NodePicture, ShapePicture
 from gpugate.webhook.page.words import cores, memory, number
 
-#: Nodes of one shape that have a tile each; where there are more, alike ones share a tile with their number.
+#: Nodes of the page that have a tile each; of shapes that this leaves no room for, alike nodes share a tile with their number.
 MOST_TILES: Final = 600
+#: Tiles of such a shape: enough for every way in which 16 accelerators can be held, idle and stranded.
+_MOST_ALIKE: Final = 160
 #: Accelerators of a node that are drawn; a node with more (shared cards) says its numbers instead.
 MOST_CELLS: Final = 64
 #: Up to how many tiles the nodes' names are written out.
@@ -55,15 +57,15 @@ def share(part: int, whole: int, most: float = 100.0) -> float:
     return round(min(most, max(0.0, 100 * part / whole)), 1)
 
 
-def tiles_of(shape: ShapePicture) -> list[Tile]:
-    """The tiles of the nodes of ``shape``, stranded and idle ones first where alike nodes share a tile."""
-    if len(shape.nodes) <= MOST_TILES:
+def tiles_of(shape: ShapePicture, room: int = MOST_TILES) -> list[Tile]:
+    """The tiles of the nodes of ``shape``, one each where there is ``room``; else alike nodes share one, stranded ones first."""
+    if len(shape.nodes) <= room:
         named = len(shape.nodes) <= _NAMED
         return [_tile(one, label=one.name if named else "", title=_title(one)) for one in shape.nodes]
     alike: dict[tuple[int, int, int], list[NodePicture]] = {}
     for one in shape.nodes:
         alike.setdefault((one.stranded, one.idle, one.devices), []).append(one)
-    return [_together(alike[key]) for key in sorted(alike, reverse=True)[:MOST_TILES]]
+    return [_together(alike[key]) for key in sorted(alike, reverse=True)[:_MOST_ALIKE]]
 
 
 def _together(nodes: Sequence[NodePicture]) -> Tile:

@@ -25,6 +25,8 @@ from gpugate.webhook.page.figures import GRAVITY, figures_of, gravest, modes_of,
 from gpugate.webhook.page.pictures import share
 from gpugate.webhook.page.sections import (
     MOST_LINES,
+    MOST_NODES,
+    MOST_SHAPES,
     exemptions_of,
     gangs_of,
     policies_of,
@@ -82,6 +84,7 @@ def render(audit: Audit) -> bytes:
         listed=sum(group.listed for group in groups),
         devices=sum(group.devices for group in groups),
         most=MOST_LINES,
+        most_nodes=max(20, MOST_NODES // max(1, min(len(audit.shapes), MOST_SHAPES))),
         csp=content_security_policy(),
     )
     return text.encode()

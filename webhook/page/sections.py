@@ -10,11 +10,14 @@ from typing import Final, NamedTuple
 from gpugate.policies.gang_states import GangState
 from gpugate.webhook.audit.records import Audit, Exemption, NamespaceQuota, PolicyLine, QueueLine, ShapePicture
 from gpugate.webhook.audit.times import moment, rfc3339
-from gpugate.webhook.page.pictures import Tile, tiles_of
+from gpugate.webhook.page.pictures import MOST_TILES, Tile, tiles_of
 from gpugate.webhook.page.words import lasted
 
 #: Lines of one table; what is more is counted in words.
 MOST_LINES: Final = 300
+#: Node shapes that are shown, and lines that the tables of all their nodes have together.
+MOST_SHAPES: Final = 60
+MOST_NODES: Final = 1200
 #: An exemption that ends within this time ends soon.
 _SOON: Final = timedelta(days=7)
 _GANGS_BY_NEED: Final = ("stuck", "starting", "queued", "running", "done")
@@ -55,16 +58,21 @@ class Stock(NamedTuple):
 
 def stocks_of(audit: Audit) -> list[Stock]:
     """A line for each node shape."""
-    return [_stock(shape) for shape in audit.shapes[:MOST_LINES]]
+    found: list[Stock] = []
+    room = MOST_TILES
+    for shape in audit.shapes[:MOST_SHAPES]:
+        found.append(_stock(shape, room))
+        room -= len(shape.nodes) if len(shape.nodes) <= room else 0
+    return found
 
 
-def _stock(shape: ShapePicture) -> Stock:
+def _stock(shape: ShapePicture, room: int) -> Stock:
     nodes = shape.nodes
     promised = [(round(100 * one.limited / one.memory), one.name) for one in nodes if one.memory > 0]
     worst = min(promised, key=lambda pair: (-pair[0], pair[1]), default=None)
     return Stock(
         shape=shape,
-        tiles=tiles_of(shape),
+        tiles=tiles_of(shape, room),
         devices=sum(one.devices for one in nodes),
         held=sum(one.held for one in nodes),
         idle=sum(one.idle for one in nodes),

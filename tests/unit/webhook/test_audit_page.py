@@ -20,7 +20,7 @@ from gpugate.webhook.audit.records import Audit, Effect, Exemption, Item, NodePi
 from gpugate.webhook.page.figures import figures_of, outcome_of
 from gpugate.webhook.page.pictures import MOST_TILES, tiles_of
 from gpugate.webhook.page.render import MOST_FINDINGS, asset, content_security_policy, render, waiting
-from gpugate.webhook.page.sections import MOST_LINES, exemptions_of, gangs_of
+from gpugate.webhook.page.sections import MOST_LINES, exemptions_of, gangs_of, stocks_of
 from tests import sample_audits
 from tests.sample_audits import GIB, item, workload
 
@@ -70,6 +70,7 @@ class Page(HTMLParser):
 AUDITS = {
     "realistic": sample_audits.realistic,
     "empty": sample_audits.empty,
+    "enforced": sample_audits.enforced,
     "hostile": sample_audits.hostile,
     "many nodes": sample_audits.many_nodes,
 }
@@ -251,6 +252,17 @@ def test_the_headline_has_the_numbers_of_the_records_and_leads_to_the_workloads(
     assert f'href="#workloads" data-f="mode=DryRun&amp;outcome=refuse" aria-label="{refuse} workloads' in html
 
 
+def test_columns_and_figures_are_those_of_the_rules_that_there_are() -> None:
+    page = Page(render(sample_audits.enforced())).text
+    assert "enforcing would" not in page
+    assert "In force made today" in page
+    total = figures_of(sample_audits.enforced()).all
+    assert f"Would be refused{total.in_force['refuse']}{total.refused_in_force} GPUs at stake" in page
+    rehearsed = Page(render(only(item(0)))).text
+    assert "enforcing would" in rehearsed
+    assert "made today" not in rehearsed
+
+
 def test_every_workload_is_there_without_a_script_with_each_finding_its_path_and_its_fix() -> None:
     audit = sample_audits.realistic()
     text = Page(render(audit)).text
@@ -349,6 +361,15 @@ def test_alike_nodes_share_a_tile_where_there_are_too_many() -> None:
     tiles = tiles_of(ShapePicture("H100", "d", nodes, ""))
     assert [one.label for one in tiles] == [f"{count} \N{MULTIPLICATION SIGN}" for count in (201, 200, 200)]
     assert all(one.memory == 50.0 for one in tiles)
+
+
+def test_many_nodes_of_many_shapes_leave_the_page_small() -> None:
+    audit = sample_audits.many_nodes(500)
+    audit = dataclasses.replace(audit, shapes=tuple(audit.shapes[0]._replace(title=f"shape {place}") for place in range(20)))
+    html = render(audit)
+    assert len(html) < 1_500_000
+    assert [len(one.tiles) for one in stocks_of(audit)[:2]] == [500, len(tiles_of(audit.shapes[1], 0))]
+    assert "440 more nodes are counted above" in Page(html).text
 
 
 def test_ten_thousand_workloads_with_two_findings_each_are_all_listed_in_less_than_12_mb() -> None:

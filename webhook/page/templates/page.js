@@ -89,16 +89,16 @@
       return rule === undefined && mode === undefined ? "clean" : undefined;
     };
 
-    // Whether a workload is wanted, but for the condition `but`.
+    // Whether a workload is wanted, but for the condition `but`. Words come last: reading them is dear.
     const matches = (one, wanted, words, but) => {
       if (but !== "team" && wanted.team !== undefined && one.team !== wanted.team) return false;
       if (but !== "namespace" && wanted.namespace !== undefined && one.namespace !== wanted.namespace) return false;
-      const rule = but === "rule" ? undefined : wanted.rule;
-      const mode = but === "mode" ? undefined : wanted.mode;
-      const outcome = outcomeOf(one, rule, mode);
-      if (outcome === undefined) return false;
-      if (but !== "outcome" && wanted.outcome !== undefined && outcome !== wanted.outcome) return false;
+      if (but !== "outcome" && but !== "rule" && but !== "mode" && !isOutcome(one, wanted.rule, wanted.mode, wanted.outcome)) return false;
       return words.every((word) => textOf(one).includes(word));
+    };
+    const isOutcome = (one, rule, mode, outcome) => {
+      const found = outcomeOf(one, rule, mode);
+      return found !== undefined && (outcome === undefined || found === outcome);
     };
 
     // How many workloads each value of a choice would show beside the other conditions.
@@ -106,13 +106,16 @@
       const counts = new Map();
       const add = (value) => counts.set(value, (counts.get(value) || 0) + 1);
       for (const one of rows) {
+        if (!matches(one, wanted, words, key)) continue;
         if (key === "team" || key === "namespace") {
-          if (matches(one, wanted, words, key)) add(one[key]);
+          add(one[key]);
         } else if (key === "outcome") {
-          if (matches(one, wanted, words, key)) add(outcomeOf(one, wanted.rule, wanted.mode));
-        } else {
-          const values = new Set(key === "rule" ? one.items.map((item) => item[0]) : MODES.filter((mode) => one.items.some((item) => inMode(item[1], mode))));
-          for (const value of values) if (matches(one, { ...wanted, [key]: value }, words)) add(value);
+          const outcome = outcomeOf(one, wanted.rule, wanted.mode);
+          if (outcome !== undefined) add(outcome);
+        } else if (key === "rule") {
+          for (const rule of new Set(one.items.map((item) => item[0]))) if (isOutcome(one, rule, wanted.mode, wanted.outcome)) add(rule);
+        } else if (one.items.length) {
+          for (const mode of MODES) if (isOutcome(one, wanted.rule, mode, wanted.outcome)) add(mode);
         }
       }
       return counts;
@@ -129,14 +132,18 @@
       const all = sorted(key, new Set(countsOf(key, {}, []).keys()));
       selects[key] = new Map(all.map((value) => [value, select.appendChild(new Option("", `=${value}`))]));
     }
-    const relabel = (wanted, words) => {
-      for (const [key, options] of Object.entries(selects)) {
-        const counts = countsOf(key, wanted, words);
-        for (const [value, option] of options) option.textContent = `${LABELS[key]?.[value] ?? value} (${thin(counts.get(value) || 0)})`;
+    // One choice at a time, so that a long list can be scrolled meanwhile; a newer filter calls off what is left.
+    let labelling = 0;
+    const relabel = (wanted, words, keys = Object.keys(selects)) => {
+      const [key, ...rest] = keys;
+      const counts = countsOf(key, wanted, words);
+      for (const [value, option] of selects[key]) {
+        const label = `${LABELS[key]?.[value] ?? value} (${thin(counts.get(value) || 0)})`;
+        if (option.textContent !== label) option.textContent = label;
       }
+      if (rest.length) labelling = setTimeout(() => relabel(wanted, words, rest), 0);
     };
 
-    let later = 0;
     const apply = (wanted) => {
       const words = (wanted.q || "").toLowerCase().split(/\s+/).filter(Boolean);
       const active = Object.keys(wanted).length > 0;
@@ -167,8 +174,8 @@
       const total = several(Number(found.dataset.all), "workload", "workloads");
       found.textContent = `${active ? `${thin(shown)} of ${total}` : total}, ${several(devices, "GPU", "GPUs")}`;
       // The numbers beside the choices may come a moment after the list.
-      clearTimeout(later);
-      later = setTimeout(() => relabel(wanted, words), 30);
+      clearTimeout(labelling);
+      labelling = setTimeout(() => relabel(wanted, words), 30);
     };
 
     // --- From the address to the form, and back.
