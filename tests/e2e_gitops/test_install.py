@@ -130,7 +130,7 @@ def assert_as_in_git(world: World) -> None:
         assert live["webhooks"] == wanted
 
 
-def set_ready(world: World, status: str, generation: int | None = None) -> None:
+def set_ready(world: World, status: str, generation: int | None = None, *, stalled: bool = False) -> None:
     """Write the policy's status, as a controller would."""
     live = world.cluster.request("GET", _POLICY).body
     seen = live["metadata"]["generation"] if generation is None else generation
@@ -142,7 +142,12 @@ def set_ready(world: World, status: str, generation: int | None = None) -> None:
         "observedGeneration": seen,
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    patch = {"status": {"observedGeneration": seen, "conditions": [condition]}}
+    patch = {
+        "status": {
+            "observedGeneration": seen,
+            "conditions": [condition, *([{**condition, "type": "Stalled", "status": "True"}] if stalled else [])],
+        }
+    }
     answer = world.cluster.request("PATCH", f"{_POLICY}/status", patch, content_type=_MERGE)
     assert answer.status == 200, answer.body
 
@@ -189,6 +194,8 @@ def test_argo_cd_installs_gpugate_then_its_policies_then_the_workloads(bare: Wor
     for status, health in (("False", "Degraded"), ("Unknown", "Progressing"), ("True", "Healthy")):
         set_ready(world, status)
         wait_until(partial(policy_is, world, health), 60, f"a policy whose Ready is {status} to be {health}")
+    set_ready(world, "Unknown", stalled=True)
+    wait_until(partial(policy_is, world, "Degraded"), 60, "a policy that is stalled to be degraded")
     set_ready(world, "True", generation=0)
     wait_until(partial(policy_is, world, "Progressing"), 60, "a policy that nobody has looked at to be progressing")
 

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,13 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_every_policy_on_the_page_about_them_is_one() -> None:
+    text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^( *)```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    policies = [YAML(typ="safe").load(textwrap.dedent(block)) for _, block in blocks if "kind: GPUPolicy" in block]
+    assert [parse_policy(one).name for one in policies] == ["team-a", "default", "default", "enforced"]
 
 
 def test_the_policy_in_the_readme_is_one() -> None:

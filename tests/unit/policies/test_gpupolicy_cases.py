@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -38,6 +38,7 @@ _WORD = st.sampled_from(sorted(_WORDS)).flatmap(lambda word: st.sampled_from([wo
 _PIECES = st.lists(st.one_of(_WORD, st.sampled_from(["a", "B", "-", "/", ".", "1", "ing", "Ed"])), max_size=6)
 
 
+@settings(deadline=None)
 @given(_PIECES.map("".join))
 def test_the_apiserver_knows_a_taint_of_maintenance_by_the_same_words(text: str) -> None:
     if not text.startswith(_PREFIXES) and not text.endswith(_SUFFIXES):
