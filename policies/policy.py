@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -21,7 +21,15 @@ KIND: Final = "GPUPolicy"
 
 
 class PolicyError(ValueError):
-    """A GPUPolicy that does not parse; its message names the field and what belongs there."""
+    """A GPUPolicy that does not parse; its message names the field and what belongs there.
+
+    Attributes:
+        rules: the keys below ``spec.rules`` that alone are at fault; empty where something else is, too.
+    """
+
+    def __init__(self, message: str, rules: frozenset[str] = frozenset()) -> None:
+        super().__init__(message)
+        self.rules = rules
 
 
 class Requirement(Params):
@@ -254,9 +262,29 @@ def parse_policy(obj: Object) -> Policy:
         spec = PolicySpec.model_validate(_without_nulls(obj.get("spec") or {}), by_alias=True, by_name=False)
     except ValidationError as error:
         message = f"{name}: {_explain(error)}"
-        raise PolicyError(message) from None
+        raise PolicyError(message, _rules_at_fault(error)) from None
     generation = metadata.get("generation") if isinstance(metadata, dict) else None
     return Policy(name=name, spec=spec, generation=generation if isinstance(generation, int) else 0)
+
+
+def _rules_at_fault(error: ValidationError) -> frozenset[str]:
+    places = [problem["loc"] for problem in error.errors(include_url=False, include_input=False)]
+    inside = [str(place[1]) for place in places if len(place) > 1 and place[0] == "rules"]
+    return frozenset(inside) if len(inside) == len(places) else frozenset()
+
+
+def without_rules(obj: Object, rules: Collection[str]) -> Policy:
+    """The policy that a GPUPolicy states, with ``rules`` disabled, which do not parse.
+
+    Disabled, not left to their defaults: those could refuse what the settings that cannot be read allow.
+
+    Raises:
+        PolicyError: something else does not parse, either.
+    """
+    spec = obj.get("spec") or {}
+    kept = {name: settings for name, settings in (spec.get("rules") or {}).items() if name not in rules}
+    off = {name: {"mode": Mode.DISABLED.value} for name in rules if name in BY_ID}
+    return parse_policy({**obj, "spec": {**spec, "rules": {**kept, **off}}})
 
 
 def default_policy(mode: Mode) -> Policy:
@@ -312,17 +340,27 @@ class PolicySet:
         return BoundRules.of(one for one in bound if one is not None)
 
 
+def settings_of(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
+    """What ``policy`` says of ``rule``; None where it leaves the rule to others."""
+    settings = getattr(policy.spec.rules, _field_name(rule.id))
+    return _defaults(rule.id) if settings is None and policy.spec.mode is not None else settings
+
+
+def mode_of(policy: Policy, rule: Rule) -> Mode | None:
+    """How ``rule`` acts where ``policy`` binds it; None where the policy leaves it to others."""
+    settings = settings_of(policy, rule)
+    return None if settings is None else settings.mode or policy.spec.mode or Mode.ENFORCE
+
+
 def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> Bound | None:
     for policy in matching:
-        spec = policy.spec
-        settings = getattr(spec.rules, _field_name(rule.id))
-        if settings is None and spec.mode is None:
+        spec, chosen = policy.spec, settings_of(policy, rule)
+        if chosen is None:
             continue
-        chosen = _defaults(rule.id) if settings is None else settings
         return Bound(
             rule=rule,
             params=chosen,
-            mode=chosen.mode or spec.mode or Mode.ENFORCE,
+            mode=mode_of(policy, rule) or Mode.ENFORCE,
             policy=policy.name,
             exemptable=rule.id in spec.exemptions.rules or "*" in spec.exemptions.rules,
             refuse_held=chosen.on_git_conflict == "Refuse",

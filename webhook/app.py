@@ -148,6 +148,7 @@ def make_app(  # noqa: PLR0913 - one parameter a part of it
         if "verbose" in request.query:
             lines += _facts(state, time.monotonic())
             lines += [f"policy {one.name}: generation {one.generation}" for one in state.snapshot.policies.policies]
+            lines += [f"bad policy {one.name}: {one.fate}: {one.error}" for one in state.policies() if one.error]
         return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
 
     async def metrics_text(_request: web.Request) -> web.Response:

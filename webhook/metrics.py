@@ -1,4 +1,4 @@
-"""Counters and histograms of the door, without labels that grow with the cluster (no namespaces, no names).
+"""Counters and histograms of the door, without labels that grow with the cluster (no namespaces, no names but those of policies).
 
 A review counts half a dozen things. They are plain numbers in dictionaries, made into Prometheus's families when somebody
 scrapes: the library's own counters take a lock and a check of every label each time.
@@ -19,6 +19,7 @@ from gpugate.policies.decision import Decision
 from gpugate.policies.finding import Mode
 from gpugate.policies.kinds import KINDS
 from gpugate.webhook.cluster import KindState
+from gpugate.webhook.cluster.policies import SeenPolicy
 
 _KNOWN_KINDS: Final = frozenset(kind.kind for kind in KINDS)
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
@@ -47,6 +48,10 @@ _FACT_COUNTERS: Final = (
     ("gpugate_facts_relists", "Full lists after the first one."),
     ("gpugate_facts_reconnects", "Watches resumed without a list."),
 )
+_POLICY_GAUGES: Final = (
+    ("gpugate_policy_generation", "The generation of a GPUPolicy that is in force; 0 where none is."),
+    ("gpugate_policy_invalid", "1 where the newest generation of a GPUPolicy does not parse."),
+)
 
 
 def fact_families(watched: Iterable[KindState]) -> Iterator[Metric]:
@@ -63,6 +68,15 @@ def fact_families(watched: Iterable[KindState]) -> Iterator[Metric]:
         if seconds is not None:
             age.add_metric(labels, seconds)
     yield from (synced, age, objects, relists, reconnects)
+
+
+def policy_families(policies: Iterable[SeenPolicy]) -> Iterator[Metric]:
+    """Which generation of each GPUPolicy is in force, and whether its newest can be read."""
+    in_force, invalid = (GaugeMetricFamily(name, text, labels=["policy"]) for name, text in _POLICY_GAUGES)
+    for one in policies:
+        in_force.add_metric([one.name], one.in_force or 0)
+        invalid.add_metric([one.name], float(bool(one.error)))
+    yield from (in_force, invalid)
 
 
 class _Histogram:
@@ -94,6 +108,7 @@ class Metrics(Collector):
         registry: where they are.
         certificate: gauge of the end of the serving certificate.
         watched: gives the state of every kind that is watched, asked at each scrape.
+        policies: gives every GPUPolicy that is watched, asked at each scrape.
     """
 
     def __init__(self) -> None:
@@ -102,6 +117,7 @@ class Metrics(Collector):
         self._durations = {name: _Histogram() for name in ("mutate", "validate")}
         self.registry = CollectorRegistry()
         self.watched: Callable[[], Iterable[KindState]] = tuple
+        self.policies: Callable[[], Iterable[SeenPolicy]] = tuple
         self.certificate = Gauge(
             "gpugate_serving_certificate_not_after_seconds", "When the serving certificate ends, Unix time.", registry=self.registry
         )
@@ -172,6 +188,7 @@ class Metrics(Collector):
             durations.add_metric([endpoint], histogram.buckets(), histogram.total)
         yield durations
         yield from fact_families(self.watched())
+        yield from policy_families(self.policies())
 
     def text(self) -> bytes:
         """Everything in the Prometheus text format."""

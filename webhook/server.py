@@ -103,6 +103,7 @@ async def serve(options: Options, log: Log) -> None:
         tasks.append(asyncio.create_task(run_all(watchers), name="watchers"))
         tasks.append(asyncio.create_task(look_after(watchers, store, log), name="report"))
         state.watched = metrics.watched = lambda: [one.state for one in watchers]
+        state.policies = metrics.policies = store.policies.seen
     recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None
     if recorder is not None:
         tasks.append(asyncio.create_task(recorder.run(), name="events"))

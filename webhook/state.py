@@ -9,6 +9,7 @@ from gpugate.policies.facts import NO_FACTS, Facts
 from gpugate.policies.finding import Mode
 from gpugate.policies.policy import Policy, PolicySet, default_policy
 from gpugate.webhook.cluster import KindState
+from gpugate.webhook.cluster.policies import SeenPolicy
 
 
 class Snapshot(NamedTuple):
@@ -25,14 +26,16 @@ class State:
         snapshot: facts and policies in force.
         draining: whether the server is going down and wants no new connections.
         watched: gives the state of every kind that is watched, as it is when called.
+        policies: gives every GPUPolicy that is watched, as it is when called.
     """
 
-    __slots__ = ("_pending", "draining", "snapshot", "watched")
+    __slots__ = ("_pending", "draining", "policies", "snapshot", "watched")
 
     def __init__(self, facts: Facts = NO_FACTS, policies: Sequence[Policy] = ()) -> None:
         self.snapshot = Snapshot(facts, PolicySet(policies or [default_policy(Mode.DRY_RUN)]))
         self.draining = False
         self.watched: Callable[[], Sequence[KindState]] = tuple
+        self.policies: Callable[[], Sequence[SeenPolicy]] = tuple
         self._pending: tuple[str, ...] = ()
 
     def publish(self, facts: Facts | None = None, policies: Sequence[Policy] | None = None) -> None:

@@ -75,7 +75,7 @@ class Controller:
 
     def get(self, path: str) -> bytes:
         """What is at ``path``."""
-        with urllib.request.urlopen(self.url + path, timeout=30) as response:
+        with urllib.request.urlopen(self.url + path, timeout=60) as response:
             body: bytes = response.read()
             return body
 

@@ -33,9 +33,10 @@ class Gate:
         log: its log file.
     """
 
-    def __init__(self, cluster: ControlPlane, name: str = "gpugate") -> None:
-        """Prepare a replica of this name; nothing runs before `install` and `start`."""
+    def __init__(self, cluster: ControlPlane, name: str = "gpugate", *options: str) -> None:
+        """Prepare a replica of this name, run with these options; nothing runs before `install` and `start`."""
         self._cluster = cluster
+        self._options = options
         self._name = name
         self._files = cluster.authority.serving(name)
         self._tls = cluster.run_dir / f"{name}-tls"
@@ -102,6 +103,7 @@ class Gate:
             f"--tls-dir={self._tls}",
             f"--kubeconfig={kubeconfig}",
             "--drain-delay=0",
+            *self._options,
         ]
         self._process = ManagedProcess.start(self._name, command, log=self.log)
         self._process.wait_ready(lambda: answers_ok(f"{self.url}/readyz", self._files.ca), 30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -123,3 +124,65 @@ def test_a_report_that_says_the_same_is_not_written_again(
     wait_until(lambda: "greedier" in str(reports(control_plane, POLICY_REPORTS, namespace)), 30, "the next report")
     (after,) = reports(control_plane, POLICY_REPORTS, namespace)
     assert after["metadata"]["generation"] == before["metadata"]["generation"] + 1
+
+
+def identities(cluster: ControlPlane, kind: str) -> dict[str, str]:
+    """The uid of every report of gpugate's, by namespace."""
+    found = cluster.request("GET", f"{PATHS[kind]}/{kind.partition('.')[0]}").body["items"]
+    namespaces = [one["metadata"]["namespace"] for one in found]
+    assert len(namespaces) == len(set(namespaces)), "one report a namespace"
+    return {one["metadata"]["namespace"]: one["metadata"]["uid"] for one in found}
+
+
+def test_another_controller_takes_over_within_the_lease_and_no_report_is_lost_or_doubled(
+    control_plane: ControlPlane, controller: Controller, namespace: str, report_kind: Callable[[str], None]
+) -> None:
+    report_kind(POLICY_REPORTS)
+    namespaces = [f"{namespace}-{number}" for number in range(5)]
+    second = Controller(control_plane, "gpugate-controller-2")
+    try:
+        for name in namespaces:
+            control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, greedy("first", name))
+        wait_until(lambda: set(namespaces) <= identities(control_plane, POLICY_REPORTS).keys(), 30, "a report in each namespace")
+        second.start("--lease-duration=3")
+        assert controller.leads
+        assert not second.leads
+        before = identities(control_plane, POLICY_REPORTS)
+        writes = second.metric("gpugate_report_writes_total")
+        assert writes == 0, "who does not lead writes nothing"
+
+        killed = time.monotonic()
+        controller.kill()
+        for name in namespaces:
+            control_plane.apply(greedy("second", name))
+        second.wait_leading(10)
+        took = time.monotonic() - killed
+        assert took < 3 + 2 * 3 * 2 / 15 + 1, f"took over after {took:.1f} s"
+
+        def complete() -> bool:
+            told = [reports(control_plane, POLICY_REPORTS, name) for name in namespaces]
+            return all(len(one) == 1 and {name for name, _, _ in results(one[0])} == {"first", "second"} for one in told)
+
+        wait_until(complete, 30, "every report to tell of both pods")
+        after = identities(control_plane, POLICY_REPORTS)
+        assert {name: after[name] for name in namespaces} == {name: before[name] for name in namespaces}
+        assert second.metric("gpugate_report_writes_total", action="created") == 0
+        # The two pods of a namespace may come into its report one after the other.
+        assert second.metric("gpugate_report_writes_total", action="updated") <= 2 * len(namespaces)
+    finally:
+        second.stop()
+        for name in namespaces:
+            control_plane.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def test_a_controller_that_ends_in_order_hands_over_at_once(control_plane: ControlPlane) -> None:
+    first, second = Controller(control_plane), Controller(control_plane, "gpugate-controller-2")
+    try:
+        first.start("--lease-duration=60")
+        first.wait_leading()
+        second.start("--lease-duration=60")
+        first.stop()
+        second.wait_leading(20)
+    finally:
+        first.stop()
+        second.stop()

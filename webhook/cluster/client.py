@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from importlib.metadata import version as installed_version
@@ -42,6 +43,7 @@ _SERVICE_TOKEN = Path(SERVICE_TOKEN_FILENAME)
 _FIRST_ERROR, _UNAUTHORIZED = 400, 401
 _ALL_FIRST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
+_VERBS = {"GET": "get", "POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
 
 
@@ -63,7 +65,7 @@ class ApiClient:
     """A client of one cluster, shared by all watchers and writers of a process.
 
     Attributes:
-        writes: how many calls that write were sent.
+        calls: how many calls were sent, by what they do (``get``, ``watch``, ``create``, ``replace``, ``patch``, ``delete``).
 
     Every call raises `NotServed` where the apiserver does not know the kind, `ApiError`
     for any other refusal, and `ConnectionLostError` for no answer or half of one.
@@ -76,7 +78,7 @@ class ApiClient:
         """
         self._configuration = configuration
         self._renew = renew
-        self.writes = 0
+        self.calls: Counter[str] = Counter()
         self._renewing = asyncio.Lock()
         self._renewed_at = float("-inf")
         self._transport = Transport(configuration)
@@ -219,7 +221,6 @@ class ApiClient:
             return cluster.decoded(await _body(response))
 
     async def _write(self, method: str, path: str, item: JsonObject, content_type: str) -> JsonObject:
-        self.writes += 1
         async with await self._open(_Call(method, path, {}, item, content_type), _ONE_ANSWER) as response:
             return cluster.decoded(await _body(response))
 
@@ -235,6 +236,7 @@ class ApiClient:
 
     async def _send(self, call: _Call, patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         given = [(key, value) for key, value in call.query.items() if value is not None]
+        self.calls["watch" if "watch" in call.query else _VERBS[call.method]] += 1
         headers = {"Accept": "application/json", **({"Content-Type": call.content_type} if call.content_type else {})}
         with _connection_errors():
             method, url, headers, body, *_ = await self._transport.param_serialize(

@@ -94,7 +94,7 @@ _WITH_UID: Final = frozenset({"pods"})
 def reader_of(kind: WatchedKind) -> Any:  # noqa: ANN401 - a function from an object to its Read
     """What turns an object of ``kind`` into a :class:`Read` as it arrives, so that no list is held with all its fields."""
     if kind is POLICIES:
-        return lambda item: Read(key_of(item), "", item)
+        return lambda item: Read(key_of(item), str(item["metadata"].get("uid") or ""), item)
     read = _configuration if kind.resource == CONFIGURATION.resource else BY_RESOURCE[kind.resource].read
     with_uid = kind.resource in _WITH_UID
 

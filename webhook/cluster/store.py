@@ -12,9 +12,10 @@ from gpugate.policies.facts import Facts, Known
 from gpugate.policies.facts_builder import FactsBuilder, Key
 from gpugate.policies.nodes import Node
 from gpugate.policies.occupancy import NodeUse
-from gpugate.policies.policy import Policy, PolicyError, parse_policy
-from gpugate.webhook.cluster import EventType, JsonObject, WatchedKind
+from gpugate.policies.policy import Policy
+from gpugate.webhook.cluster import EventType, WatchedKind
 from gpugate.webhook.cluster.kinds import POLICIES, Read
+from gpugate.webhook.cluster.policies import PolicyKeeper
 from gpugate.webhook.ledger import Ledger
 from gpugate.webhook.log import Log
 from gpugate.webhook.state import State
@@ -31,6 +32,9 @@ class FactStore:
     """A sink that keeps records and publishes them to a state.
 
     A bad object is left out and logged; a bad policy is logged and the last good one of its name stays in force.
+
+    Attributes:
+        policies: the GPUPolicies, with what is in force of each.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class FactStore:
         self._builder = FactsBuilder()
         if ledger is not None:
             self._builder.in_flight = ledger.in_flight
-        self._policies: dict[str, _PolicyRecord] = {}
+        self.policies = PolicyKeeper(log)
         watched = list(kinds)
         self._known: dict[str, Known] = {kind.resource: Known.PENDING for kind in watched}
         self._follows_policies = POLICIES in watched
@@ -120,8 +124,7 @@ class FactStore:
 
     def _replacing(self, kind: WatchedKind, objects: Sequence[Read], known: Known) -> Iterator[object]:
         if kind is POLICIES:
-            after = {one.key[1]: self._read_policy(one) for one in objects}
-            changed, self._policies = after != self._policies, after
+            changed = self.policies.replaced(objects)
         else:
             records: dict[Key, Any] = {}
             for one in objects:
@@ -146,7 +149,7 @@ class FactStore:
 
     def _change(self, kind: WatchedKind, item: Read, *, gone: bool) -> None:
         if kind is POLICIES:
-            changed = self._change_policy(item, gone=gone)
+            changed = self.policies.changed(item, gone=gone)
         else:
             self._show(kind, item)
             changed = self._builder.put(kind.resource, item.key, None if gone else self._record(kind, item))
@@ -182,26 +185,6 @@ class FactStore:
             return self._builder.get(kind.resource, one.key)
         return one.record
 
-    def _change_policy(self, item: Read, *, gone: bool) -> bool:
-        before = self._policies.get(item.key[1])
-        if gone:
-            return self._policies.pop(item.key[1], None) is not None
-        self._policies[item.key[1]] = after = self._read_policy(item)
-        return after != before
-
-    def _read_policy(self, one: Read) -> _PolicyRecord:
-        item: JsonObject = one.record
-        metadata = {key: item["metadata"][key] for key in ("name", "generation") if key in item["metadata"]}
-        cleaned = {"apiVersion": "gpugate.io/v1alpha1", "kind": POLICIES.name, "metadata": metadata, "spec": item.get("spec")}
-        try:
-            policy = parse_policy(cleaned)
-        except PolicyError as error:
-            before = self._policies.get(one.key[1])
-            last = before.policy if before else None
-            self._log.error("GPUPolicy does not parse; the last good one stays in force", error=str(error), last=last is not None)
-            return _PolicyRecord(last, str(error))
-        return _PolicyRecord(policy, "")
-
     def node(self, name: str) -> Node | None:
         """The record of the node called ``name``; None where there is none."""
         found: Node | None = self._builder.get("nodes", ("", name))
@@ -228,23 +211,8 @@ class FactStore:
         started = time.perf_counter()
         policies: list[Policy] | None = None
         if self._follows_policies:
-            policies = [record.policy for record in self._policies.values() if record.policy is not None]
+            policies = self.policies.in_force()
         known = {name: Known.PENDING if name in self._unreadable else found for name, found in self._known.items()}
         self._state.publish(self._builder.snapshot(known, self._stale) if self._fixed is None else self._fixed, policies)
         self._state.wait_for([name for name, known in self._known.items() if known is Known.PENDING])
         self._took = time.perf_counter() - started
-
-
-class _PolicyRecord:
-    """The last good policy of a name, and why the newest does not parse, if it does not."""
-
-    __slots__ = ("error", "policy")
-
-    def __init__(self, policy: Policy | None, error: str) -> None:
-        self.policy = policy
-        self.error = error
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _PolicyRecord) and (self.policy, self.error) == (other.policy, other.error)
-
-    __hash__ = None  # type: ignore[assignment]

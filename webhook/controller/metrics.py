@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -25,12 +25,14 @@ class ControllerMetrics(Collector):
         elector: Elector,
         keeper: ReportKeeper,
         watched: Callable[[], Iterable[KindState]],
+        calls: Mapping[str, int],
         *others: Callable[[], Iterator[Metric]],
     ) -> None:
         self._rounds = rounds
         self._elector = elector
         self._keeper = keeper
         self._watched = watched
+        self._calls = calls
         self._others = others
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -44,9 +46,16 @@ class ControllerMetrics(Collector):
         yield GaugeMetricFamily("gpugate_leader", "1 where this controller leads.", value=float(self._elector.leading))
         yield from self._audit()
         yield from self._reports()
+        yield self._calls_to_the_apiserver()
         for other in self._others:
             yield from other()
         yield from fact_families(self._watched())
+
+    def _calls_to_the_apiserver(self) -> Metric:
+        family = CounterMetricFamily("gpugate_api_calls", "Calls to the apiserver, by what they do.", labels=["verb"])
+        for verb, count in sorted(self._calls.items()):
+            family.add_metric([verb], count)
+        return family
 
     def _audit(self) -> Iterator[Metric]:
         audit, last = self._rounds.latest, self._rounds.last

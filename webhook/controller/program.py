@@ -23,12 +23,14 @@ from gpugate.webhook.controller.feeds import SubjectFeed, Tee, see, strip_for_bo
 from gpugate.webhook.controller.gangs import Gangs
 from gpugate.webhook.controller.lease import Elector, Terms
 from gpugate.webhook.controller.metrics import ControllerMetrics
+from gpugate.webhook.controller.policy_status import PolicyStatusWriter, teller
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
 from gpugate.webhook.controller.rounds import Rhythm, Rounds, Source
 from gpugate.webhook.events import Recorder
 from gpugate.webhook.inputs import InputError
 from gpugate.webhook.lifetime import cancelled, look_after, until_signal
 from gpugate.webhook.log import Log
+from gpugate.webhook.metrics import policy_families
 from gpugate.webhook.page.live import add_page
 from gpugate.webhook.state import State
 
@@ -100,6 +102,7 @@ class _Controller:
     def __init__(self, options: Options, client: ApiClient, log: Log) -> None:
         self._log = log
         self._state = State(policies=options.policies or ())
+        self._policies_are_given = options.policies is not None
         facts = list(fact_kinds(options.kueue_namespace)) + ([] if options.policies is not None else [POLICIES])
         self._store = FactStore(self._state, log, facts)
         self._feed = SubjectFeed()
@@ -121,7 +124,9 @@ class _Controller:
         self.rounds = Rounds(source, options.rhythm, log)
         self.keeper = ReportKeeper(client, self._shelves, log, spacing=options.spacing)
         self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
-        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, self.gangs.metrics)
+        self.statuses = PolicyStatusWriter(client, self._store, self._state, log, tell=teller(self._recorder))
+        own = (self.gangs.metrics, lambda: policy_families(self._store.policies.seen()))
+        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, client.calls, *own)
         self._state.watched = self.states
 
     def _watchers(self, client: ApiClient, facts: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
@@ -173,7 +178,8 @@ class _Controller:
                 group.create_task(duty())
 
     def _duties(self) -> list[Duty]:
-        return [lambda: self.keeper.run(self.rounds), self.gangs.run]
+        duties: list[Duty] = [lambda: self.keeper.run(self.rounds), self.gangs.run]
+        return duties if self._policies_are_given else [*duties, self.statuses.run]
 
     def app(self) -> web.Application:
         """What is served: probes, metrics, and the last audit."""

@@ -137,7 +137,7 @@ class Rounds:
         facts, policies = source.state.snapshot
         self._policies = policies
         judged = 0
-        judging = source.feed.books.judge(Lens(policies, facts, source.team_labels), anew=whole)
+        judging = source.feed.books.judge(Lens(policies, facts, source.team_labels, time.time()), anew=whole)
         for looked, found in enumerate(judging):
             judged += found is not None
             if looked % _BATCH == 0:

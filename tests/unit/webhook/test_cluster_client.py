@@ -558,7 +558,7 @@ async def test_what_is_written_goes_out_as_json_with_the_right_method_and_type()
         ("PATCH", "/api/v1/things/a/status", "application/merge-patch+json", {"status": {"a": None}}),
         ("DELETE", "/api/v1/things/a", "application/json", {"preconditions": {"uid": "u-1"}}),
     ]
-    assert api.writes == 4
+    assert api.calls == {"create": 1, "replace": 1, "patch": 1, "delete": 1}
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,57 @@
+"""How far policies reach: the namespaces that each selects, and the rules that it binds there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from builders import policy
+
+from gpugate.policies.catalogue import RULES
+from gpugate.policies.policy import PolicySet
+from gpugate.policies.reach import reach_of
+
+NAMESPACES = {"a": {"team": "a"}, "b": {"team": "b"}, "c": {}}
+
+
+def _selects(team: str) -> dict[str, Any]:
+    return {"namespaceSelector": {"matchLabels": {"team": team}}}
+
+
+def _reach(*policies: Any) -> dict[str, tuple[int, str, tuple[str, ...]]]:
+    found = reach_of(PolicySet(policies), NAMESPACES)
+    return {name: (one.namespaces, one.rules, one.behind) for name, one in found.items()}
+
+
+def test_a_policy_for_everything_binds_every_rule_in_every_namespace() -> None:
+    assert _reach(policy("all", mode="DryRun", rules={"numa": {"mode": "Enforce"}, "gang": {"mode": "Disabled"}})) == {
+        "all": (3, f"1 Enforce, {len(RULES) - 2} DryRun, 1 Disabled", ())
+    }
+
+
+def test_a_rule_counts_where_it_is_bound_in_one_namespace_at_least() -> None:
+    found = _reach(policy("all", mode="Enforce"), policy("team", priority=1, match=_selects("a"), mode="Warn"))
+    assert found["team"] == (1, f"{len(RULES)} Warn", ())
+    assert found["all"] == (3, f"{len(RULES)} Enforce", ("team",))
+
+
+def test_a_policy_behind_others_for_every_rule_binds_none() -> None:
+    found = _reach(policy("b", mode="Enforce"), policy("a", mode="Warn"), policy("top", priority=3, rules={"numa": {}}))
+    assert found["b"] == (3, "", ("a", "top"))
+    assert found["a"] == (3, f"{len(RULES) - 1} Warn", ("top",))
+
+
+def test_a_policy_for_some_objects_alone_leaves_the_others_to_the_next() -> None:
+    some = {"objectSelector": {"matchLabels": {"app": "x"}}}
+    found = _reach(
+        policy("next", rules={"numa": {}}),
+        policy("some", priority=1, match=some, rules={"numa": {}}),
+        policy("same", match=some, rules={"numa": {"mode": "Warn"}}),
+    )
+    assert found == {"some": (3, "1 Enforce", ()), "next": (3, "1 Enforce", ()), "same": (3, "", ("some",))}
+
+
+def test_no_namespace_and_no_rule_come_to_nothing() -> None:
+    assert _reach(policy("nowhere", match=_selects("z"), mode="Enforce"), policy("nothing")) == {
+        "nothing": (3, "", ()),
+        "nowhere": (0, "", ()),
+    }

@@ -1,0 +1,276 @@
+"""The status of GPUPolicies: what it says, and when it is written."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from gpugate.policies.facts_builder import key_of
+from gpugate.policies.policy import API_VERSION, KIND
+from gpugate.webhook.cluster import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.cluster.kinds import FACT_KINDS, POLICIES, reader_of
+from gpugate.webhook.cluster.policies import SeenPolicy
+from gpugate.webhook.cluster.store import FactStore
+from gpugate.webhook.controller.policy_status import LastAudit, PolicyStatusWriter
+from gpugate.webhook.log import Log
+from gpugate.webhook.state import State
+
+NAMESPACES = next(kind for kind in FACT_KINDS if kind.resource == "namespaces")
+
+
+class Cluster:
+    """An apiserver that keeps statuses, and a controller's view of it; the watch shows what was written when told to."""
+
+    def __init__(self, *policies: JsonObject, namespaces: int = 2) -> None:
+        self.objects: dict[str, JsonObject] = {}
+        self.patches: list[tuple[str, JsonObject]] = []
+        self.told: list[tuple[str, str, str, str]] = []
+        self.error: Exception | None = None
+        self.time = "2026-01-01T00:00:00Z"
+        self.state = State()
+        log = Log(io.StringIO())
+        self.store = FactStore(self.state, log, [NAMESPACES, POLICIES])
+        self.start()
+        named = [{"metadata": {"name": f"team-{at}", "labels": {"team": str(at)}}} for at in range(namespaces)]
+        self.store.replaced(NAMESPACES, [reader_of(NAMESPACES)(one) for one in named])
+        for one in policies:
+            self.objects[key_of(one)[1]] = one
+        self.relist()
+
+    def start(self) -> None:
+        """Another controller takes over."""
+        log = Log(io.StringIO())
+        self.writer = PolicyStatusWriter(self, self.store, self.state, log, tell=self.tell, clock=lambda: self.time)
+
+    def tell(self, seen: SeenPolicy, kind: str, reason: str, message: str) -> None:
+        self.told.append((seen.name, kind, reason, message))
+
+    async def patch(self, path: str, patch: JsonObject, /) -> JsonObject:
+        if self.error is not None:
+            raise self.error
+        name = path.removesuffix("/status").rpartition("/")[2]
+        assert path == f"/apis/gpugate.io/v1alpha1/gpupolicies/{name}/status"
+        before = self.objects[name]
+        assert patch["metadata"] == {"resourceVersion": before["metadata"]["resourceVersion"]}
+        self.patches.append((name, patch["status"]))
+        status = {key: value for key, value in {**before.get("status", {}), **patch["status"]}.items() if value is not None}
+        version = str(int(before["metadata"]["resourceVersion"]) + 1)
+        self.objects[name] = {**before, "metadata": {**before["metadata"], "resourceVersion": version}, "status": status}
+        return self.objects[name]
+
+    def relist(self) -> None:
+        self.store.replaced(POLICIES, [reader_of(POLICIES)(one) for one in self.objects.values()])
+        self.store.publish()
+
+    def apply(self, one: JsonObject) -> None:
+        name = key_of(one)[1]
+        before = self.objects.get(name, {})
+        version = str(int(before.get("metadata", {}).get("resourceVersion", "0")) + 1)
+        self.objects[name] = {**before, **one, "metadata": {**one["metadata"], "resourceVersion": version}}
+        self.store.changed(POLICIES, "MODIFIED", reader_of(POLICIES)(self.objects[name]))
+        self.store.publish()
+
+    async def settle(self) -> None:
+        """Write until nothing is left to write, the watch showing each time what was written."""
+        for _ in range(3):
+            await self.writer.write()
+            self.relist()
+        number = len(self.patches)
+        await self.writer.write()
+        assert len(self.patches) == number
+
+    def status(self, name: str = "p") -> JsonObject:
+        return dict(self.objects[name]["status"])
+
+    def condition(self, kind: str = "Ready", name: str = "p") -> JsonObject:
+        (found,) = [one for one in self.status(name)["conditions"] if one["type"] == kind]
+        return dict(found)
+
+
+def gpu_policy(name: str = "p", *, generation: int = 1, uid: str = "u", **spec: Any) -> JsonObject:
+    metadata = {"name": name, "generation": generation, "uid": uid, "resourceVersion": "1"}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+GOOD = {"mode": "DryRun", "rules": {"numa": {"mode": "Enforce"}}}
+
+
+@pytest.mark.asyncio
+async def test_a_good_policy_is_ready_and_says_what_it_binds() -> None:
+    cluster = Cluster(gpu_policy(**GOOD))
+    await cluster.settle()
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "InForce",
+        "message": "Generation 1 is in force: it binds 14 rules (1 Enforce, 13 DryRun) in 2 namespaces.",
+        "observedGeneration": 1,
+        "lastTransitionTime": cluster.time,
+    }
+    assert cluster.status() == {
+        "observedGeneration": 1,
+        "generationInForce": 1,
+        "matchedNamespaces": 2,
+        "rules": "1 Enforce, 13 DryRun",
+        "conditions": [condition],
+    }
+    assert len(cluster.patches) == 1
+    assert cluster.told == []
+
+
+@pytest.mark.parametrize(
+    ("policies", "text"),
+    [
+        ([gpu_policy()], "binds nothing: it names no rule and states no mode."),
+        (
+            [gpu_policy(mode="Enforce", match={"namespaceSelector": {"matchLabels": {"team": "none"}}})],
+            "binds nothing: its namespaceSelector selects no namespace.",
+        ),
+        (
+            [gpu_policy(mode="Enforce"), gpu_policy("high", mode="Warn", priority=1)],
+            "binds nothing: for each of its rules another policy goes before it (high).",
+        ),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_policy_that_binds_nothing_is_ready_and_says_why(policies: list[JsonObject], text: str) -> None:
+    cluster = Cluster(*policies)
+    await cluster.settle()
+    assert cluster.condition()["status"] == "True"
+    assert cluster.condition()["message"].endswith(text)
+
+
+@pytest.mark.asyncio
+async def test_a_bad_policy_is_stalled_and_the_last_good_generation_stays_in_force() -> None:
+    cluster = Cluster(gpu_policy(**GOOD))
+    await cluster.settle()
+    cluster.time = "2026-01-02T00:00:00Z"
+    cluster.apply(gpu_policy(generation=2, mode="Loud"))
+    await cluster.settle()
+    ready, stalled = cluster.condition(), cluster.condition("Stalled")
+    assert (ready["status"], stalled["status"], ready["reason"], stalled["reason"]) == (
+        "False",
+        "True",
+        "InvalidSpec",
+        "InvalidSpec",
+    )
+    assert ready["message"].startswith("spec.mode: ")
+    assert ready["message"].endswith(". Generation 1 stays in force.")
+    assert (ready["lastTransitionTime"], ready["observedGeneration"]) == (cluster.time, 2)
+    assert (cluster.status()["observedGeneration"], cluster.status()["generationInForce"]) == (2, 1)
+    assert cluster.told == [("p", "Warning", "InvalidSpec", ready["message"])]
+
+    cluster.time = "2026-01-03T00:00:00Z"
+    cluster.apply(gpu_policy(generation=3, mode="Louder"))
+    await cluster.settle()
+    assert cluster.condition()["lastTransitionTime"] == "2026-01-02T00:00:00Z"
+    assert [one[1] for one in cluster.told] == ["Warning", "Warning"]
+
+    cluster.apply(gpu_policy(generation=4, mode="Warn"))
+    await cluster.settle()
+    assert [one["type"] for one in cluster.status()["conditions"]] == ["Ready"]
+    assert (cluster.condition()["status"], cluster.status()["generationInForce"]) == ("True", 4)
+    assert cluster.told[-1][1:3] == ("Normal", "InForce")
+
+
+@pytest.mark.asyncio
+async def test_a_controller_that_takes_over_says_nothing_twice() -> None:
+    cluster = Cluster(gpu_policy(generation=2, mode="Loud"))
+    await cluster.settle()
+    assert (len(cluster.told), len(cluster.patches)) == (1, 1)
+    cluster.writer.audited({"p": LastAudit("2026-01-01T00:00:00Z", 10, 3, 2, 1)})
+    await cluster.settle()
+    audit = cluster.status()["lastAudit"]
+    assert audit == {"time": "2026-01-01T00:00:00Z", "workloads": 10, "wouldChange": 3, "wouldRefuse": 2, "exempt": 1}
+    cluster.start()
+    await cluster.settle()
+    assert (len(cluster.told), len(cluster.patches)) == (1, 2)
+    assert cluster.status()["lastAudit"] == audit
+    cluster.writer.audited({})
+    await cluster.settle()
+    assert "lastAudit" not in cluster.status()
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_written_twice_while_the_watch_lags() -> None:
+    cluster = Cluster(gpu_policy(**GOOD))
+    for _ in range(3):
+        assert await cluster.writer.write()
+        cluster.writer._version = -1
+    assert len(cluster.patches) == 1
+
+
+@pytest.mark.parametrize("error", [ConnectionLostError("gone"), ApiError(409, "Conflict", "m"), ApiError(403, "Forbidden", "m")])
+@pytest.mark.asyncio
+async def test_what_was_not_taken_is_written_again(error: Exception) -> None:
+    cluster = Cluster(gpu_policy(**GOOD))
+    cluster.error = error
+    assert not await cluster.writer.write()
+    cluster.error = None
+    assert await cluster.writer.write()
+    assert len(cluster.patches) == 1
+
+
+@pytest.mark.asyncio
+async def test_what_others_write_into_the_status_stays_and_what_they_overwrite_is_put_right() -> None:
+    cluster = Cluster(gpu_policy(**GOOD))
+    await cluster.settle()
+    other = {**cluster.condition(), "type": "example.com/Seen"}
+    wrong = {**cluster.condition(), "status": "Unknown"}
+    cluster.objects["p"]["status"] = {**cluster.status(), "conditions": [other, wrong], "rules": "7 Enforce"}
+    cluster.relist()
+    await cluster.settle()
+    assert cluster.condition("example.com/Seen") == other
+    assert (cluster.condition()["status"], cluster.status()["rules"]) == ("True", "1 Enforce, 13 DryRun")
+
+
+@pytest.mark.asyncio
+async def test_a_new_namespace_is_counted() -> None:
+    cluster = Cluster(gpu_policy(**GOOD))
+    await cluster.settle()
+    cluster.store.changed(NAMESPACES, "ADDED", reader_of(NAMESPACES)({"metadata": {"name": "new"}}))
+    cluster.store.publish()
+    await cluster.settle()
+    assert cluster.status()["matchedNamespaces"] == 3
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_said_before_the_policies_are_known() -> None:
+    cluster = Cluster()
+    cluster.store = FactStore(cluster.state, Log(io.StringIO()), [NAMESPACES, POLICIES])
+    cluster.start()
+    assert await cluster.writer.write()
+    assert cluster.patches == []
+
+
+@pytest.mark.asyncio
+async def test_a_policy_made_anew_under_its_name_does_not_inherit_what_was_in_force() -> None:
+    cluster = Cluster(gpu_policy(**GOOD))
+    cluster.objects["p"] = gpu_policy(uid="other", mode="Loud")
+    cluster.relist()
+    await cluster.settle()
+    assert "generationInForce" not in cluster.status()
+    assert cluster.condition()["message"].endswith("Nothing of it is in force.")
+
+
+@pytest.mark.asyncio
+async def test_what_starts_while_the_newest_is_bad_puts_in_force_what_parses() -> None:
+    bad = {"mode": "Enforce", "rules": {"numa": {"newField": 1}, "new-rule": {}, "gang": {"mode": "Warn"}}}
+    cluster = Cluster(gpu_policy(generation=5, **bad))
+    await cluster.settle()
+    assert cluster.condition()["message"].endswith("Generation 5 is in force without new-rule, numa.")
+    assert (cluster.status()["generationInForce"], cluster.status()["rules"]) == (5, "12 Enforce, 1 Warn, 1 Disabled")
+    bound = {one.rule.id: one.mode.value for one in cluster.state.snapshot.policies.bind({}, {})}
+    assert "numa" not in bound
+    assert (bound["gang"], bound["queue"]) == ("Warn", "Enforce")
+
+
+@pytest.mark.parametrize("spec", [{"mode": "Loud", "rules": {"numa": {"x": 1}}}, {"match": {"selector": {}}, "mode": "Enforce"}])
+@pytest.mark.asyncio
+async def test_whom_a_policy_is_for_and_how_strictly_is_never_guessed(spec: JsonObject) -> None:
+    cluster = Cluster(gpu_policy(generation=5, **spec))
+    assert [one.name for one in cluster.state.snapshot.policies.policies] == ["default"]
+    await cluster.settle()
+    assert "generationInForce" not in cluster.status()
