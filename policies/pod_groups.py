@@ -91,19 +91,18 @@ class Plan(NamedTuple):
 NOTHING: Final = Plan()
 
 
-def _asked(workload: Workload, bound: Sequence[Bound]) -> tuple[GangParams, Mode] | None:
+def _asked(workload: Workload, bound: Sequence[Bound], now: float | None) -> tuple[GangParams, Mode] | None:
     """The parameters and mode of the rule about gangs; None where no PodGroup is asked for, or the workload is exempt."""
     for one in bound:
         params = one.params
         if one.rule is RULE and isinstance(params, GangParams):
-            # Without a time: what was exempt when it was made carries no mark, and gets none when the exemption ends.
-            exempt = any(found.holds for found in exemptions.exempted(exemptions.plea_of(workload), [one]))
+            exempt = any(found.holds for found in exemptions.exempted(exemptions.plea_of(workload), [one], now))
             wanted = params.pod_groups == "Create" and params.scheduler in API_GROUPS
             return (params, one.mode) if wanted and not exempt else None
     return None
 
 
-def plan(workload: Workload, bound: Sequence[Bound]) -> Plan:
+def plan(workload: Workload, bound: Sequence[Bound], now: float | None = None) -> Plan:
     """What a workload that makes its pods itself needs; plain pods are for :func:`plan_together`.
 
     Raises:
@@ -111,7 +110,7 @@ def plan(workload: Workload, bound: Sequence[Bound]) -> Plan:
     """
     if workload.is_pod() or workload.kind is CRON_JOB or workload.is_part() or is_over(workload.root):
         return NOTHING
-    asked, gang = _asked(workload, bound), gang_of(workload)
+    asked, gang = _asked(workload, bound, now), gang_of(workload)
     if asked is None or unreadable_size(workload) is not None:
         return NOTHING
     params, mode = asked
@@ -205,13 +204,13 @@ def _agreed(values: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def plan_together(members: Sequence[Workload], bound: Sequence[Bound]) -> Plan:
+def plan_together(members: Sequence[Workload], bound: Sequence[Bound], now: float | None = None) -> Plan:
     """What plain pods need that name one group; ``bound`` are the rules for the first of them.
 
     They have no owner in common, so that the PodGroup goes with the last of them: each is an owner, none the controller.
     """
     first = members[0]
-    asked, key = _asked(first, bound), group_of(first.pod_sets[0])
+    asked, key = _asked(first, bound, now), group_of(first.pod_sets[0])
     if asked is None or key is None:
         return NOTHING
     params, mode = asked

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
 from gpugate.policies import pod_groups
+from gpugate.policies.decision import Bound
 from gpugate.policies.facts import NO_FACTS
 from gpugate.policies.fields import MalformedError, Object
 from gpugate.policies.gang_states import GangState
@@ -15,7 +17,6 @@ from gpugate.policies.gangs import gang_of, group_of
 from gpugate.policies.kinds import Kind, kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.pod_groups import Plan
-from gpugate.policies.policy import PolicySet
 from gpugate.policies.records.groups import GroupKey
 from gpugate.policies.workload import Workload
 from gpugate.webhook.event_series import Reference
@@ -23,6 +24,9 @@ from gpugate.webhook.state import Snapshot, State
 
 Place: TypeAlias = tuple[str, str, str, str]
 """API group, kind, namespace and name of an object."""
+
+
+_HOUR: Final = 3600
 
 
 class Planned(NamedTuple):
@@ -57,8 +61,9 @@ class _Memo(NamedTuple):
 class GangBook:
     """Keeps gangs as they come and go. For one thread: that of the event loop."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, wall: Callable[[], float] = time.time) -> None:
         self._state = state
+        self._wall = wall
         self._kept: dict[Place, _Kept] = {}
         self._joined: dict[tuple[str, GroupKey], dict[Place, None]] = {}
         self._memos: dict[object, _Memo] = {}
@@ -128,21 +133,23 @@ class GangBook:
         facts, policies = snapshot
         joins = kept[0].joins
         namespace = kept[0].namespace
-        sources = (policies.policies, tuple(sorted(facts.namespace_labels(namespace).items())), *kept)
+        # An exemption ends without anything changing: the plan is made anew every hour.
+        now = self._wall()
+        hour = int(now // _HOUR)
+        sources = (policies.policies, tuple(sorted(facts.namespace_labels(namespace).items())), hour, *kept)
         memo = self._memos.get(key)
         if memo is None or memo.sources != sources:
             workloads = [open_workload(one.kind, orjson.loads(one.text), facts) for one in kept]
-            memo = self._memos[key] = _Memo(sources, _plan(workloads, joins, policies, facts.namespace_labels(namespace)))
+            memo = self._memos[key] = _Memo(
+                sources, _plan(workloads, joins, policies.bind(facts.namespace_labels(namespace), workloads[0].labels()), now)
+            )
         return memo.planned
 
 
-def _plan(
-    workloads: list[Workload], joins: tuple[str, GroupKey] | None, policies: PolicySet, namespace_labels: Mapping[str, str]
-) -> Planned:
+def _plan(workloads: list[Workload], joins: tuple[str, GroupKey] | None, bound: Sequence[Bound], now: float) -> Planned:
     first = workloads[0]
-    bound = policies.bind(namespace_labels, first.labels())
     named = {key for one in workloads for pods in one.pod_sets if (key := group_of(pods)) is not None}
-    plan = pod_groups.plan(first, bound) if joins is None else pod_groups.plan_together(workloads, bound)
+    plan = pod_groups.plan(first, bound, now) if joins is None else pod_groups.plan_together(workloads, bound, now)
     return Planned(reference_of(first), plan, frozenset(named))
 
 
