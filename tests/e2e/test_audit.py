@@ -186,3 +186,20 @@ def test_a_controller_that_ends_in_order_hands_over_at_once(control_plane: Contr
     finally:
         first.stop()
         second.stop()
+
+
+def test_the_status_of_the_policy_has_the_figures_of_the_audit(
+    control_plane: ControlPlane, controller: Controller, namespace: str
+) -> None:
+    assert controller.leads
+    control_plane.apply(greedy("greedy", namespace), pod("plain", namespace))
+
+    def figures() -> Any:
+        found = control_plane.kubectl_json("get", "gpupolicy", "default")
+        return found.get("status", {}).get("lastAudit") or {}
+
+    wait_until(
+        lambda: figures().get("wouldRefuse", 0) >= 1 and figures().get("wouldChange", 0) >= 1, 30, "the figures in the status"
+    )
+    shown = control_plane.kubectl("get", "gpupolicies", "default").stdout
+    assert "WOULD-REFUSE" in shown

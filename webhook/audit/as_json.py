@@ -68,6 +68,7 @@ def _workload(one: Audited) -> dict[str, Any]:
         "pods": one.pods,
         "devices": dict(one.devices),
         "inGit": one.in_git,
+        "policies": list(one.bound_by),
         "outcome": one.outcome,
         "items": [_item(item) for item in one.items],
         "exemption": None if one.exemption is None else _exemption(one.exemption),

@@ -70,7 +70,7 @@ def audit_one(chosen: Chosen, lens: Lens) -> Audited:
     in_git, team = git_managed(root), _team(workload, lens)
     plea = plea_of(workload)
     decision = decide(workload, [_enforced(one) for one in bound], lens.facts, remember=False, now=lens.now)
-    items = _items(decision, {one.rule.id: one for one in bound}, lens.policies)
+    items = _items(decision, {one.rule.id: one for one in bound})
     owner = chosen.owner
     return Audited(
         api_version=owner.api_version if owner else str(root.get("apiVersion")),
@@ -85,6 +85,7 @@ def audit_one(chosen: Chosen, lens: Lens) -> Audited:
         items=items,
         exemption=_exemption(plea, items, lens.now) if plea.rules else None,
         in_git=in_git,
+        bound_by=tuple(sorted({_named(one) for one in bound})),
     )
 
 
@@ -94,25 +95,29 @@ def unreadable(chosen: Chosen, error: MalformedError) -> str:
     return f"{subject.kind.kind} {subject.namespace}/{subject.name} cannot be judged: {error}"
 
 
+def _named(one: Bound) -> str:
+    return f"{one.policy}@{one.generation}"
+
+
 def _enforced(one: Bound) -> Bound:
     return one._replace(mode=Mode.ENFORCE) if one.mode is Mode.DRY_RUN else one
 
 
-def _items(decision: Decision, bound: Mapping[str, Bound], policies: PolicySet) -> tuple[Item, ...]:
-    found = [_change(one, bound, policies) for one in decision.changes]
-    found += [_finding(one, bound, policies) for one in decision.findings]
+def _items(decision: Decision, bound: Mapping[str, Bound]) -> tuple[Item, ...]:
+    found = [_change(one, bound) for one in decision.changes]
+    found += [_finding(one, bound) for one in decision.findings]
     return tuple(sorted(found, key=_sort_key))
 
 
-def _change(one: Change, bound: Mapping[str, Bound], policies: PolicySet) -> Item:
-    item = _item(one.rule, bound, policies, Effect.CHANGE)
+def _change(one: Change, bound: Mapping[str, Bound]) -> Item:
+    item = _item(one.rule, bound, Effect.CHANGE)
     return item._replace(reason="Changed", message=cut("; ".join(one.notes), _LONGEST))
 
 
-def _finding(one: Judged, bound: Mapping[str, Bound], policies: PolicySet) -> Item:
+def _finding(one: Judged, bound: Mapping[str, Bound]) -> Item:
     finding = one.finding
     effect = Effect.EXEMPT if finding.reason == "Exempt" else _EFFECTS[one.severity]
-    return _item(one.rule, bound, policies, effect)._replace(
+    return _item(one.rule, bound, effect)._replace(
         reason=finding.reason,
         path=dotted(finding.path) if finding.path else "",
         message=harmless(cut(finding.message, _LONGEST)),
@@ -120,12 +125,11 @@ def _finding(one: Judged, bound: Mapping[str, Bound], policies: PolicySet) -> It
     )
 
 
-def _item(rule: str, bound: Mapping[str, Bound], policies: PolicySet, effect: Effect) -> Item:
+def _item(rule: str, bound: Mapping[str, Bound], effect: Effect) -> Item:
     by = bound.get(rule)
     if by is None:  # what the engine says of its own accord, of exemptions
         return Item(rule, "", Mode.WARN, effect, "", "", "", "")
-    generation = next((one.generation for one in policies.policies if one.name == by.policy), 0)
-    return Item(rule, f"{by.policy}@{generation}", by.mode, effect, "", "", "", "")
+    return Item(rule, _named(by), by.mode, effect, "", "", "", "")
 
 
 def _sort_key(one: Item) -> tuple[str, str, str, str, str]:

@@ -85,6 +85,7 @@ class Audited:
         items: what the rules say, sorted.
         exemption: what it asks to be exempt from; None where nothing.
         in_git: whether a GitOps tool applies it.
+        bound_by: the policies that bind a rule for it, ``name@generation``, sorted.
     """
 
     api_version: str
@@ -99,6 +100,7 @@ class Audited:
     items: tuple[Item, ...]
     exemption: Exemption | None = None
     in_git: bool = False
+    bound_by: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, str]:

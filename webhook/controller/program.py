@@ -24,6 +24,7 @@ from gpugate.webhook.controller.gangs import Gangs
 from gpugate.webhook.controller.lease import Elector, Terms
 from gpugate.webhook.controller.metrics import ControllerMetrics
 from gpugate.webhook.controller.policy_status import PolicyStatusWriter, teller
+from gpugate.webhook.controller.policy_sums import sums_by_policy
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
 from gpugate.webhook.controller.rounds import Rhythm, Rounds, Source
 from gpugate.webhook.events import Recorder
@@ -102,6 +103,7 @@ class _Controller:
     def __init__(self, options: Options, client: ApiClient, log: Log) -> None:
         self._log = log
         self._state = State(policies=options.policies or ())
+        self._spacing = options.spacing
         self._policies_are_given = options.policies is not None
         facts = list(fact_kinds(options.kueue_namespace)) + ([] if options.policies is not None else [POLICIES])
         self._store = FactStore(self._state, log, facts)
@@ -179,7 +181,16 @@ class _Controller:
 
     def _duties(self) -> list[Duty]:
         duties: list[Duty] = [lambda: self.keeper.run(self.rounds), self.gangs.run]
-        return duties if self._policies_are_given else [*duties, self.statuses.run]
+        return duties if self._policies_are_given else [*duties, self.statuses.run, self._tell_statuses]
+
+    async def _tell_statuses(self) -> None:
+        """Give the figures of each audit to the status of the policies, as often as reports are looked at."""
+        number = -1
+        while True:
+            audit = await self.rounds.after(number)
+            number = self.rounds.done
+            self.statuses.audited(sums_by_policy(audit.workloads, self.rounds.whole_at))
+            await asyncio.sleep(self._spacing)
 
     def app(self) -> web.Application:
         """What is served: probes, metrics, and the last audit."""

@@ -85,12 +85,14 @@ class Rounds:
         latest: the last audit; None before the first.
         last: what the last round did; None before the first.
         done: how many rounds were finished.
+        whole_at: when everything was last looked at, RFC 3339; empty before.
     """
 
     def __init__(self, source: Source, rhythm: Rhythm, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
         self.latest: Audit | None = None
         self.last: Round | None = None
         self.done = 0
+        self.whole_at = ""
         self._source = source
         self._rhythm = rhythm
         self._log = log
@@ -142,9 +144,9 @@ class Rounds:
             judged += found is not None
             if looked % _BATCH == 0:
                 await asyncio.sleep(max(0.0, started + judged / self._rhythm.rate - self._clock()))
-        if whole:
-            self._whole_at = started
         self.latest = self._audit()
+        if whole:
+            self._whole_at, self.whole_at = started, self.latest.at
         self.last = Round(judged, whole, self._clock() - started, time.process_time() - cpu)
         if whole:
             self._log.info(
@@ -164,6 +166,7 @@ class Rounds:
             facts,
             source.store.node,
             source.store.use_of_node,
+            problems={one.name: one.error for one in source.store.policies.seen() if one.error},
             remarks=tuple(source.remarks()),
             gangs=tuple(source.gangs()),
         )
