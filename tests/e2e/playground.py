@@ -9,7 +9,9 @@ import tempfile
 import threading
 from pathlib import Path
 
-from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controller import Controller
+from tests.e2e.controlplane import ControlPlane, crds
+from tests.e2e.controlplane.programs import find_programs
 from tests.e2e.gate import Gate
 from tests.e2e.workloads import queue
 
@@ -38,19 +40,24 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gpugate-playground-") as folder:
         print("starting etcd, kube-apiserver, controller-manager, scheduler, KWOK and Kueue ...", flush=True)
         with ControlPlane.start(Path(folder), kueue=True) as cluster:
-            door = Gate(cluster)
+            door, controller = Gate(cluster), Controller(cluster)
             try:
                 prepare(cluster, door)
+                crds.install_report_kind(cluster, find_programs(), "policyreports.wgpolicyk8s.io")
+                controller.start()
                 kubectl = shlex.quote(str(cluster.kubectl_path))
                 print(f"\n  export KUBECONFIG={cluster.kubeconfig}\n\nTry, in another terminal in this folder:\n")
                 print(
                     f"  {kubectl} apply -f {_EXAMPLES / '10-distributed-training-job.yaml'} && {kubectl} get pods -n team-a -o wide"
                 )
                 print(f"  {kubectl} apply -f {_EXAMPLES / '20-fragmented-gang.yaml'}\n")
+                print(f"  {kubectl} get policyreports -A; {kubectl} get gpupolicies")
+                print(f"  the audit's page: {controller.url}\n")
                 print(f"gpugate logs to {door.log}. Ctrl-C ends it all.", flush=True)
                 while not ended.wait(0.5):
                     pass
             finally:
+                controller.stop()
                 door.stop()
     print("stopped; nothing is left running.")
     return 0

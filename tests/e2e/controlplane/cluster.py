@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
+import urllib.request
 from typing import TYPE_CHECKING
 
 from tests.e2e.controlplane import components
@@ -33,6 +36,8 @@ class ControlPlane(ClusterAccess):
 
     processes: dict[str, ManagedProcess]
     """What runs, by name, in the order it was started."""
+    _etcd: str
+    """Where etcd answers."""
     _ready: dict[str, str]
     """The URLs that say when those that were started last are ready."""
 
@@ -70,6 +75,7 @@ class ControlPlane(ClusterAccess):
     def _start_kubernetes(self, programs: Programs, port: int, apiserver_args: Sequence[str], gates: Sequence[str]) -> None:
         run_dir, authority = self.run_dir, self.authority
         self.processes["etcd"], etcd = components.start_etcd(programs, run_dir)
+        self._etcd = etcd
         self._wait_ready("etcd", f"{etcd}/readyz")
         self.processes["kube-apiserver"] = components.start_apiserver(programs, run_dir, authority, etcd, port, apiserver_args)
         self._wait_ready("kube-apiserver", f"{self.server}/readyz")
@@ -96,6 +102,16 @@ class ControlPlane(ClusterAccess):
     def audit_log(self) -> Path:
         """The apiserver's audit log, one JSON event per line: changes only, with bodies and webhooks' patches."""
         return components.audit_log(self.run_dir)
+
+    def stored(self, prefix: str) -> dict[str, int]:
+        """The keys in etcd that begin with ``prefix`` (``/registry/pods/``), each with the bytes of its key and value."""
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        asked = {name: base64.b64encode(text.encode()).decode() for name, text in (("key", prefix), ("range_end", end))}
+        request = urllib.request.Request(f"{self._etcd}/v3/kv/range", json.dumps(asked).encode(), method="POST")
+        with urllib.request.urlopen(request, timeout=30) as response:
+            found = json.load(response).get("kvs") or []
+        pairs = [(base64.b64decode(one["key"]), base64.b64decode(one["value"])) for one in found]
+        return {key.decode(): len(key) + len(value) for key, value in pairs}
 
     def stop(self) -> None:
         """Stop everything; logs stay, etcd's data does not. Idempotent."""
