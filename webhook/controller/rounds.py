@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from gpugate.policies.facts import Facts
 from gpugate.policies.gang_states import GangState
 from gpugate.policies.policy import PolicySet
 from gpugate.webhook.audit.auditing import TEAM_LABELS, Lens
@@ -20,7 +22,12 @@ from gpugate.webhook.log import Log
 from gpugate.webhook.state import State
 
 #: Workloads judged between two looks at the clock.
-_BATCH = 20
+_BATCH: Final = 20
+#: Rounds over what changed take at most this part of the time, but are never this long apart, in seconds.
+_MOST_BUSY: Final = 0.1
+_LONGEST_SETTLE: Final = 60.0
+#: Facts that change seldom, and with them what is said of workloads that did not change.
+_SURROUNDINGS: Final = ("namespaces", "shapes", "queues", "limit_ranges", "flavors", "known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +36,14 @@ class Rhythm:
 
     Attributes:
         interval: between two rounds over everything.
-        settle: in which changes are gathered before those that changed are judged.
+        settle: in which changes are gathered before those that changed are judged; longer where judging them takes long.
+        surroundings: between two rounds over everything because nodes, namespaces or queues have changed.
         rate: workloads judged per second at the most.
     """
 
     interval: float = 600.0
     settle: float = 2.0
+    surroundings: float = 60.0
     rate: float = 500.0
 
 
@@ -99,13 +108,19 @@ class Rounds:
         self._clock = clock
         self._finished = asyncio.Condition()
         self._policies: PolicySet | None = None
+        self._facts: Facts | None = None
         self._whole_at = float("-inf")
+        self._settle = rhythm.settle
 
     async def run(self) -> None:
-        """Go round until cancelled."""
+        """Go round until cancelled; a round that breaks ends none of those that follow."""
         await self._source.ready()
         while True:
-            await self._round()
+            try:
+                await self._round()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next round may do better
+                self._log.error("a round of the audit broke", traceback="".join(traceback.format_exception(error)))
+                await asyncio.sleep(self._rhythm.settle)
             await self._wait()
 
     async def after(self, number: int) -> Audit:
@@ -116,25 +131,33 @@ class Rounds:
         return self.latest
 
     async def _wait(self) -> None:
-        """Wait for a cause of another round: changes, another policy, or the end of the interval."""
-        due = self._whole_at + self._rhythm.interval
+        """Wait for a cause of another round: changes, another policy, other surroundings, or the end of the interval."""
         stirred = self._source.feed.stirred
-        while self._clock() < due and not stirred.is_set() and not self._other_policies():
+        while not stirred.is_set() and not self._whole_is_due():
             try:
-                async with asyncio.timeout(min(0.5, max(0.0, due - self._clock()))):
+                async with asyncio.timeout(0.5):
                     await stirred.wait()
             except TimeoutError:
                 continue
-        if not self._other_policies():
-            await asyncio.sleep(min(self._rhythm.settle, max(0.0, due - self._clock())))
+        if not self._whole_is_due():
+            await asyncio.sleep(self._settle)
 
-    def _other_policies(self) -> bool:
-        before = self._policies
-        return before is None or before.policies != self._source.state.snapshot.policies.policies
+    def _whole_is_due(self) -> bool:
+        """Whether everything is to be judged anew."""
+        facts, policies = self._source.state.snapshot
+        if self._policies is None or self._policies.policies != policies.policies:
+            return True
+        age = self._clock() - self._whole_at
+        return age >= self._rhythm.interval or (age >= self._rhythm.surroundings and self._have_changed(facts))
+
+    def _have_changed(self, facts: Facts) -> bool:
+        """Whether the surroundings of the workloads differ from those of the last round over everything."""
+        before = self._facts
+        return before is None or any(getattr(before, name) != getattr(facts, name) for name in _SURROUNDINGS)
 
     async def _round(self) -> None:
         source, started, cpu = self._source, self._clock(), time.process_time()
-        whole = self._other_policies() or started >= self._whole_at + self._rhythm.interval
+        whole = self._whole_is_due()
         source.feed.stirred.clear()
         facts, policies = source.state.snapshot
         self._policies = policies
@@ -146,8 +169,10 @@ class Rounds:
                 await asyncio.sleep(max(0.0, started + judged / self._rhythm.rate - self._clock()))
         self.latest = self._audit()
         if whole:
-            self._whole_at, self.whole_at = started, self.latest.at
+            self._whole_at, self.whole_at, self._facts = started, self.latest.at, facts
         self.last = Round(judged, whole, self._clock() - started, time.process_time() - cpu)
+        if not whole:
+            self._settle = min(_LONGEST_SETTLE, max(self._rhythm.settle, self.last.cpu / _MOST_BUSY))
         if whole:
             self._log.info(
                 "audited", workloads=len(self.latest.workloads), seconds=round(self.last.seconds, 3), cpu=round(self.last.cpu, 3)
