@@ -21,7 +21,7 @@ from gpugate.policies.gitops import git_managed
 from gpugate.policies.kueue import queue_label
 from gpugate.policies.lens import open_workload
 from gpugate.policies.policy import PolicySet
-from gpugate.policies.workload import Workload
+from gpugate.policies.workload import PodSet, Workload
 from gpugate.webhook.audit.records import Audited, Effect, Exemption, Item
 from gpugate.webhook.audit.subjects import Chosen
 from gpugate.webhook.verdict import cut, harmless
@@ -155,13 +155,13 @@ def _team(workload: Workload, lens: Lens) -> str:
 
 
 def _pods(workload: Workload, chosen: Chosen) -> int:
-    return sum(_count(workload, one.count) for one in workload.asking()) * chosen.number
+    return sum(_count(workload, one) for one in workload.asking()) * chosen.number
 
 
-def _count(workload: Workload, stated: int | None) -> int:
-    """How many pods there are; of a DaemonSet, how many its controller says that there should be."""
-    if stated is not None:
-        return stated
+def _count(workload: Workload, pods: PodSet) -> int:
+    """How many pods there are at most at one time; of a DaemonSet, how many its controller says that there should be."""
+    if pods.count is not None:
+        return pods.numbers.at_once
     status = workload.root.get("status")
     wanted = status.get("desiredNumberScheduled") if type(status) is dict else None
     return wanted if type(wanted) is int else 0
@@ -170,7 +170,7 @@ def _count(workload: Workload, stated: int | None) -> int:
 def _devices(workload: Workload, chosen: Chosen) -> tuple[tuple[str, int], ...]:
     found: dict[str, int] = {}
     for pods in workload.asking():
-        number = _count(workload, pods.count) * chosen.number
+        number = _count(workload, pods) * chosen.number
         for name, count in pods.accelerators().items():
             found[name] = found.get(name, 0) + count * number
         if pods.gpu_claims:

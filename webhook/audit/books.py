@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -148,6 +149,15 @@ def _judged(one: Chosen, lens: Lens) -> Audited | str:
 def filled(subjects: Iterable[Subject | str]) -> Books:
     """Books with all of these subjects, the last of each name; a text stands for an object that cannot be read."""
     books = Books()
+    unnamed: Counter[Place] = Counter()
     for number, one in enumerate(subjects):
-        books.put(place_of(one) if isinstance(one, Subject) else ("", "", "", str(number)), one)
+        if isinstance(one, str):
+            books.put(("", "", "", str(number)), one)
+            continue
+        place, found = place_of(one), one
+        if one.name.endswith("-"):  # a generateName, by which a file may state many
+            unnamed[place] += 1
+            if unnamed[place] > 1:
+                found = one._replace(name=f"{one.name}({unnamed[place]})")
+        books.put(place_of(found), found)
     return books

@@ -24,7 +24,9 @@ UseOf = Callable[[str], NodeUse]
 def shapes_of(facts: Facts, node_of: NodeOf, use_of: UseOf) -> tuple[ShapePicture, ...]:
     """Nodes with accelerators, shape by shape, those with most accelerators first."""
     found = [_shape(shape, node_of, use_of) for shape in facts.shapes if shape.accelerators]
-    return tuple(sorted(found, key=lambda one: (-sum(node.devices for node in one.nodes), one.title, one.nodes[0].name)))
+    # A node may have gone since the snapshot was made.
+    there = [one for one in found if one.nodes]
+    return tuple(sorted(there, key=lambda one: (-sum(node.devices for node in one.nodes), one.title, one.nodes[0].name)))
 
 
 def _shape(shape: Shape, node_of: NodeOf, use_of: UseOf) -> ShapePicture:
@@ -62,9 +64,10 @@ def _why_stranded(nodes: Iterable[NodePicture]) -> str:
         if _usable(worst.devices, room, taken) < worst.devices - worst.held
     ]
     count = sum(one.stranded for one in stranded)
+    have = "s on {} have less than half of their" if count > 1 else " on {} has less than half of its"
     return (
-        f"{count} free accelerator{'s' if count > 1 else ''} on {len(stranded)} node{'s' if len(stranded) > 1 else ''}"
-        f" have less than half of their fair share of the node left: on {worst.name} {' and '.join(short)} by pods that hold"
+        f"{count} free accelerator{have.format(f'{len(stranded)} node' + ('s' if len(stranded) > 1 else ''))}"
+        f" fair share of the node left: on {worst.name} {' and '.join(short)} by pods that hold"
         f" {worst.held} of {worst.devices}"
     )
 
@@ -119,10 +122,6 @@ def policies_of(policies: PolicySet, problems: Mapping[str, str]) -> tuple[Polic
     ]
     lines += [PolicyLine(name, 0, 0, (), problem) for name, problem in sorted(problems.items()) if name not in known]
     return tuple(lines)
-
-
-def _policy(policy: Policy, problem: str) -> PolicyLine:
-    return PolicyLine(policy.name, policy.generation, policy.spec.priority, _modes(policy), problem)
 
 
 def _modes(policy: Policy) -> tuple[tuple[str, str], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
@@ -20,6 +20,8 @@ JsonObject: TypeAlias = dict[str, Any]
 _ENDS: Final = frozenset({"Complete", "Completed", "Failed", "Finished", "Succeeded"})
 #: Words in the status of a workload that has come to its end (Ray: ``jobDeploymentStatus``; Volcano: ``state.phase``).
 _ENDED: Final = frozenset({"Aborted", "Complete", "Completed", "Failed", "Succeeded", "Terminated"})
+#: What the mirror of a static pod is owned by: it came from a file there, and stands for itself.
+_NODE: Final = ("v1", "Node")
 #: What is kept of a pod's status: where it stands, and why it waits.
 _POD_STATUS: Final = ("conditions", "phase", "startTime")
 
@@ -79,7 +81,7 @@ def subject_of(item: JsonObject) -> Subject | None:
     if kind is None:
         return None
     workload = open_workload(kind, item, NO_FACTS)
-    asks = may_ask(workload) and "deletionTimestamp" not in workload.metadata() and not has_ended(item)
+    asks = may_ask(workload) and workload.metadata().get("deletionTimestamp") is None and not has_ended(item)
     return Subject(
         kind,
         workload.namespace,
@@ -87,8 +89,25 @@ def subject_of(item: JsonObject) -> Subject | None:
         str(workload.metadata().get("uid") or ""),
         _owner(workload),
         asks,
-        orjson.dumps(_kept(item, kind)) if asks else b"",
+        _written(_kept(item, kind)) if asks else b"",
     )
+
+
+def _written(kept: JsonObject) -> bytes:
+    try:
+        return orjson.dumps(kept)
+    except orjson.JSONEncodeError as error:
+        # What YAML and the apiserver may hold: objects within objects without end.
+        culprit = next((key for key in kept if not _is_writable(kept[key])), "metadata")
+        raise MalformedError((culprit,), f"cannot be kept as JSON: {error}") from None
+
+
+def _is_writable(value: object) -> bool:
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return False
+    return True
 
 
 def lean(subject: Subject) -> Subject | None:
@@ -103,14 +122,15 @@ def lean(subject: Subject) -> Subject | None:
     owner = subject.owner
     if subject.kind is POD and owner is not None:
         known = kind_of(owner.api_version, owner.kind)
-        if known is not None and not known.mirrors_owner:
+        # No controller is a pod: who names one is judged for itself.
+        if known is not None and known is not POD and not known.mirrors_owner:
             return subject._replace(text=b"")
     return subject
 
 
 def _owner(workload: Workload) -> Owner | None:
     found = workload.controller()
-    if found is None:
+    if found is None or (found.get("apiVersion"), found.get("kind")) == _NODE:
         return None
     return Owner(*(str(found.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
 
@@ -122,7 +142,7 @@ def may_ask(workload: Workload) -> bool:
             return True
         for container in pods.containers:
             for amounts in (container.limits, container.requests):
-                if any(may_be_accelerator(name) and amounts[name] not in {0, "0"} for name in amounts):
+                if any(may_be_accelerator(name) and str(amounts[name]) != "0" for name in amounts):
                     return True
     return False
 
@@ -168,35 +188,82 @@ def choose(subjects: Iterable[Subject]) -> list[Chosen]:
     A ReplicaSet that a controller made says nothing of its own, and its pods stand under that controller.
     """
     asking: list[Subject] = []
-    passed: dict[str, Owner] = {}
+    passed = _Named()
     for one in subjects:
         if one.kind.mirrors_owner and one.owner is not None:
-            passed[one.uid] = one.owner
+            passed.put(one)
         elif one.asks:
             asking.append(one)
-    uids = {one.uid for one in asking if one.uid}
+    family = _Family(asking, passed)
     alone: list[Chosen] = []
-    grouped: dict[Owner, list[Subject]] = {}
+    grouped: dict[tuple[str, Owner], list[Subject]] = {}
     for one in asking:
-        owner = _above(one.owner, passed)
-        if owner is None:
-            alone.append(Chosen(one, None, 1))
-        elif owner.uid in uids or not one.text:
+        owner = family.above(one)
+        if family.stands_under_another(one) or (owner is not None and not one.text):
             continue
-        elif one.kind is POD:
-            grouped.setdefault(owner, []).append(one)
-        else:
+        if owner is None or one.kind is not POD or family.maker(one) is not None:
             alone.append(Chosen(one, None, 1))
-    alone += [Chosen(min(pods, key=_place), owner, len(pods)) for owner, pods in grouped.items()]
-    return sorted(alone, key=lambda chosen: (*_place(chosen.subject), chosen.subject.kind.group))
+        else:
+            grouped.setdefault((one.namespace, owner), []).append(one)
+    alone += [Chosen(min(pods, key=_order), owner, len(pods)) for (_, owner), pods in grouped.items()]
+    return sorted(alone, key=lambda chosen: (*_order(chosen.subject), chosen.owner or ()))
 
 
-def _above(owner: Owner | None, passed: Mapping[str, Owner]) -> Owner | None:
-    return passed.get(owner.uid, owner) if owner is not None else None
+class _Named:
+    """Subjects, to be found by who names them as owner: in their own namespace, by name, and by uid where both have one."""
+
+    def __init__(self, subjects: Iterable[Subject] = ()) -> None:
+        self._found: dict[tuple[str, str, str, str], Subject] = {}
+        for one in subjects:
+            self.put(one)
+
+    def put(self, one: Subject) -> None:
+        self._found[one.namespace, one.kind.group, one.kind.kind, one.name] = one
+
+    def get(self, namespace: str, owner: Owner) -> Subject | None:
+        found = self._found.get((namespace, owner.api_version.rpartition("/")[0], owner.kind, owner.name))
+        return found if found is not None and (not owner.uid or found.uid in {"", owner.uid}) else None
 
 
-def _place(subject: Subject) -> tuple[str, str, str]:
-    return (subject.namespace, subject.kind.kind, subject.name)
+class _Family:
+    """Who made whom, among the subjects that ask."""
+
+    def __init__(self, asking: Iterable[Subject], passed: _Named) -> None:
+        self._asking = _Named(asking)
+        self._passed = passed
+
+    def above(self, one: Subject) -> Owner | None:
+        """Who made ``one``, a ReplicaSet passed over."""
+        if one.owner is None:
+            return None
+        between = self._passed.get(one.namespace, one.owner)
+        return one.owner if between is None else between.owner
+
+    def maker(self, one: Subject) -> Subject | None:
+        """The same, where it asks for accelerators itself."""
+        owner = self.above(one)
+        return None if owner is None else self._asking.get(one.namespace, owner)
+
+    def stands_under_another(self, one: Subject) -> bool:
+        """Whether another is judged in its place; not where they claim to have made each other, which nobody checks."""
+        start = _place(one)
+        seen: set[tuple[str, ...]] = set()
+        maker = self.maker(one)
+        found = maker is not None
+        while maker is not None and _place(maker) not in seen:
+            if _place(maker) == start:
+                return False
+            seen.add(_place(maker))
+            maker = self.maker(maker)
+        return found
+
+
+def _order(subject: Subject) -> tuple[str, ...]:
+    return (subject.namespace, subject.kind.kind, subject.name, subject.kind.group, subject.uid)
+
+
+def _place(subject: Subject) -> tuple[str, str, str, str]:
+    return (subject.namespace, subject.kind.group, subject.kind.kind, subject.name)
 
 
 def subjects_in(objects: Iterable[JsonObject]) -> Iterator[Subject | str]:
