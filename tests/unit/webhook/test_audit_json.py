@@ -23,7 +23,7 @@ def test_the_fields_are_the_documented_ones() -> None:
     assert (found["apiVersion"], found["kind"]) == ("gpugate.io/v1alpha1", "Audit")
     fields = {
         "policies": "name generation priority modes problem",
-        "workloads": "apiVersion kind namespace name uid team queue pods devices inGit outcome items exemption",
+        "workloads": "apiVersion kind namespace name uid team queue pods devices inGit policies outcome items exemption",
         "shapes": "title device whyStranded nodes",
         "gangs": "namespace kind name uid system size running pending missing failed held state since reason",
         "queues": "queue cohort flavor resource nominal reserved pending stopped",
