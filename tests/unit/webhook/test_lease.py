@@ -136,9 +136,11 @@ async def turns(number: int = 200) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError
 
 
 def held_by(identity: str, **more: Any) -> JsonObject:
