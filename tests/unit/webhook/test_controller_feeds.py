@@ -114,7 +114,7 @@ def test_an_object_of_another_kind_is_none_of_the_audits_business() -> None:
     assert see({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}).subject is None
 
 
-class Both_:
+class FactsAndBooks:
     """Facts and books that are fed by one tee."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ def running(name: str) -> Json:
 
 
 def test_a_pod_reaches_the_facts_and_the_books_and_leaves_both() -> None:
-    both = Both_()
+    both = FactsAndBooks()
     both.tee.replaced(PODS, [both.strip(running("a")), both.strip(running("b"))])
     assert both.store.use_of_node("n1").devices == {"nvidia.com/gpu": 4}
     assert both.heard.names == ["a", "b"]
@@ -148,7 +148,7 @@ def test_a_pod_reaches_the_facts_and_the_books_and_leaves_both() -> None:
 
 
 def test_a_pod_that_cannot_be_read_is_left_out_of_the_facts_and_told_in_the_books() -> None:
-    both = Both_()
+    both = FactsAndBooks()
     both.tee.replaced(PODS, [both.strip(running("a")), both.strip({**running("b"), "spec": []})])
     assert both.store.use_of_node("n1").pods == 1
     assert len(both.heard.feed.books.remarks()) == 1
