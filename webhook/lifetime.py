@@ -6,7 +6,6 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 from gpugate.webhook.cluster.reflector import Reflector
 from gpugate.webhook.cluster.staleness import out_of_date, unreadable
@@ -48,10 +47,12 @@ async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel ``tasks`` and wait until they are over."""
+    """Cancel ``tasks`` and wait until they are over, those, too, that had broken: whoever waited for them has their errors."""
     ending = list(tasks)
     for task in ending:
         task.cancel()
+    if ending:
+        await asyncio.wait(ending)
     for task in ending:
-        with suppress(asyncio.CancelledError):
-            await task
+        if not task.cancelled():
+            task.exception()  # else asyncio says that nobody asked

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from gpugate.webhook.audit.records import Audited, Effect, Item
+from gpugate.webhook.verdict import cut
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -104,9 +105,9 @@ def _as_many_as_fit(results: Iterable[JsonObject]) -> Iterator[JsonObject]:
 
 def _result(one: Audited, item: Item) -> JsonObject:
     result, severity = _RESULTS[item.effect]
-    resource = {"apiVersion": one.api_version, "kind": one.kind, "namespace": one.namespace, "name": one.name}
-    if one.uid:
-        resource["uid"] = one.uid
+    # Of an owner of an unknown kind, the API bounds not even the name.
+    named = {"apiVersion": one.api_version, "kind": one.kind, "namespace": one.namespace, "name": one.name, "uid": one.uid}
+    resource = {key: cut(text, _LONGEST) for key, text in named.items() if text}
     properties = {"effect": item.effect.value, "mode": item.mode.value, "reason": item.reason}
     if item.path:
         properties["path"] = item.path
@@ -124,12 +125,11 @@ def _result(one: Audited, item: Item) -> JsonObject:
         "scored": True,
         "message": _message(item),
         "resources": [resource],
-        "properties": properties,
+        "properties": {key: cut(text, _LONGEST) for key, text in properties.items()},
     }
 
 
 def _message(item: Item) -> str:
     would = "would be " if item.rehearsed and item.effect in {Effect.REFUSE, Effect.CHANGE} else ""
     head = {Effect.REFUSE: f"{would}refused: ", Effect.CHANGE: f"{would}changed: "}.get(item.effect, "")
-    text = f"{head}{item.message}" + (f". {item.remedy}" if item.remedy else "")
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return cut(f"{head}{item.message}" + (f". {item.remedy}" if item.remedy else ""), _LONGEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -30,8 +31,14 @@ _VERDICTS: Final = {
     Verdict.NO_LONGER_CHANGED: "green",
     Verdict.FREED: "bold green",
 }
+_BREAKS: Final = re.compile("[\t\n\v\f\r\x85\u2028\u2029]")
 _NOBODY: Final = "(nobody named)"
 _FIGURES: Final = ("workloads", "refused", "changed", "warned", "exempt", "accelerators")
+
+
+def _plain(text: str) -> str:
+    """``text`` on one line, without what a name may not do to a terminal: no name begins a line of the audit."""
+    return shown(_BREAKS.sub(" ", text))
 
 
 def headline(audit: Audit) -> str:
@@ -55,6 +62,10 @@ def _number(count: int, noun: str) -> str:
 def print_audit(audit: Audit, console: Console, *, findings: bool = True) -> None:
     """Print the audit: sums by rule, team and namespace, then each workload that a rule has something to say of."""
     console.print(Text(headline(audit), style="bold"), soft_wrap=True)
+    for policy in audit.policies:
+        if policy.problem:
+            line = f"GPUPolicy {_plain(policy.name)} is not in force as it stands: {_plain(policy.problem)}"
+            console.print(Text(line, style="red"), soft_wrap=True)
     if audit.workloads:
         _print_sums(console, "rule", sums_by_rule(audit.workloads))
         _print_sums(console, "team", sums_by(audit.workloads, lambda one: one.team or _NOBODY))
@@ -64,7 +75,7 @@ def print_audit(audit: Audit, console: Console, *, findings: bool = True) -> Non
     if findings:
         _print_workloads(audit.workloads, console)
     for remark in audit.remarks:
-        console.print(Text(f"not looked at: {shown(remark)}", style="yellow"), soft_wrap=True)
+        console.print(Text(f"not looked at: {_plain(remark)}", style="yellow"), soft_wrap=True)
 
 
 def _table(*columns: str, numbers: int) -> Table:
@@ -81,7 +92,7 @@ def _print_sums(console: Console, what: str, sums: Mapping[str, Sums]) -> None:
     table = _table(what, *_FIGURES, numbers=len(_FIGURES))
     for name, one in sums.items():
         figures = (one.workloads, one.refused, one.changed, one.warned, one.exempt, one.accelerators)
-        table.add_row(Text(shown(name)), *(str(figure) if figure else "-" for figure in figures))
+        table.add_row(Text(_plain(name)), *(str(figure) if figure else "-" for figure in figures))
     if sums:
         console.print()
         console.print(table)
@@ -96,19 +107,19 @@ def _print_shapes(audit: Audit, console: Console) -> None:
             sum(figure)
             for figure in zip(*((node.devices, node.held, node.idle, node.stranded) for node in shape.nodes), strict=True)
         ]
-        table.add_row(Text(shown(shape.title)), str(len(shape.nodes)), *map(str, figures))
+        table.add_row(Text(_plain(shape.title)), str(len(shape.nodes)), *map(str, figures))
     console.print()
     console.print(table)
     for shape in audit.shapes:
         if shape.why_stranded:
-            console.print(Text(f"{shown(shape.title)}: {shown(shape.why_stranded)}", style="yellow"), soft_wrap=True)
+            console.print(Text(f"{_plain(shape.title)}: {_plain(shape.why_stranded)}", style="yellow"), soft_wrap=True)
 
 
 def _print_gangs(audit: Audit, console: Console) -> None:
     stuck = [one for one in audit.gangs if one.state == "stuck"]
     for one in stuck:
-        place = shown(f"{one.kind} {one.namespace}/{one.name}")
-        line = f"stuck: {place}: {one.running} of {one.size} run, {one.held} accelerators held: {shown(one.reason)}"
+        place = _plain(f"{one.kind} {one.namespace}/{one.name}")
+        line = f"stuck: {place}: {one.running} of {one.size} run, {one.held} accelerators held: {_plain(one.reason)}"
         console.print(Text(line, style="red"), soft_wrap=True)
 
 
@@ -117,9 +128,9 @@ def _print_workloads(workloads: Sequence[Audited], console: Console) -> None:
         if not one.items:
             continue
         console.print()
-        head = Text(shown(f"{one.kind} {one.namespace}/{one.name}"), style="bold")
+        head = Text(_plain(f"{one.kind} {one.namespace}/{one.name}"), style="bold")
         head.append(
-            f"  {_number(one.accelerators, 'accelerator')}" + (f", team {shown(one.team)}" if one.team else ""), style="dim"
+            f"  {_number(one.accelerators, 'accelerator')}" + (f", team {_plain(one.team)}" if one.team else ""), style="dim"
         )
         console.print(head, soft_wrap=True)
         for item in one.items:
@@ -132,7 +143,7 @@ def _line(item: Item) -> Text:
     text.append(item.effect.value.ljust(8), style=_STYLES[item.effect])
     place = f" {item.path}:" if item.path else ""
     remedy = f". {item.remedy}" if item.remedy else ""
-    text.append(shown(f"{item.rule}{mode}:{place} {item.message}{remedy}"))
+    text.append(_plain(f"{item.rule}{mode}:{place} {item.message}{remedy}"))
     return text
 
 
@@ -151,7 +162,7 @@ def _print_compared(one: Compared, console: Console) -> None:
     workload = one.workload
     console.print()
     head = Text(f"{one.verdict.value}: ", style=_VERDICTS[one.verdict])
-    head.append(shown(f"{workload.kind} {workload.namespace}/{workload.name}"), style="bold")
+    head.append(_plain(f"{workload.kind} {workload.namespace}/{workload.name}"), style="bold")
     console.print(head, soft_wrap=True)
     for sign, items in (("-", one.gone), ("+", one.come)):
         _print_items(sign, items, console)

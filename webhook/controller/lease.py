@@ -94,6 +94,8 @@ class Elector:
                 elif not self.leading and work is not None:
                     self._log.warning("leading no longer", identity=self.identity, leader=self.leader)
                     await _ended(work)
+                    if not work.cancelled():
+                        work.result()
                     work = None
                 await _pause(self._terms.retry, work)
         finally:
@@ -103,7 +105,9 @@ class Elector:
 
     async def _try(self) -> None:
         """Take or renew the Lease, if it is to be had."""
-        left = self._terms.deadline - (self._clock() - self._renewed_at) if self.leading else self._terms.deadline
+        # The others count from when they see the Lease renewed: from before the answer, whenever that comes.
+        started = self._clock()
+        left = self._terms.deadline - (started - self._renewed_at) if self.leading else self._terms.deadline
         try:
             async with asyncio.timeout(max(0.0, left)):
                 won = await self._take()
@@ -112,7 +116,7 @@ class Elector:
             won = self.leading and self._clock() - self._renewed_at < self._terms.deadline
         else:
             if won:
-                self._renewed_at = self._clock()
+                self._renewed_at = started
         self.leading = won
 
     async def _take(self) -> bool:
@@ -151,9 +155,10 @@ class Elector:
         try:
             await writing
         except ApiError as error:
-            if error.status != CONFLICT:
+            # Another was quicker. Who leads asks again: somebody may have put a label on the Lease, no more.
+            if error.status != CONFLICT or self.leading:
                 raise
-            return False  # another was quicker
+            return False
         self.leader = self.identity
         return True
 
@@ -186,16 +191,18 @@ class Elector:
 
 
 async def _ended(work: asyncio.Task[None]) -> None:
+    """Cancel ``work`` and wait until it is over, however it ends; who is cancelled meanwhile hears of it."""
     work.cancel()
-    with suppress(asyncio.CancelledError):
-        await work
+    await asyncio.wait([work])
 
 
 async def _pause(seconds: float, work: asyncio.Task[None] | None) -> None:
-    """Wait; where the work ends by itself, it broke, and that is for the program to hear."""
+    """Wait; where the work ends by itself, that is a mistake, and for the program to hear."""
     if work is None:
         await asyncio.sleep(seconds)
         return
     done, _ = await asyncio.wait([work], timeout=seconds)
     for task in done:
         task.result()
+        message = "what is done by the leader alone has ended, and should not"
+        raise RuntimeError(message)

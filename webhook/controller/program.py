@@ -122,6 +122,7 @@ class _Controller:
             gangs=self.gangs.current,
             remarks=self._remarks,
             team_labels=options.team_labels,
+            problems=self._problems,
         )
         self.rounds = Rounds(source, options.rhythm, log)
         self.keeper = ReportKeeper(client, self._shelves, log, spacing=options.spacing)
@@ -162,6 +163,10 @@ class _Controller:
         """What cannot be read, in words."""
         states = [one.state for one in (*self._fact_watchers, *self._others)]
         return tuple(f"{one.resource} cannot be read: {one.error}" for one in states if one.error and not one.synced)
+
+    def _problems(self) -> dict[str, str]:
+        """Policies of which the newest generation is not in force, or not all of it, and why."""
+        return {one.name: f"{one.error} ({one.fate})" for one in self._store.policies.seen() if one.error}
 
     def tasks(self) -> dict[str, Duty]:
         """What runs as long as the controller does."""

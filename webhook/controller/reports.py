@@ -177,6 +177,8 @@ class ReportKeeper:
         self._spacing = spacing
         #: What was sent by namespace, and what the cluster made of it: an older CRD may not take every field.
         self._taken: dict[tuple[ReportKind, str], tuple[bytes, bytes]] = {}
+        #: Where a report of somebody else's has the name, which was told.
+        self._foreign: set[str] = set()
 
     async def run(self, rounds: Rounds) -> None:
         """Follow the audits until cancelled."""
@@ -221,7 +223,7 @@ class ReportKeeper:
 
         async def write() -> Written:
             if before is None:
-                self._took(kind, report, await self._client.create(collection, report))
+                self._took(kind, report, await self._made(collection, report))
                 return Written(created=1, bytes=size)
             # A merge patch gives the lists whole, and takes off the annotation where nothing is left out any more.
             annotations = {LEFT_OUT: None, **report["metadata"].get("annotations", {})}
@@ -230,6 +232,18 @@ class ReportKeeper:
             return Written(updated=1, bytes=size)
 
         await self._try(write, "report not written", namespace)
+
+    async def _made(self, collection: str, report: JsonObject) -> JsonObject:
+        try:
+            found = await self._client.create(collection, report)
+        except ApiError as error:
+            if error.status == CONFLICT and collection not in self._foreign:
+                self._foreign.add(collection)
+                message = "report not written: there is one of its name that is not gpugate's, by its labels"
+                self._log.warning(message, path=f"{collection}/{NAME}", label=SELECTOR)
+            raise
+        self._foreign.discard(collection)
+        return found
 
     def _took(self, kind: ReportKind, sent: JsonObject, stored: JsonObject) -> None:
         """Keep what the cluster has now, which its watch shows a moment later."""
@@ -240,6 +254,8 @@ class ReportKeeper:
     async def _delete(self, kind: ReportKind, one: Stored) -> None:
         async def delete() -> Written:
             await self._client.delete(f"{kind.collection(one.namespace)}/{one.name}", uid=one.uid)
+            # As its watch shows a moment later.
+            self._shelves[kind].reports.pop((one.namespace, one.name), None)
             return Written(deleted=1)
 
         await self._try(delete, "report not taken away", one.namespace)

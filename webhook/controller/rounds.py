@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -75,6 +75,8 @@ class Source:
         name: the cluster, in words.
         gangs: gives the state of every gang.
         remarks: says what cannot be read.
+        team_labels: labels that say who a workload belongs to.
+        problems: says of which policies the newest state is not in force, and why.
     """
 
     state: State
@@ -84,7 +86,8 @@ class Source:
     name: str
     gangs: Callable[[], Iterable[GangState]] = tuple
     remarks: Callable[[], tuple[str, ...]] = tuple
-    team_labels: tuple[str, ...] = field(default=TEAM_LABELS)
+    team_labels: tuple[str, ...] = TEAM_LABELS
+    problems: Callable[[], Mapping[str, str]] = dict
 
 
 class Rounds:
@@ -167,7 +170,7 @@ class Rounds:
             judged += found is not None
             if looked % _BATCH == 0:
                 await asyncio.sleep(max(0.0, started + judged / self._rhythm.rate - self._clock()))
-        self.latest = self._audit()
+        self.latest = self._audit(facts, policies)
         if whole:
             self._whole_at, self.whole_at, self._facts = started, self.latest.at, facts
         self.last = Round(judged, whole, self._clock() - started, time.process_time() - cpu)
@@ -181,9 +184,9 @@ class Rounds:
             self.done += 1
             self._finished.notify_all()
 
-    def _audit(self) -> Audit:
+    def _audit(self, facts: Facts, policies: PolicySet) -> Audit:
+        """The whole audit, by the facts and policies that the workloads were judged by: newer ones may be there already."""
         source = self._source
-        facts, policies = source.state.snapshot
         around = Surroundings(
             datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             source.name,
@@ -191,7 +194,7 @@ class Rounds:
             facts,
             source.store.node,
             source.store.use_of_node,
-            problems={one.name: one.error for one in source.store.policies.seen() if one.error},
+            problems=source.problems(),
             remarks=tuple(source.remarks()),
             gangs=tuple(source.gangs()),
         )
