@@ -103,20 +103,24 @@ class Elector:
                 await _ended(work)
             await self._release()
 
+    def holds(self) -> bool:
+        """Whether nobody else can lead at this moment: the Lease was renewed within its time."""
+        return self.leading and self._clock() - self._renewed_at < self._terms.deadline
+
     async def _try(self) -> None:
         """Take or renew the Lease, if it is to be had."""
-        # The others count from when they see the Lease renewed: from before the answer, whenever that comes.
-        started = self._clock()
-        left = self._terms.deadline - (started - self._renewed_at) if self.leading else self._terms.deadline
+        asked_at = self._clock()
+        left = self._terms.deadline - (asked_at - self._renewed_at) if self.leading else self._terms.deadline
         try:
             async with asyncio.timeout(max(0.0, left)):
                 won = await self._take()
         except (ClusterError, TimeoutError) as error:
             self._log.warning("the lease could not be asked for", error=str(error) or type(error).__name__)
-            won = self.leading and self._clock() - self._renewed_at < self._terms.deadline
+            won = self.holds()
         else:
             if won:
-                self._renewed_at = started
+                # Others count from when the Lease changed, which an answer that is late comes long after.
+                self._renewed_at = asked_at
         self.leading = won
 
     async def _take(self) -> bool:
@@ -132,7 +136,7 @@ class Elector:
         self.leader = holder
         now = (holder, spec.get("renewTime"))
         if now != self._seen:
-            self._seen, self._seen_at = now, asked_at
+            self._seen, self._seen_at = now, self._clock()  # it may have changed as late as that
         lasts = spec.get("leaseDurationSeconds")
         held = asked_at - self._seen_at < (lasts if type(lasts) is int else self._terms.duration)
         if holder and holder != self.identity and held:

@@ -115,11 +115,15 @@ class PodGroupKeeper:
     async def look(self) -> None:
         """Go over all gangs once."""
         states: Counter[str] = Counter()
+        started = self._pace.clock()
         planned = list(self._book.plans())
         for one in planned:
             states[await self._tend(one)] += 1
         await self._clear_out({one.about.uid: one for one in planned if one.about.uid})
-        self._told = {one for one in self._told if one[0] in {each.about for each in planned}}
+        here = {one.about for one in planned}
+        self._told = {one for one in self._told if one[0] in here}
+        # What is still wanted was tried again in this look, and put off anew.
+        self._delays = {place: delay for place, delay in self._delays.items() if delay.until > started}
         self.states = states
 
     async def _tend(self, one: Planned) -> str:

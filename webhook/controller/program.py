@@ -20,6 +20,7 @@ from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds,
 from gpugate.webhook.cluster.reflector import Reflector, run_all, wait_synced
 from gpugate.webhook.cluster.store import FactStore
 from gpugate.webhook.controller.feeds import SubjectFeed, Tee, see, strip_for_both
+from gpugate.webhook.controller.fence import Fence
 from gpugate.webhook.controller.gangs import Gangs
 from gpugate.webhook.controller.lease import Elector, Terms
 from gpugate.webhook.controller.metrics import ControllerMetrics
@@ -110,7 +111,9 @@ class _Controller:
         self._feed = SubjectFeed()
         self._shelves = shelves()
         self._recorder = Recorder(client, log, component="gpugate.io/controller")
-        self.gangs = Gangs(client, self._state, self._recorder, log)
+        self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
+        fence = Fence(client, self.elector.holds)
+        self.gangs = Gangs(fence, self._state, self._recorder, log)
         self._feed.listeners.append(self.gangs.heard)
         self._fact_watchers, self._others = self._watchers(client, facts)
         source = Source(
@@ -125,9 +128,8 @@ class _Controller:
             problems=self._problems,
         )
         self.rounds = Rounds(source, options.rhythm, log)
-        self.keeper = ReportKeeper(client, self._shelves, log, spacing=options.spacing)
-        self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
-        self.statuses = PolicyStatusWriter(client, self._store, self._state, log, tell=teller(self._recorder))
+        self.keeper = ReportKeeper(fence, self._shelves, log, spacing=options.spacing)
+        self.statuses = PolicyStatusWriter(fence, self._store, self._state, log, tell=teller(self._recorder))
         own = (self.gangs.metrics, lambda: policy_families(self._store.policies.seen()))
         self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, client.calls, *own)
         self._state.watched = self.states
@@ -161,8 +163,7 @@ class _Controller:
 
     def _remarks(self) -> tuple[str, ...]:
         """What cannot be read, in words."""
-        states = [one.state for one in (*self._fact_watchers, *self._others)]
-        return tuple(f"{one.resource} cannot be read: {one.error}" for one in states if one.error and not one.synced)
+        return tuple(_unread(one) for one in self.states() if one.error)
 
     def _problems(self) -> dict[str, str]:
         """Policies of which the newest generation is not in force, or not all of it, and why."""
@@ -218,6 +219,12 @@ class _Controller:
         app.router.add_get("/metrics", metrics)
         add_page(app, lambda: self.rounds.latest)
         return app
+
+
+def _unread(one: KindState) -> str:
+    if one.synced:
+        return f"{one.resource} cannot be read any more, and are shown as they last were: {one.error}"
+    return f"{one.resource} cannot be read: {one.error}"
 
 
 async def _listen(runner: web.AppRunner, options: Options, log: Log) -> None:

@@ -49,19 +49,22 @@ class Stored(NamedTuple):
         namespace: its namespace.
         name: its name.
         uid: its uid.
+        version: its resourceVersion.
         digest: what it says, as a hash.
     """
 
     namespace: str
     name: str
     uid: str
+    version: str
     digest: bytes
 
 
 def stored_of(item: JsonObject) -> Stored:
     """What is kept of a report that the cluster has."""
     metadata = item["metadata"]
-    return Stored(str(metadata.get("namespace") or ""), str(metadata["name"]), str(metadata.get("uid") or ""), digest_of(item))
+    namespace, uid, version = (str(metadata.get(key) or "") for key in ("namespace", "uid", "resourceVersion"))
+    return Stored(namespace, str(metadata["name"]), uid, version, digest_of(item))
 
 
 def digest_of(report: JsonObject) -> bytes:
@@ -115,6 +118,9 @@ class ReportShelf:
 
 class Writer(Protocol):
     """What a keeper of reports needs of an apiserver."""
+
+    async def get(self, path: str) -> JsonObject:
+        """Return the object at ``path``."""
 
     async def create(self, path: str, item: JsonObject) -> JsonObject:
         """Create an object in the collection at ``path``."""
@@ -177,8 +183,8 @@ class ReportKeeper:
         self._spacing = spacing
         #: What was sent by namespace, and what the cluster made of it: an older CRD may not take every field.
         self._taken: dict[tuple[ReportKind, str], tuple[bytes, bytes]] = {}
-        #: Where a report of somebody else's has the name, which was told.
-        self._foreign: set[str] = set()
+        #: Reports of somebody else that bear the name, by uid, of which the log was told.
+        self._told: set[str] = set()
 
     async def run(self, rounds: Rounds) -> None:
         """Follow the audits until cancelled."""
@@ -223,27 +229,38 @@ class ReportKeeper:
 
         async def write() -> Written:
             if before is None:
-                self._took(kind, report, await self._made(collection, report))
+                try:
+                    self._took(kind, report, await self._client.create(collection, report))
+                except ApiError as error:
+                    if error.status == CONFLICT:
+                        await self._look_at(kind, namespace)
+                    raise
                 return Written(created=1, bytes=size)
             # A merge patch gives the lists whole, and takes off the annotation where nothing is left out any more.
             annotations = {LEFT_OUT: None, **report["metadata"].get("annotations", {})}
-            patch = {**report, "metadata": {"uid": before.uid, "labels": report["metadata"]["labels"], "annotations": annotations}}
+            # The version holds off a leader that was and does not know it yet: what another wrote since is newer.
+            held = {"uid": before.uid, "resourceVersion": before.version}
+            patch = {**report, "metadata": {**held, "labels": report["metadata"]["labels"], "annotations": annotations}}
             self._took(kind, report, await self._client.patch(f"{collection}/{NAME}", patch))
             return Written(updated=1, bytes=size)
 
         await self._try(write, "report not written", namespace)
 
-    async def _made(self, collection: str, report: JsonObject) -> JsonObject:
-        try:
-            found = await self._client.create(collection, report)
-        except ApiError as error:
-            if error.status == CONFLICT and collection not in self._foreign:
-                self._foreign.add(collection)
-                message = "report not written: there is one of its name that is not gpugate's, by its labels"
-                self._log.warning(message, path=f"{collection}/{NAME}", label=SELECTOR)
-            raise
-        self._foreign.discard(collection)
-        return found
+    async def _look_at(self, kind: ReportKind, namespace: str) -> None:
+        """See whose the report is that has the name: this one's, which its watch is yet to show, or somebody else's."""
+        found = await self._client.get(f"{kind.collection(namespace)}/{NAME}")
+        stored = stored_of(found)
+        labels = found["metadata"].get("labels") or {}
+        if all(labels.get(key) == value for key, value in LABELS.items()):
+            self._shelves[kind].reports[(namespace, NAME)] = stored
+        elif stored.uid not in self._told:
+            self._told.add(stored.uid)
+            self._log.warning(
+                "the report's name is taken",
+                namespace=namespace,
+                error=f"{kind.kind} {namespace}/{NAME} is not gpugate's, since it lacks the label {SELECTOR}, and is left alone:"
+                " this namespace has no report of gpugate's until you delete it",
+            )
 
     def _took(self, kind: ReportKind, sent: JsonObject, stored: JsonObject) -> None:
         """Keep what the cluster has now, which its watch shows a moment later."""

@@ -78,6 +78,12 @@ class Reports:
         self.stored[path] = kept
         return deepcopy(kept)
 
+    async def get(self, path: str) -> JsonObject:
+        self._called("GET", path)
+        if path not in self.stored:
+            raise ApiError(404, "NotFound", "no such report")
+        return deepcopy(self.stored[path])
+
     async def create(self, path: str, item: JsonObject) -> JsonObject:
         self._called("POST", path)
         whole = f"{path}/{item['metadata']['name']}"
@@ -213,10 +219,10 @@ async def test_a_report_with_our_name_that_is_not_ours_is_left_alone_and_told_of
         await reports.keep(W)
     await reports.keep()
     assert reports.stored == {path: foreign}
-    assert {verb for verb, _ in reports.calls} == {"POST"}
+    assert {verb for verb, _ in reports.calls} == {"POST", "GET"}
     assert reports.keeper.written.failed == 3
     reports.log.flush()
-    assert reports.text.getvalue().count("not gpugate's") == 1
+    assert reports.text.getvalue().count("is not gpugate's") == 1
 
 
 async def test_a_stray_report_with_our_label_is_taken_away() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
@@ -11,12 +11,14 @@ from recorded_pod_groups import PATH, PodGroupApi, Teller
 
 from gpugate.policies.facts import Known
 from gpugate.policies.facts_builder import FactsBuilder
+from gpugate.policies.pod_groups import Plan
 from gpugate.policies.policy import parse_policy
-from gpugate.policies.records.groups import pod_group_of
+from gpugate.policies.records.groups import GroupKey, pod_group_of
 from gpugate.policies.records.pods import pod_record_of
 from gpugate.webhook.cluster.pace import Pace
 from gpugate.webhook.controller.gang_book import GangBook
 from gpugate.webhook.controller.pod_groups import PodGroupKeeper
+from gpugate.webhook.event_series import Reference
 from gpugate.webhook.log import Log
 from gpugate.webhook.state import State
 
@@ -293,3 +295,41 @@ async def test_a_second_plain_pod_becomes_an_owner_of_the_group_that_the_first_h
     assert [one["uid"] for one in stand.group["metadata"]["ownerReferences"]] == ["pod-0", "pod-1"]
     await stand.look()
     assert stand.api.writes == ["POST", "PATCH"]
+
+
+class _Counted(NamedTuple):
+    """A plan that counts how often it is asked whom it is about."""
+
+    plan: Plan
+    place: int
+    named: frozenset[GroupKey]
+    asked: list[int]
+
+    @property
+    def about(self) -> Reference:
+        self.asked.append(self.place)
+        return Reference("batch/v1", "Job", "team-a", f"w-{self.place}", f"uid-{self.place}")
+
+
+async def test_a_look_at_many_gangs_takes_no_more_for_each_than_one_at_few() -> None:
+    stand, asked_of = _Stand("DryRun"), list[int]()
+    number = 200
+    plans = [_Counted(Plan(why_not="it says nothing of its size"), place, frozenset(), asked_of) for place in range(number)]
+    stand.book.plans = lambda: iter(plans)  # type: ignore[method-assign, assignment, return-value]
+    await stand.look()
+    asked_of.clear()
+    await stand.look()
+    assert len(asked_of) <= 10 * number
+
+
+async def test_nothing_is_kept_of_gangs_that_are_gone() -> None:
+    stand = _Stand()
+    for number in range(5):
+        place = ("batch", "Job", "team-a", f"w{number}")
+        stand.book.seen(place, _job(uid=f"job-{number}", group=f"w{number}"))
+        await stand.look()
+        stand.book.gone(place)
+        stand.api.stored.clear()
+    await stand.look()
+    assert not stand.keeper._delays
+    assert not stand.keeper._told
