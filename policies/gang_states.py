@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.fields import Object, lookup
+from gpugate.policies.fields import MalformedError, Object, lookup
 from gpugate.policies.gangs import Gang, gang_of, group_of, least_size
 from gpugate.policies.kinds import (
     JAX_JOB,
@@ -114,12 +114,14 @@ def gang_states(
     found: list[GangState] = []
     joined: dict[tuple[str, GroupKey], list[Workload]] = {}
     for workload in subjects:
-        if workload.is_pod():
-            key = group_of(workload.pod_sets[0]) if workload.controller() is None else None
-            if key is not None:
+        try:
+            if not workload.is_pod():
+                found += [*_of_workload(workload, sight)]
+            elif workload.controller() is None and (key := group_of(workload.pod_sets[0])) is not None:
                 joined.setdefault((workload.namespace, key), []).append(workload)
-        else:
-            found += _of_workload(workload, sight)
+        except MalformedError:
+            # One workload that cannot be read is left out, and spoils no other.
+            continue
     for namespace, groups in facts.groups.items():
         for key, group in groups.items():
             if "" in group.owners or joined.get((namespace, key)):

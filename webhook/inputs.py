@@ -11,7 +11,7 @@ from gpugate.policies.facts_builder import FactsBuilder, builder_from_objects, f
 from gpugate.policies.fields import MalformedError, lookup
 from gpugate.policies.policy import KIND, Policy, PolicyError, parse_policy
 from gpugate.webhook.cluster.kinds import configuration_in
-from gpugate.webhook.documents import Unreadable, read_all
+from gpugate.webhook.documents import Document, Unreadable, files_of, load, parse, read_all, unfolded
 
 
 class InputError(Exception):
@@ -24,8 +24,33 @@ def objects_in(paths: Iterable[str]) -> list[dict[str, Any]]:
     Raises:
         InputError: a file cannot be read or does not parse.
     """
+    return _objects(read_all(paths))
+
+
+def dumped_in(paths: Iterable[str]) -> list[dict[str, Any]]:
+    """The same of files that hold something: an empty list of objects, but not nothing at all.
+
+    Raises:
+        InputError: a file cannot be read or does not parse, or there is no document.
+    """
+    documents = [one for file in files_of(paths) for one in _documents(file)]
+    if not documents:
+        message = "the input holds no document"
+        raise InputError(message)
+    return _objects(unfolded(documents))
+
+
+def _documents(file: str | Unreadable) -> Iterator[Document | Unreadable]:
+    source = file if isinstance(file, Unreadable) else load(file)
+    if isinstance(source, Unreadable):
+        yield source
+    else:
+        yield from parse(source.file, source.text)
+
+
+def _objects(documents: Iterable[Document | Unreadable]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for document in read_all(paths):
+    for document in documents:
         if isinstance(document, Unreadable):
             message = f"{document.file}: {document.problem}"
             raise InputError(message)

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from gpugate.policies.facts import Known
 from gpugate.policies.facts_builder import FactsBuilder
+from gpugate.policies.fields import lookup
 from gpugate.policies.finding import Mode
 from gpugate.policies.policy import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
 from gpugate.webhook.audit.as_json import as_json as document
@@ -27,14 +28,14 @@ from gpugate.webhook.audit.gangs import gangs_among
 from gpugate.webhook.audit.listing import subjects_of
 from gpugate.webhook.audit.policy_reports import OPEN_REPORT, POLICY_REPORT, reports_of
 from gpugate.webhook.audit.records import Audit
-from gpugate.webhook.audit.subjects import Subject, subjects_in
+from gpugate.webhook.audit.subjects import Subject, describe, subjects_in
 from gpugate.webhook.audit.text import print_audit, print_comparison
 from gpugate.webhook.cluster import ClusterError
 from gpugate.webhook.cluster.client import connect
 from gpugate.webhook.cluster.fetch import fetch
 from gpugate.webhook.commands.failing import fail
 from gpugate.webhook.commands.surroundings import ClusterFiles, Colour, ColourOption, Context, Kubeconfig
-from gpugate.webhook.inputs import InputError, builder_of, load_policies, objects_in
+from gpugate.webhook.inputs import InputError, builder_of, dumped_in, gives_facts, load_policies, objects_in
 from gpugate.webhook.page.render import render
 from gpugate.webhook.yaml_out import dump
 
@@ -117,6 +118,8 @@ def audit(  # noqa: PLR0913 - one parameter an option
 
     Exit code 0: nothing would be refused (with --compare: newly refused); 1: something would; 2: some input cannot be used.
     """
+    if against and output not in {Output.TABLE, Output.JSON}:
+        fail("--compare is printed as a table or as json")
     try:
         world = _world(paths or [], cluster, kubeconfig, context)
         policies = PolicySet(load_policies(policy) if policy else world.policies or [default_policy(Mode.DRY_RUN)])
@@ -133,10 +136,8 @@ def audit(  # noqa: PLR0913 - one parameter an option
         compared = compare(before.workloads, found.workloads, as_if_enforced=as_if_enforced)
         if output is Output.JSON:
             sys.stdout.write(orjson.dumps(as_json(compared), option=orjson.OPT_INDENT_2).decode() + "\n")
-        elif output is Output.TABLE:
-            print_comparison(compared, console)
         else:
-            fail("--compare is printed as a table or as json")
+            print_comparison(compared, console)
         raise typer.Exit(REFUSED if any(one.verdict is Verdict.NEWLY_REFUSED for one in compared) else 0)
     _print(found, output, console, findings=findings)
     raise typer.Exit(REFUSED if any(one.outcome == "refuse" for one in found.workloads) else 0)
@@ -154,15 +155,32 @@ def _world(paths: list[str], cluster: list[Path] | None, kubeconfig: Path | None
         raise InputError(message)
     if not paths:
         return asyncio.run(_live(kubeconfig, context, cluster))
-    objects = objects_in(paths)
+    objects = dumped_in(paths)
     around = objects_in(str(path) for path in cluster or ())
     known: dict[str, Known] = {}
     if kubeconfig or context:
         around, known = asyncio.run(fetch(kubeconfig, context))
-    builder, given = builder_of([*around, *objects])
+    builder, given, remarks = _facts_from(around, objects)
     policies, problems = _policies_among([*around, *objects])
     source = ", ".join(paths)
-    return _World([*subjects_in(objects)], builder, {**given, **known}, policies, problems, (), source)
+    return _World([*subjects_in(objects)], builder, {**given, **known}, policies, problems, remarks, source)
+
+
+def _facts_from(around: list[dict[str, Any]], objects: list[dict[str, Any]]) -> tuple[FactsBuilder, dict[str, Known], list[str]]:
+    """A builder of facts, and what of ``objects`` it could not take, in words: one of ten thousand spoils no audit.
+
+    Raises:
+        InputError: an object of ``around``, which the user named as a fact, has a field of the wrong type.
+    """
+    try:
+        return *builder_of([*around, *objects]), []
+    except InputError:
+        spoilt = [one for one in objects if not gives_facts(one)]
+        if not spoilt:
+            raise
+        left = {id(one) for one in spoilt}
+        builder, given = builder_of([*around, *(one for one in objects if id(one) not in left)])
+        return builder, given, [f"{describe(one)} is left out of the facts: a field of it is of the wrong type" for one in spoilt]
 
 
 async def _live(kubeconfig: Path | None, context: str | None, cluster: list[Path] | None) -> _World:
@@ -189,8 +207,8 @@ def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy],
             try:
                 found = parse_policy(dict(one))
             except PolicyError as error:
-                name = (one.get("metadata") or {}).get("name")
-                problems[str(name)] = str(error)
+                name = lookup(one, ("metadata", "name"))
+                problems[name if isinstance(name, str) else "without a name"] = str(error)
             else:
                 policies[found.name] = found
     return list(policies.values()), problems
