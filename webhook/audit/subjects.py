@@ -169,6 +169,9 @@ def _kept(item: JsonObject, kind: Kind) -> JsonObject:
     managers = metadata.pop("managedFields", None)
     if type(managers) is list:
         metadata["managedFields"] = [{"manager": one.get("manager")} for one in managers if type(one) is dict]
+    if metadata.get("resourceVersion"):
+        # That it is stored is all that a rule asks; the number changes with every word in its status.
+        metadata["resourceVersion"] = "0"
     annotations = metadata.get("annotations")
     if type(annotations) is dict:
         metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}

@@ -36,8 +36,10 @@ from gpugate.webhook.metrics import policy_families
 from gpugate.webhook.page.live import add_page
 from gpugate.webhook.state import State
 
-#: Seconds that the first round waits for kinds which cannot be read.
+#: Seconds that the first round waits for kinds that may not be read, and for those that fail otherwise: an audit without them
+#: would take reports away that others have written.
 _PATIENCE: Final = 30.0
+_MOST_PATIENCE: Final = 300.0
 
 Duty = Callable[[], Coroutine[Any, Any, None]]
 
@@ -159,7 +161,13 @@ class _Controller:
         return [one.state for one in (*self._fact_watchers, *self._others)]
 
     async def _ready(self) -> None:
-        await wait_synced([*self._fact_watchers, *self._others], _PATIENCE)
+        """Wait until all has been read that can be."""
+        watchers = [*self._fact_watchers, *self._others]
+        for _ in range(int(_MOST_PATIENCE / _PATIENCE)):
+            unread = await wait_synced(watchers, _PATIENCE)
+            if all(one.phase == "forbidden" for one in unread):
+                return
+            self._log.warning("waiting for what cannot be read yet", resources=[one.resource for one in unread])
 
     def _remarks(self) -> tuple[str, ...]:
         """What cannot be read, in words."""

@@ -391,3 +391,14 @@ def test_the_huge_are_judged_like_the_small() -> None:
     (found,) = audited(huge)
     assert found.accelerators == 1000
     assert all(len(one.message) <= 1024 for one in found.items)
+
+
+def test_a_write_that_changes_nothing_which_a_rule_reads_leaves_the_subject_as_it_was() -> None:
+    before = subject_of(pod("a", resourceVersion="17", managedFields=[{"manager": "kubectl", "time": "2026-11-02T08:00:00Z"}]))
+    after = subject_of(pod("a", resourceVersion="18", managedFields=[{"manager": "kubectl", "time": "2026-11-02T09:00:00Z"}]))
+    fresh = subject_of(pod("a"))
+    assert before is not None
+    assert before == after
+    assert fresh is not None
+    assert b"resourceVersion" in before.text
+    assert b"resourceVersion" not in fresh.text
