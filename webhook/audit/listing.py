@@ -25,28 +25,39 @@ async def subjects_of(client: ApiClient) -> tuple[list[Subject | str], list[str]
     """The subjects of a cluster, and what could not be read, in words.
 
     Raises:
-        ClusterError: the cluster cannot be reached.
+        ClusterError: the cluster cannot be reached, or lets nothing be read.
     """
     found: list[Subject | str] = []
     remarks: list[str] = []
+    refused: ApiError | None = None
+    read = 0
     for kind in SUBJECT_KINDS:
         try:
-            found += await _read(client, kind)
+            subjects = await _read(client, kind)
         except ApiError as error:
             if error.status not in _REFUSED:
                 raise
             remarks.append(f"{kind.resource} cannot be read: {error.message}")
+            refused = refused or error
+        else:
+            found += subjects or []
+            read += subjects is not None
+    if refused is not None and not read:
+        # Nothing to find fault with would be no audit, but a false one.
+        message = f"no kind of workload can be read: {refused.message}; audit files instead: kubectl get -n NAMESPACE ... -o yaml"
+        raise ApiError(refused.status, refused.reason, message)
     return found, remarks
 
 
-async def _read(client: ApiClient, kind: WatchedKind) -> list[Subject | str]:
+async def _read(client: ApiClient, kind: WatchedKind) -> list[Subject | str] | None:
+    """The subjects of one kind; None where the cluster does not serve it."""
     for version in kind.versions:
         try:
             if await client.served(kind.group, version, kind.plural):
                 return await _pages(client, kind, version)
         except NotServed:
             continue
-    return []
+    return None
 
 
 async def _pages(client: ApiClient, kind: WatchedKind, version: str) -> list[Subject | str]:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from gpugate.policies.facts import Known
 from gpugate.webhook.cluster import ApiError, JsonObject, NotServed, WatchedKind
 from gpugate.webhook.cluster.client import ApiClient, connect
 from gpugate.webhook.cluster.kinds import FACT_KINDS, POLICIES
 
+_FORBIDDEN: Final = 403
 
-async def fetch(kubeconfig: Path | None, context: str | None) -> tuple[list[JsonObject], dict[str, Known]]:
+
+async def fetch(
+    kubeconfig: Path | None, context: str | None, *, forbidden: dict[str, str] | None = None
+) -> tuple[list[JsonObject], dict[str, Known]]:
     """Every object that rules and policies are made from, and how far each kind is known.
+
+    Args:
+        kubeconfig: kubeconfig of the cluster.
+        context: context in it.
+        forbidden: takes, by resource, why a kind may not be read, which is then not known; without it that is an error.
 
     Raises:
         ClusterError: the cluster cannot be reached, or refuses.
@@ -21,7 +31,13 @@ async def fetch(kubeconfig: Path | None, context: str | None) -> tuple[list[Json
     known: dict[str, Known] = {}
     try:
         for kind in (*FACT_KINDS, POLICIES):
-            found = await _list(client, kind)
+            try:
+                found = await _list(client, kind)
+            except ApiError as error:
+                if forbidden is None or error.status != _FORBIDDEN:
+                    raise
+                forbidden[kind.resource] = error.message
+                continue
             known[kind.resource] = Known.ABSENT if found is None else Known.SYNCED
             objects.extend(found or [])
     finally:

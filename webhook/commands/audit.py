@@ -33,6 +33,7 @@ from gpugate.webhook.audit.text import print_audit, print_comparison
 from gpugate.webhook.cluster import ClusterError
 from gpugate.webhook.cluster.client import connect
 from gpugate.webhook.cluster.fetch import fetch
+from gpugate.webhook.cluster.kinds import POLICIES
 from gpugate.webhook.commands.failing import fail
 from gpugate.webhook.commands.surroundings import ClusterFiles, Colour, ColourOption, Context, Kubeconfig
 from gpugate.webhook.inputs import InputError, builder_of, dumped_in, gives_facts, load_policies, objects_in
@@ -121,7 +122,7 @@ def audit(  # noqa: PLR0913 - one parameter an option
     if against and output not in {Output.TABLE, Output.JSON}:
         fail("--compare is printed as a table or as json")
     try:
-        world = _world(paths or [], cluster, kubeconfig, context)
+        world = _world(paths or [], cluster, kubeconfig, context, policies_are_given=bool(policy))
         policies = PolicySet(load_policies(policy) if policy else world.policies or [default_policy(Mode.DRY_RUN)])
         old = PolicySet(load_policies(against)) if against else None
     except (InputError, ClusterError) as error:
@@ -143,7 +144,9 @@ def audit(  # noqa: PLR0913 - one parameter an option
     raise typer.Exit(REFUSED if any(one.outcome == "refuse" for one in found.workloads) else 0)
 
 
-def _world(paths: list[str], cluster: list[Path] | None, kubeconfig: Path | None, context: str | None) -> _World:
+def _world(
+    paths: list[str], cluster: list[Path] | None, kubeconfig: Path | None, context: str | None, *, policies_are_given: bool
+) -> _World:
     """What is to be looked at.
 
     Raises:
@@ -154,7 +157,7 @@ def _world(paths: list[str], cluster: list[Path] | None, kubeconfig: Path | None
         message = "give facts either by --cluster or by --kubeconfig and --context, not both"
         raise InputError(message)
     if not paths:
-        return asyncio.run(_live(kubeconfig, context, cluster))
+        return asyncio.run(_live(kubeconfig, context, cluster, policies_are_given=policies_are_given))
     objects = dumped_in(paths)
     around = objects_in(str(path) for path in cluster or ())
     known: dict[str, Known] = {}
@@ -183,20 +186,25 @@ def _facts_from(around: list[dict[str, Any]], objects: list[dict[str, Any]]) -> 
         return builder, given, [f"{describe(one)} is left out of the facts: a field of it is of the wrong type" for one in spoilt]
 
 
-async def _live(kubeconfig: Path | None, context: str | None, cluster: list[Path] | None) -> _World:
+async def _live(kubeconfig: Path | None, context: str | None, cluster: list[Path] | None, *, policies_are_given: bool) -> _World:
     if cluster:
         message = "--cluster gives facts for workloads in files: name these, too"
         raise InputError(message)
-    objects, known = await fetch(kubeconfig, context)
+    forbidden: dict[str, str] = {}
+    objects, known = await fetch(kubeconfig, context, forbidden=forbidden)
+    if POLICIES.resource in forbidden and not policies_are_given:
+        message = f"{forbidden[POLICIES.resource]}: which policies are in force is not known; give yours by --policy"
+        raise InputError(message)
     client = await connect(kubeconfig, context)
     try:
-        subjects, remarks = await subjects_of(client)
+        subjects, unread = await subjects_of(client)
         source = f"the cluster at {client.address}"
     finally:
         await client.close()
     builder, given = builder_of(objects)
     policies, problems = _policies_among(objects)
-    return _World(subjects, builder, {**given, **known}, policies, problems, remarks, source)
+    remarks = {f"{resource} cannot be read: {message}" for resource, message in forbidden.items()} | set(unread)
+    return _World(subjects, builder, {**given, **known}, policies, problems, sorted(remarks), source)
 
 
 def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy], dict[str, str]]:

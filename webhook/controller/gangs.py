@@ -29,6 +29,8 @@ _START: Final = 60.0
 _CURRENT: Final = 5.0
 #: Stuck gangs whose controllers' Events are asked for in one look.
 _MOST_ASKED: Final = 20
+#: Seconds after which they are asked for again: the apiserver reads all Events of a namespace for each question.
+_ASK_AGAIN: Final = 300.0
 #: Reasons of Events by which controllers say that they could not make a pod.
 _REFUSED: Final = "FailedCreate"
 _STATES: Final = ("running", "queued", "starting", "stuck", "done")
@@ -57,6 +59,7 @@ class Gangs:
         self._first_look: float | None = None
         self._looked_at = float("-inf")
         self._refusals: dict[str, str] = {}
+        self._asked: dict[str, float] = {}
         self._told: set[tuple[Place, float | None]] = set()
 
     def heard(self, place: ObjectPlace, subject: Subject | None) -> None:
@@ -132,9 +135,13 @@ class Gangs:
 
     async def _ask(self) -> None:
         """Ask why controllers made too few pods: their Events say it, and nothing else does."""
-        wanting = [one for one in self.states if one.state == "stuck" and one.missing and one.uid]
-        refusals: dict[str, str] = {}
-        for one in wanting[:_MOST_ASKED]:
+        now = self._now()
+        wanting = {one.uid: one for one in self.states if one.state == "stuck" and one.missing and one.uid}
+        self._asked = {uid: at for uid, at in self._asked.items() if uid in wanting}
+        refusals = {uid: said for uid, said in self._refusals.items() if uid in wanting}
+        due = [one for one in wanting.values() if not 0 <= now - self._asked.get(one.uid, float("-inf")) < _ASK_AGAIN]
+        for one in due[:_MOST_ASKED]:
+            self._asked[one.uid] = now
             try:
                 found = await self._api.list(
                     f"/api/v1/namespaces/{one.namespace}/events",
@@ -143,7 +150,8 @@ class Gangs:
                 )
             except ClusterError as error:
                 self._log.warning("Events not read", namespace=one.namespace, error=str(error))
-                return
+                break
+            refusals.pop(one.uid, None)
             told = max(found.get("items") or (), key=_when, default=None)
             if told is not None:
                 refusals[one.uid] = " ".join(str(told.get("message")).split())[:300]

@@ -23,6 +23,9 @@ from gpugate.webhook.state import State
 
 #: Workloads judged between two looks at the clock.
 _BATCH: Final = 20
+#: Seconds after a round that broke, doubled with each that breaks after it.
+_SHORTEST_BREAK: Final = 0.05
+_LONGEST_BREAK: Final = 60.0
 #: Rounds over what changed take at most this part of the time, but are never this long apart, in seconds.
 _MOST_BUSY: Final = 0.1
 _LONGEST_SETTLE: Final = 60.0
@@ -118,12 +121,18 @@ class Rounds:
     async def run(self) -> None:
         """Go round until cancelled; a round that breaks ends none of those that follow."""
         await self._source.ready()
+        broken = 0
         while True:
             try:
                 await self._round()
             except Exception as error:  # noqa: BLE001 - whatever it is, the next round may do better
                 self._log.error("a round of the audit broke", traceback="".join(traceback.format_exception(error)))
-                await asyncio.sleep(self._rhythm.settle)
+                # What it did not come to is not judged: the next goes over everything, and soon.
+                self._policies = None
+                await asyncio.sleep(min(_LONGEST_BREAK, max(self._rhythm.settle, _SHORTEST_BREAK) * 2.0 ** min(broken, 16)))
+                broken += 1
+            else:
+                broken = 0
             await self._wait()
 
     async def after(self, number: int) -> Audit:

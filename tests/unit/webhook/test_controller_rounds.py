@@ -245,3 +245,31 @@ async def test_an_object_that_cannot_be_read_is_a_remark_and_no_end() -> None:
             "Pod team-a/broken cannot be read",
             "rayjobs cannot be read",
         ]
+
+
+async def test_after_a_round_that_broke_everything_is_judged_again_soon() -> None:
+    stand = Stand()
+    breaking = 0
+
+    def problems() -> dict[str, str]:
+        nonlocal breaking
+        if breaking:
+            breaking -= 1
+            message = "unforeseen"
+            raise RuntimeError(message)
+        return {}
+
+    stand.rounds._source.problems = problems
+    async with stand.running():
+        await stand.next(0)
+        breaking = 2
+        stand.state.publish(policies=[bound("DryRun", generation=2)])
+        await stand.next(1)
+        assert stand.last == (2, True)
+        assert stand.rounds.latest is not None
+        assert stand.rounds.latest.policies[0].generation == 2
+        breaking = 1
+        stand.feed.changed(PODS, "ADDED", see(a_pod("new")))
+        await stand.next(2)
+        assert len(stand.rounds.latest.workloads) == 3
+    assert breaking == 0

@@ -147,3 +147,21 @@ async def test_an_audit_of_files_says_the_same_as_the_controller() -> None:
     facts, policies = stand.state.snapshot
     subjects = [*subjects_in([_job(), _pod(0)]), "a line about what could not be read"]
     assert gangs_among(subjects, facts, policies, stand.now) == stand.gangs.states
+
+
+async def test_the_events_of_a_gang_that_stays_stuck_are_asked_for_now_and_then() -> None:
+    stand = _Stand()
+    stand.api.events = [{"message": _TOLD, "lastTimestamp": "2026-01-01T10:00:02Z"}]
+    assert await stand.look(1, 90) == "stuck"
+    for _ in range(19):
+        await stand.look(1, 15)
+    assert len(stand.api.calls) == 1
+    assert _TOLD in stand.gangs.states[0].reason, "what was said is kept meanwhile"
+    stand.api.events = []
+    await stand.look(1, 15)
+    assert len(stand.api.calls) == 2
+    assert _TOLD not in stand.gangs.states[0].reason
+    assert await stand.look(2, 15) == "running"
+    assert await stand.look(1, 15) == "starting"
+    assert await stand.look(1, 90) == "stuck"
+    assert len(stand.api.calls) == 3, "it is another time that it is stuck"
