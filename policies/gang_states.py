@@ -202,18 +202,19 @@ def _is_suspended(workload: Workload) -> bool:
     return switch is not None and lookup(workload.root, switch) is True
 
 
-#: Conditions, phases and states by which a workload says that it has come to its end.
+#: Conditions, and words for where a workload stands (Ray: ``jobDeploymentStatus``; Volcano: ``state.phase``), of its end.
 _ENDS: Final = frozenset({"Aborted", "Complete", "Completed", "Failed", "Finished", "Succeeded", "Terminated"})
 _PHASES: Final = (("status", "phase"), ("status", "jobDeploymentStatus"), ("status", "state", "phase"))
 
 
 def is_over(root: Object) -> bool:
     """Whether a workload has done its work, or has failed for good."""
-    if any(lookup(root, path) in _ENDS for path in _PHASES):
+    said = (lookup(root, path) for path in _PHASES)
+    if any(type(one) is str and one in _ENDS for one in said):
         return True
     conditions = lookup(root, ("status", "conditions"))
     return any(
-        type(one) is dict and one.get("status") == "True" and one.get("type") in _ENDS
+        type(one) is dict and one.get("status") == "True" and type(one.get("type")) is str and one["type"] in _ENDS
         for one in (conditions if type(conditions) is list else ())
     )
 

@@ -10,16 +10,13 @@ import orjson
 from gpugate.policies.accelerators import may_be_accelerator
 from gpugate.policies.facts import NO_FACTS
 from gpugate.policies.fields import MalformedError
+from gpugate.policies.gang_states import is_over
 from gpugate.policies.kinds import POD, Kind, kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.workload import Workload
 
 JsonObject: TypeAlias = dict[str, Any]
 
-#: Conditions that say that a workload has come to its end.
-_ENDS: Final = frozenset({"Complete", "Completed", "Failed", "Finished", "Succeeded"})
-#: Words in the status of a workload that has come to its end (Ray: ``jobDeploymentStatus``; Volcano: ``state.phase``).
-_ENDED: Final = frozenset({"Aborted", "Complete", "Completed", "Failed", "Succeeded", "Terminated"})
 #: What the mirror of a static pod is owned by: it came from a file there, and stands for itself.
 _NODE: Final = ("v1", "Node")
 #: What is kept of a pod's status: where it stands, and why it waits.
@@ -81,7 +78,7 @@ def subject_of(item: JsonObject) -> Subject | None:
     if kind is None:
         return None
     workload = open_workload(kind, item, NO_FACTS)
-    asks = may_ask(workload) and workload.metadata().get("deletionTimestamp") is None and not has_ended(item)
+    asks = may_ask(workload) and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
     return Subject(
         kind,
         workload.namespace,
@@ -145,22 +142,6 @@ def may_ask(workload: Workload) -> bool:
                 if any(may_be_accelerator(name) and str(amounts[name]) != "0" for name in amounts):
                     return True
     return False
-
-
-def has_ended(item: JsonObject) -> bool:
-    """Whether the object has done its work, or failed for good, and asks for nothing any more."""
-    status = item.get("status")
-    if type(status) is not dict:
-        return False
-    state = status.get("state")
-    said = (status.get("phase"), status.get("jobDeploymentStatus"), state.get("phase") if type(state) is dict else None)
-    if any(one in _ENDED for one in said if type(one) is str):
-        return True
-    conditions = status.get("conditions")
-    return any(
-        type(one) is dict and one.get("status") == "True" and one.get("type") in _ENDS
-        for one in (conditions if type(conditions) is list else ())
-    )
 
 
 def _kept(item: JsonObject, kind: Kind) -> JsonObject:

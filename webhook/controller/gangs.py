@@ -15,9 +15,10 @@ from gpugate.policies.gang_states import GangState, Place, gang_states
 from gpugate.webhook.audit.gangs import patience
 from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.cluster import ClusterError, JsonObject
+from gpugate.webhook.controller.fence import Api
 from gpugate.webhook.controller.gang_book import GangBook
 from gpugate.webhook.controller.gang_book import Place as ObjectPlace
-from gpugate.webhook.controller.pod_groups import Api, PodGroupKeeper, Teller
+from gpugate.webhook.controller.pod_groups import PodGroupKeeper, Teller
 from gpugate.webhook.log import Log
 from gpugate.webhook.state import State
 

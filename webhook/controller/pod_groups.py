@@ -9,9 +9,10 @@ from typing import Final, NamedTuple, Protocol
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.pod_groups import API_GROUPS, Wanted, correction, fits, is_ours, manifest
 from gpugate.policies.records.groups import GroupKey, PodGroup, pod_group_of
-from gpugate.webhook.cluster import CONFLICT, NOT_FOUND, ApiError, ClusterError, JsonObject, WatchedKind
+from gpugate.webhook.cluster import CONFLICT, NOT_FOUND, ApiError, ClusterError, WatchedKind
 from gpugate.webhook.cluster.kinds import FACT_KINDS
 from gpugate.webhook.cluster.pace import Pace
+from gpugate.webhook.controller.fence import Api
 from gpugate.webhook.controller.gang_book import GangBook, Planned
 from gpugate.webhook.event_series import Kind, Reference
 from gpugate.webhook.log import Log
@@ -27,28 +28,6 @@ _GATHER: Final = 0.2
 _SPACING: Final = 0.02
 #: Seconds in which the watch shows what was written; until then nothing more is done about it.
 _SHOWN: Final = 5.0
-
-
-class Api(Protocol):
-    """The apiserver; `gpugate.webhook.cluster.client.ApiClient` is one."""
-
-    async def get(self, path: str) -> JsonObject:
-        """Return the object at `path`."""
-
-    async def list(self, path: str, *, limit: int, field_selector: str | None = None) -> JsonObject:
-        """Return the objects of a collection."""
-
-    async def served(self, group: str, version: str, plural: str) -> bool:
-        """Say whether the resource is served now."""
-
-    async def create(self, path: str, item: JsonObject) -> JsonObject:
-        """Create an object in the collection at `path`."""
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """Merge `patch` into the object at `path`."""
-
-    async def delete(self, path: str, *, uid: str = "") -> None:
-        """Delete the object at `path`, with a `uid` only that one."""
 
 
 class Teller(Protocol):

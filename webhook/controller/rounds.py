@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.facts import Facts
 from gpugate.policies.gang_states import GangState
+from gpugate.policies.instants import instant_of
 from gpugate.policies.policy import PolicySet
 from gpugate.webhook.audit.auditing import TEAM_LABELS, Lens
 from gpugate.webhook.audit.books import Surroundings
@@ -103,7 +104,14 @@ class Rounds:
         whole_at: when everything was last looked at, RFC 3339; empty before.
     """
 
-    def __init__(self, source: Source, rhythm: Rhythm, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        source: Source,
+        rhythm: Rhythm,
+        log: Log,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self.latest: Audit | None = None
         self.last: Round | None = None
         self.done = 0
@@ -112,11 +120,13 @@ class Rounds:
         self._rhythm = rhythm
         self._log = log
         self._clock = clock
+        self._wall = wall
         self._finished = asyncio.Condition()
         self._policies: PolicySet | None = None
         self._facts: Facts | None = None
         self._whole_at = float("-inf")
         self._settle = rhythm.settle
+        self._ends_at = float("inf")
 
     async def run(self) -> None:
         """Go round until cancelled; a round that breaks ends none of those that follow."""
@@ -159,6 +169,8 @@ class Rounds:
         facts, policies = self._source.state.snapshot
         if self._policies is None or self._policies.policies != policies.policies:
             return True
+        if self._wall() >= self._ends_at:
+            return True
         age = self._clock() - self._whole_at
         return age >= self._rhythm.interval or (age >= self._rhythm.surroundings and self._have_changed(facts))
 
@@ -174,7 +186,7 @@ class Rounds:
         facts, policies = source.state.snapshot
         self._policies = policies
         judged = 0
-        judging = source.feed.books.judge(Lens(policies, facts, source.team_labels, time.time()), anew=whole)
+        judging = source.feed.books.judge(Lens(policies, facts, source.team_labels, self._wall()), anew=whole)
         for looked, found in enumerate(judging):
             judged += found is not None
             if looked % _BATCH == 0:
@@ -183,6 +195,7 @@ class Rounds:
         if whole:
             self._whole_at, self.whole_at, self._facts = started, self.latest.at, facts
         self.last = Round(judged, whole, self._clock() - started, time.process_time() - cpu)
+        self._ends_at = _next_end(self.latest)
         if not whole:
             self._settle = min(_LONGEST_SETTLE, max(self._rhythm.settle, self.last.cpu / _MOST_BUSY))
         if whole:
@@ -208,3 +221,9 @@ class Rounds:
             gangs=tuple(source.gangs()),
         )
         return source.feed.books.whole(around)
+
+
+def _next_end(audit: Audit) -> float:
+    """When the first of the exemptions in force ends, in seconds since 1970: its workload is then judged anew."""
+    ends = (instant_of(one.exemption.until) for one in audit.workloads if one.exemption and one.exemption.state == "active")
+    return min((end for end in ends if end is not None), default=float("inf"))

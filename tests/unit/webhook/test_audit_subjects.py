@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from reviews import cpu_pod, pod
 
 from gpugate.policies.facts import NO_FACTS
+from gpugate.policies.gang_states import is_over
 from gpugate.policies.kinds import KINDS, POD
 from gpugate.policies.lens import open_workload
-from gpugate.webhook.audit.subjects import Subject, choose, has_ended, lean, may_ask, subject_of, subjects_in
+from gpugate.webhook.audit.subjects import Subject, choose, lean, may_ask, subject_of, subjects_in
 
 ROLLOUT = named("argoproj.io/v1alpha1", "Rollout", "canary")
 SPARK = named("sparkoperator.k8s.io/v1beta2", "SparkApplication", "etl")
@@ -213,7 +214,7 @@ def test_a_deletion_time_of_null_is_none() -> None:
     ],
 )
 def test_a_workload_has_ended_by_its_status(status: Any, ended: bool) -> None:
-    assert has_ended({"status": status}) is ended
+    assert is_over({"status": status}) is ended
 
 
 def test_a_claim_asks_whatever_it_is_for() -> None:

@@ -53,7 +53,8 @@ class Stand:
             remarks=lambda: ("rayjobs cannot be read: no",),
             problems=lambda: self.problems,
         )
-        self.rounds = Rounds(source, rhythm, log, clock=lambda: time.monotonic() + self.ahead)
+        self.wall = 0.0
+        self.rounds = Rounds(source, rhythm, log, clock=lambda: time.monotonic() + self.ahead, wall=lambda: self.wall)
         self.feed.replaced(PODS, [see(overcommitted_pod(f"pod-{at}", uid=f"u{at}")) for at in range(pods)])
 
     @asynccontextmanager
@@ -140,6 +141,42 @@ async def test_another_policy_is_cause_for_a_round_over_everything() -> None:
         await stand.next(1)
         assert stand.last == (2, True)
         assert stand.effects == ["clean", "clean"]
+
+
+async def test_the_end_of_an_exemption_is_cause_for_a_round_over_everything() -> None:
+    stand = Stand(pods=0)
+    exemptions = {"rules": ["host-memory"]}
+    stand.state.publish(policies=[policy("p", mode="Enforce", exemptions=exemptions)])
+    plea = {
+        "gpugate.io/exempt": "host-memory",
+        "gpugate.io/exempt-reason": "moves house",
+        "gpugate.io/exempt-until": "1970-01-01T00:10:00Z",
+    }
+    stand.feed.changed(PODS, "ADDED", see(overcommitted_pod("old", annotations=plea)))
+    async with stand.running():
+        await stand.next(0)
+        assert "refuse" not in stand.effects
+        stand.wall = 600.0
+        await stand.next(1)
+        assert stand.last == (1, True)
+        assert stand.effects == ["refuse"]
+        done = stand.rounds.done
+        await asyncio.sleep(0.05)
+        assert stand.rounds.done == done, "what has ended is no cause again"
+
+
+async def test_nodes_that_come_are_cause_for_a_round_over_everything_after_a_while() -> None:
+    stand = Stand(Rhythm(interval=1000.0, settle=0.0, surroundings=60.0, rate=1e6))
+    async with stand.running():
+        await stand.next(0)
+        stand.state.publish(facts_from_objects([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}]))
+        stand.ahead += 50
+        stand.feed.changed(PODS, "ADDED", see(a_pod("new")))
+        await stand.next(1)
+        assert stand.last == (1, False)
+        stand.ahead += 20
+        await stand.next(2)
+        assert stand.last == (3, True)
 
 
 async def test_other_facts_wait_for_the_interval() -> None:
