@@ -55,6 +55,9 @@ def controller(  # noqa: PLR0913 - one parameter an option
         float,
         typer.Option(help="Seconds between two looks at the reports: how often one that keeps changing is written.", min=0),
     ] = 5.0,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Name by which people reach the page through a proxy; may be repeated.")
+    ] = None,
     team_label: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Label that says who a workload belongs to; may be repeated.")
     ] = None,
@@ -78,6 +81,7 @@ def controller(  # noqa: PLR0913 - one parameter an option
             terms=Terms(lease_duration, lease_duration * 2 / 3, lease_duration * 2 / 15),
             rhythm=Rhythm(interval, settle, rate),
             spacing=report_spacing,
+            hosts=tuple(allow_host or ()),
             team_labels=tuple(team_label or TEAM_LABELS),
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

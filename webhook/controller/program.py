@@ -22,6 +22,7 @@ from gpugate.webhook.cluster.store import FactStore
 from gpugate.webhook.controller.feeds import SubjectFeed, Tee, see, strip_for_both
 from gpugate.webhook.controller.fence import Fence
 from gpugate.webhook.controller.gangs import Gangs
+from gpugate.webhook.controller.hosts import only_expected
 from gpugate.webhook.controller.lease import Elector, Terms
 from gpugate.webhook.controller.metrics import ControllerMetrics
 from gpugate.webhook.controller.policy_status import PolicyStatusWriter, teller
@@ -61,6 +62,7 @@ class Options:
         rhythm: when and how fast it audits.
         spacing: seconds between two looks at the reports.
         team_labels: labels that say who a workload belongs to.
+        hosts: names by which people reach the page, beside those of the cluster.
     """
 
     host: str
@@ -75,6 +77,7 @@ class Options:
     rhythm: Rhythm = field(default_factory=Rhythm)
     spacing: float = 5.0
     team_labels: tuple[str, ...] = TEAM_LABELS
+    hosts: tuple[str, ...] = ()
 
 
 async def run(options: Options, log: Log) -> None:
@@ -107,6 +110,7 @@ class _Controller:
         self._log = log
         self._state = State(policies=options.policies or ())
         self._spacing = options.spacing
+        self._hosts = options.hosts
         self._policies_are_given = options.policies is not None
         facts = list(fact_kinds(options.kueue_namespace)) + ([] if options.policies is not None else [POLICIES])
         self._store = FactStore(self._state, log, facts)
@@ -221,7 +225,7 @@ class _Controller:
             headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
             return web.Response(body=self.metrics.text(), headers=headers)
 
-        app = web.Application()
+        app = web.Application(middlewares=[only_expected(self._hosts)])
         app.router.add_get("/healthz", healthz)
         app.router.add_get("/readyz", readyz)
         app.router.add_get("/metrics", metrics)
