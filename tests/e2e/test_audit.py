@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from tests.e2e.controller import Controller
@@ -203,3 +207,31 @@ def test_the_status_of_the_policy_has_the_figures_of_the_audit(
     )
     shown = control_plane.kubectl("get", "gpupolicies", "default").stdout
     assert "WOULD-REFUSE" in shown
+
+
+def test_an_audit_from_the_command_line_says_what_the_controller_says(
+    control_plane: ControlPlane, controller: Controller, namespace: str, tmp_path: Path
+) -> None:
+    control_plane.apply(greedy("greedy", namespace), pod("plain", namespace), job("train", namespace, container(gpus(8)), size=2))
+
+    def told() -> dict[str, Any]:
+        mine = [one for one in controller.audit()["workloads"] if one["namespace"] == namespace]
+        return {one["name"]: one for one in mine}
+
+    wait_until(lambda: len(told()) == 3, 30, "the controller to have audited all three")
+    page = tmp_path / "audit.html"
+    command: list[str | Path] = [
+        Path(sys.executable).with_name("gpugate"),
+        "audit",
+        f"--kubeconfig={control_plane.kubeconfig}",
+        "-n",
+        namespace,
+    ]
+    done = subprocess.run([*command, "-o", "json", "--html", page], capture_output=True, check=False, timeout=60)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr == b""
+    found = {one["name"]: one for one in orjson.loads(done.stdout)["workloads"]}
+    assert found == told()
+    assert found["greedy"]["outcome"] == "refuse"
+    assert "greedy" in page.read_text()
+    assert "greedy" in controller.get("/").decode()
