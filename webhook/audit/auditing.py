@@ -106,7 +106,7 @@ def _enforced(one: Bound) -> Bound:
 def _items(decision: Decision, bound: Mapping[str, Bound]) -> tuple[Item, ...]:
     found = [_change(one, bound) for one in decision.changes]
     found += [_finding(one, bound) for one in decision.findings]
-    return tuple(sorted(found, key=_sort_key))
+    return tuple(sorted(found, key=sort_key))
 
 
 def _change(one: Change, bound: Mapping[str, Bound]) -> Item:
@@ -132,7 +132,8 @@ def _item(rule: str, bound: Mapping[str, Bound], effect: Effect) -> Item:
     return Item(rule, _named(by), by.mode, effect, "", "", "", "")
 
 
-def _sort_key(one: Item) -> tuple[str, str, str, str, str]:
+def sort_key(one: Item) -> tuple[str, str, str, str, str]:
+    """Items are listed in this order."""
     return (one.rule, one.effect.value, one.path, one.reason, one.message)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from gpugate.policies.facts import Facts
@@ -13,7 +14,7 @@ from gpugate.policies.nodes import Node
 from gpugate.policies.occupancy import NodeUse
 from gpugate.policies.policy import PolicySet
 from gpugate.webhook.audit import picture
-from gpugate.webhook.audit.auditing import Lens, audit_one, unreadable
+from gpugate.webhook.audit.auditing import Lens, audit_one, sort_key, unreadable
 from gpugate.webhook.audit.records import Audit, Audited
 from gpugate.webhook.audit.subjects import Chosen, Subject, choose
 
@@ -104,8 +105,12 @@ class Books:
         return [one.chosen for one in self._entries.values()]
 
     def workloads(self) -> tuple[Audited, ...]:
-        """What was found, sorted."""
-        return tuple(sorted((one.found for one in self._entries.values() if isinstance(one.found, Audited)), key=_key))
+        """What was found, sorted; the sorts of pods of one owner are one workload."""
+        found: dict[tuple[str, ...], list[Audited]] = {}
+        for one in self._entries.values():
+            if isinstance(one.found, Audited):
+                found.setdefault((*one.found.key, one.found.uid), []).append(one.found)
+        return tuple(together(found[key]) for key in sorted(found))
 
     def remarks(self) -> tuple[str, ...]:
         """What could not be read or judged, sorted."""
@@ -128,8 +133,22 @@ class Books:
         )
 
 
-def _key(one: Audited) -> tuple[str, str, str, str]:
-    return one.key
+def together(sorts: Sequence[Audited]) -> Audited:
+    """Several sorts of pods of one owner as one workload: their sums, and all that is said of any of them."""
+    first = sorts[0]
+    if len(sorts) == 1:
+        return first
+    devices: Counter[str] = Counter()
+    for one in sorts:
+        devices.update(dict(one.devices))
+    return replace(
+        first,
+        pods=sum(one.pods for one in sorts),
+        devices=tuple(sorted(devices.items())),
+        items=tuple(sorted({item for one in sorts for item in one.items}, key=sort_key)),
+        exemption=next((one.exemption for one in sorts if one.exemption), None),
+        bound_by=tuple(sorted({name for one in sorts for name in one.bound_by})),
+    )
 
 
 def place_of(subject: Subject) -> Place:

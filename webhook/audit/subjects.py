@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -43,6 +44,7 @@ class Subject(NamedTuple):
         owner: the controller that made it; None where somebody else did.
         asks: whether it asks for accelerators itself, has not ended and is not being deleted.
         text: the object as JSON, without what no rule reads; empty where it does not ask, or is never judged itself.
+        sort: of a pod that asks, what its containers ask for, as a hash: the pods of one owner may be of several sorts.
     """
 
     kind: Kind
@@ -52,6 +54,7 @@ class Subject(NamedTuple):
     owner: Owner | None
     asks: bool
     text: bytes
+    sort: bytes = b""
 
 
 class Chosen(NamedTuple):
@@ -87,7 +90,18 @@ def subject_of(item: JsonObject) -> Subject | None:
         _owner(workload),
         asks,
         _written(_kept(item, kind)) if asks else b"",
+        _sort_of(workload) if asks and kind is POD else b"",
     )
+
+
+def _sort_of(workload: Workload) -> bytes:
+    amounts = [(one.limits, one.requests) for pods in workload.pod_sets for one in pods.containers]
+    claims = [bool(pods.spec.get("resourceClaims")) for pods in workload.pod_sets]
+    try:
+        stated = orjson.dumps([amounts, claims], option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # nested without end; the whole object cannot be kept either
+        return b""
+    return hashlib.blake2b(stated, digest_size=8).digest()
 
 
 def _written(kept: JsonObject) -> bytes:
@@ -167,7 +181,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def choose(subjects: Iterable[Subject]) -> list[Chosen]:
-    """The subjects to judge, sorted: those that no other one of them made, and one pod for each owner of an unknown kind.
+    """The subjects to judge, sorted: those that no other of them made, and for an owner of an unknown kind one pod of each sort.
 
     A ReplicaSet that a controller made says nothing of its own, and its pods stand under that controller.
     """
@@ -180,7 +194,7 @@ def choose(subjects: Iterable[Subject]) -> list[Chosen]:
             asking.append(one)
     family = _Family(asking, passed)
     alone: list[Chosen] = []
-    grouped: dict[tuple[str, Owner], list[Subject]] = {}
+    grouped: dict[tuple[str, Owner, bytes], list[Subject]] = {}
     for one in asking:
         owner = family.above(one)
         if family.stands_under_another(one) or (owner is not None and not one.text):
@@ -188,8 +202,8 @@ def choose(subjects: Iterable[Subject]) -> list[Chosen]:
         if owner is None or one.kind is not POD or family.maker(one) is not None:
             alone.append(Chosen(one, None, 1))
         else:
-            grouped.setdefault((one.namespace, owner), []).append(one)
-    alone += [Chosen(min(pods, key=_order), owner, len(pods)) for (_, owner), pods in grouped.items()]
+            grouped.setdefault((one.namespace, owner, one.sort), []).append(one)
+    alone += [Chosen(min(pods, key=_order), owner, len(pods)) for (_, owner, _), pods in grouped.items()]
     return sorted(alone, key=lambda chosen: (*_order(chosen.subject), chosen.owner or ()))
 
 

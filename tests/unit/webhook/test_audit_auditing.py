@@ -159,6 +159,20 @@ def test_the_pods_of_an_unknown_owner_are_told_of_under_its_name_and_counted() -
     assert found.outcome == "refuse"
 
 
+def test_the_sorts_of_pods_of_an_unknown_owner_are_each_judged_and_are_one_workload() -> None:
+    spark = named("sparkoperator.k8s.io/v1beta2", "SparkApplication", "etl")
+    driver = owned(made(pod("a-driver", gpus=1, memory="32Gi", request="32Gi")), spark)
+    executors = [owned(made(pod(f"executor-{at}", gpus=4, memory="48Gi", request="4Gi")), spark) for at in range(3)]
+    (found,) = audited(driver, *executors)
+    assert found.name == "etl"
+    assert figures(found) == (4, {"nvidia.com/gpu": 13})
+    # The driver, first by its name, is right; what the others do wrong is told all the same, and once.
+    assert found.outcome == "refuse"
+    assert len(found.items) == len(set(found.items))
+    (alone,) = audited(driver)
+    assert alone.outcome != "refuse"
+
+
 def test_who_keeps_it_in_git_and_its_queue_are_told() -> None:
     found = job()
     found["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
