@@ -79,7 +79,7 @@ def controller(  # noqa: PLR0913 - one parameter an option
             kueue_namespace=kueue_namespace,
             # As Kubernetes' components have them: two thirds to renew, in tries of two fifteenths.
             terms=Terms(lease_duration, lease_duration * 2 / 3, lease_duration * 2 / 15),
-            rhythm=Rhythm(interval, settle, rate),
+            rhythm=Rhythm(interval=interval, settle=settle, rate=rate),
             spacing=report_spacing,
             hosts=tuple(allow_host or ()),
             team_labels=tuple(team_label or TEAM_LABELS),

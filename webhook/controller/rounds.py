@@ -34,7 +34,7 @@ _LONGEST_SETTLE: Final = 60.0
 _SURROUNDINGS: Final = ("namespaces", "shapes", "queues", "limit_ranges", "flavors", "known")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
     """When and how fast, in seconds and workloads per second.
 
