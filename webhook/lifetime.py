@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import ssl
 import time
 from collections.abc import Iterable, Sequence
+
+from aiohttp import web
 
 from gpugate.webhook.cluster.reflector import Reflector
 from gpugate.webhook.cluster.staleness import out_of_date, unreadable
 from gpugate.webhook.cluster.store import FactStore
+from gpugate.webhook.inputs import InputError
 from gpugate.webhook.log import Log
 
 
@@ -27,6 +31,24 @@ async def look_after(watchers: Sequence[Reflector], store: FactStore, log: Log) 
         states = [watcher.state for watcher in watchers]
         store.outdated(out_of_date(states, time.monotonic()), unreadable(states))
         await asyncio.sleep(1.0)
+
+
+async def listen(runner: web.AppRunner, host: str, port: int, log: Log, context: ssl.SSLContext | None = None, **told: str) -> None:
+    """Serve at ``host`` and ``port`` (0: any free one), and say so in the log, with what else is ``told``.
+
+    Raises:
+        InputError: the address cannot be listened at.
+    """
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=context, backlog=1024).start()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"--listen {host}:{port}: cannot listen there: {reason}; give another HOST:PORT"
+        raise InputError(message) from None
+    bound = runner.addresses[0][1] if runner.addresses else port
+    log.info("listening", address=f"{host}:{bound}", **told)
+    log.flush()
 
 
 async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +22,8 @@ from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds,
 from gpugate.webhook.cluster.reflector import Reflector, run_all
 from gpugate.webhook.cluster.store import FactStore
 from gpugate.webhook.events import Recorder
-from gpugate.webhook.inputs import InputError
 from gpugate.webhook.ledger import Ledger
-from gpugate.webhook.lifetime import cancelled, look_after, until_signal
+from gpugate.webhook.lifetime import cancelled, listen, look_after, until_signal
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import Metrics
 from gpugate.webhook.recordings import Recording
@@ -127,7 +125,7 @@ async def serve(options: Options, log: Log) -> None:
         shutdown_timeout=options.drain_timeout,
     )
     try:
-        await _listen(runner, options, context, log)
+        await listen(runner, options.host, options.port, log, context, tls="1.2" if options.tls_1_2 else "1.3")
         _settle_memory()
         tasks.append(asyncio.create_task(_settle_records(state), name="memory"))
         await until_signal(tasks)
@@ -153,20 +151,6 @@ async def _watch(
     store = FactStore(state, log, kinds, fixed=options.facts, ledger=ledger)
     discovery = Discovery(client)
     return client, [Reflector(client, kind, store, strip=reader_of(kind), discovery=discovery) for kind in kinds], store
-
-
-async def _listen(runner: web.AppRunner, options: Options, context: ssl.SSLContext, log: Log) -> None:
-    await runner.setup()
-    site = web.TCPSite(runner, options.host, options.port, ssl_context=context, backlog=1024)
-    try:
-        await site.start()
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"--listen {options.host}:{options.port}: cannot listen there: {reason}; give another HOST:PORT"
-        raise InputError(message) from None
-    port = runner.addresses[0][1] if runner.addresses else options.port
-    log.info("listening", address=f"{options.host}:{port}", tls="1.2" if options.tls_1_2 else "1.3")
-    log.flush()
 
 
 def _settle_memory() -> None:

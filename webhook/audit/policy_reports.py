@@ -52,7 +52,7 @@ _RESULTS: Final = {
     Effect.UNKNOWN: ("error", "info"),
     Effect.EXEMPT: ("skip", "info"),
 }
-_ORDER: Final = {effect: at for at, effect in enumerate(_RESULTS)}
+_ORDER: Final = {effect: at for at, effect in enumerate(Effect)}
 
 
 def reports_of(workloads: Iterable[Audited], kind: ReportKind) -> Iterator[JsonObject]:

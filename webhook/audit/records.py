@@ -11,7 +11,7 @@ from gpugate.policies.gang_states import GangState
 
 
 class Effect(enum.Enum):
-    """What a rule makes of a workload."""
+    """What a rule makes of a workload, the gravest first."""
 
     REFUSE = "refuse"
     CHANGE = "change"
@@ -111,15 +111,12 @@ class Audited:
     def outcome(self) -> str:
         """``refuse``, ``change``, ``warn``, ``unknown`` or ``clean``: the gravest that a rule says."""
         found = {one.effect for one in self.items}
-        return next((one.value for one in _BY_GRAVITY if one in found), "clean")
+        return next((one.value for one in Effect if one in found and one is not Effect.EXEMPT), "clean")
 
     @property
     def accelerators(self) -> int:
         """Accelerators of all names together."""
         return sum(count for _, count in self.devices)
-
-
-_BY_GRAVITY = (Effect.REFUSE, Effect.CHANGE, Effect.WARN, Effect.UNKNOWN)
 
 
 class NodePicture(NamedTuple):

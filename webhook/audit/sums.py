@@ -10,7 +10,7 @@ from gpugate.webhook.audit.records import Audited, Effect
 
 
 class Sums(NamedTuple):
-    """What some workloads come to; one that is refused and changed counts as both.
+    """What some workloads come to; one that is refused and would be changed, too, counts as refused.
 
     Attributes:
         workloads: how many they are.

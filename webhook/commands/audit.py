@@ -6,7 +6,6 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -30,6 +29,7 @@ from gpugate.webhook.audit.policy_reports import OPEN_REPORT, POLICY_REPORT, rep
 from gpugate.webhook.audit.records import Audit
 from gpugate.webhook.audit.subjects import Subject, describe, subjects_in
 from gpugate.webhook.audit.text import print_audit, print_comparison
+from gpugate.webhook.audit.times import rfc3339
 from gpugate.webhook.cluster import ClusterError
 from gpugate.webhook.cluster.client import connect
 from gpugate.webhook.cluster.fetch import fetch
@@ -223,14 +223,13 @@ def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy],
 
 
 def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
-    facts = world.builder.snapshot(world.known)
+    facts, now = world.builder.snapshot(world.known), time.time()
     books: Books = filled(world.subjects)
-    for _ in books.judge(Lens(policies, facts, team_labels, time.time()), anew=True):
+    for _ in books.judge(Lens(policies, facts, team_labels, now), anew=True):
         pass
-    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     nodes = world.builder
     around = Surroundings(
-        at,
+        rfc3339(now),
         world.source,
         policies,
         facts,
@@ -238,7 +237,7 @@ def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -
         nodes.node,
         world.problems,
         tuple(world.remarks),
-        tuple(gangs_among(world.subjects, facts, policies, time.time())),
+        tuple(gangs_among(world.subjects, facts, policies, now)),
     )
     return books.whole(around)
 

@@ -7,13 +7,14 @@ says that somebody is still to look. Argo CD is told the same by the health chec
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.policy import API_VERSION, KIND
 from gpugate.policies.reach import Reach, reach_of
+from gpugate.webhook.audit.times import rfc3339
 from gpugate.webhook.cluster import CONFLICT, NOT_FOUND, ApiError, ClusterError, JsonObject
 from gpugate.webhook.cluster.kinds import POLICIES
 from gpugate.webhook.cluster.policies import SeenPolicy
@@ -159,7 +160,7 @@ def teller(recorder: Recorder) -> Tell:
 
 def utc_now() -> str:
     """The time, RFC 3339."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(time.time())
 
 
 class PolicyStatusWriter:

@@ -30,8 +30,7 @@ from gpugate.webhook.controller.policy_sums import sums_by_policy
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
 from gpugate.webhook.controller.rounds import Rhythm, Rounds, Source
 from gpugate.webhook.events import Recorder
-from gpugate.webhook.inputs import InputError
-from gpugate.webhook.lifetime import cancelled, look_after, until_signal
+from gpugate.webhook.lifetime import cancelled, listen, look_after, until_signal
 from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import policy_families
 from gpugate.webhook.page.live import add_page
@@ -92,7 +91,7 @@ async def run(options: Options, log: Log) -> None:
     runner = web.AppRunner(controller.app(), access_log=None, handle_signals=False)
     tasks: list[asyncio.Task[None]] = []
     try:
-        await _listen(runner, options, log)
+        await listen(runner, options.host, options.port, log)
         tasks = [asyncio.create_task(one(), name=name) for name, one in controller.tasks().items()]
         await until_signal(tasks)
     finally:
@@ -237,16 +236,3 @@ def _unread(one: KindState) -> str:
     if one.synced:
         return f"{one.resource} cannot be read any more, and are shown as they last were: {one.error}"
     return f"{one.resource} cannot be read: {one.error}"
-
-
-async def _listen(runner: web.AppRunner, options: Options, log: Log) -> None:
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, options.host, options.port).start()
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        message = f"--listen {options.host}:{options.port}: cannot listen there: {reason}; give another HOST:PORT"
-        raise InputError(message) from None
-    port = runner.addresses[0][1] if runner.addresses else options.port
-    log.info("listening", address=f"{options.host}:{port}")
-    log.flush()

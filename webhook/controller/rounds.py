@@ -7,7 +7,6 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from gpugate.policies.facts import Facts
@@ -17,6 +16,7 @@ from gpugate.policies.policy import PolicySet
 from gpugate.webhook.audit.auditing import TEAM_LABELS, Lens
 from gpugate.webhook.audit.books import Surroundings
 from gpugate.webhook.audit.records import Audit
+from gpugate.webhook.audit.times import rfc3339
 from gpugate.webhook.cluster.store import FactStore
 from gpugate.webhook.controller.feeds import SubjectFeed
 from gpugate.webhook.log import Log
@@ -210,7 +210,7 @@ class Rounds:
         """The whole audit, by the facts and policies that the workloads were judged by: newer ones may be there already."""
         source = self._source
         around = Surroundings(
-            datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            rfc3339(self._wall()),
             source.name,
             policies,
             facts,

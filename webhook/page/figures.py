@@ -16,9 +16,7 @@ from gpugate.policies.catalogue import BY_ID
 from gpugate.policies.finding import Mode
 from gpugate.webhook.audit.records import Audit, Audited, Effect, Item
 
-#: Effects, the gravest first.
-GRAVITY: Final = (Effect.REFUSE, Effect.CHANGE, Effect.WARN, Effect.UNKNOWN, Effect.EXEMPT)
-_RANK: Final = {effect: rank for rank, effect in enumerate(GRAVITY)}
+_RANK: Final = {effect: rank for rank, effect in enumerate(Effect)}
 
 
 def gravest(items: Iterable[Item]) -> Effect | None:

@@ -19,9 +19,9 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from gpugate.policies.catalogue import BY_ID
-from gpugate.webhook.audit.records import Audit, Audited
+from gpugate.webhook.audit.records import Audit, Audited, Effect
 from gpugate.webhook.page import words
-from gpugate.webhook.page.figures import GRAVITY, figures_of, gravest, modes_of, outcome_of
+from gpugate.webhook.page.figures import figures_of, gravest, modes_of, outcome_of
 from gpugate.webhook.page.pictures import share
 from gpugate.webhook.page.sections import (
     MOST_LINES,
@@ -41,7 +41,7 @@ WORKLOADS_BUDGET: Final = 10_000_000
 _BLOCK: Final = 50
 #: Findings of one workload that the page shows.
 MOST_FINDINGS: Final = 40
-_OUTCOMES: Final = (*(one.value for one in GRAVITY), "clean")
+_OUTCOMES: Final = (*(one.value for one in Effect), "clean")
 
 
 class Block(NamedTuple):
