@@ -28,6 +28,8 @@ _GATHER: Final = 0.2
 _SPACING: Final = 0.02
 #: Seconds in which the watch shows what was written; until then nothing more is done about it.
 _SHOWN: Final = 5.0
+#: Seconds after which a new PodGroup is touched once more, where its scheduler may have missed that it came.
+_TOUCH_AFTER: Final = 2.0
 
 
 class Teller(Protocol):
@@ -42,6 +44,13 @@ class _Delay(NamedTuple):
 
     failures: int
     until: float
+
+
+class _Untouched(NamedTuple):
+    """A PodGroup just made: its version then, and when it is to be touched."""
+
+    version: str
+    due: float
 
 
 class PodGroupKeeper:
@@ -66,6 +75,7 @@ class PodGroupKeeper:
         self._stirred = asyncio.Event()
         self._versions: dict[str, str] = {}
         self._delays: dict[tuple[str, GroupKey], _Delay] = {}
+        self._untouched: dict[str, _Untouched] = {}
         self._told: set[tuple[object, ...]] = set()
 
     def stir(self) -> None:
@@ -75,17 +85,21 @@ class PodGroupKeeper:
     async def run(self) -> None:
         """Keep the PodGroups until cancelled."""
         self._delays.clear()
+        self._untouched.clear()
         while True:
             self._stirred.clear()
             try:
                 await self.look()
+                await self.touch()
             except Exception as error:  # noqa: BLE001 - what is wrong with one look must not end the next
                 self._log.error("looking after PodGroups failed", error=repr(error))
             await self._wait()
 
     async def _wait(self) -> None:
+        due = min((one.due for one in self._untouched.values()), default=None)
+        within = _EVERY if due is None else min(_EVERY, max(0.0, due - self._pace.clock()))
         try:
-            async with asyncio.timeout(_EVERY):
+            async with asyncio.timeout(within):
                 await self._stirred.wait()
         except TimeoutError:
             return
@@ -152,12 +166,17 @@ class PodGroupKeeper:
     async def _create(self, about: Reference, wanted: Wanted) -> str:
         version = await self._version(wanted.system)
         try:
-            await self._api.create(_collection(wanted, version), manifest(wanted, version))
+            made = await self._api.create(_collection(wanted, version), manifest(wanted, version))
         except ApiError as error:
             if error.status != CONFLICT:
                 raise
             return await self._correct(about, wanted)
         self.written["created"] += 1
+        if wanted.system == "Coscheduling":
+            version_then = str(made["metadata"]["resourceVersion"])
+            self._untouched[f"{_collection(wanted, version)}/{wanted.name}"] = _Untouched(
+                version_then, self._pace.clock() + _TOUCH_AFTER
+            )
         needed = f"{wanted.minimum} pods start together or not at all"
         self._log.info("PodGroup made", **_fields(about), pod_group=wanted.name, minimum=wanted.minimum)
         self._teller.tell(
@@ -168,6 +187,24 @@ class PodGroupKeeper:
             kind="Normal",
         )
         return "owned"
+
+    async def touch(self) -> None:
+        """Change new PodGroups of the coscheduling plugin once more, those that nobody changed meanwhile.
+
+        The plugin (v0.34.7) hears of a PodGroup by one watch and reads it by another, which may lag: pods that it looked at in
+        between wait five minutes, or until their PodGroup changes, whatever nodes come.
+        """
+        now = self._pace.clock()
+        for path, one in [(path, one) for path, one in self._untouched.items() if one.due <= now]:
+            del self._untouched[path]
+            metadata = {"resourceVersion": one.version, "annotations": {"gpugate.io/touched": "true"}}
+            try:
+                await self._api.patch(path, {"metadata": metadata})
+            except ApiError as error:
+                if error.status not in {CONFLICT, NOT_FOUND}:
+                    self._log.warning("PodGroup not touched", path=path, error=str(error))
+            else:
+                self.written["touched"] += 1
 
     async def _correct(self, about: Reference, wanted: Wanted) -> str:
         """Compare with the stored object itself: what is about to be written must not rest on a watch that lags."""

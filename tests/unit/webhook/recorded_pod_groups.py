@@ -53,7 +53,8 @@ class PodGroupApi:
     async def patch(self, path: str, patch: Object) -> Object:
         self._call("PATCH", path)
         stored = self.stored[path]
-        assert patch["metadata"].pop("resourceVersion") == stored["metadata"]["resourceVersion"]
+        if patch["metadata"].pop("resourceVersion") != stored["metadata"]["resourceVersion"]:
+            raise ApiError(409, "Conflict", "the object has been modified")
         stored["metadata"] |= patch["metadata"]
         stored["spec"] |= patch.get("spec", {})
         return stored

@@ -112,6 +112,32 @@ async def test_what_lacks_is_made_once() -> None:
     assert stand.keeper.states == {"owned": 1}
 
 
+async def test_what_was_made_is_touched_once_a_moment_later_for_a_scheduler_that_missed_it() -> None:
+    stand = _Stand()
+    stand.book.seen(_PLACE, _job())
+    await stand.look()
+    await stand.keeper.touch()
+    assert stand.api.writes == ["POST"]
+    for _ in range(2):
+        stand.now += 3
+        await stand.keeper.touch()
+    assert stand.api.writes == ["POST", "PATCH"]
+    assert stand.group is not None
+    assert stand.group["metadata"]["annotations"] == {"gpugate.io/touched": "true"}
+    assert stand.group["spec"] == {"minMember": 4}
+
+
+async def test_what_somebody_else_put_in_its_place_is_not_touched() -> None:
+    stand = _Stand()
+    stand.book.seen(_PLACE, _job())
+    await stand.look()
+    stand.api.stored[f"{PATH}/w"] = _foreign()
+    stand.now += 3
+    await stand.keeper.touch()
+    assert stand.group == _foreign()
+    assert stand.keeper.written["touched"] == 0
+
+
 async def test_facts_that_do_not_show_yet_what_was_made_cause_nothing() -> None:
     stand = _Stand()
     stand.book.seen(_PLACE, _job())
