@@ -34,6 +34,11 @@ class Mode(enum.Enum):
     DRY_RUN = "DryRun"
     DISABLED = "Disabled"
 
+    def at_most(self, most: Mode) -> Mode:
+        """The weaker of the two modes: Disabled is the weakest, then DryRun, Warn and Enforce."""
+        strongest_first = list(Mode)
+        return max(self, most, key=strongest_first.index)
+
 
 class Finding(NamedTuple):
     """One statement of a rule about one place.

@@ -341,15 +341,29 @@ class PolicySet:
 
 
 def settings_of(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
-    """What ``policy`` says of ``rule``; None where it leaves the rule to others."""
+    """What ``policy`` says of ``rule``; None where it leaves the rule to others, as one does that is off unless named."""
     settings = getattr(policy.spec.rules, _field_name(rule.id))
-    return _defaults(rule.id) if settings is None and policy.spec.mode is not None else settings
+    if settings is not None or policy.spec.mode is None or rule.unnamed is Mode.DISABLED:
+        return settings
+    return _defaults(rule.id)
 
 
 def mode_of(policy: Policy, rule: Rule) -> Mode | None:
-    """How ``rule`` acts where ``policy`` binds it; None where the policy leaves it to others."""
+    """How ``rule`` acts where ``policy`` binds it; None where the policy leaves it to others.
+
+    A rule that not every team wants (:attr:`gpugate.policies.rule.Rule.unnamed`) has the policy's own mode only where the policy
+    names it.
+    """
     settings = settings_of(policy, rule)
-    return None if settings is None else settings.mode or policy.spec.mode or Mode.ENFORCE
+    if settings is None:
+        return None
+    stated: Mode = settings.mode or policy.spec.mode or Mode.ENFORCE
+    return stated if names(policy, rule) else stated.at_most(rule.unnamed)
+
+
+def names(policy: Policy, rule: Rule) -> bool:
+    """Whether ``policy`` says something of ``rule`` itself."""
+    return getattr(policy.spec.rules, _field_name(rule.id)) is not None
 
 
 def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> Bound | None:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from gpugate.policies.catalogue import RULES
 from gpugate.policies.crd import Schema, spec_schema, written
+from gpugate.policies.finding import Mode
 from gpugate.policies.policy import API_VERSION, KIND
 from gpugate.policies.rule import Rule
 
@@ -94,8 +95,14 @@ def default_policy_object(mode: str) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": "default"},
-        "spec": {"priority": 0, "mode": mode, "rules": {rule.id: _defaults(rules[rule.id]) for rule in RULES}},
+        "spec": {"priority": 0, "mode": mode, "rules": {rule.id: _default_settings(rule, rules, mode) for rule in RULES}},
     }
+
+
+def _default_settings(rule: Rule, schemas: Mapping[str, Schema], mode: str) -> dict[str, Any]:
+    # Written out, so that it stays as it is where somebody changes the mode of the whole.
+    stated = {} if rule.unnamed is Mode.ENFORCE else {"mode": Mode(mode).at_most(rule.unnamed).value}
+    return stated | _defaults(schemas[rule.id])
 
 
 def _defaults(schema: Schema) -> dict[str, Any]:
@@ -141,6 +148,7 @@ def _section(rule: Rule, reasons: Sequence[tuple[str, str]]) -> list[str]:
         "",
         f"Since {rule.since}. Reads {facts or 'nothing but the object'}. Edits {updates}.",
         "",
+        *_unnamed(rule),
         *_documentation(rule),
         "### Parameters",
         "",
@@ -148,6 +156,13 @@ def _section(rule: Rule, reasons: Sequence[tuple[str, str]]) -> list[str]:
         "",
         *(["### Findings", "", *_reason_table(reasons), ""] if reasons else []),
     ]
+
+
+def _unnamed(rule: Rule) -> list[str]:
+    if rule.unnamed is Mode.ENFORCE:
+        return []
+    held = "off" if rule.unnamed is Mode.DISABLED else f"at most in mode {rule.unnamed.value}"
+    return [f"Where a policy does not name it, it is {held}: {rule.opinion}", ""]
 
 
 def _documentation(rule: Rule) -> list[str]:

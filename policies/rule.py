@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts
-from gpugate.policies.finding import Finding
+from gpugate.policies.finding import Finding, Mode
 from gpugate.policies.quantity import QuantityError, format_bytes, format_millicores, millicores, whole
 from gpugate.policies.validations import KEY, Validation, not_above
 from gpugate.policies.workload import Workload
@@ -195,6 +195,8 @@ class Rule:
         at_pods: whether what it would append to a template that it must leave alone still reaches the pods when they are made,
             so that other rules' checks may count on it.
         on_update: whether it edits a template that a user changed in an UPDATE, too.
+        unnamed: the strongest mode that it has where a policy gives a mode to all rules and does not name this one.
+        opinion: why that is not Enforce, a sentence for the reference.
     """
 
     id: str
@@ -207,6 +209,8 @@ class Rule:
     documentation: str = ""
     on_update: bool = True
     at_pods: bool = False
+    unnamed: Mode = Mode.ENFORCE
+    opinion: str = ""
 
 
 def no_edits(_workload: Workload, _params: Params, _facts: Facts) -> Iterable[Edit]:

@@ -23,22 +23,26 @@ def _modes(*policies: Any, namespace: dict[str, str] | None = None, labels: dict
 
 
 def test_each_rule_is_found_by_its_id() -> None:
-    assert set(BY_ID) == {
-        *("accelerator-names", "tolerations", "shared-memory", "host-memory", "numa", "gang", "queue"),
-        *("vram", "stranding", "commitment", "queue-quota", "namespace-limits"),
-        *("gang-members", "gang-packing"),
-    }
+    assert [BY_ID[rule.id] for rule in RULES] == list(RULES)
     assert len(RULES) == len(BY_ID)
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_the_default_policy_binds_every_rule_in_its_mode(mode: Mode) -> None:
+def test_the_default_policy_binds_every_rule_in_its_mode_or_the_strongest_that_the_rule_has_unnamed(mode: Mode) -> None:
     bound = PolicySet([default_policy(mode)]).bind({}, {})
-    if mode is Mode.DISABLED:
-        assert bound == ()
-    else:
-        assert [one.rule for one in bound] == list(RULES)
-        assert {one.mode for one in bound} == {mode}
+    wanted = [(rule, mode.at_most(rule.unnamed)) for rule in RULES]
+    assert [(one.rule, one.mode) for one in bound] == [pair for pair in wanted if pair[1] is not Mode.DISABLED]
+
+
+def test_the_weaker_of_two_modes() -> None:
+    assert Mode.ENFORCE.at_most(Mode.WARN) is Mode.WARN
+    assert Mode.DRY_RUN.at_most(Mode.WARN) is Mode.DRY_RUN
+    assert Mode.WARN.at_most(Mode.DISABLED) is Mode.DISABLED
+    assert Mode.WARN.at_most(Mode.ENFORCE) is Mode.WARN
+
+
+def test_a_rule_that_is_no_more_than_a_habit_says_why() -> None:
+    assert [rule.id for rule in RULES if (rule.unnamed is not Mode.ENFORCE) != bool(rule.opinion)] == []
 
 
 def test_a_policy_without_a_mode_binds_only_the_rules_that_it_names() -> None:
@@ -68,7 +72,7 @@ def test_the_highest_priority_wins_then_the_first_name_rule_by_rule() -> None:
 def test_a_rule_disabled_by_the_policy_that_wins_is_not_bound_by_another() -> None:
     modes = _modes(policy("off", priority=1, rules={"gang": {"mode": "Disabled"}}), policy("all", mode="Enforce"))
     assert "gang" not in modes
-    assert len(modes) == len(RULES) - 1
+    assert len(modes) == sum(rule.unnamed is not Mode.DISABLED for rule in RULES) - 1
 
 
 _EXPRESSIONS = [
