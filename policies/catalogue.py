@@ -13,6 +13,7 @@ from typing import Final
 from gpugate.policies.rule import Rule
 from gpugate.policies.rules import (
     accelerator_names,
+    attribution,
     commitment,
     gang,
     gang_members,
@@ -30,6 +31,7 @@ from gpugate.policies.rules import (
 
 RULES: Final[tuple[Rule, ...]] = (
     accelerator_names.RULE,
+    attribution.RULE,
     tolerations.RULE,
     vram.RULE,
     queue.RULE,

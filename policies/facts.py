@@ -7,7 +7,7 @@ the same facts. Amounts are whole numbers: bytes, millicores, counts.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -119,6 +119,14 @@ class Facts:
         """The labels of namespace ``name``; just its name label where it is not known."""
         found = self.namespaces.get(name)
         return found.labels if found else {"kubernetes.io/metadata.name": name}
+
+    def namespace_says(self, name: str, keys: Iterable[str]) -> str | None:
+        """The first of ``keys`` that namespace ``name`` has, as label or annotation; None where it has none or is not known."""
+        found = self.namespaces.get(name)
+        if found is None:
+            return None
+        values = (found.labels.get(key) or found.annotations.get(key) for key in keys)
+        return next(filter(None, values), None)
 
     def queue(self, namespace: str, name: str) -> LocalQueue | None:
         """The LocalQueue of this name; None where it is not known."""

@@ -207,6 +207,7 @@ _ANNOTATIONS = _sparse(
         "gpugate.io/gang-elastic": st.sampled_from(["true", "no"]),
         "gpugate.io/gang-min-size": st.sampled_from(["1", "3", "few"]),
         "scheduling.k8s.io/group-name": st.sampled_from(["a", "llm"]),
+        "owner": st.sampled_from(["vision", "Vision <v@example.com>", ""]),
     }
 )
 _OWNERS = st.lists(
@@ -326,6 +327,15 @@ def _own(root: Object) -> Object:
 def _settings() -> dict[str, st.SearchStrategy[Object]]:
     return {
         "accelerator-names": _sparse(served=st.just(["nvidia.com/gpus"])),
+        "attribution": _sparse(
+            keys=st.sampled_from(
+                [
+                    [],
+                    [{"what": "owner", "name": "owner", "aliases": ["app"], "required": False}],
+                    [{"what": "owner", "name": "gpugate.io/owner", "kind": "Annotation", "aliases": ["team"], "toPods": False}],
+                ]
+            )
+        ),
         "tolerations": _sparse(
             fromNodes=st.booleans(), taints=st.just([{"key": "sku", "value": "gpu"}, {"key": "x", "effect": "NoExecute"}])
         ),
@@ -698,7 +708,11 @@ def clusters(draw: st.DrawFn) -> Facts:
     objects.append(
         {
             "kind": "Namespace",
-            "metadata": {"name": "team-b", "labels": draw(st.sampled_from([{}, {"gpugate.io/default-queue": "q"}]))},
+            "metadata": {
+                "name": "team-b",
+                "labels": draw(st.sampled_from([{}, {"gpugate.io/default-queue": "q"}, {"team": "vision"}])),
+                "annotations": draw(st.sampled_from([{}, {"gpugate.io/highest-priority": "10"}])),
+            },
         }
     )
     members = draw(_members())
