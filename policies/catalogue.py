@@ -20,6 +20,7 @@ from gpugate.policies.rules import (
     host_memory,
     namespace_limits,
     numa,
+    placement,
     queue,
     queue_quota,
     shared_memory,
@@ -30,6 +31,7 @@ from gpugate.policies.rules import (
 
 RULES: Final[tuple[Rule, ...]] = (
     accelerator_names.RULE,
+    placement.RULE,
     tolerations.RULE,
     vram.RULE,
     queue.RULE,
