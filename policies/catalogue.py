@@ -21,6 +21,7 @@ from gpugate.policies.rules import (
     host_memory,
     namespace_limits,
     numa,
+    placement,
     queue,
     queue_quota,
     shared_memory,
@@ -32,6 +33,7 @@ from gpugate.policies.rules import (
 RULES: Final[tuple[Rule, ...]] = (
     accelerator_names.RULE,
     attribution.RULE,
+    placement.RULE,
     tolerations.RULE,
     vram.RULE,
     queue.RULE,

@@ -199,6 +199,11 @@ _ANNOTATIONS = _sparse(
         "gpugate.io/model-parameters": st.sampled_from(["7B", "1.5b", "70B", "8x7B", ""]),
         "gpugate.io/precision": st.sampled_from(["fp16", "int4", "fp64"]),
         "gpugate.io/tensor-parallel": st.sampled_from(["1", "2", "8", "0"]),
+        "gpugate.io/gpu": st.sampled_from(["h100", "a100-80gb,t4", "NVIDIA-X", "x1", ",", None]),
+        "gpugate.io/gpu-family": st.sampled_from(["hopper", "ada,ampere", "new"]),
+        "gpugate.io/min-gpu-memory": st.sampled_from(["40Gi", "80G", "80"]),
+        "gpugate.io/min-compute": st.sampled_from(["8.0", "8.6", "9.x"]),
+        "gpugate.io/min-driver": st.sampled_from(["550", "470.06.1", "v1"]),
         "argocd.argoproj.io/tracking-id": st.just("app"),
         "kueue.x-k8s.io/job-min-parallelism": st.sampled_from(["1", "9", "x"]),
         "kueue.x-k8s.io/pod-group-total-count": st.sampled_from(["2", "4"]),
@@ -335,6 +340,9 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
                     [{"what": "owner", "name": "gpugate.io/owner", "kind": "Annotation", "aliases": ["team"], "toPods": False}],
                 ]
             )
+        ),
+        "placement": _sparse(
+            shared=st.booleans(), driverLabels=st.sampled_from(["Old", "New"]), noNodeMatches=st.sampled_from(["Deny", "Warn"])
         ),
         "tolerations": _sparse(
             fromNodes=st.booleans(), taints=st.just([{"key": "sku", "value": "gpu"}, {"key": "x", "effect": "NoExecute"}])
@@ -752,6 +760,7 @@ _WORDS = [
     *("schedulingGroup", "podGroupName", "podAffinity", "priorityClassName", "kueue.x-k8s.io/pod-group-name"),
     *("gpugate.io/gang-min-size", "kueue.x-k8s.io/podset-required-topology", "resourceVersion", "uid"),
     *("gpugate.io/gang-size", "gpugate.io/exempt", "gpugate.io/exempt-reason", "gpugate.io/mutations", "kueue.x-k8s.io/queue-name"),
+    *("gpugate.io/gpu", "gpugate.io/min-compute", "values"),
 ]
 _SCALARS = st.one_of(
     st.none(),
