@@ -393,6 +393,19 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
         ),
         "stranding": _sparse(warnFactor=st.sampled_from([1.1, 3]), refuseFactor=st.sampled_from([3, 100])),
         "commitment": _sparse(maxRatio=st.sampled_from([1, 10]), refuse=st.booleans()),
+        "jobs": _sparse(
+            ttlAfterFinished=st.just("24h"),
+            withoutTtl=st.sampled_from(["Warn", "Deny"]),
+            defaultDeadline=st.just("1h"),
+            longestDeadline=st.just("2h"),
+            backoffLimit=st.sampled_from([0, 3]),
+            mostRetries=st.just(1),
+            restartsInPlace=st.sampled_from(["Allow", "Deny"]),
+            releaseAfterEnd=st.booleans(),
+            heldAfterEnd=st.sampled_from(["Allow", "Deny"]),
+            gpuFaultExitCodes=st.just([74]),
+            ignoreDisruptions=st.booleans(),
+        ),
         "queue": _sparse(required=st.booleans(), queueName=st.just("shared"), kinds=st.just(["Job", "Pod"])),
     }
 
