@@ -25,6 +25,7 @@ from gpugate.policies.rules import (
     shared_memory,
     stranding,
     tolerations,
+    visible_devices,
     vram,
 )
 
@@ -43,6 +44,7 @@ RULES: Final[tuple[Rule, ...]] = (
     namespace_limits.RULE,
     stranding.RULE,
     commitment.RULE,
+    visible_devices.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}

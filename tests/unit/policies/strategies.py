@@ -70,7 +70,7 @@ _TOLERATIONS = st.lists(
 )
 _ENV = st.lists(
     st.fixed_dictionaries(
-        {"name": st.sampled_from(["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NVIDIA_VISIBLE_DEVICES", "A"])},
+        {"name": st.sampled_from(["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "A"])},
         optional={
             "value": st.sampled_from(["all", "none", ""]),
             "valueFrom": st.just({"fieldRef": {"fieldPath": "metadata.name"}}),
@@ -375,6 +375,7 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
         ),
         "stranding": _sparse(warnFactor=st.sampled_from([1.1, 3]), refuseFactor=st.sampled_from([3, 100])),
         "commitment": _sparse(maxRatio=st.sampled_from([1, 10]), refuse=st.booleans()),
+        "visible-devices": _sparse(images=st.just(["*"]), serviceAccounts=st.just(["default/*"])),
         "queue": _sparse(required=st.booleans(), queueName=st.just("shared"), kinds=st.just(["Job", "Pod"])),
     }
 
@@ -737,6 +738,7 @@ _WORDS = [
     *("completions", "status", "active", "nvidia.com/gpu", "memory", "cpu", "schedulerName", "restartPolicy", "hostIPC"),
     *("schedulingGroup", "podGroupName", "podAffinity", "priorityClassName", "kueue.x-k8s.io/pod-group-name"),
     *("gpugate.io/gang-min-size", "kueue.x-k8s.io/podset-required-topology", "resourceVersion", "uid"),
+    *("hostPath", "path", "valueFrom", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "cdi.k8s.io/mine", "serviceAccountName"),
     *("gpugate.io/gang-size", "gpugate.io/exempt", "gpugate.io/exempt-reason", "gpugate.io/mutations", "kueue.x-k8s.io/queue-name"),
 ]
 _SCALARS = st.one_of(
