@@ -22,6 +22,7 @@ from gpugate.policies.rules import (
     numa,
     queue,
     queue_quota,
+    reserved_nodes,
     shared_memory,
     stranding,
     tolerations,
@@ -45,6 +46,7 @@ RULES: Final[tuple[Rule, ...]] = (
     stranding.RULE,
     commitment.RULE,
     visible_devices.RULE,
+    reserved_nodes.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
+from gpugate.policies.accelerators import may_be_accelerator
 from gpugate.policies.affinity import required_terms
 from gpugate.policies.fields import Object, mapping, mappings, sequence
 from gpugate.policies.kinds import DAEMON_SET
@@ -41,6 +42,8 @@ SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-criti
 #: Operators of node affinity that keep pods off the nodes with a label.
 AVOIDING: Final = frozenset({"DoesNotExist", "NotIn"})
 
+#: Annotations by which a pod asks KAI for a part of a GPU (KAI-Scheduler, ``docs/gpu-sharing``).
+_FRACTIONS: Final = frozenset({"gpu-fraction", "gpu-memory"})
 _DEVICE_FILES: Final = re.compile(DEVICE_FILES)
 
 
@@ -121,6 +124,22 @@ def goes_to_reserved_nodes(pods: PodSet) -> bool:
     if str(pods.spec.get("priorityClassName")) in SYSTEM_CLASSES:
         return False
     return any(True for _ in reserved_tolerations(pods)) or any(True for _ in reserved_labels(pods))
+
+
+def asks_somehow(pods: PodSet) -> bool:
+    """Whether the pods ask for what may be an accelerator, rightly spelt or not, by resource or by claim."""
+    if pods.spec.get("resourceClaims"):
+        return True
+    for container in pods.containers:
+        for amounts in (container.limits, container.requests):
+            if any(may_be_accelerator(name) and str(amounts[name]) != "0" for name in amounts):
+                return True
+    return False
+
+
+def asks_for_a_part(pods: PodSet) -> bool:
+    """Whether the pods ask KAI for a part of a GPU, which is no resource: its binder names the device in a ConfigMap."""
+    return not _FRACTIONS.isdisjoint(pods.annotations())
 
 
 def may_take(workload: Workload) -> bool:

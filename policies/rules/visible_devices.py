@@ -62,7 +62,7 @@ from gpugate.policies.fields import Object, Path, mappings
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.node_stack import STACK_ACCOUNTS, STACK_IMAGES, AccountPatterns, ImagePatterns, has_account, runs_stack_image
 from gpugate.policies.rule import Params, Rule, no_edits
-from gpugate.policies.takers import DEVICE_ANNOTATIONS, NO_DEVICES, VARIABLES, host_path, is_device_file
+from gpugate.policies.takers import DEVICE_ANNOTATIONS, NO_DEVICES, VARIABLES, asks_for_a_part, host_path, is_device_file
 from gpugate.policies.workload import PodSet, Workload
 
 _LIST: Final = "/var/run/nvidia-container-devices/"
@@ -144,7 +144,7 @@ def _by_variable(pods: PodSet, container: Container, entry: Object, place: Path,
     resource = VARIABLES[name]
     who = f"{container.role} {container.name}"
     if entry.get("valueFrom") is not None:
-        if not _is_own_annotation(entry):
+        if not _is_of_the_scheduler(pods, entry):
             yield _unseen(who, name, place)
         return
     value = str(entry.get("value") or "")
@@ -182,14 +182,15 @@ def _by_variable(pods: PodSet, container: Container, entry: Object, place: Path,
         )
 
 
-def _is_own_annotation(entry: Object) -> bool:
+def _is_of_the_scheduler(pods: PodSet, entry: Object) -> bool:
+    """Whether a scheduler that hands out devices wrote the value: Ascend's into an annotation, KAI's into a ConfigMap."""
     source = entry.get("valueFrom")
-    field = source.get("fieldRef") if type(source) is dict else None
-    return (
-        entry.get("name") == "ASCEND_VISIBLE_DEVICES"
-        and type(field) is dict
-        and str(field.get("fieldPath")).startswith(_OWN_ANNOTATION)
-    )
+    if type(source) is not dict:
+        return False
+    field = source.get("fieldRef")
+    if type(field) is dict and entry["name"] == "ASCEND_VISIBLE_DEVICES":
+        return str(field.get("fieldPath")).startswith(_OWN_ANNOTATION)
+    return "configMapKeyRef" in source and asks_for_a_part(pods)
 
 
 def _unseen(who: str, name: str, place: Path) -> Finding:

@@ -376,6 +376,9 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
         "stranding": _sparse(warnFactor=st.sampled_from([1.1, 3]), refuseFactor=st.sampled_from([3, 100])),
         "commitment": _sparse(maxRatio=st.sampled_from([1, 10]), refuse=st.booleans()),
         "visible-devices": _sparse(images=st.just(["*"]), serviceAccounts=st.just(["default/*"])),
+        "reserved-nodes": _sparse(
+            parts=st.sampled_from(["Warn", "Allow"]), images=st.just(["*"]), priorityClasses=st.just(["high"])
+        ),
         "queue": _sparse(required=st.booleans(), queueName=st.just("shared"), kinds=st.just(["Job", "Pod"])),
     }
 
