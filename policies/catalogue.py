@@ -25,9 +25,11 @@ from gpugate.policies.rules import (
     placement,
     queue,
     queue_quota,
+    reserved_nodes,
     shared_memory,
     stranding,
     tolerations,
+    visible_devices,
     vram,
 )
 
@@ -49,6 +51,8 @@ RULES: Final[tuple[Rule, ...]] = (
     namespace_limits.RULE,
     stranding.RULE,
     commitment.RULE,
+    visible_devices.RULE,
+    reserved_nodes.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}

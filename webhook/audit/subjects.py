@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from gpugate.policies.accelerators import may_be_accelerator
 from gpugate.policies.facts import NO_FACTS
 from gpugate.policies.fields import MalformedError
 from gpugate.policies.gang_states import is_over
 from gpugate.policies.kinds import POD, Kind, kind_of
 from gpugate.policies.lens import open_workload
+from gpugate.policies.takers import asks_somehow
 from gpugate.policies.workload import Workload
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -148,14 +148,7 @@ def _owner(workload: Workload) -> Owner | None:
 
 def may_ask(workload: Workload) -> bool:
     """Whether the object asks for what may be an accelerator, rightly spelt or not, as the webhooks' conditions see it."""
-    for pods in workload.pod_sets:
-        if pods.spec.get("resourceClaims"):
-            return True
-        for container in pods.containers:
-            for amounts in (container.limits, container.requests):
-                if any(may_be_accelerator(name) and str(amounts[name]) != "0" for name in amounts):
-                    return True
-    return False
+    return any(map(asks_somehow, workload.pod_sets))
 
 
 def _kept(item: JsonObject, kind: Kind) -> JsonObject:

@@ -70,7 +70,7 @@ _TOLERATIONS = st.lists(
 )
 _ENV = st.lists(
     st.fixed_dictionaries(
-        {"name": st.sampled_from(["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NVIDIA_VISIBLE_DEVICES", "A"])},
+        {"name": st.sampled_from(["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "A"])},
         optional={
             "value": st.sampled_from(["all", "none", ""]),
             "valueFrom": st.just({"fieldRef": {"fieldPath": "metadata.name"}}),
@@ -405,6 +405,10 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
             heldAfterEnd=st.sampled_from(["Allow", "Deny"]),
             gpuFaultExitCodes=st.just([74]),
             ignoreDisruptions=st.booleans(),
+        ),
+        "visible-devices": _sparse(images=st.just(["*"]), serviceAccounts=st.just(["default/*"])),
+        "reserved-nodes": _sparse(
+            parts=st.sampled_from(["Warn", "Allow"]), images=st.just(["*"]), priorityClasses=st.just(["high"])
         ),
         "queue": _sparse(required=st.booleans(), queueName=st.just("shared"), kinds=st.just(["Job", "Pod"])),
     }
@@ -772,6 +776,7 @@ _WORDS = [
     *("completions", "status", "active", "nvidia.com/gpu", "memory", "cpu", "schedulerName", "restartPolicy", "hostIPC"),
     *("schedulingGroup", "podGroupName", "podAffinity", "priorityClassName", "kueue.x-k8s.io/pod-group-name"),
     *("gpugate.io/gang-min-size", "kueue.x-k8s.io/podset-required-topology", "resourceVersion", "uid"),
+    *("hostPath", "path", "valueFrom", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "cdi.k8s.io/mine", "serviceAccountName"),
     *("gpugate.io/gang-size", "gpugate.io/exempt", "gpugate.io/exempt-reason", "gpugate.io/mutations", "kueue.x-k8s.io/queue-name"),
     *("gpugate.io/gpu", "gpugate.io/min-compute", "values"),
 ]
