@@ -19,7 +19,7 @@ class Case:
     """Series, and what an alert makes of them.
 
     Attributes:
-        series: by series, what promtool calls its values: ``0x10 5x10`` is ten minutes of 0, at two samples a minute, and then of 5.
+        series: by series its values, two a minute, as promtool reads them: ``0x20 5x9`` is ten minutes of 0 and then five of 5.
         at: the time of the look.
         fires: the labels of each alert that fires then, but for its name, state and severity; none where it stays silent.
     """
