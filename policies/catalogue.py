@@ -18,6 +18,7 @@ from gpugate.policies.rules import (
     gang_members,
     gang_packing,
     host_memory,
+    idle,
     namespace_limits,
     numa,
     queue,
@@ -43,6 +44,7 @@ RULES: Final[tuple[Rule, ...]] = (
     namespace_limits.RULE,
     stranding.RULE,
     commitment.RULE,
+    idle.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}
