@@ -89,7 +89,7 @@ class DeviceUse(NamedTuple):
         pod: the pod's name.
         container: the container's name.
         node: the node.
-        index: the card's number there.
+        number: the card's number there.
         uuid: the card's UUID.
         model: the card's model.
         slice: the number of the MIG slice; empty for a whole card.
@@ -110,7 +110,7 @@ class DeviceUse(NamedTuple):
     pod: str
     container: str
     node: str
-    index: str
+    number: str
     uuid: str
     model: str
     slice: str = ""
@@ -138,8 +138,8 @@ class DeviceUse(NamedTuple):
     @property
     def place(self) -> str:
         """Which device it is, in words: ``gpu-1 GPU 3 (1g.10gb)``."""
-        number = f"GPU {self.index or '?'}"
-        return " ".join(word for word in (self.node, number, f"({self.profile})" if self.profile else "") if word)
+        card = f"GPU {self.number or '?'}"
+        return " ".join(word for word in (self.node, card, f"({self.profile})" if self.profile else "") if word)
 
 
 class Bounds(NamedTuple):

@@ -45,6 +45,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from gpugate.policies.durations import DAY, HOUR, lasting
 from gpugate.policies.facts import Facts
 from gpugate.policies.finding import Finding, Level, Mode
 from gpugate.policies.quantity import GIB
@@ -52,8 +53,6 @@ from gpugate.policies.rule import Params, Rule, Seconds, no_edits
 from gpugate.policies.usage import Bounds, DeviceUse, Peak, State, enough_cards, hint_of, peak_of, state_of
 from gpugate.policies.workload import Workload
 
-_HOUR: Final = 3600
-_DAY: Final = 24 * _HOUR
 _SHOWN: Final = 3
 
 #: A utilisation in percent.
@@ -65,15 +64,15 @@ class IdleParams(Params):
 
     below: _Percent = 30.0
     """Utilisation in percent: a GPU that never reached it in `idleFor` is idle."""
-    idle_for: Seconds = _HOUR
+    idle_for: Seconds = HOUR
     """How long a GPU must have stayed below that."""
     average_below: _Percent = 40.0
     """Utilisation in percent: a GPU that averaged less over `averageOver` is too large for its work."""
-    average_over: Seconds = 30 * _DAY
+    average_over: Seconds = 30 * DAY
     """Over how long the average and the peaks are taken; Prometheus must keep its series as long."""
-    average_from: Seconds = _DAY
+    average_from: Seconds = DAY
     """How long a GPU must have been held before its average is judged."""
-    ignore_younger: Seconds = _HOUR
+    ignore_younger: Seconds = HOUR
     """Pods that have held their GPUs for less than this are not judged."""
 
 
@@ -101,7 +100,7 @@ def check(workload: Workload, params: IdleParams, facts: Facts) -> Iterable[Find
             Finding(
                 "HeldIdle",
                 (),
-                f"{_of(idle, devices)} never reached {bounds.below:g} % in {_lasting(bounds.idle_for)}:"
+                f"{_of(idle, devices)} never reached {bounds.below:g} % in {lasting(bounds.idle_for)}:"
                 f" {_listed(idle, bounds.idle_for, 'peak')}",
                 _remedy(idle, devices),
                 Level.WARN,
@@ -114,7 +113,7 @@ def check(workload: Workload, params: IdleParams, facts: Facts) -> Iterable[Find
             Finding(
                 "LowAverage",
                 (),
-                f"{_of(low, devices)} averaged less than {bounds.average_below:g} % over {_lasting(bounds.average_over)}, or as"
+                f"{_of(low, devices)} averaged less than {bounds.average_below:g} % over {lasting(bounds.average_over)}, or as"
                 f" long as they were held: {_listed(low, bounds.average_over, 'average')}",
                 _remedy(low, devices),
                 Level.WARN,
@@ -141,21 +140,13 @@ def _percent(device: DeviceUse, seconds: int, figure: str) -> str:
     return f"{value or 0.0:.0f} %"
 
 
-def _lasting(seconds: int) -> str:
-    """A time in its largest whole unit."""
-    for unit, name in ((_DAY, " days"), (_HOUR, "h"), (60, "m")):
-        if seconds % unit == 0 and (unit < _DAY or seconds > _DAY):
-            return f"{seconds // unit}{name}"
-    return f"{seconds}s"
-
-
 def _remedy(devices: Sequence[DeviceUse], every: Sequence[DeviceUse]) -> str:
     """What would have been enough, as a sentence."""
     peak = peak_of(devices)
     hint = hint_of(peak)
     if peak is None or hint.kind == "unknown":
         return "See where the work waits, or ask for less: monitoring does not tell what its peak was."
-    time = _lasting(peak.seconds) if peak.whole else "the time since they were given"
+    time = lasting(peak.seconds) if peak.whole else "the time since they were given"
     needed = f"the peak of {time} ({_needs(peak)})"
     fewer = enough_cards(every)
     few = f" {fewer} of the {len(every)} GPUs would have done the work of all." if fewer is not None and fewer < len(every) else ""

@@ -106,7 +106,7 @@ class Case:
 
 def device(*, spans: dict[str, list[float | None]], memory: str = "", peak: str = "", **fields: Any) -> DeviceUse:
     """A device as a case states it: ``spans`` has the peak and the average by hours."""
-    start = {"namespace": "default", "pod": "p", "container": "main", "node": "gpu-1", "index": "0", "uuid": "GPU-1"}
+    start = {"namespace": "default", "pod": "p", "container": "main", "node": "gpu-1", "number": "0", "uuid": "GPU-1"}
     sizes = {"memory": whole(memory) if memory else None, "memory_peak": whole(peak) if peak else None}
     times = tuple(Span(int(hours) * 3600, *figures) for hours, figures in spans.items())
     fields["held"] = fields.pop("hours", 1000) * 3600
