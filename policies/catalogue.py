@@ -19,6 +19,7 @@ from gpugate.policies.rules import (
     gang_members,
     gang_packing,
     host_memory,
+    idle,
     jobs,
     namespace_limits,
     numa,
@@ -53,6 +54,7 @@ RULES: Final[tuple[Rule, ...]] = (
     commitment.RULE,
     visible_devices.RULE,
     reserved_nodes.RULE,
+    idle.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}

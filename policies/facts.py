@@ -29,6 +29,7 @@ from gpugate.policies.records.queues import (
     ResourceFlavor,
     Topology,
 )
+from gpugate.policies.usage import Usage
 
 
 class Known(enum.Enum):
@@ -79,6 +80,7 @@ class Facts:
         known: how far each kind is known, by its resource name as in :data:`gpugate.policies.fact_kinds.FACT_KINDS`.
         stale: how old what is known of a kind is, in whole minutes, for kinds whose watch is broken.
         offered: every extended resource that some accelerator node has.
+        usage: what workloads make of the accelerators that they hold; None but in an audit that monitoring was given to.
         in_flight: what was admitted and does not show in the other facts yet.
         memo: what was worked out from the shapes, and what :mod:`gpugate.policies.memo` keeps, to be found again.
     """
@@ -108,6 +110,7 @@ class Facts:
     known: Mapping[str, Known] = field(default_factory=_none)
     stale: Mapping[str, int] = field(default_factory=_none)
     offered: frozenset[str] = frozenset()
+    usage: Usage | None = None
     in_flight: InFlight = field(default_factory=InFlight, compare=False, repr=False)
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 

@@ -178,14 +178,9 @@ def choose(subjects: Iterable[Subject]) -> list[Chosen]:
 
     A ReplicaSet that a controller made says nothing of its own, and its pods stand under that controller.
     """
-    asking: list[Subject] = []
-    passed = _Named()
-    for one in subjects:
-        if one.kind.mirrors_owner and one.owner is not None:
-            passed.put(one)
-        elif one.asks:
-            asking.append(one)
-    family = _Family(asking, passed)
+    every = list(subjects)
+    family = family_of(every)
+    asking = [one for one in every if one.asks and not _is_passed_over(one)]
     alone: list[Chosen] = []
     grouped: dict[tuple[str, Owner, bytes], list[Subject]] = {}
     for one in asking:
@@ -198,6 +193,22 @@ def choose(subjects: Iterable[Subject]) -> list[Chosen]:
             grouped.setdefault((one.namespace, owner, one.sort), []).append(one)
     alone += [Chosen(min(pods, key=_order), owner, len(pods)) for (_, owner, _), pods in grouped.items()]
     return sorted(alone, key=lambda chosen: (*_order(chosen.subject), chosen.owner or ()))
+
+
+def family_of(subjects: Iterable[Subject]) -> Family:
+    """Who made whom among ``subjects``."""
+    asking: list[Subject] = []
+    passed = _Named()
+    for one in subjects:
+        if _is_passed_over(one):
+            passed.put(one)
+        elif one.asks:
+            asking.append(one)
+    return Family(asking, passed)
+
+
+def _is_passed_over(one: Subject) -> bool:
+    return one.kind.mirrors_owner and one.owner is not None
 
 
 class _Named:
@@ -216,7 +227,7 @@ class _Named:
         return found if found is not None and (not owner.uid or found.uid in {"", owner.uid}) else None
 
 
-class _Family:
+class Family:
     """Who made whom, among the subjects that ask."""
 
     def __init__(self, asking: Iterable[Subject], passed: _Named) -> None:

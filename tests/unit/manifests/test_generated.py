@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from gpugate.policies import crd
 from gpugate.policies.catalogue import RULES
-from gpugate.policies.decision import BoundRules
 from gpugate.policies.finding import Mode
 from gpugate.policies.policy import SETTINGS, PolicySet, default_policy, parse_policy
 from gpugate.policies.reference import parameters, reference_markdown

@@ -391,6 +391,9 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
             noCardHolds=st.sampled_from(["Deny", "Warn"]),
             headroomTight=st.sampled_from(["Deny", "Warn"]),
         ),
+        "idle": _sparse(
+            below=st.sampled_from([5, 99.5]), averageFrom=st.just("1h"), ignoreYounger=st.sampled_from(["1s", "2h30m"])
+        ),
         "stranding": _sparse(warnFactor=st.sampled_from([1.1, 3]), refuseFactor=st.sampled_from([3, 100])),
         "commitment": _sparse(maxRatio=st.sampled_from([1, 10]), refuse=st.booleans()),
         "jobs": _sparse(
