@@ -103,6 +103,7 @@ _WRITTEN: Final = frozenset(
     {
         "affinity",
         "env",
+        "priorityClassName",
         "resources",
         "resourcesPerNode",
         "schedulerName",
