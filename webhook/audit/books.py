@@ -148,6 +148,7 @@ def together(sorts: Sequence[Audited]) -> Audited:
         items=tuple(sorted({item for one in sorts for item in one.items}, key=sort_key)),
         exemption=next((one.exemption for one in sorts if one.exemption), None),
         bound_by=tuple(sorted({name for one in sorts for name in one.bound_by})),
+        runs=tuple(run for one in sorts for run in one.runs),
     )
 
 

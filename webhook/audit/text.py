@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpugate.webhook.audit.comparing import Compared, Verdict
+from gpugate.webhook.audit.ownership import Division, divisions_of, hours
 from gpugate.webhook.audit.records import Audit, Audited, Effect, Item
 from gpugate.webhook.audit.sums import Sums, sums_by, sums_by_rule, sums_of
 from gpugate.webhook.report import shown
@@ -34,6 +35,7 @@ _VERDICTS: Final = {
 _BREAKS: Final = re.compile("[\t\n\v\f\r\x85\u2028\u2029]")
 _NOBODY: Final = "(nobody named)"
 _FIGURES: Final = ("workloads", "refused", "changed", "warned", "exempt", "accelerators")
+_HOURS: Final = ("workloads", "accelerators", "hours so far", "to stated end", "no end")
 
 
 def _plain(text: str) -> str:
@@ -70,6 +72,8 @@ def print_audit(audit: Audit, console: Console, *, findings: bool = True) -> Non
         _print_sums(console, "rule", sums_by_rule(audit.workloads))
         _print_sums(console, "team", sums_by(audit.workloads, lambda one: one.team or _NOBODY))
         _print_sums(console, "namespace", sums_by(audit.workloads, lambda one: one.namespace))
+        for division in divisions_of(audit):
+            _print_division(division, console)
     _print_shapes(audit, console)
     _print_gangs(audit, console)
     if findings:
@@ -96,6 +100,17 @@ def _print_sums(console: Console, what: str, sums: Mapping[str, Sums]) -> None:
     if sums:
         console.print()
         console.print(table)
+
+
+def _print_division(division: Division, console: Console) -> None:
+    table = _table(division.what, *_HOURS, numbers=len(_HOURS))
+    for value, one in division.shares:
+        past = f"{'>= ' if one.untold else ''}{hours(one.so_far):.1f}" if one.so_far else "-"
+        until = f"{hours(one.until_end):.1f}" if one.until_end else "-"
+        figures = (str(one.workloads), str(one.accelerators), past, until, str(one.endless) if one.endless else "-")
+        table.add_row(Text(_plain(value or _NOBODY)), *figures)
+    console.print()
+    console.print(table)
 
 
 def _print_shapes(audit: Audit, console: Console) -> None:
