@@ -108,6 +108,7 @@ _WRITTEN: Final = frozenset(
         "env",
         "podFailurePolicy",
         "podReplacementPolicy",
+        "priorityClassName",
         "resources",
         "resourcesPerNode",
         "schedulerName",

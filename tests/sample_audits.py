@@ -19,6 +19,7 @@ from gpugate.webhook.audit.records import (
     NodePicture,
     PolicyLine,
     QueueLine,
+    Run,
     ShapePicture,
 )
 
@@ -345,6 +346,17 @@ def gangs() -> tuple[GangState, ...]:
     )
 
 
+def owned(found: tuple[Audited, ...]) -> tuple[Audited, ...]:
+    """``found``, told who they belong to and since when and until when they run, or not."""
+    told = []
+    for place, one in enumerate(found):
+        since = None if place % 7 == 0 else round(STUCK_SINCE) - 3600 * place
+        until = None if place % 3 else one.accelerators * 86_400
+        belongs = [("owner", one.team)] * bool(one.team) + [("project", f"p{place % 5}")] * bool(place % 4)
+        told.append(dataclasses.replace(one, belongs=tuple(belongs), runs=(Run(one.accelerators, since, until),)))
+    return tuple(told)
+
+
 def queues() -> tuple[QueueLine, ...]:
     return (
         QueueLine("production", "gpu", "h100", "cpu", 768_000, 412_500, 0, ""),
@@ -404,7 +416,7 @@ def realistic(count: int = 341) -> Audit:
         at=AT,
         source="cluster prod-eu-1",
         policies=policies(),
-        workloads=exempt(workloads(count)),
+        workloads=owned(exempt(workloads(count))),
         shapes=shapes(),
         gangs=gangs(),
         queues=queues(),
@@ -435,7 +447,22 @@ def hostile() -> Audit:
     bad, long = HOSTILE, HOSTILE + "A" * 10_000
     plea = Exemption((bad, "*"), long, bad, bad, bad)
     said = tuple(Item(bad, bad, mode, effect, bad, bad, long, long) for effect in Effect for mode in (Mode.DRY_RUN, Mode.ENFORCE))
-    one = Audited(bad, bad, bad, bad, bad, bad, bad, 3, ((bad, 3),), said, plea, in_git=True)
+    one = Audited(
+        bad,
+        bad,
+        bad,
+        bad,
+        bad,
+        bad,
+        bad,
+        3,
+        ((bad, 3),),
+        said,
+        plea,
+        in_git=True,
+        belongs=((bad, long),),
+        runs=(Run(3, 1 << 62, -1),),
+    )
     node = NodePicture(bad, 8, 9, 3, 0, 5, 6, 0, 7)
     return Audit(
         at=bad,

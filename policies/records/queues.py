@@ -137,11 +137,13 @@ class PriorityClass(NamedTuple):
         name: its name.
         value: the higher, the sooner.
         is_default: whether pods that name none get it.
+        preempts: whether its pods may push others aside, or only come before them in the queue (``preemptionPolicy: Never``).
     """
 
     name: str
     value: int
     is_default: bool
+    preempts: bool = True
 
 
 class KueueWorkload(NamedTuple):
@@ -250,7 +252,10 @@ def priority_class_of(obj: Object) -> PriorityClass:
     """The record of a PriorityClass or WorkloadPriorityClass."""
     value = obj.get("value")
     return PriorityClass(
-        name_of(mapping(obj, "metadata", ())), value if type(value) is int else 0, is_default=obj.get("globalDefault") is True
+        name_of(mapping(obj, "metadata", ())),
+        value if type(value) is int else 0,
+        is_default=obj.get("globalDefault") is True,
+        preempts=obj.get("preemptionPolicy") != "Never",
     )
 
 

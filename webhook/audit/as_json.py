@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from gpugate.policies.gang_states import GangState
+from gpugate.webhook.audit.ownership import Share, divisions_of, hours, so_far, time_of, until_end
 from gpugate.webhook.audit.records import Audit, Audited, Exemption, Item, PolicyLine, ShapePicture
 from gpugate.webhook.audit.times import rfc3339
 from gpugate.webhook.audit.usage import document_of_usage
@@ -38,7 +39,8 @@ def document_of(audit: Audit) -> dict[str, Any]:
         "at": audit.at,
         "source": audit.source,
         "policies": [_policy(one) for one in audit.policies],
-        "workloads": [_workload(one) for one in audit.workloads],
+        "workloads": [_workload(one, time_of(audit)) for one in audit.workloads],
+        "askedFor": [_share(one.what, value, share) for one in divisions_of(audit) for value, share in one.shares],
         "shapes": [_shape(one) for one in audit.shapes],
         "gangs": [_gang(one) for one in audit.gangs],
         "queues": [one._asdict() for one in audit.queues],
@@ -58,7 +60,7 @@ def _policy(one: PolicyLine) -> dict[str, Any]:
     }
 
 
-def _workload(one: Audited) -> dict[str, Any]:
+def _workload(one: Audited, now: int | None) -> dict[str, Any]:
     return {
         "apiVersion": one.api_version,
         "kind": one.kind,
@@ -74,6 +76,31 @@ def _workload(one: Audited) -> dict[str, Any]:
         "outcome": one.outcome,
         "items": [_item(item) for item in one.items],
         "exemption": None if one.exemption is None else _exemption(one.exemption),
+        "belongsTo": dict(one.belongs),
+        "deviceHours": _hours_of(one, now),
+    }
+
+
+def _hours_of(one: Audited, now: int | None) -> dict[str, Any]:
+    since = [run.since for run in one.runs if run.since is not None]
+    past, end = so_far(one, now), until_end(one)
+    return {
+        "since": (rfc3339(min(since)) or None) if since else None,
+        "soFar": None if past is None else hours(past),
+        "untilEnd": None if end is None else hours(end),
+    }
+
+
+def _share(what: str, value: str, one: Share) -> dict[str, Any]:
+    return {
+        "what": what,
+        "value": value,
+        "workloads": one.workloads,
+        "devices": dict(one.devices),
+        "hoursSoFar": hours(one.so_far),
+        "withoutStart": one.untold,
+        "hoursUntilEnd": hours(one.until_end),
+        "withoutEnd": one.endless,
     }
 
 

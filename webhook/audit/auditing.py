@@ -23,7 +23,9 @@ from gpugate.policies.lens import open_workload
 from gpugate.policies.policy import PolicySet
 from gpugate.policies.rules import idle
 from gpugate.policies.usage import state_of
-from gpugate.policies.workload import PodSet, Workload
+from gpugate.policies.workload import Workload
+from gpugate.webhook.audit.asking import devices_of, pods_of, runs_of
+from gpugate.webhook.audit.ownership import belongs_to
 from gpugate.webhook.audit.records import Audited, Effect, Exemption, Item, Used
 from gpugate.webhook.audit.subjects import Chosen
 from gpugate.webhook.verdict import cut, harmless
@@ -68,8 +70,10 @@ def audit_one(chosen: Chosen, lens: Lens) -> Audited:
     root: JsonObject = orjson.loads(subject.text)
     workload = open_workload(subject.kind, root, lens.facts, namespace=subject.namespace)
     bound = lens.policies.bind(lens.facts.namespace_labels(subject.namespace), workload.labels())
-    queue, devices, pods = queue_label(workload) or "", _devices(workload, chosen), _pods(workload, chosen)
+    queue, devices, runs = queue_label(workload) or "", devices_of(workload, chosen.number), runs_of(workload, chosen.number)
+    pods = sum(pods_of(workload, one) for one in workload.asking()) * chosen.number
     in_git, team = git_managed(root), _team(workload, lens)
+    belongs = belongs_to(workload, bound, lens.facts, team)
     plea = plea_of(workload)
     decision = decide(workload, [_enforced(one) for one in bound], lens.facts, remember=False, now=lens.now)
     items = _items(decision, {one.rule.id: one for one in bound})
@@ -89,6 +93,8 @@ def audit_one(chosen: Chosen, lens: Lens) -> Audited:
         in_git=in_git,
         bound_by=tuple(sorted({_named(one) for one in bound})),
         used=_used(workload, bound, items, lens.facts) if lens.facts.usage is not None else (),
+        belongs=belongs,
+        runs=runs,
     )
 
 
@@ -169,27 +175,3 @@ def _team(workload: Workload, lens: Lens) -> str:
             if isinstance(labels.get(key), str) and labels[key]:
                 return str(labels[key])
     return ""
-
-
-def _pods(workload: Workload, chosen: Chosen) -> int:
-    return sum(_count(workload, one) for one in workload.asking()) * chosen.number
-
-
-def _count(workload: Workload, pods: PodSet) -> int:
-    """How many pods there are at most at one time; of a DaemonSet, how many its controller says that there should be."""
-    if pods.count is not None:
-        return pods.numbers.at_once
-    status = workload.root.get("status")
-    wanted = status.get("desiredNumberScheduled") if type(status) is dict else None
-    return wanted if type(wanted) is int else 0
-
-
-def _devices(workload: Workload, chosen: Chosen) -> tuple[tuple[str, int], ...]:
-    found: dict[str, int] = {}
-    for pods in workload.asking():
-        number = _count(workload, pods) * chosen.number
-        for name, count in pods.accelerators().items():
-            found[name] = found.get(name, 0) + count * number
-        if pods.gpu_claims:
-            found["resource claims"] = found.get("resource claims", 0) + len(pods.gpu_claims) * number
-    return tuple(sorted((name, count) for name, count in found.items() if count))

@@ -166,6 +166,7 @@ def together(sorts: Sequence[Audited]) -> Audited:
         exemption=next((one.exemption for one in sorts if one.exemption), None),
         bound_by=tuple(sorted({name for one in sorts for name in one.bound_by})),
         used=tuple(used for one in sorts for used in one.used),
+        runs=tuple(run for one in sorts for run in one.runs),
     )
 
 

@@ -81,6 +81,22 @@ class Used(NamedTuple):
     state: str
 
 
+class Run(NamedTuple):
+    """Accelerators that a workload asks for, and the time that it asks them for.
+
+    Attributes:
+        devices: how many.
+        since: when its pods began, in seconds since 1970; None where it does not tell.
+        until_end: device-seconds from then to the end that it states; None where it states none.
+        waits: whether it tells that its pods have not begun.
+    """
+
+    devices: int
+    since: int | None
+    until_end: int | None
+    waits: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Audited:
     """One workload that asks for accelerators, and all that the rules have to say of it.
@@ -100,6 +116,8 @@ class Audited:
         in_git: whether a GitOps tool applies it.
         bound_by: the policies that bind a rule for it, ``name@generation``, sorted.
         used: the devices that its pods hold, as far as monitoring tells, sorted.
+        belongs: who it belongs to, by what is told: ``owner``, ``project``.
+        runs: its accelerators with the time that it asks for them.
     """
 
     api_version: str
@@ -116,6 +134,8 @@ class Audited:
     in_git: bool = False
     bound_by: tuple[str, ...] = ()
     used: tuple[Used, ...] = ()
+    belongs: tuple[tuple[str, str], ...] = ()
+    runs: tuple[Run, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, str]:

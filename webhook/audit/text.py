@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gpugate.webhook.audit.comparing import Compared, Verdict
+from gpugate.webhook.audit.ownership import Division, divisions_of, hours
 from gpugate.webhook.audit.records import Audit, Audited, Effect, Item
 from gpugate.webhook.audit.sums import Sums, sums_by, sums_by_rule, sums_of
 from gpugate.webhook.audit.tables import NOBODY as _NOBODY
@@ -33,6 +34,7 @@ _VERDICTS: Final = {
     Verdict.FREED: "bold green",
 }
 _FIGURES: Final = ("workloads", "refused", "changed", "warned", "exempt", "accelerators")
+_HOURS: Final = ("workloads", "accelerators", "hours so far", "to stated end", "no end")
 
 
 def headline(audit: Audit) -> str:
@@ -64,6 +66,8 @@ def print_audit(audit: Audit, console: Console, *, findings: bool = True) -> Non
         _print_sums(console, "rule", sums_by_rule(audit.workloads))
         _print_sums(console, "team", sums_by(audit.workloads, lambda one: one.team or _NOBODY))
         _print_sums(console, "namespace", sums_by(audit.workloads, lambda one: one.namespace))
+        for division in divisions_of(audit):
+            _print_division(division, console)
     _print_shapes(audit, console)
     _print_gangs(audit, console)
     print_usage(audit, console)
@@ -81,6 +85,17 @@ def _print_sums(console: Console, what: str, sums: Mapping[str, Sums]) -> None:
     if sums:
         console.print()
         console.print(table)
+
+
+def _print_division(division: Division, console: Console) -> None:
+    table = _table(division.what, *_HOURS, numbers=len(_HOURS))
+    for value, one in division.shares:
+        past = f"{'>= ' if one.untold else ''}{hours(one.so_far):.1f}" if one.so_far else "-"
+        until = f"{hours(one.until_end):.1f}" if one.until_end else "-"
+        figures = (str(one.workloads), str(one.accelerators), past, until, str(one.endless) if one.endless else "-")
+        table.add_row(Text(_plain(value or _NOBODY)), *figures)
+    console.print()
+    console.print(table)
 
 
 def _print_shapes(audit: Audit, console: Console) -> None:

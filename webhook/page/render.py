@@ -19,6 +19,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from gpugate.policies.catalogue import BY_ID
+from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.records import Audit, Audited, Effect
 from gpugate.webhook.page import words
 from gpugate.webhook.page.figures import figures_of, gravest, modes_of, outcome_of
@@ -76,6 +77,7 @@ def render(audit: Audit) -> bytes:
         namespaces=list(islice(figures.namespaces.items(), MOST_LINES)),
         stocks=stocks_of(audit),
         gangs=gangs_of(audit),
+        divisions=divisions_of(audit),
         exemptions=exemptions,
         queues=queues_of(audit),
         quotas=quotas_of(audit),
@@ -125,7 +127,11 @@ def _environment() -> Environment:
         finalize=_final,
     )
     environment.filters.update(
-        brief=lambda text, longest=200: words.shown(text, longest), number=words.number, memory=words.memory, cores=words.cores
+        brief=lambda text, longest=200: words.shown(text, longest),
+        number=words.number,
+        memory=words.memory,
+        cores=words.cores,
+        hours=words.hours,
     )
     environment.globals.update(
         amount_of=words.amount_of,

@@ -37,6 +37,11 @@ def cores(millicores: int) -> str:
     return number(millicores // 1000) if millicores % 1000 == 0 else _digits(millicores / 1000)
 
 
+def hours(seconds: int) -> str:
+    """``seconds`` as hours, with three digits at most after rounding where they are fewer than a hundred."""
+    return _digits(seconds / 3600)
+
+
 def amount_of(resource: str, value: int) -> str:
     """``value`` of ``resource`` (also as a quota names it) with its unit."""
     name = resource.removeprefix("requests.").removeprefix("limits.")

@@ -212,6 +212,7 @@ _ANNOTATIONS = _sparse(
         "gpugate.io/gang-elastic": st.sampled_from(["true", "no"]),
         "gpugate.io/gang-min-size": st.sampled_from(["1", "3", "few"]),
         "scheduling.k8s.io/group-name": st.sampled_from(["a", "llm"]),
+        "gpugate.io/workload-kind": st.sampled_from(["training", "inference", "interactive", "other"]),
         "owner": st.sampled_from(["vision", "Vision <v@example.com>", ""]),
     }
 )
@@ -343,6 +344,14 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
         ),
         "placement": _sparse(
             shared=st.booleans(), driverLabels=st.sampled_from(["Old", "New"]), noNodeMatches=st.sampled_from(["Deny", "Warn"])
+        ),
+        "priority": _sparse(
+            training=st.sampled_from([{"pods": "low", "workload": "research"}, {"pods": "nowhere"}]),
+            inference=st.just({"pods": "high"}),
+            interactive=st.just({"workload": "research"}),
+            required=st.booleans(),
+            highest=st.sampled_from([{"value": 10}, {"name": "low"}, {"name": "nowhere"}]),
+            highestWorkload=st.just({"value": 0}),
         ),
         "tolerations": _sparse(
             fromNodes=st.booleans(), taints=st.just([{"key": "sku", "value": "gpu"}, {"key": "x", "effect": "NoExecute"}])

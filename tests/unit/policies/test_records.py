@@ -88,7 +88,8 @@ def test_cohorts_flavors_topologies_and_priorities_are_read() -> None:
     )
     levels = [{"nodeLabel": "block"}, {"nodeLabel": "rack"}]
     assert topology_of({"metadata": {"name": "racks"}, "spec": {"levels": levels}}).levels == ("block", "rack")
-    assert priority_class_of({"metadata": {"name": "high"}, "value": 1000, "globalDefault": True}) == ("high", 1000, True)
+    assert priority_class_of({"metadata": {"name": "high"}, "value": 1000, "globalDefault": True}) == ("high", 1000, True, True)
+    assert not priority_class_of({"metadata": {"name": "last"}, "value": 1, "preemptionPolicy": "Never"}).preempts
 
 
 def test_a_workload_shows_whom_it_stands_for_and_how_far_it_is() -> None:

@@ -18,12 +18,14 @@ NODE = ["name", "devices", "held", "idle", "stranded", "memory", "requested", "l
 def test_the_fields_are_the_documented_ones() -> None:
     found = orjson.loads(as_json(sample_audits.realistic()))
     assert list(found) == [
-        "apiVersion", "kind", "at", "source", "policies", "workloads", "shapes", "gangs", "queues", "quotas", "remarks",
+        "apiVersion", "kind", "at", "source", "policies", "workloads", "askedFor", "shapes", "gangs", "queues", "quotas", "remarks",
     ]  # fmt: skip
     assert (found["apiVersion"], found["kind"]) == ("gpugate.io/v1alpha1", "Audit")
     fields = {
         "policies": "name generation priority modes problem",
-        "workloads": "apiVersion kind namespace name uid team queue pods devices inGit policies outcome items exemption",
+        "workloads": "apiVersion kind namespace name uid team queue pods devices inGit policies outcome items exemption"
+        " belongsTo deviceHours",
+        "askedFor": "what value workloads devices hoursSoFar withoutStart hoursUntilEnd withoutEnd",
         "shapes": "title device whyStranded nodes",
         "gangs": "namespace kind name uid system size running pending missing failed held state since reason",
         "queues": "queue cohort flavor resource nominal reserved pending stopped",

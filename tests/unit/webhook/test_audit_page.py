@@ -16,11 +16,13 @@ import pytest
 
 from gpugate.policies.catalogue import BY_ID
 from gpugate.policies.finding import Mode
+from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.records import Audit, Effect, Exemption, Item, NodePicture, PolicyLine, ShapePicture
 from gpugate.webhook.page.figures import figures_of, outcome_of
 from gpugate.webhook.page.pictures import MOST_TILES, tiles_of
 from gpugate.webhook.page.render import MOST_FINDINGS, asset, content_security_policy, render, waiting
 from gpugate.webhook.page.sections import MOST_LINES, exemptions_of, gangs_of, stocks_of
+from gpugate.webhook.page.words import hours, number
 from tests import sample_audits
 from tests.sample_audits import GIB, item, workload
 
@@ -297,6 +299,18 @@ def test_every_line_of_the_other_sections_is_there() -> None:
             assert one.exemption.owner in text
 
 
+def test_who_asks_for_what_stands_in_a_table_for_each_thing_told() -> None:
+    html = render(sample_audits.realistic()).decode()
+    section = re.findall(r'<section id="owners".*?</section>', html, re.DOTALL)[0]
+    assert re.findall(r"<thead><tr><th scope=\"col\">(\w+)</th>", section) == ["Owner", "Project"]
+    (division, _) = divisions_of(sample_audits.realistic())
+    for owner, share in division.shares:
+        name = f"<bdi>{owner}</bdi>" if owner else '<i class="dim">nobody named</i>'
+        numbers = (number(share.workloads), number(share.accelerators), hours(share.so_far), number(share.untold))
+        cells = "".join(f'<td class="num">{one}</td>' for one in (*numbers, hours(share.until_end), number(share.endless)))
+        assert f'<tr><th scope="row">{name}</th>{cells}</tr>' in section
+
+
 def test_an_empty_audit_says_so_in_every_section() -> None:
     html = render(sample_audits.empty()).decode()
     sections = re.findall(r'<section id="([a-z]+)".*?</section>', html, re.DOTALL)
@@ -305,6 +319,7 @@ def test_an_empty_audit_says_so_in_every_section() -> None:
         "rules",
         "teams",
         "namespaces",
+        "owners",
         "gpus",
         "gangs",
         "memory",
