@@ -24,6 +24,7 @@ from gpugate.policies.rules import (
     queue,
     queue_quota,
     shared_memory,
+    spot,
     stranding,
     tolerations,
     vram,
@@ -32,6 +33,7 @@ from gpugate.policies.rules import (
 RULES: Final[tuple[Rule, ...]] = (
     accelerator_names.RULE,
     placement.RULE,
+    spot.RULE,
     tolerations.RULE,
     vram.RULE,
     queue.RULE,
