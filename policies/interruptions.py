@@ -26,7 +26,7 @@ _DEFAULT_BACKOFF: Final = 6
 _DISRUPTION: Final = "DisruptionTarget"
 
 
-def check_restarts(workload: Workload, pods: PodSet, interruptions: int, level: Level) -> Iterator[Finding]:
+def check_restarts(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
     """Speak of ``pods`` that would not start again after so many ``interruptions``."""
     if workload.is_pod():
         if workload.controller() is None:
@@ -40,9 +40,9 @@ def check_restarts(workload: Workload, pods: PodSet, interruptions: int, level: 
         return
     kind = (pods.kind.group, pods.kind.kind)
     if kind in _BY_JOBS:
-        yield from _check_job(workload, pods, interruptions, level)
+        yield from _check_job(workload, pods, interruptions, refuse=refuse)
     elif pods.kind.group == _KUBEFLOW and pods.kind.kind != _MPI:
-        yield from _check_kubeflow(workload, pods, level)
+        yield from _check_kubeflow(workload, pods, refuse=refuse)
 
 
 class _Failures(NamedTuple):
@@ -56,7 +56,7 @@ class _Failures(NamedTuple):
         return self.failed - self.ignored
 
 
-def _check_job(workload: Workload, pods: PodSet, interruptions: int, level: Level) -> Iterator[Finding]:
+def _check_job(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
     path = pods.path[:-1]
     spec = lookup(workload.root, path)
     if type(spec) is not dict or _whole_set_restarts(workload, interruptions):
@@ -75,7 +75,7 @@ def _check_job(workload: Workload, pods: PodSet, interruptions: int, level: Leve
             (*path, name),
             f"{name} {limit} < {interruptions} interruptions x {_shown(counted, failures)} = {needed}",
             _remedy(spec, name, interruptions, needed, failures),
-            level,
+            Level.DENY if refuse else Level.WARN,
             measure=needed - limit,
         )
 
@@ -118,7 +118,7 @@ def _number(value: Any, absent: int) -> int:  # noqa: ANN401 - any JSON value
     return value if type(value) is int else absent
 
 
-def _check_kubeflow(workload: Workload, pods: PodSet, level: Level) -> Iterator[Finding]:
+def _check_kubeflow(workload: Workload, pods: PodSet, *, refuse: bool) -> Iterator[Finding]:
     path: Path = (*pods.path[:-1], "restartPolicy")
     if lookup(workload.root, path) == "Never":
         yield Finding(
@@ -126,5 +126,5 @@ def _check_kubeflow(workload: Workload, pods: PodSet, level: Level) -> Iterator[
             path,
             "restartPolicy: Never fails the whole job with the first pod whose node is taken back",
             "Write restartPolicy: OnFailure, or ExitCode where the script's codes from 128 on mean that it may go on.",
-            level,
+            Level.DENY if refuse else Level.WARN,
         )

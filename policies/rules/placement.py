@@ -163,12 +163,13 @@ def check(workload: Workload, params: PlacementParams, facts: Facts) -> Iterable
 def _check(workload: Workload, pods: PodSet, labels: Labels, params: PlacementParams, facts: Facts) -> Iterator[Finding]:
     wanted, bad = requirements_of(workload, pods, labels)
     for one in bad:
-        level = Level.WARN if workload.judged_before() else Level.DENY
+        refuse = not workload.judged_before()
         place, what = place_for(pods, one.key), f"{one.key}: {one.what}"
         if one.unknown:
-            yield Finding("UnknownProduct", place, what, f"{one.remedy}{_products_there(labels)}", level)
+            remedy = f"{one.remedy}{_products_there(labels)}"
+            yield Finding("UnknownProduct", place, what, remedy, Level.DENY if refuse else Level.WARN)
         else:
-            yield Finding("Unreadable", place, what, one.remedy, level)
+            yield Finding("Unreadable", place, what, one.remedy, Level.DENY if refuse else Level.WARN)
     if not wanted:
         return
     place = place_for(pods, wanted[0].key)
@@ -242,17 +243,16 @@ def _check_nodes(
     if not chosen.offering:
         return
     refuse = params.no_node_matches == "Deny" and not workload.judged_before() and not are_made_on_demand(chosen.offering)
-    level = Level.DENY if refuse else Level.WARN
     suited = [shape for shape in chosen.offering if all(matches(shape, one) for one in wanted)]
     if not suited:
-        yield _none_matches(pods, wanted, chosen.offering, place, level)
+        yield _none_matches(pods, wanted, chosen.offering, place, refuse=refuse)
     elif not any(shape in chosen.reachable for shape in suited):
         yield Finding(
             "ShutOut",
             place,
             f"{_shown(wanted)}: what suits is {inventory(suited)}, and the pods' node selector or affinity keeps them off",
             "Remove from the node selector or affinity what keeps them off, or ask for another card.",
-            level,
+            Level.DENY if refuse else Level.WARN,
             rests_on=_NODES,
         )
     for one in wanted:
@@ -271,7 +271,7 @@ def _shown(wanted: Sequence[Requirement]) -> str:
     return " and ".join(one.shown for one in wanted)
 
 
-def _none_matches(pods: PodSet, wanted: Sequence[Requirement], offering: Sequence[Shape], place: Path, level: Level) -> Finding:
+def _none_matches(pods: PodSet, wanted: Sequence[Requirement], offering: Sequence[Shape], place: Path, *, refuse: bool) -> Finding:
     silent = unlabelled(offering, wanted)
     nodes = nodes_in(offering)
     names = " and ".join(sorted(pods.accelerators()))
@@ -293,7 +293,7 @@ def _none_matches(pods: PodSet, wanted: Sequence[Requirement], offering: Sequenc
         place,
         f"{_shown(wanted)}: none of the {nodes} nodes that offer {names} matches; there are {inventory(offering)}",
         "Ask for what there is, or set noNodeMatches: Warn where such nodes are still to come.",
-        level,
+        Level.DENY if refuse else Level.WARN,
         rests_on=_NODES,
     )
 

@@ -285,7 +285,7 @@ def _check(workload: Workload, pods: PodSet, params: SpotParams, facts: Facts) -
     yield from _contradictions(pods, ask, params)
     if not ask.wants:
         return
-    level = Level.DENY if ask.word or params.by_hand == "Deny" else Level.WARN
+    refuse = bool(ask.word) or params.by_hand == "Deny"
     gang = gang_of(workload)
     if gang is not None and _is_mixed(ask, params):
         yield Finding(
@@ -294,13 +294,13 @@ def _check(workload: Workload, pods: PodSet, params: SpotParams, facts: Facts) -
             f"the gang of {gang.size} pods may run on spot and on-demand nodes at once: a spot node that goes ends all of it,"
             " and what the others cost is lost with it",
             f"Write {SPOT}: {REQUIRED}, or {NEVER}.",
-            level,
+            Level.DENY if refuse else Level.WARN,
         )
     kept = written_for(workload, pods, CHECKPOINT)
-    yield from _check_checkpoint(workload, pods, ask, kept, level)
+    yield from _check_checkpoint(workload, pods, ask, kept, refuse=refuse)
     if kept != NOTHING:
-        yield from _check_grace(pods, ask, params, facts, level)
-        yield from check_restarts(workload, pods, params.interruptions, level)
+        yield from _check_grace(pods, ask, params, facts, refuse=refuse)
+        yield from check_restarts(workload, pods, params.interruptions, refuse=refuse)
     if ask.word:
         yield from _check_nodes(pods, ask, _labels(params, facts), facts)
 
@@ -331,7 +331,7 @@ def _contradictions(pods: PodSet, ask: _Ask, params: SpotParams) -> Iterator[Fin
             )
 
 
-def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | None, level: Level) -> Iterator[Finding]:
+def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | None, *, refuse: bool) -> Iterator[Finding]:
     ways = f"Write {CHECKPOINT}: a path on a volume that outlives the node (a claim, NFS), a claim's name, or s3://bucket/run."
     place = place_for(pods, CHECKPOINT)
     if kept is None or (kept == NOTHING and _runs_to_an_end(workload)):
@@ -343,17 +343,19 @@ def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | N
             ask.path,
             f"{asks}, and the workload {what} where it goes on from once a node is taken back",
             remedy,
-            level,
+            Level.DENY if refuse else Level.WARN,
         )
     elif not is_readable(kept):
         yield Finding("Unreadable", place, f"{CHECKPOINT}: {kept!r:.60} is no path, claim or store", ways)
     else:
         loss = loss_of(workload, pods, kept, place)
         if loss is not None:
-            yield Finding("CheckpointLost", loss.path, f"{CHECKPOINT}: {kept}: {loss.what}", ways, level)
+            yield Finding(
+                "CheckpointLost", loss.path, f"{CHECKPOINT}: {kept}: {loss.what}", ways, Level.DENY if refuse else Level.WARN
+            )
 
 
-def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, facts: Facts, level: Level) -> Iterator[Finding]:
+def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, facts: Facts, *, refuse: bool) -> Iterator[Finding]:
     stated = integer(pods.spec, "terminationGracePeriodSeconds", pods.field())
     grace = _DEFAULT_GRACE if stated is None else stated
     place = pods.field("terminationGracePeriodSeconds")
@@ -365,7 +367,7 @@ def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, facts: Facts, leve
             place,
             f"the pods are killed {grace} s after they are told to end: {grace} < {params.least_grace}",
             f"Write terminationGracePeriodSeconds: {notice or _DEFAULT_GRACE}.",
-            level,
+            Level.DENY if refuse else Level.WARN,
             measure=params.least_grace - grace,
         )
     elif notice is not None and grace > notice:
