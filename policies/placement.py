@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.accelerators import LEGACY_GPU, NVIDIA_GPU
 from gpugate.policies.affinity import Alternative
+from gpugate.policies.annotations import says_any, written_for
 from gpugate.policies.cards import MEMORY_LABEL, bound_above
-from gpugate.policies.fields import Path, string
 from gpugate.policies.products import PRODUCT_LABEL, is_label_value, is_name, like, products_called
 from gpugate.policies.quantity import MIB, QuantityError, whole
 from gpugate.policies.workload import PodSet, Workload
@@ -108,24 +108,7 @@ class Unreadable(NamedTuple):
 
 def says_something(workload: Workload) -> bool:
     """Whether any annotation of the object or of its templates speaks of cards."""
-    if not _KEYS.isdisjoint(workload.annotations()):
-        return True
-    return not workload.is_pod() and any(not _KEYS.isdisjoint(pods.annotations()) for pods in workload.pod_sets)
-
-
-def written_for(workload: Workload, pods: PodSet, key: str) -> str | None:
-    """What ``pods`` are told by annotation ``key``: by that of their own template, or else by the object's.
-
-    Raises:
-        MalformedError: an annotation is no string.
-    """
-    own = string(pods.annotations(), key, pods.meta("annotations"))
-    return own if own is not None else string(workload.annotations(), key, ("metadata", "annotations"))
-
-
-def place_for(pods: PodSet, key: str) -> Path:
-    """Where annotation ``key`` stands: at the pods' template or at the object itself."""
-    return pods.meta("annotations", key) if key in pods.annotations() else ("metadata", "annotations", key)
+    return says_any(workload, _KEYS)
 
 
 class Labels(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Final
 
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 _SHARED: Final = "-SHARED"
+_SHARED_WORD: Final = "shared"
 _MIG: Final = "mig"
 #: No label's value is longer.
 _LONGEST: Final = 63
@@ -100,26 +101,30 @@ def is_label_value(text: str) -> bool:
 def products_called(name: str, found: Iterable[str], *, shared: bool) -> list[str]:
     """Values of the product's label that ``name`` means, sorted: those of known cards, and of those ``found`` on nodes.
 
-    A card is meant where all words of the name are said of it, so ``h100`` is every H100 and ``a100-80gb`` those of 80 GB. Slices
-    are meant only by a name with ``mig`` in it.
+    A card is meant where all words of the name are said of it, so ``h100`` is every H100 and ``a100-80gb`` those of 80 GB. Cards
+    in shares of time are meant by a name with ``shared`` in it, and slices by one with ``mig``.
 
     Args:
         name: what somebody wrote.
         found: the label's values on nodes.
-        shared: whether cards handed out in shares of time are meant, too.
+        shared: whether a name without ``shared`` means cards in shares, too.
     """
     words = _words(name)
-    meant: set[str] = set()
-    for product in _KNOWN:
-        if words <= _said_of(product):
-            meant.add(product)
-            if shared:
-                meant.add(product + _SHARED)
+    whole_words = words - {_SHARED_WORD}
+    if not whole_words:
+        return []
+    ways = [_SHARED_WORD in words] if _SHARED_WORD in words or not shared else [False, True]
+    meant = {
+        f"{product}{_SHARED if way else ''}"
+        for product in _KNOWN
+        if whole_words <= _said_of(product)
+        for way in ways
+        if whole_words
+    }
     for product in found:
         whole = product.removesuffix(_SHARED)
-        if _MIG in _words(product) and _MIG not in words:
-            continue
-        if words <= (_said_of(whole) if whole in _KNOWN else _words(product)) and (shared or product == whole):
+        said = _said_of(whole) if whole in _KNOWN else _words(whole)
+        if whole_words <= said and (product != whole) in ways and (_MIG in words or _MIG not in said):
             meant.add(product)
     return sorted(meant)
 

@@ -15,7 +15,8 @@ Discovery writes. What a template says goes before what the object says.
 | `gpugate.io/min-cuda` | `"12.4"` | `nvidia.com/cuda.runtime.major` and `.minor`: what the driver serves |
 
 A name of a card stands for every card all of whose words it has, of those that gpugate knows and of those found on nodes; the
-label's value in full is taken as it is. The affinity is joined with what is there: each `nodeSelectorTerms` entry is extended, and
+label's value in full is taken as it is. Shares of time-sliced cards and slices are another product, which a name with `shared` or
+`mig` in it means: `t4-shared`. The affinity is joined with what is there: each `nodeSelectorTerms` entry is extended, and
 doubled where a requirement has alternatives, so that the pods go to exactly those nodes that both let them onto. What
 the affinity asks for already is not asked for again.
 
@@ -53,10 +54,10 @@ affinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       nodeSelectorTerms:
         - matchExpressions:
-            - {key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H100-80GB-HBM3, NVIDIA-H100-80GB-HBM3-SHARED, ...]}
+            - {key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H100-80GB-HBM3, NVIDIA-H100-NVL, NVIDIA-H100-PCIe]}
             - {key: nvidia.com/cuda.driver.major, operator: Gt, values: ["550"]}
         - matchExpressions:
-            - {key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H100-80GB-HBM3, NVIDIA-H100-80GB-HBM3-SHARED, ...]}
+            - {key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H100-80GB-HBM3, NVIDIA-H100-NVL, NVIDIA-H100-PCIe]}
             - {key: nvidia.com/cuda.driver.major, operator: In, values: ["550"]}
             - {key: nvidia.com/cuda.driver.minor, operator: Gt, values: ["53"]}
 ```
@@ -69,6 +70,7 @@ from typing import Final, Literal
 
 from gpugate.policies.accelerators import LEGACY_GPU
 from gpugate.policies.affinity import both, fits, require, required_terms, rules_out, terms_after
+from gpugate.policies.annotations import place_for, told_to_pods
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import selection
@@ -85,7 +87,6 @@ from gpugate.policies.placement import (
     MEMORY,
     Labels,
     Requirement,
-    place_for,
     requirements_of,
     says_something,
 )
@@ -104,8 +105,8 @@ _ANY_MAKER: Final = "deviceclass.resource.kubernetes.io/"
 class PlacementParams(Params):
     """Parameters of `placement`."""
 
-    shared: bool = True
-    """Whether cards handed out in shares of time count as the card, too. Slices (MIG) never do."""
+    shared: bool = False
+    """Whether cards handed out in shares of time count as the card, too, where the name does not say `shared`."""
     driver_labels: Literal["Old", "New"] = "Old"
     """Which labels say the versions of driver and CUDA: `Old` is `nvidia.com/cuda.driver.major` and the like, which every release
     of GPU Feature Discovery up to v0.20.0 writes; `New` is `nvidia.com/cuda.driver-version.major`, written since v0.15.0."""
@@ -140,10 +141,8 @@ def _place(workload: Workload, pods: PodSet, labels: Labels) -> list[Edit]:
     if terms_after(pods, alternatives) > _MOST_TERMS:
         return []
     edits = list(require(pods, alternatives, f"node affinity for {', '.join(one.shown for one in wanted)}"))
-    if edits and required_terms(pods) and not workload.is_pod():
-        # Whoever states the terms may keep them as they are: the pods must know then what they are for.
-        own = pods.annotations()
-        edits += [Edit("set", pods.meta("annotations", one.key), one.written) for one in wanted if one.key not in own]
+    if edits and required_terms(pods):
+        edits += told_to_pods(workload, pods, [one.key for one in wanted])
     return edits
 
 
@@ -164,12 +163,13 @@ def check(workload: Workload, params: PlacementParams, facts: Facts) -> Iterable
 def _check(workload: Workload, pods: PodSet, labels: Labels, params: PlacementParams, facts: Facts) -> Iterator[Finding]:
     wanted, bad = requirements_of(workload, pods, labels)
     for one in bad:
-        level = Level.WARN if workload.judged_before() else Level.DENY
+        refuse = not workload.judged_before()
         place, what = place_for(pods, one.key), f"{one.key}: {one.what}"
         if one.unknown:
-            yield Finding("UnknownProduct", place, what, f"{one.remedy}{_products_there(labels)}", level)
+            remedy = f"{one.remedy}{_products_there(labels)}"
+            yield Finding("UnknownProduct", place, what, remedy, Level.DENY if refuse else Level.WARN)
         else:
-            yield Finding("Unreadable", place, what, one.remedy, level)
+            yield Finding("Unreadable", place, what, one.remedy, Level.DENY if refuse else Level.WARN)
     if not wanted:
         return
     place = place_for(pods, wanted[0].key)
@@ -243,17 +243,16 @@ def _check_nodes(
     if not chosen.offering:
         return
     refuse = params.no_node_matches == "Deny" and not workload.judged_before() and not are_made_on_demand(chosen.offering)
-    level = Level.DENY if refuse else Level.WARN
     suited = [shape for shape in chosen.offering if all(matches(shape, one) for one in wanted)]
     if not suited:
-        yield _none_matches(pods, wanted, chosen.offering, place, level)
+        yield _none_matches(pods, wanted, chosen.offering, place, refuse=refuse)
     elif not any(shape in chosen.reachable for shape in suited):
         yield Finding(
             "ShutOut",
             place,
             f"{_shown(wanted)}: what suits is {inventory(suited)}, and the pods' node selector or affinity keeps them off",
             "Remove from the node selector or affinity what keeps them off, or ask for another card.",
-            level,
+            Level.DENY if refuse else Level.WARN,
             rests_on=_NODES,
         )
     for one in wanted:
@@ -272,7 +271,7 @@ def _shown(wanted: Sequence[Requirement]) -> str:
     return " and ".join(one.shown for one in wanted)
 
 
-def _none_matches(pods: PodSet, wanted: Sequence[Requirement], offering: Sequence[Shape], place: Path, level: Level) -> Finding:
+def _none_matches(pods: PodSet, wanted: Sequence[Requirement], offering: Sequence[Shape], place: Path, *, refuse: bool) -> Finding:
     silent = unlabelled(offering, wanted)
     nodes = nodes_in(offering)
     names = " and ".join(sorted(pods.accelerators()))
@@ -294,7 +293,7 @@ def _none_matches(pods: PodSet, wanted: Sequence[Requirement], offering: Sequenc
         place,
         f"{_shown(wanted)}: none of the {nodes} nodes that offer {names} matches; there are {inventory(offering)}",
         "Ask for what there is, or set noNodeMatches: Warn where such nodes are still to come.",
-        level,
+        Level.DENY if refuse else Level.WARN,
         rests_on=_NODES,
     )
 

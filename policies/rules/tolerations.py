@@ -32,51 +32,24 @@ tolerations:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gpugate.policies.accelerators import NVIDIA_GPU, taint_key
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts
 from gpugate.policies.feasibility import Selection, selection
-from gpugate.policies.fields import Object, mappings
+from gpugate.policies.fields import mappings
 from gpugate.policies.finding import Finding
 from gpugate.policies.memo import remember
-from gpugate.policies.passing import passing_in_cel
 from gpugate.policies.records.common import Taint
 from gpugate.policies.resources import memo_key
 from gpugate.policies.rule import Params, Rule
-from gpugate.policies.taints import NEVER_ROLES, dedicates_to_accelerators, is_never_tolerated, marks_accelerators
-from gpugate.policies.validations import MOST, LabelKey, LabelValue, Validation, literal
+from gpugate.policies.taints import dedicates_to_accelerators, is_never_tolerated, marks_accelerators
+from gpugate.policies.tolerating import TaintParam, Wanted, covers, want
+from gpugate.policies.validations import MOST
 from gpugate.policies.workload import PodSet, Workload
-
-
-class TaintParam(Params):
-    """A taint that accelerator pods are to tolerate."""
-
-    validations = (
-        Validation(
-            f"!(self.key in {literal(sorted(NEVER_ROLES))}) && {passing_in_cel('self.key')}"
-            f" && (!has(self.value) || {passing_in_cel('self.value', whole_key=False)})",
-            "marks maintenance or a node's condition: gpugate never tolerates it",
-        ),
-    )
-
-    key: LabelKey
-    """The taint's key."""
-    value: LabelValue | None = None
-    """The taint's value; any value where it is left out."""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
-    """The taint's effect."""
-
-    @model_validator(mode="after")
-    def _never_maintenance(self) -> TaintParam:
-        if is_never_tolerated(self.key, self.value or ""):
-            shown = self.key if self.value is None else f"{self.key}={self.value}"
-            message = f"{shown} marks maintenance or a node's condition: gpugate never tolerates it"
-            raise ValueError(message)
-        return self
 
 
 class TolerationsParams(Params):
@@ -88,55 +61,25 @@ class TolerationsParams(Params):
     """Whether accelerator taints found on nodes that offer the accelerator are tolerated, too."""
 
 
-class _Wanted(NamedTuple):
-    """A taint to be tolerated, with any value where it is None, and the toleration for it."""
-
-    key: str
-    value: str | None
-    effect: str
-    toleration: Object
-    note: str
-
-
-def _want(key: str, value: str | None, effect: str) -> _Wanted:
-    toleration = {"key": key, "operator": "Exists" if value is None else "Equal"}
-    if value is not None:
-        toleration["value"] = value
-    toleration["effect"] = effect
-    return _Wanted(key, value, effect, toleration, f"toleration {key}{'' if value is None else '=' + value}:{effect}")
-
-
-def covers(toleration: Object, key: str, value: str | None, effect: str) -> bool:
-    """Whether ``toleration`` tolerates every taint with this key, effect and value (any value where it is None)."""
-    if (toleration.get("effect") or effect) != effect:
-        return False
-    operator = toleration.get("operator") or "Equal"
-    if not toleration.get("key"):
-        return bool(operator == "Exists")
-    if toleration.get("key") != key:
-        return False
-    return bool(operator == "Exists") or (value is not None and (toleration.get("value") or "") == value)
-
-
 def _dedicates_all(taint: Taint, chosen: Selection) -> bool:
     return dedicates_to_accelerators(taint.key, taint.value) and all(taint in shape.taints for shape in chosen.reachable)
 
 
-def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple[_Wanted, ...]:
+def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple[Wanted, ...]:
     """What the pods must tolerate."""
     keys = {taint_key(name) for name in pods.accelerators()}
     if pods.gpu_claims:
         # Device classes that count as GPUs are all of one maker.
         keys.add(NVIDIA_GPU)
-    found = [_want(key, None, "NoSchedule") for key in sorted(keys)]
-    found += [_want(taint.key, taint.value, taint.effect) for taint in params.taints]
+    found = [want(key, None, "NoSchedule") for key in sorted(keys)]
+    found += [want(taint.key, taint.value, taint.effect) for taint in params.taints]
     for taint in chosen.taints if params.from_nodes else ():
         if is_never_tolerated(taint.key, taint.value):
             continue
         if taint.key in keys:
-            found.append(_want(taint.key, None, taint.effect))
+            found.append(want(taint.key, None, taint.effect))
         elif marks_accelerators(taint.key, taint.value) or _dedicates_all(taint, chosen):
-            found.append(_want(*taint))
+            found.append(want(*taint))
     return tuple({one[:3]: one for one in found if one.effect != "PreferNoSchedule"}.values())
 
 

@@ -204,6 +204,8 @@ _ANNOTATIONS = _sparse(
         "gpugate.io/min-gpu-memory": st.sampled_from(["40Gi", "80G", "80"]),
         "gpugate.io/min-compute": st.sampled_from(["8.0", "8.6", "9.x"]),
         "gpugate.io/min-driver": st.sampled_from(["550", "470.06.1", "v1"]),
+        "gpugate.io/spot": st.sampled_from(["required", "preferred", "never", "always"]),
+        "gpugate.io/checkpoint": st.sampled_from(["s3://b/run", "/dev/shm", "/work/run", "runs", "none", "ftp:"]),
         "argocd.argoproj.io/tracking-id": st.just("app"),
         "kueue.x-k8s.io/job-min-parallelism": st.sampled_from(["1", "9", "x"]),
         "kueue.x-k8s.io/pod-group-total-count": st.sampled_from(["2", "4"]),
@@ -355,6 +357,16 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
         ),
         "tolerations": _sparse(
             fromNodes=st.booleans(), taints=st.just([{"key": "sku", "value": "gpu"}, {"key": "x", "effect": "NoExecute"}])
+        ),
+        "spot": _sparse(
+            clouds=st.sampled_from([["EKS"], ["GKE", "Karpenter"]]),
+            labels=st.just([{"key": "zone", "value": "a"}]),
+            taints=st.just([{"key": "spot"}, {"key": "cheap", "value": "yes", "effect": "NoExecute"}]),
+            fromNodes=st.booleans(),
+            preferredGang=st.sampled_from(["Deny", "Required"]),
+            byHand=st.sampled_from(["Deny", "Warn"]),
+            interruptions=st.sampled_from([0, 5]),
+            leastGrace=st.sampled_from([0, 60]),
         ),
         "shared-memory": _sparse(
             fraction=st.sampled_from([0.01, 0.5, 1.0]),
@@ -790,7 +802,7 @@ _WORDS = [
     *("gpugate.io/gang-min-size", "kueue.x-k8s.io/podset-required-topology", "resourceVersion", "uid"),
     *("hostPath", "path", "valueFrom", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "cdi.k8s.io/mine", "serviceAccountName"),
     *("gpugate.io/gang-size", "gpugate.io/exempt", "gpugate.io/exempt-reason", "gpugate.io/mutations", "kueue.x-k8s.io/queue-name"),
-    *("gpugate.io/gpu", "gpugate.io/min-compute", "values"),
+    *("gpugate.io/gpu", "gpugate.io/min-compute", "values", "gpugate.io/spot", "gpugate.io/checkpoint", "backoffLimit"),
 ]
 _SCALARS = st.one_of(
     st.none(),

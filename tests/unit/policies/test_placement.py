@@ -98,7 +98,7 @@ def a_pod(annotations: dict[str, str], own: list[dict[str, Any]]) -> tuple[Workl
 
 def wanted_of(annotations: dict[str, str]) -> list[Any]:
     workload, pods = a_pod(annotations, [])
-    wanted, bad = requirements_of(workload, pods, Labels("Old", shared=True, found=frozenset()))
+    wanted, bad = requirements_of(workload, pods, Labels("Old", shared=False, found=frozenset()))
     assert not bad
     return wanted
 
@@ -116,7 +116,7 @@ def asked(annotations: dict[str, str], node: dict[str, str]) -> bool:
     for key, text in annotations.items():
         words = [one.lower() for one in text.split(",")]
         if key == "gpugate.io/gpu":
-            met = any(word in product.lower() for word in words)
+            met = any(word in product.lower() for word in words) and "SHARED" not in product
         elif key == "gpugate.io/gpu-family":
             met = bool(family) and any(family.startswith(word) for word in words)
         elif key == "gpugate.io/min-gpu-memory":
@@ -221,6 +221,11 @@ def test_a_short_name_means_these_cards(name: str) -> None:
     assert set(products_called(name, (), shared=False)) == NAMES[name]
     shared = {f"{product}-SHARED" for product in NAMES[name]}
     assert set(products_called(name, (), shared=True)) == NAMES[name] | shared
+    assert set(products_called(f"{name}-shared", (), shared=False)) == shared
+
+
+def test_no_name_but_shared_means_no_card() -> None:
+    assert products_called("shared", ("NVIDIA-L4-SHARED",), shared=True) == []
 
 
 def test_every_known_card_has_a_name_that_a_label_may_have() -> None:
