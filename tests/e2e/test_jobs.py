@@ -61,11 +61,11 @@ def _create(cluster: ControlPlane, obj: dict[str, Any], namespace: str) -> dict[
 def _replace(cluster: ControlPlane, obj: dict[str, Any], namespace: str) -> dict[str, Any]:
     """The object as its manifest states it, put over the live one as a tool that replaces does."""
 
-    def put() -> dict[str, Any] | None:
+    def put() -> dict[str, Any]:
         answer = _put(cluster, obj, namespace)
         assert answer.status in {200, 409}, answer.body
         # Between reading and writing a controller may have written its status.
-        return answer.body if answer.status == 200 else None
+        return dict(answer.body) if answer.status == 200 else {}
 
     body: dict[str, Any] = wait_until(put, 20, "the object to be replaced")
     assert body["metadata"]["annotations"]["stage"] == "2"
