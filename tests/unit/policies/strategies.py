@@ -379,6 +379,18 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
         ),
         "stranding": _sparse(warnFactor=st.sampled_from([1.1, 3]), refuseFactor=st.sampled_from([3, 100])),
         "commitment": _sparse(maxRatio=st.sampled_from([1, 10]), refuse=st.booleans()),
+        "spread": _sparse(
+            by=st.sampled_from(["Constraints", "AntiAffinity", "Nothing"]),
+            over=st.sampled_from(
+                [
+                    [{"key": "kubernetes.io/hostname"}],
+                    [{"key": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}, {"key": "kubernetes.io/hostname"}],
+                ]
+            ),
+            withinRevision=st.booleans(),
+            fabricKey=st.sampled_from(["rack", "zone"]),
+            fabric=st.sampled_from(["Preferred", "Required"]),
+        ),
         "images": _sparse(
             movingTags=st.sampled_from([[], ["latest", "1"]]),
             moving=st.sampled_from(["Allow", "Deny"]),
