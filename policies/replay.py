@@ -106,6 +106,8 @@ _WRITTEN: Final = frozenset(
         "backoffLimit",
         "cleanPodPolicy",
         "env",
+        "image",
+        "imagePullPolicy",
         "podFailurePolicy",
         "podReplacementPolicy",
         "priorityClassName",

@@ -134,16 +134,20 @@ _SPREAD = st.lists(
 )
 
 
+_PULLS = st.sampled_from(["Always", "IfNotPresent", None])
+_IMAGES = ["example.com/image", "app", "app:1", "example.com/app:1@sha256:" + "0" * 64, "Bad/App"]
+
+
 @cache
 def _of_container() -> st.SearchStrategy[Object]:
-    return _sparse(resources=_or_null(_resources()), env=_or_null(_ENV), volumeMounts=_or_null(_MOUNTS))
+    return _sparse(resources=_or_null(_resources()), env=_or_null(_ENV), volumeMounts=_or_null(_MOUNTS), imagePullPolicy=_PULLS)
 
 
 @st.composite
 def _containers(draw: st.DrawFn, prefix: str, least: int = 0) -> list[Object]:
     made = []
     for number in range(draw(st.integers(least, 2))):
-        container: Object = {"name": f"{prefix}{number}", "image": "example.com/image"}
+        container: Object = {"name": f"{prefix}{number}", "image": draw(st.sampled_from(_IMAGES))}
         container |= draw(_of_container())
         if prefix == "init" and draw(st.booleans()):
             container["restartPolicy"] = "Always"
@@ -417,6 +421,28 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
         ),
         "stranding": _sparse(warnFactor=st.sampled_from([1.1, 3]), refuseFactor=st.sampled_from([3, 100])),
         "commitment": _sparse(maxRatio=st.sampled_from([1, 10]), refuse=st.booleans()),
+        "spread": _sparse(
+            by=st.sampled_from(["Constraints", "AntiAffinity", "Nothing"]),
+            over=st.sampled_from(
+                [
+                    [{"key": "kubernetes.io/hostname"}],
+                    [{"key": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}, {"key": "kubernetes.io/hostname"}],
+                ]
+            ),
+            withinRevision=st.booleans(),
+            fabricKey=st.sampled_from(["rack", "zone"]),
+            fabric=st.sampled_from(["Preferred", "Required"]),
+        ),
+        "images": _sparse(
+            movingTags=st.sampled_from([[], ["latest", "1"]]),
+            moving=st.sampled_from(["Allow", "Deny"]),
+            movingIn=st.just("Everywhere"),
+            digests=st.sampled_from(["Gangs", "Everywhere"]),
+            registries=st.just(["mirror.example.com"]),
+            writeIfNotPresent=st.sampled_from(["Digests", "Tags"]),
+            mirrors=st.just([{"from": "docker.io", "to": "mirror.example.com"}]),
+            largeImages=st.just([{"image": "mirror.example.com/library", "size": "20Gi"}]),
+        ),
         "jobs": _sparse(
             ttlAfterFinished=st.just("24h"),
             withoutTtl=st.sampled_from(["Warn", "Deny"]),
