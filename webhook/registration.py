@@ -1,7 +1,8 @@
 """The webhook configurations as YAML: which objects the apiserver sends to the door, written from the table of kinds.
 
 Every field that the apiserver would default is written out, so that a GitOps tool finds what it states. The conditions are CEL
-(Kubernetes ``matchConditions``): no object is sent that asks for no accelerator, so none waits for gpugate.
+(Kubernetes ``matchConditions``): an object is sent only where it asks for an accelerator, or gets at one without asking, so no
+other waits for gpugate.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 from gpugate.policies.accelerators import LOOKS_LIKE
 from gpugate.policies.fields import Path
 from gpugate.policies.kinds import APP_WRAPPER, CRON_JOB, KINDS, POD, TRAIN_JOB, Kind
+from gpugate.webhook.taker_conditions import taker_condition
 
 _ASKS: Final = """\
 spec.?resourceClaims.orValue([]).size() > 0 ||
@@ -36,6 +38,8 @@ _HEADS: Final = {
 # Written by `make docs` from the table of kinds (policies/kinds.py): change it there, or in webhook/registration.py.
 #
 # Judges the final state of objects that ask for an accelerator; where gpugate can't answer, these and no others are refused.
+# The webhooks called takers-... see objects that ask for none, and take devices or go to accelerator nodes all the same. Where
+# gpugate can't answer these pass: device plugins, exporters and the GPU operator are such objects (docs/decisions/0019).
 # No rule names DELETE or a status: nothing that ends, cleans up or reports ever waits for gpugate.
 """,
 }
@@ -70,10 +74,29 @@ class _Rule(NamedTuple):
 
 
 class _Webhook(NamedTuple):
+    """One webhook.
+
+    Attributes:
+        name: the first part of its name.
+        rules: what the apiserver matches by group and resource.
+        conditions: names of conditions that keep out what nobody needs to judge.
+        asks: the condition that an object asks for an accelerator.
+        takes: the condition that one does not, and gets at accelerators all the same; empty for those that ask.
+    """
+
     name: str
     rules: tuple[_Rule, ...]
     conditions: tuple[str, ...]
     asks: str
+    takes: str = ""
+
+    def failure_policy(self, door: str) -> str:
+        """What becomes of an object that gpugate gives no answer for."""
+        return "Ignore" if door == "mutate" or self.takes else "Fail"
+
+    def timeout(self, door: str) -> int:
+        """How many seconds the apiserver waits."""
+        return 2 if self.takes else 3 if door == "mutate" else 5
 
 
 def configuration(door: str) -> str:
@@ -113,6 +136,22 @@ def _webhooks(door: str) -> Iterable[_Webhook]:
     for group in dict.fromkeys(kind.group for kind in custom):
         kinds = [kind for kind in custom if kind.group == group]
         yield _Webhook(_name_of(group), tuple(_rules(kinds)), updates, _asks_of_custom(kinds))
+    if door == "validate":
+        yield from _takers(templates, updates)
+
+
+def _takers(templates: list[Kind], updates: tuple[str, ...]) -> Iterable[_Webhook]:
+    """The webhooks for objects that ask for nothing. Pods of every other kind pass the first of them when they are made."""
+    pods = (_Rule("", ("v1",), "CREATE", (POD.resource,)), _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)))
+    owned = ("is-no-replica-set-of-a-controller", *updates)
+    yield _taker("pods", pods, ("is-no-mirror-pod", *updates), "object")
+    yield _taker("templates", tuple(_rules(templates)), owned, "object.spec.template")
+    yield _taker("cronjobs", tuple(_rules([CRON_JOB])), updates, "object.spec.jobTemplate.spec.template")
+
+
+def _taker(name: str, rules: tuple[_Rule, ...], conditions: tuple[str, ...], place: str) -> _Webhook:
+    asks = "!" + _asks_of(f"o{place.removeprefix('object')}.spec")
+    return _Webhook(f"takers-{name}", rules, conditions, asks, taker_condition(place, is_pod=name == "pods"))
 
 
 def _name_of(group: str) -> str:
@@ -175,7 +214,7 @@ def _written(one: _Webhook, door: str) -> str:
         namespace: gpugate-system
         path: /{door}
         port: 443
-    failurePolicy: {"Ignore" if door == "mutate" else "Fail"}
+    failurePolicy: {one.failure_policy(door)}
     matchPolicy: Equivalent
     namespaceSelector:
       matchExpressions:
@@ -184,7 +223,7 @@ def _written(one: _Webhook, door: str) -> str:
           values: [gpugate-system, kube-system]
     objectSelector: {{}}
 {reinvocation}    sideEffects: NoneOnDryRun
-    timeoutSeconds: {3 if door == "mutate" else 5}
+    timeoutSeconds: {one.timeout(door)}
     rules:
 """
     for rule in one.rules:
@@ -200,7 +239,9 @@ def _written(one: _Webhook, door: str) -> str:
         if name == "is-no-replica-set-of-a-controller":
             text += "      # The Deployment controller knows its ReplicaSets by their templates: those stay as it made them.\n"
         text += _condition(name, _CONDITIONS[name])
-    return text + _condition("asks-for-an-accelerator", one.asks)
+    if not one.takes:
+        return text + _condition("asks-for-an-accelerator", one.asks)
+    return text + _condition("asks-for-no-accelerator", one.asks) + _condition("gets-at-accelerators", one.takes)
 
 
 def _condition(name: str, expression: str) -> str:

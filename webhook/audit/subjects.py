@@ -1,4 +1,4 @@
-"""Which of the objects that are there an audit looks at: the topmost that asks for accelerators, once each."""
+"""Which of the objects that are there an audit looks at: the topmost that asks for accelerators or gets at them, once each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpugate.policies.fields import MalformedError
 from gpugate.policies.gang_states import is_over
 from gpugate.policies.kinds import POD, Kind, kind_of
 from gpugate.policies.lens import open_workload
-from gpugate.policies.takers import asks_somehow
+from gpugate.policies.takers import asks_somehow, goes_to_reserved_nodes, may_take, takes_devices
 from gpugate.policies.workload import Workload
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -42,9 +42,9 @@ class Subject(NamedTuple):
         name: its name.
         uid: its uid; empty in a file that lacks it.
         owner: the controller that made it; None where somebody else did.
-        asks: whether it asks for accelerators itself, has not ended and is not being deleted.
+        asks: whether it asks for accelerators itself, or gets at them without asking, has not ended and is not being deleted.
         text: the object as JSON, without what no rule reads; empty where it does not ask, or is never judged itself.
-        sort: of a pod that asks, what its containers ask for, as a hash: the pods of one owner may be of several sorts.
+        sort: of a pod that asks, what its containers ask for or take, as a hash: the pods of one owner may be of several sorts.
     """
 
     kind: Kind
@@ -81,7 +81,8 @@ def subject_of(item: JsonObject) -> Subject | None:
     if kind is None:
         return None
     workload = open_workload(kind, item, NO_FACTS)
-    asks = may_ask(workload) and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
+    judged = may_ask(workload) or may_take(workload)
+    asks = judged and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
     return Subject(
         kind,
         workload.namespace,
@@ -97,8 +98,9 @@ def subject_of(item: JsonObject) -> Subject | None:
 def _sort_of(workload: Workload) -> bytes:
     amounts = [(one.limits, one.requests) for pods in workload.pod_sets for one in pods.containers]
     claims = [bool(pods.spec.get("resourceClaims")) for pods in workload.pod_sets]
+    ways = [[takes_devices(pods), goes_to_reserved_nodes(pods)] for pods in workload.pod_sets]
     try:
-        stated = orjson.dumps([amounts, claims], option=orjson.OPT_SORT_KEYS)
+        stated = orjson.dumps([amounts, claims, ways], option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:  # nested without end; the whole object cannot be kept either
         return b""
     return hashlib.blake2b(stated, digest_size=8).digest()

@@ -25,11 +25,21 @@ def webhooks(configuration: str) -> list[Any]:
     return found
 
 
+def is_for_takers(webhook: Any) -> bool:
+    """Whether the webhook is one for objects that ask for no accelerator and get at them all the same."""
+    return str(webhook["name"]).startswith("takers-")
+
+
+def judging(configuration: str) -> list[Any]:
+    """The webhooks for objects that ask for accelerators."""
+    return [webhook for webhook in webhooks(configuration) if not is_for_takers(webhook)]
+
+
 def rules(configuration: str) -> list[tuple[str, str, tuple[str, ...], Any]]:
-    """(group, resource, operations, webhook) of every resource in every rule."""
+    """(group, resource, operations, webhook) of every resource in every rule of those."""
     return [
         (group, resource, tuple(rule["operations"]), webhook)
-        for webhook in webhooks(configuration)
+        for webhook in judging(configuration)
         for rule in webhook["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -54,10 +64,28 @@ def test_names_are_distinct_and_mutation_comes_before_kueue() -> None:
 
 def test_mutation_fails_open_and_validation_closed() -> None:
     assert {one["failurePolicy"] for one in webhooks(MUTATING)} == {"Ignore"}
-    assert {one["failurePolicy"] for one in webhooks(VALIDATING)} == {"Fail"}
+    assert {one["failurePolicy"] for one in judging(VALIDATING)} == {"Fail"}
     assert {one["reinvocationPolicy"] for one in webhooks(MUTATING)} == {"IfNeeded"}
     assert {one["timeoutSeconds"] for one in webhooks(MUTATING)} == {3}
-    assert {one["timeoutSeconds"] for one in webhooks(VALIDATING)} == {5}
+    assert {one["timeoutSeconds"] for one in judging(VALIDATING)} == {5}
+
+
+def test_what_asks_for_no_accelerator_never_waits_long_and_is_never_refused_for_want_of_an_answer() -> None:
+    takers = [one for one in webhooks(VALIDATING) if is_for_takers(one)]
+    assert [one["name"] for one in takers] == [f"takers-{what}.validate.gpugate.io" for what in ("pods", "templates", "cronjobs")]
+    assert {(one["failurePolicy"], one["timeoutSeconds"]) for one in takers} == {("Ignore", 2)}
+    assert not any(map(is_for_takers, webhooks(MUTATING)))
+    asked = {conditions(one)[ASKS] for one in judging(VALIDATING)}
+    for one in takers:
+        # What asks is sent to one webhook, and not to two.
+        assert conditions(one)["asks-for-no-accelerator"].removeprefix("!") in asked
+        assert ASKS not in conditions(one)
+
+
+def test_an_update_of_a_pod_that_only_takes_is_sent_for_its_ephemeral_containers_alone() -> None:
+    (pods,) = (one for one in webhooks(VALIDATING) if one["name"].startswith("takers-pods."))
+    operations = {resource: rule["operations"] for rule in pods["rules"] for resource in rule["resources"]}
+    assert operations == {"pods": ["CREATE"], "pods/ephemeralcontainers": ["UPDATE"]}
 
 
 def test_operations() -> None:
@@ -127,7 +155,7 @@ def test_the_condition_asks_the_same_everywhere() -> None:
     expressions = {
         re.split(r"\.exists\(spec,\s", conditions(webhook)[ASKS])[1].rstrip(")")
         for one in (MUTATING, VALIDATING)
-        for webhook in webhooks(one)
+        for webhook in judging(one)
     }
     assert len(expressions) == 1
 

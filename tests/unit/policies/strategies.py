@@ -456,6 +456,15 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
             gpuFaultExitCodes=st.just([74]),
             ignoreDisruptions=st.booleans(),
         ),
+        "isolation": _sparse(
+            runAsNonRoot=st.sampled_from(["Ignore", "Report", "Write"]),
+            seccomp=st.sampled_from(["Ignore", "Report", "Write"]),
+            privilegeEscalation=st.sampled_from(["Report", "Write"]),
+            users=st.just([{"image": "*", "user": 10001}]),
+            hostPaths=st.just([{"path": "/data"}]),
+            hostNetwork=st.booleans(),
+            images=st.just(["x*"]),
+        ),
         "visible-devices": _sparse(images=st.just(["*"]), serviceAccounts=st.just(["default/*"])),
         "reserved-nodes": _sparse(
             parts=st.sampled_from(["Warn", "Allow"]), images=st.just(["*"]), priorityClasses=st.just(["high"])
@@ -826,6 +835,7 @@ _WORDS = [
     *("completions", "status", "active", "nvidia.com/gpu", "memory", "cpu", "schedulerName", "restartPolicy", "hostIPC"),
     *("schedulingGroup", "podGroupName", "podAffinity", "priorityClassName", "kueue.x-k8s.io/pod-group-name"),
     *("gpugate.io/gang-min-size", "kueue.x-k8s.io/podset-required-topology", "resourceVersion", "uid"),
+    *("securityContext", "privileged", "capabilities", "add", "seccompProfile", "type", "runAsUser", "runAsNonRoot", "hostPort"),
     *("hostPath", "path", "valueFrom", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "cdi.k8s.io/mine", "serviceAccountName"),
     *("gpugate.io/gang-size", "gpugate.io/exempt", "gpugate.io/exempt-reason", "gpugate.io/mutations", "kueue.x-k8s.io/queue-name"),
     *("gpugate.io/gpu", "gpugate.io/min-compute", "values", "gpugate.io/spot", "gpugate.io/checkpoint", "backoffLimit"),

@@ -403,3 +403,20 @@ def test_a_write_that_changes_nothing_which_a_rule_reads_leaves_the_subject_as_i
     assert fresh is not None
     assert b"resourceVersion" in before.text
     assert b"resourceVersion" not in fresh.text
+
+
+def test_what_gets_at_accelerators_without_asking_is_judged_and_other_cpu_pods_are_not() -> None:
+    taking = cpu_pod()
+    taking["metadata"]["name"] = "taking"
+    taking["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    tolerating = cpu_pod()
+    tolerating["metadata"]["name"] = "tolerating"
+    tolerating["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    assert chosen(cpu_pod(), taking, tolerating) == leanly(cpu_pod(), taking, tolerating)
+    assert chosen(cpu_pod(), taking, tolerating) == [("Pod", "taking", 1), ("Pod", "tolerating", 1)]
+
+
+def test_pods_of_one_owner_that_take_devices_are_of_another_sort_than_those_that_do_not() -> None:
+    plain, taking = a_pod("etl-0"), a_pod("etl-1")
+    taking["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    assert chosen(owned(plain, SPARK), owned(taking, SPARK)) == [("SparkApplication", "etl", 1)] * 2
