@@ -19,6 +19,7 @@ from gpugate.policies.rules import (
     gang_packing,
     host_memory,
     namespace_limits,
+    node_terms,
     numa,
     queue,
     queue_quota,
@@ -43,6 +44,7 @@ RULES: Final[tuple[Rule, ...]] = (
     namespace_limits.RULE,
     stranding.RULE,
     commitment.RULE,
+    node_terms.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}
