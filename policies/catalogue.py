@@ -24,6 +24,7 @@ from gpugate.policies.rules import (
     isolation,
     jobs,
     namespace_limits,
+    node_terms,
     numa,
     placement,
     priority,
@@ -65,6 +66,7 @@ RULES: Final[tuple[Rule, ...]] = (
     visible_devices.RULE,
     reserved_nodes.RULE,
     idle.RULE,
+    node_terms.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}
