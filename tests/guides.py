@@ -132,3 +132,32 @@ def _paragraph(lines: list[str], at: int) -> int:
     ):
         end += 1
     return end
+
+
+_MARKDOWN_HEADING: Final = re.compile(r"^#{1,4} (.+)$", re.MULTILINE)
+#: A heading of a plain guide: a short line that begins with a capital letter and does not end as a sentence does.
+_HEADING: Final = re.compile(r"^[A-Z](?=.{2,79}$).*[^.,:;?!→]$")
+_SENTENCES: Final = re.compile(r"[.?] |\$|\||\b20\d\d\b")
+_LONG: Final = 80
+
+
+def headings(guide: str) -> tuple[str, ...]:
+    """The headings of a guide, its title and what its page says about itself left out."""
+    text = text_of(guide)
+    if "\n## " in text:
+        outside = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+        return tuple(_MARKDOWN_HEADING.findall(outside))[1:]
+    in_blocks = {line for block in blocks() if block.guide == guide for line in block.text.splitlines()}
+    lines = text.splitlines()
+    return tuple(
+        line
+        for at, line in enumerate(lines)
+        if line not in in_blocks and _HEADING.match(line) and not _SENTENCES.search(line) and _stands_alone(lines, at)
+    )
+
+
+def _stands_alone(lines: list[str], at: int) -> bool:
+    """Whether a line has nothing around it; in a guide without empty lines, whether a paragraph follows it."""
+    if "" in lines:
+        return bool(0 < at < len(lines) - 1 and not lines[at - 1].strip() and not lines[at + 1].strip())
+    return bool(0 < at < len(lines) - 1 and (len(lines[at + 1]) > _LONG or lines[at + 1].startswith("- ")))

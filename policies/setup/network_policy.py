@@ -28,6 +28,8 @@ def check(obj: Object, around: Around) -> Iterator[Finding]:
         return
     labels = texts_at(obj, "spec", "podSelector", "matchLabels")
     jobs = [(one.owner, texts_at(one.pods.root, "metadata", "labels")) for one in _gangs(obj, around)]
+    # What policies let in adds up.
+    rules += [rule for other in _others(obj, around) for _, rule in maps_at(other, *_PATH)]
     cut_off = sorted({owner for owner, own in jobs if not _let_in(rules, own)})
     if cut_off:
         message = f"it selects the pods of {', '.join(cut_off)} and lets none of them in: they cannot reach each other"
@@ -40,6 +42,13 @@ def check(obj: Object, around: Around) -> Iterator[Finding]:
         return
     remedy = "Add a rule that lets the selected pods themselves in: from a podSelector with the labels of the policy's own."
     yield Finding("WorkersCutOff", _PATH, f"{message}, and collectives hang", remedy, Level.WARN)
+
+
+def _others(obj: Object, around: Around) -> Iterator[Object]:
+    """The other policies of the same namespace and input."""
+    space = around.namespace_of(obj)
+    found = around.of("networking.k8s.io", "NetworkPolicy")
+    return (one for one in found if one is not obj and around.namespace_of(one) == space)
 
 
 def _gangs(obj: Object, around: Around) -> list[Pods]:
