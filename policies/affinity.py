@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Final, TypeAlias
 
 from gpugate.policies.edits import Edit
-from gpugate.policies.fields import Object, mapping, mappings
+from gpugate.policies.fields import Object, mapping, mappings, sequence
 from gpugate.policies.workload import PodSet
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _MOST_DIGITS: Final = 18
+
+#: Expressions about a node's labels that a node has to meet together.
+Alternative: TypeAlias = tuple[Object, ...]
 
 
 def node_affinity(pods: PodSet) -> Object:
@@ -33,12 +37,54 @@ def required_terms(pods: PodSet) -> list[Object]:
     return list(mappings(mapping(node_affinity(pods), REQUIRED, path), "nodeSelectorTerms", (*path, REQUIRED)))
 
 
-def asks_above(term: Object, key: str, bound: int) -> bool:
-    """Whether a term asks for more than ``bound`` of the label ``key`` already, by an operator ``Gt``."""
+def implies(term: Object, expression: Object) -> bool:
+    """Whether a node that meets ``term`` meets ``expression`` anyhow, by an expression of the term for the same label."""
+    key, operator, wanted = expression.get("key"), expression.get("operator"), _texts(expression)
+    for one in mappings(term, "matchExpressions", ()):
+        if one.get("key") != key:
+            continue
+        if one.get("operator") == operator and sorted(_texts(one)) == sorted(wanted):
+            return True
+        if _is_stronger(one, operator, wanted):
+            return True
+    return False
+
+
+def _is_stronger(one: Object, operator: object, wanted: list[str]) -> bool:
+    has, values = one.get("operator"), _texts(one)
+    if operator == "In":
+        return has == "In" and bool(values) and set(values) <= set(wanted)
+    if operator == "NotIn":
+        return (has == "NotIn" and set(values) >= set(wanted)) or (has == "In" and bool(values) and not set(values) & set(wanted))
+    if operator == "Gt":
+        bound = _whole(wanted)
+        if has == "Gt":
+            return _whole(values) >= bound
+        return has == "In" and bool(values) and all(_whole([value]) > bound for value in values)
+    return False
+
+
+def rules_out(term: Object, expression: Object) -> bool:
+    """Whether no label could meet both ``term`` and ``expression``, as far as a look at lists of values shows."""
     return any(
-        one.get("key") == key and one.get("operator") == "Gt" and _whole(one.get("values")) >= bound
+        not any(fits(expression, value) for value in _texts(one))
         for one in mappings(term, "matchExpressions", ())
+        if one.get("key") == expression.get("key") and one.get("operator") == "In"
     )
+
+
+def fits(expression: Object, value: str) -> bool:
+    """Whether a label with ``value`` meets ``expression``, one of ``In``, ``NotIn``, ``Exists`` and ``Gt``."""
+    operator, values = expression.get("operator"), _texts(expression)
+    if operator == "In":
+        return value in values
+    if operator == "NotIn":
+        return value not in values
+    return operator == "Exists" or (operator == "Gt" and _whole([value]) > _whole(values))
+
+
+def _texts(expression: Object) -> list[str]:
+    return [value for value in sequence(expression, "values", ()) if type(value) is str]
 
 
 def _whole(values: object) -> int:
@@ -49,28 +95,55 @@ def _whole(values: object) -> int:
     return int(written)
 
 
-def _asks_already(_term: Object) -> bool:
-    return False
+def both(wants: Iterable[Sequence[Alternative]]) -> tuple[Alternative, ...]:
+    """The alternatives of which a node has to meet one, so that it meets one of each of ``wants``."""
+    return tuple(tuple(expression for part in parts for expression in part) for parts in product(*wants))
 
 
-def require(pods: PodSet, expression: Object, note: str, has: Callable[[Object], bool] = _asks_already) -> Iterator[Edit]:
-    """Edits after which ``pods`` go only to nodes that meet ``expression``, too; all of them or none.
+def terms_after(pods: PodSet, alternatives: Sequence[Alternative]) -> int:
+    """How many terms ``pods`` would have once they were required to meet one of ``alternatives``, too."""
+    terms = [term for term in required_terms(pods) if not _is_empty(term)]
+    return sum(1 if _is_met(term, alternatives) else len(alternatives) for term in terms) if terms else len(alternatives)
+
+
+def require(pods: PodSet, alternatives: Sequence[Alternative], note: str) -> Iterator[Edit]:
+    """Edits after which ``pods`` go only to nodes that meet one of ``alternatives``, too; all of them or none.
+
+    Every term that is there gets the first alternative, and a copy of it each further one, so that the terms select exactly
+    the nodes that met one of the terms and meet one of the alternatives. Lists are extended and nothing is overwritten: where
+    somebody else states the template, that is left to the pods.
 
     Args:
         pods: the pods.
-        expression: what is asked of a node's labels besides what is asked already.
+        alternatives: what is asked of a node's labels besides what is asked already.
         note: a few words on it for people.
-        has: whether a term asks for as much already.
     """
     place = pods.field("affinity", "nodeAffinity", REQUIRED)
     terms = required_terms(pods)
     if not terms:
-        yield Edit("set", place, {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}, note)
+        yield Edit("set", place, {"nodeSelectorTerms": [{"matchExpressions": list(one)} for one in alternatives]}, note)
         return
     for at, term in enumerate(terms):
         # Terms are alternatives: each must ask for it, or the pod could pass by another. An empty one matches no node
         # and would match some with an expression in it.
-        if (not term.get("matchExpressions") and not term.get("matchFields")) or has(term):
+        if _is_empty(term) or _is_met(term, alternatives):
             continue
-        yield Edit("append", (*place, "nodeSelectorTerms", at, "matchExpressions"), expression, note, "affinity")
-        note = ""
+        possible = [one for one in alternatives if not any(rules_out(term, expression) for expression in one)] or [alternatives[0]]
+        first, *others = [[expression for expression in one if not implies(term, expression)] for one in possible]
+        for expression in first:
+            yield Edit("append", (*place, "nodeSelectorTerms", at, "matchExpressions"), expression, note, "affinity")
+            note = ""
+        stated = mappings(term, "matchExpressions", ())
+        for more in others:
+            copy = {**term, "matchExpressions": [*stated, *more]}
+            yield Edit("append", (*place, "nodeSelectorTerms"), copy, note, "affinity")
+            note = ""
+
+
+def _is_empty(term: Object) -> bool:
+    return not term.get("matchExpressions") and not term.get("matchFields")
+
+
+def _is_met(term: Object, alternatives: Sequence[Alternative]) -> bool:
+    """Whether a node that meets ``term`` meets one of ``alternatives`` anyhow."""
+    return any(all(implies(term, expression) for expression in one) for one in alternatives)

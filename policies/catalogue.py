@@ -13,29 +13,38 @@ from typing import Final
 from gpugate.policies.rule import Rule
 from gpugate.policies.rules import (
     accelerator_names,
+    attribution,
     commitment,
     gang,
     gang_members,
     gang_packing,
     host_memory,
+    idle,
+    jobs,
     namespace_limits,
     numa,
+    placement,
     queue,
     queue_quota,
+    reserved_nodes,
     shared_memory,
     stranding,
     tolerations,
+    visible_devices,
     vram,
 )
 
 RULES: Final[tuple[Rule, ...]] = (
     accelerator_names.RULE,
+    attribution.RULE,
+    placement.RULE,
     tolerations.RULE,
     vram.RULE,
     queue.RULE,
     host_memory.RULE,
     numa.RULE,
     shared_memory.RULE,
+    jobs.RULE,
     gang.RULE,
     gang_members.RULE,
     gang_packing.RULE,
@@ -43,6 +52,9 @@ RULES: Final[tuple[Rule, ...]] = (
     namespace_limits.RULE,
     stranding.RULE,
     commitment.RULE,
+    visible_devices.RULE,
+    reserved_nodes.RULE,
+    idle.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}

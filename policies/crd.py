@@ -108,7 +108,8 @@ def written(value: object) -> str:
     if value is None or value == [] or isinstance(value, dict):
         return ""
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        # What an element is called comes first in it; `gpugate policies --default` writes all of it out.
+        return ", ".join(str(next(iter(one.values()), "")) if isinstance(one, dict) else str(one) for one in value)
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -7,7 +7,7 @@ the same facts. Amounts are whole numbers: bytes, millicores, counts.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from gpugate.policies.records.queues import (
     ResourceFlavor,
     Topology,
 )
+from gpugate.policies.usage import Usage
 
 
 class Known(enum.Enum):
@@ -79,6 +80,7 @@ class Facts:
         known: how far each kind is known, by its resource name as in :data:`gpugate.policies.fact_kinds.FACT_KINDS`.
         stale: how old what is known of a kind is, in whole minutes, for kinds whose watch is broken.
         offered: every extended resource that some accelerator node has.
+        usage: what workloads make of the accelerators that they hold; None but in an audit that monitoring was given to.
         in_flight: what was admitted and does not show in the other facts yet.
         memo: what was worked out from the shapes, and what :mod:`gpugate.policies.memo` keeps, to be found again.
     """
@@ -108,6 +110,7 @@ class Facts:
     known: Mapping[str, Known] = field(default_factory=_none)
     stale: Mapping[str, int] = field(default_factory=_none)
     offered: frozenset[str] = frozenset()
+    usage: Usage | None = None
     in_flight: InFlight = field(default_factory=InFlight, compare=False, repr=False)
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -119,6 +122,14 @@ class Facts:
         """The labels of namespace ``name``; just its name label where it is not known."""
         found = self.namespaces.get(name)
         return found.labels if found else {"kubernetes.io/metadata.name": name}
+
+    def namespace_says(self, name: str, keys: Iterable[str]) -> str | None:
+        """The first of ``keys`` that namespace ``name`` has, as label or annotation; None where it has none or is not known."""
+        found = self.namespaces.get(name)
+        if found is None:
+            return None
+        values = (found.labels.get(key) or found.annotations.get(key) for key in keys)
+        return next(filter(None, values), None)
 
     def queue(self, namespace: str, name: str) -> LocalQueue | None:
         """The LocalQueue of this name; None where it is not known."""

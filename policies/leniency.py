@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpugate.policies.facts import Facts
@@ -10,6 +10,7 @@ from gpugate.policies.feasibility import selection
 from gpugate.policies.fields import Object, lookup, sequence
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.kueue import cluster_queue_of, queue_label
+from gpugate.policies.nodes import Shape
 from gpugate.policies.workload import Workload
 
 #: The controllers of the kinds themselves, which run pods in this cluster.
@@ -54,7 +55,11 @@ def _may_run_elsewhere(workload: Workload, facts: Facts) -> bool:
     queue = cluster_queue_of(workload, facts)
     if queue is not None and queue.checked:
         return True
-    shapes = (shape for pods in workload.asking() for shape in selection(pods, facts).reachable)
+    return are_made_on_demand(shape for pods in workload.asking() for shape in selection(pods, facts).reachable)
+
+
+def are_made_on_demand(shapes: Iterable[Shape]) -> bool:
+    """Whether nodes like some of these come when pods wait for them, and others than these may."""
     return any(key in shape.labels for shape in shapes for key in _MADE_ON_DEMAND)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -64,10 +65,10 @@ def passing_in_cel(name: str, *, whole_key: bool = True) -> str:
     return " && ".join(checks)
 
 
-def _words_pattern() -> str:
-    """A text with one of the words in it, as :func:`words_in` cuts it up, for an engine that cannot look ahead."""
-    lower, title, upper = ("|".join(sorted(map(change, _WORDS))) for change in (str.lower, str.title, str.upper))
+def words_pattern(words: Iterable[str]) -> str:
+    """A pattern for a text with one of ``words`` in it, as :func:`words_in` cuts it up, for an engine that cannot look ahead."""
+    lower, title, upper = ("|".join(sorted(map(change, words))) for change in (str.lower, str.title, str.upper))
     return f"(^|[^A-Za-z])({lower})([^a-z]|$)|({title})([^a-z]|$)|(^|[^A-Z])({upper})([^A-Za-z]|$|[A-Z][a-z])"
 
 
-_WORDS_PATTERN: Final = _words_pattern()
+_WORDS_PATTERN: Final = words_pattern(_WORDS)

@@ -16,7 +16,7 @@ from gpugate.policies.workload import Workload
 #: What nobody may change below the spec, the pods of kinds that are made once aside (``k8s.io/kubernetes``
 #: ``pkg/apis/batch/validation``, ``pkg/apis/apps/validation``).
 _FIXED: Final[Mapping[str, tuple[str, ...]]] = {
-    "Job": ("selector", "completionMode"),
+    "Job": ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"),
     "Deployment": ("selector",),
     "ReplicaSet": ("selector",),
     "DaemonSet": ("selector",),

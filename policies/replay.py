@@ -98,16 +98,23 @@ def _is_operation(op: Any) -> bool:  # noqa: ANN401 - untrusted JSON
     )
 
 
-#: What rules write in a pod spec and its containers.
+#: What rules write in a pod spec and its containers, and in the spec of a job.
 _WRITTEN: Final = frozenset(
     {
+        "activeDeadlineSeconds",
         "affinity",
+        "backoffLimit",
+        "cleanPodPolicy",
         "env",
+        "podFailurePolicy",
+        "podReplacementPolicy",
         "resources",
         "resourcesPerNode",
         "schedulerName",
+        "shutdownAfterJobFinishes",
         "tolerations",
         "topologySpreadConstraints",
+        "ttlSecondsAfterFinished",
         "volumeMounts",
         "volumes",
     }

@@ -109,6 +109,9 @@ def _expected(field: FieldInfo) -> _Expected | None:
     """What must stand in a field of a boolean or number, which may be left out."""
     options = [option for option in get_args(field.annotation) if option is not type(None)]
     wanted: Any = options[0] if len(options) == 1 else field.annotation
+    if any(isinstance(one, BeforeValidator) for one in get_args(wanted)):
+        # What may be left out has its validators inside.
+        return None
     return _KINDS.get(get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted)
 
 
@@ -164,6 +167,11 @@ def _seconds(written: object) -> int:
 def _written(seconds: int) -> str:
     hours, minutes, left = seconds // 3600, seconds // 60 % 60, seconds % 60
     return "".join(f"{count}{unit}" for count, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if count)
+
+
+def show_seconds(seconds: int) -> str:
+    """``seconds`` as a policy writes them: ``1h30m``."""
+    return _written(seconds) or "0s"
 
 
 #: A duration: ``10m`` in YAML, seconds in Python.

@@ -51,8 +51,13 @@ def _unique(values: tuple[_Item, ...]) -> tuple[_Item, ...]:
     return values
 
 
-#: A list of which no element may be there twice: its schema says ``uniqueItems``, which becomes a list of type set.
-UNIQUE: Final = (Field(max_length=MOST, json_schema_extra={"uniqueItems": True}), AfterValidator(_unique))
+def unique(most: int) -> tuple[Any, ...]:
+    """What marks a list of at most ``most`` elements, none twice; ``uniqueItems`` in its schema becomes a list of type set."""
+    return (Field(max_length=most, json_schema_extra={"uniqueItems": True}), AfterValidator(_unique))
+
+
+#: A list of which no element may be there twice.
+UNIQUE: Final = unique(MOST)
 
 #: A label's, annotation's, taint's or resource's name, such as ``nvidia.com/gpu``.
 LabelKey: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_KEY, pattern=_KEY_PATTERN)]

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from gpugate.policies.fields import Object, mapping, mappings, sequence, string
-from gpugate.policies.records.common import Expression, amounts, frozen, labels_of, name_of, namespace_in
+from gpugate.policies.records.common import Expression, amounts, frozen, labels_of, name_of, namespace_in, shared_text
+
+_NO_TEXTS: Final[Mapping[str, str]] = frozen({})
+#: What is kept of a namespace's annotations: short words, such as who owns it. Characters, and how many.
+_LONGEST: Final = 128
+_MOST: Final = 64
 
 
 class Namespace(NamedTuple):
-    """A namespace and its labels."""
+    """A namespace, its labels, and those of its annotations that may say who it belongs to or what it may do."""
 
     name: str
     labels: Mapping[str, str]
+    annotations: Mapping[str, str] = _NO_TEXTS
 
 
 class Limit(NamedTuple):
@@ -66,7 +73,18 @@ def namespace_of(obj: Object) -> Namespace:
     """The record of a Namespace."""
     metadata = mapping(obj, "metadata", ())
     name = name_of(metadata)
-    return Namespace(name, frozen({"kubernetes.io/metadata.name": name, **labels_of(metadata)}))
+    labels = frozen({"kubernetes.io/metadata.name": name, **labels_of(metadata)})
+    return Namespace(name, labels, _annotations_of(metadata))
+
+
+def _annotations_of(metadata: Object) -> Mapping[str, str]:
+    """The annotations that people write: no JSON, no long texts, gpugate's own first where there are too many."""
+    found = mapping(metadata, "annotations", ("metadata",))
+    if not found:
+        return _NO_TEXTS
+    short = (key for key, value in found.items() if type(value) is str and 0 < len(value) <= _LONGEST and value[0] not in "{[")
+    kept = islice(sorted(short, key=lambda key: (not key.startswith("gpugate.io/"), key)), _MOST)
+    return frozen({key: shared_text(found[key]) for key in kept})
 
 
 def limit_range_of(obj: Object) -> LimitRange:

@@ -4,15 +4,13 @@
 
 Renames the legacy `alpha.kubernetes.io/nvidia-gpu` to `nvidia.com/gpu` and makes requests and limits of an extended
 resource equal, as the API demands. Refuses a name that no device plugin serves, with the name that one does, and a count
-that is no whole number. Warns about a count of zero, which asks for nothing, and about a container that takes devices
-through `NVIDIA_VISIBLE_DEVICES` without asking for them. Refuses an operator that node affinity does not have (`Gte`), with the
-one that says the same.
+that is no whole number. Warns about a count of zero, which asks for nothing. Refuses an operator that node affinity does not have
+(`Gte`), with the one that says the same.
 
 ## Why
 
 The legacy name went with Kubernetes 1.11, yet the apiserver takes it. A pod that asks for a name nobody serves stays
-Pending without an error. A container that names devices in its environment uses
-them behind the scheduler's back.
+Pending without an error.
 
 ## Example
 
@@ -113,8 +111,6 @@ def check(workload: Workload, params: AcceleratorNamesParams, facts: Facts) -> I
                 for name in container.stated.extended:
                     found += _check_name(container, name, params, facts)
                     found += _check_counts(container, name)
-            if asks and "env" in container.spec:
-                found += _check_environment(pods, container)
         if asks and "affinity" in pods.spec:
             found += _check_operators(pods)
         if "resourceClaims" in pods.spec:
@@ -182,25 +178,6 @@ def _check_counts(container: Container, name: str) -> Iterator[Finding]:
             f"request {request} and limit {limit} of {name} differ: the apiserver refuses that of an extended resource",
             f"Write requests[{name}]: {limit}, or leave the request out.",
         )
-
-
-def _check_environment(pods: PodSet, container: Container) -> Iterator[Finding]:
-    if pods.holds(container):
-        return
-    entry = container.env("NVIDIA_VISIBLE_DEVICES")
-    if entry is None:
-        return
-    value = entry.get("value")
-    if value in {None, "", "none", "void"}:
-        return
-    yield Finding(
-        "DevicesByEnvironment",
-        (*container.path, "env"),
-        f"{container.role} {container.name} takes devices {value!s:.40} by NVIDIA_VISIBLE_DEVICES and asks for 0:"
-        " the scheduler counts none of them",
-        f"Remove NVIDIA_VISIBLE_DEVICES and ask for {NVIDIA_GPU} under resources.limits.",
-        Level.WARN,
-    )
 
 
 def _check_offered(pods: PodSet, params: AcceleratorNamesParams, facts: Facts) -> Iterator[Finding]:

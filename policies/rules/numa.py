@@ -168,7 +168,7 @@ def _align(pods: PodSet, label: NodeLabel, params: NumaParams) -> Iterable[Edit]
         return ()
     if params.affinity == "Required":
         expression = {"key": label.key, "operator": "In", "values": [label.value]}
-        return require(pods, expression, f"node affinity {label.key}={label.value}")
+        return require(pods, [(expression,)], f"node affinity {label.key}={label.value}")
     return (_prefer(pods.field("affinity", "nodeAffinity", PREFERRED), label.key, label.value),)
 
 

@@ -32,8 +32,7 @@ tolerations:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -44,47 +43,13 @@ from gpugate.policies.feasibility import Selection, selection
 from gpugate.policies.fields import Object, mappings
 from gpugate.policies.finding import Finding
 from gpugate.policies.memo import remember
-from gpugate.policies.passing import is_passing, passing_in_cel, words_in
+from gpugate.policies.passing import passing_in_cel
 from gpugate.policies.records.common import Taint
 from gpugate.policies.resources import memo_key
 from gpugate.policies.rule import Params, Rule
+from gpugate.policies.taints import NEVER_ROLES, dedicates_to_accelerators, is_never_tolerated, marks_accelerators
 from gpugate.policies.validations import MOST, LabelKey, LabelValue, Validation, literal
 from gpugate.policies.workload import PodSet, Workload
-
-#: Roles of nodes that run the cluster itself; others (``node-role.kubernetes.io/gpu``) are names that its owner gave.
-_NEVER_ROLES: Final = frozenset(
-    f"node-role.kubernetes.io/{role}" for role in ("control-plane", "controlplane", "master", "etcd", "infra", "bootstrap")
-)
-#: Words in a taint's key or value that mark a node as one for accelerators.
-_ACCELERATOR_WORDS: Final = frozenset(
-    ["gpu", "gpus", "accelerator", "accelerators", "tpu", "neuron", "gaudi", "nvidia", "amd", "cuda", "rocm", "trainium"]
-)
-#: Words of taints that reserve nodes for something else; such a node is not for every accelerator pod.
-_RESERVING_WORDS: Final = frozenset(["spot", "preemptible", "reserved", "dedicated", "team", "tenant", "owner"])
-
-
-@lru_cache(maxsize=1024)
-def is_never_tolerated(key: str, value: str) -> bool:
-    """Whether the taint is one of maintenance, shutdown or a node's condition."""
-    return key in _NEVER_ROLES or is_passing(key, value)
-
-
-@lru_cache(maxsize=1024)
-def marks_accelerators(key: str, value: str) -> bool:
-    """Whether the taint says "accelerators only" and nothing more."""
-    words = words_in(key, value)
-    if is_never_tolerated(key, value) or not _RESERVING_WORDS.isdisjoint(words):
-        return False
-    return not _ACCELERATOR_WORDS.isdisjoint(words)
-
-
-@lru_cache(maxsize=1024)
-def dedicates_to_accelerators(key: str, value: str) -> bool:
-    """Whether the taint dedicates its node to accelerators and to nobody in particular: ``dedicated=gpu``."""
-    words = words_in(value)
-    return (
-        key.rpartition("/")[2] == "dedicated" and not is_never_tolerated(key, value) and bool(words) and words <= _ACCELERATOR_WORDS
-    )
 
 
 class TaintParam(Params):
@@ -92,7 +57,7 @@ class TaintParam(Params):
 
     validations = (
         Validation(
-            f"!(self.key in {literal(sorted(_NEVER_ROLES))}) && {passing_in_cel('self.key')}"
+            f"!(self.key in {literal(sorted(NEVER_ROLES))}) && {passing_in_cel('self.key')}"
             f" && (!has(self.value) || {passing_in_cel('self.value', whole_key=False)})",
             "marks maintenance or a node's condition: gpugate never tolerates it",
         ),

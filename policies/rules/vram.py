@@ -65,7 +65,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gpugate.policies.accelerators import NVIDIA_GPU
-from gpugate.policies.affinity import asks_above, require
+from gpugate.policies.affinity import require
 from gpugate.policies.cards import MEMORY_LABEL, Card, all_labelled, bound_above, cards_in_reach
 from gpugate.policies.demand import demand_of
 from gpugate.policies.edits import Edit
@@ -154,7 +154,7 @@ def _keep_off(workload: Workload, pods: PodSet, stated: Said, params: VramParams
         return ()
     bound = bound_above(enough)
     expression = {"key": MEMORY_LABEL, "operator": "Gt", "values": [str(bound)]}
-    return require(pods, expression, f"node affinity {MEMORY_LABEL} Gt {bound}", lambda term: asks_above(term, MEMORY_LABEL, bound))
+    return require(pods, [(expression,)], f"node affinity {MEMORY_LABEL} Gt {bound}")
 
 
 def check(workload: Workload, params: VramParams, facts: Facts) -> Iterable[Finding]:

@@ -161,7 +161,8 @@ def test_another_controller_takes_over_within_the_lease_and_no_report_is_lost_or
             control_plane.apply(greedy("second", name))
         second.wait_leading(10)
         took = time.monotonic() - killed
-        assert took < 3 + 2 * 3 * 2 / 15 + 1, f"took over after {took:.1f} s"
+        # The lease, two tries, and what two programs on a machine with other work need to be seen.
+        assert took < 3 + 2 * 3 * 2 / 15 + 4, f"took over after {took:.1f} s"
 
         def complete() -> bool:
             told = [reports(control_plane, POLICY_REPORTS, name) for name in namespaces]

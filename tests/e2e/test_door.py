@@ -199,17 +199,15 @@ def test_a_server_dry_run_answers_as_the_real_request_would_and_stores_nothing(
     assert "host-memory" in refused.stderr
 
 
-def test_an_ephemeral_container_is_judged_and_its_warning_reaches_the_user(
-    control_plane: ControlPlane, gate: Gate, namespace: str
-) -> None:
+def test_an_ephemeral_container_that_takes_more_devices_is_refused(control_plane: ControlPlane, gate: Gate, namespace: str) -> None:
     send(control_plane, pod("train", namespace))
     wait_running(control_plane, namespace, 1, "app=train")
     debugger = {"name": "debug", "image": "busybox", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
     patch = {"spec": {"ephemeralContainers": [debugger]}}
     path = f"/api/v1/namespaces/{namespace}/pods/train/ephemeralcontainers"
     answer = control_plane.request("PATCH", path, patch, content_type="application/strategic-merge-patch+json")
-    assert answer.status == 200
-    assert any("takes devices all by NVIDIA_VISIBLE_DEVICES" in warning for warning in answer.warnings)
+    assert answer.status == 403
+    assert "ephemeral container debug sets NVIDIA_VISIBLE_DEVICES=all" in answer.body["message"]
     wait_until(lambda: gate.events(namespace=namespace, subresource="ephemeralcontainers"), 10, "the review in the log")
 
 

@@ -13,6 +13,7 @@ import orjson
 from gpugate.policies.gang_states import GangState
 from gpugate.webhook.audit.records import Audit, Audited, Exemption, Item, PolicyLine, ShapePicture
 from gpugate.webhook.audit.times import rfc3339
+from gpugate.webhook.audit.usage import document_of_usage
 
 #: What of this shape is promised: a field goes or changes its meaning with a new version only; fields may be added.
 API_VERSION: Final = "gpugate.io/v1alpha1"
@@ -42,6 +43,7 @@ def document_of(audit: Audit) -> dict[str, Any]:
         "gangs": [_gang(one) for one in audit.gangs],
         "queues": [one._asdict() for one in audit.queues],
         "quotas": [one._asdict() for one in audit.quotas],
+        "usage": document_of_usage(audit),
         "remarks": list(audit.remarks),
     }
 

@@ -6,7 +6,7 @@ says in which mode its rule is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
@@ -21,8 +21,10 @@ from gpugate.policies.gitops import git_managed
 from gpugate.policies.kueue import queue_label
 from gpugate.policies.lens import open_workload
 from gpugate.policies.policy import PolicySet
+from gpugate.policies.rules import idle
+from gpugate.policies.usage import state_of
 from gpugate.policies.workload import PodSet, Workload
-from gpugate.webhook.audit.records import Audited, Effect, Exemption, Item
+from gpugate.webhook.audit.records import Audited, Effect, Exemption, Item, Used
 from gpugate.webhook.audit.subjects import Chosen
 from gpugate.webhook.verdict import cut, harmless
 
@@ -86,7 +88,21 @@ def audit_one(chosen: Chosen, lens: Lens) -> Audited:
         exemption=_exemption(plea, items, lens.now) if plea.rules else None,
         in_git=in_git,
         bound_by=tuple(sorted({_named(one) for one in bound})),
+        used=_used(workload, bound, items, lens.facts) if lens.facts.usage is not None else (),
     )
+
+
+def _used(workload: Workload, bound: Iterable[Bound], items: Iterable[Item], facts: Facts) -> tuple[Used, ...]:
+    """The devices that the workload's pods hold, judged by the policy that binds the rule, unless it is exempt from it."""
+    kind = workload.kind
+    place = (kind.group, kind.kind, workload.namespace, workload.name)
+    devices = facts.usage.of(place) if facts.usage is not None else ()
+    exempt = any(one.rule == idle.RULE.id and one.effect is Effect.EXEMPT for one in items)
+    params = next((one.params for one in bound if one.rule is idle.RULE), None)
+    if not isinstance(params, idle.IdleParams) or exempt:
+        return tuple(Used(one, "") for one in devices)
+    bounds = idle.bounds_of(params)
+    return tuple(Used(one, state_of(one, bounds).value) for one in devices)
 
 
 def unreadable(chosen: Chosen, error: MalformedError) -> str:

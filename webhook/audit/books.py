@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -15,8 +15,11 @@ from gpugate.policies.occupancy import NodeUse
 from gpugate.policies.policy import PolicySet
 from gpugate.webhook.audit import picture
 from gpugate.webhook.audit.auditing import Lens, audit_one, sort_key, unreadable
-from gpugate.webhook.audit.records import Audit, Audited
+from gpugate.webhook.audit.homes import PodName, homes_of
+from gpugate.webhook.audit.records import Audit, Audited, Fleet
 from gpugate.webhook.audit.subjects import Chosen, Subject, choose
+from gpugate.webhook.audit.times import rfc3339
+from gpugate.webhook.usage.readings import Readings
 
 Place: TypeAlias = tuple[str, str, str, str]
 """API group, kind, namespace and name."""
@@ -42,6 +45,7 @@ class Surroundings(NamedTuple):
         problems: why the newest state of a policy is not in force, by policy.
         remarks: what could not be looked at.
         gangs: the gangs.
+        readings: what monitoring told of devices; None where it was not asked, or gave no answer.
     """
 
     at: str
@@ -53,6 +57,7 @@ class Surroundings(NamedTuple):
     problems: Mapping[str, str] = {}
     remarks: tuple[str, ...] = ()
     gangs: tuple[GangState, ...] = ()
+    readings: Readings | None = None
 
 
 class Books:
@@ -83,17 +88,22 @@ class Books:
         """Every place that has an object."""
         return [*self._subjects, *self._unreadable]
 
-    def judge(self, lens: Lens, *, anew: bool) -> Iterator[Audited | str | None]:
+    def homes(self) -> dict[PodName, Place]:
+        """Under which place each pod that asks for accelerators is judged."""
+        subjects = self._subjects.values()
+        return homes_of(subjects, choose(subjects))
+
+    def judge(self, lens: Lens, *, anew: bool, also: Container[Place] = ()) -> Iterator[Audited | str | None]:
         """Judge what has changed, or with ``anew`` everything, one workload as each value is read; None where one is as it was.
 
-        What is no longer there is forgotten when the iterator starts.
+        What is no longer there is forgotten when the iterator starts. ``also`` are places that are judged in any case.
         """
         chosen = {place_of(one.subject): one for one in choose(self._subjects.values())}
         for place in self._entries.keys() - chosen.keys():
             del self._entries[place]
         for place, one in chosen.items():
             before = self._entries.get(place)
-            if not anew and before is not None and before.chosen == one:
+            if not anew and before is not None and before.chosen == one and place not in also:
                 yield None
                 continue
             found = _judged(one, lens)
@@ -120,17 +130,24 @@ class Books:
 
     def whole(self, around: Surroundings) -> Audit:
         """The audit as a whole."""
+        workloads = self.workloads()
         return Audit(
             at=around.at,
             source=around.source,
             policies=picture.policies_of(around.policies, around.problems),
-            workloads=self.workloads(),
+            workloads=workloads,
             shapes=picture.shapes_of(around.facts, around.node_of, around.use_of),
             gangs=around.gangs,
             queues=picture.queues_of(around.facts),
             quotas=picture.quotas_of(around.facts),
-            remarks=tuple(sorted({*around.remarks, *self.remarks()})),
+            remarks=tuple(sorted({*around.remarks, *self.remarks(), *(around.readings.remarks if around.readings else ())})),
+            fleet=_fleet(around.readings, workloads) if around.readings is not None else None,
         )
+
+
+def _fleet(readings: Readings, workloads: Sequence[Audited]) -> Fleet:
+    held = {used.device for one in workloads for used in one.used}
+    return Fleet(rfc3339(readings.at), readings.windows, tuple(one for one in readings.devices if one not in held))
 
 
 def together(sorts: Sequence[Audited]) -> Audited:
@@ -148,6 +165,7 @@ def together(sorts: Sequence[Audited]) -> Audited:
         items=tuple(sorted({item for one in sorts for item in one.items}, key=sort_key)),
         exemption=next((one.exemption for one in sorts if one.exemption), None),
         bound_by=tuple(sorted({name for one in sorts for name in one.bound_by})),
+        used=tuple(used for one in sorts for used in one.used),
     )
 
 

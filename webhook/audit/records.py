@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpugate.policies.finding import Mode
 from gpugate.policies.gang_states import GangState
+from gpugate.policies.usage import DeviceUse
 
 
 class Effect(enum.Enum):
@@ -68,6 +69,18 @@ class Exemption(NamedTuple):
     state: str
 
 
+class Used(NamedTuple):
+    """One device that a pod holds, and what becomes of it.
+
+    Attributes:
+        device: the device, with its figures.
+        state: ``idle``, ``low``, ``busy``, ``young`` or ``unknown`` by the policy; empty where none judges it.
+    """
+
+    device: DeviceUse
+    state: str
+
+
 @dataclass(frozen=True, slots=True)
 class Audited:
     """One workload that asks for accelerators, and all that the rules have to say of it.
@@ -86,6 +99,7 @@ class Audited:
         exemption: what it asks to be exempt from; None where nothing.
         in_git: whether a GitOps tool applies it.
         bound_by: the policies that bind a rule for it, ``name@generation``, sorted.
+        used: the devices that its pods hold, as far as monitoring tells, sorted.
     """
 
     api_version: str
@@ -101,6 +115,7 @@ class Audited:
     exemption: Exemption | None = None
     in_git: bool = False
     bound_by: tuple[str, ...] = ()
+    used: tuple[Used, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -218,6 +233,20 @@ class PolicyLine(NamedTuple):
     problem: str
 
 
+class Fleet(NamedTuple):
+    """What monitoring told of all devices.
+
+    Attributes:
+        at: when, RFC 3339.
+        windows: over which times figures are, in seconds, sorted.
+        strays: devices that no workload of the audit holds, sorted: free ones without a pod, and those of pods that are not known.
+    """
+
+    at: str
+    windows: tuple[int, ...]
+    strays: tuple[DeviceUse, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Audit:
     """All that one audit found.
@@ -232,6 +261,7 @@ class Audit:
         queues: quotas of ClusterQueues.
         quotas: ResourceQuotas that bound accelerators, memory or CPU.
         remarks: what could not be looked at, and why, sorted.
+        fleet: what monitoring told of all devices; None where it was not asked, or gave no answer.
     """
 
     at: str
@@ -243,6 +273,7 @@ class Audit:
     queues: tuple[QueueLine, ...] = ()
     quotas: tuple[NamespaceQuota, ...] = ()
     remarks: tuple[str, ...] = ()
+    fleet: Fleet | None = None
 
     def only(self, namespaces: frozenset[str]) -> Audit:
         """The part that is about some namespaces; nodes and ClusterQueues belong to all."""
@@ -251,4 +282,5 @@ class Audit:
             workloads=tuple(one for one in self.workloads if one.namespace in namespaces),
             gangs=tuple(one for one in self.gangs if one.namespace in namespaces),
             quotas=tuple(one for one in self.quotas if one.namespace in namespaces),
+            fleet=self.fleet and self.fleet._replace(strays=tuple(one for one in self.fleet.strays if one.namespace in namespaces)),
         )

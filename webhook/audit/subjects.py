@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from gpugate.policies.accelerators import may_be_accelerator
 from gpugate.policies.facts import NO_FACTS
 from gpugate.policies.fields import MalformedError
 from gpugate.policies.gang_states import is_over
 from gpugate.policies.kinds import POD, Kind, kind_of
 from gpugate.policies.lens import open_workload
+from gpugate.policies.takers import asks_somehow
 from gpugate.policies.workload import Workload
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -148,14 +148,7 @@ def _owner(workload: Workload) -> Owner | None:
 
 def may_ask(workload: Workload) -> bool:
     """Whether the object asks for what may be an accelerator, rightly spelt or not, as the webhooks' conditions see it."""
-    for pods in workload.pod_sets:
-        if pods.spec.get("resourceClaims"):
-            return True
-        for container in pods.containers:
-            for amounts in (container.limits, container.requests):
-                if any(may_be_accelerator(name) and str(amounts[name]) != "0" for name in amounts):
-                    return True
-    return False
+    return any(map(asks_somehow, workload.pod_sets))
 
 
 def _kept(item: JsonObject, kind: Kind) -> JsonObject:
@@ -185,14 +178,9 @@ def choose(subjects: Iterable[Subject]) -> list[Chosen]:
 
     A ReplicaSet that a controller made says nothing of its own, and its pods stand under that controller.
     """
-    asking: list[Subject] = []
-    passed = _Named()
-    for one in subjects:
-        if one.kind.mirrors_owner and one.owner is not None:
-            passed.put(one)
-        elif one.asks:
-            asking.append(one)
-    family = _Family(asking, passed)
+    every = list(subjects)
+    family = family_of(every)
+    asking = [one for one in every if one.asks and not _is_passed_over(one)]
     alone: list[Chosen] = []
     grouped: dict[tuple[str, Owner, bytes], list[Subject]] = {}
     for one in asking:
@@ -205,6 +193,22 @@ def choose(subjects: Iterable[Subject]) -> list[Chosen]:
             grouped.setdefault((one.namespace, owner, one.sort), []).append(one)
     alone += [Chosen(min(pods, key=_order), owner, len(pods)) for (_, owner, _), pods in grouped.items()]
     return sorted(alone, key=lambda chosen: (*_order(chosen.subject), chosen.owner or ()))
+
+
+def family_of(subjects: Iterable[Subject]) -> Family:
+    """Who made whom among ``subjects``."""
+    asking: list[Subject] = []
+    passed = _Named()
+    for one in subjects:
+        if _is_passed_over(one):
+            passed.put(one)
+        elif one.asks:
+            asking.append(one)
+    return Family(asking, passed)
+
+
+def _is_passed_over(one: Subject) -> bool:
+    return one.kind.mirrors_owner and one.owner is not None
 
 
 class _Named:
@@ -223,7 +227,7 @@ class _Named:
         return found if found is not None and (not owner.uid or found.uid in {"", owner.uid}) else None
 
 
-class _Family:
+class Family:
     """Who made whom, among the subjects that ask."""
 
     def __init__(self, asking: Iterable[Subject], passed: _Named) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from gpugate.webhook.audit.comparing import Compared, Verdict
 from gpugate.webhook.audit.records import Audit, Audited, Effect, Item
 from gpugate.webhook.audit.sums import Sums, sums_by, sums_by_rule, sums_of
-from gpugate.webhook.report import shown
+from gpugate.webhook.audit.tables import NOBODY as _NOBODY
+from gpugate.webhook.audit.tables import plain as _plain
+from gpugate.webhook.audit.tables import table_of as _table
+from gpugate.webhook.audit.usage_text import print_usage
 
 _STYLES: Final = {
     Effect.REFUSE: "red",
@@ -31,14 +32,7 @@ _VERDICTS: Final = {
     Verdict.NO_LONGER_CHANGED: "green",
     Verdict.FREED: "bold green",
 }
-_BREAKS: Final = re.compile("[\t\n\v\f\r\x85\u2028\u2029]")
-_NOBODY: Final = "(nobody named)"
 _FIGURES: Final = ("workloads", "refused", "changed", "warned", "exempt", "accelerators")
-
-
-def _plain(text: str) -> str:
-    """``text`` on one line, without what a name may not do to a terminal: no name begins a line of the audit."""
-    return shown(_BREAKS.sub(" ", text))
 
 
 def headline(audit: Audit) -> str:
@@ -72,20 +66,11 @@ def print_audit(audit: Audit, console: Console, *, findings: bool = True) -> Non
         _print_sums(console, "namespace", sums_by(audit.workloads, lambda one: one.namespace))
     _print_shapes(audit, console)
     _print_gangs(audit, console)
+    print_usage(audit, console)
     if findings:
         _print_workloads(audit.workloads, console)
     for remark in audit.remarks:
         console.print(Text(f"not looked at: {_plain(remark)}", style="yellow"), soft_wrap=True)
-
-
-def _table(*columns: str, numbers: int) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title_justify="left")
-    for at, column in enumerate(columns):
-        if at >= len(columns) - numbers:
-            table.add_column(column, justify="right")
-        else:
-            table.add_column(column, overflow="fold")
-    return table
 
 
 def _print_sums(console: Console, what: str, sums: Mapping[str, Sums]) -> None:

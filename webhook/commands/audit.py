@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -24,6 +25,7 @@ from gpugate.webhook.audit.auditing import TEAM_LABELS, Lens
 from gpugate.webhook.audit.books import Books, Surroundings, filled
 from gpugate.webhook.audit.comparing import Verdict, as_json, compare
 from gpugate.webhook.audit.gangs import gangs_among
+from gpugate.webhook.audit.homes import usage_of
 from gpugate.webhook.audit.listing import subjects_of
 from gpugate.webhook.audit.policy_reports import OPEN_REPORT, POLICY_REPORT, reports_of
 from gpugate.webhook.audit.records import Audit
@@ -35,9 +37,19 @@ from gpugate.webhook.cluster.client import connect
 from gpugate.webhook.cluster.fetch import fetch
 from gpugate.webhook.cluster.kinds import POLICIES
 from gpugate.webhook.commands.failing import fail
+from gpugate.webhook.commands.monitoring import (
+    PrometheusCa,
+    PrometheusMatchers,
+    PrometheusToken,
+    PrometheusUrl,
+    monitoring,
+)
 from gpugate.webhook.commands.surroundings import ClusterFiles, Colour, ColourOption, Context, Kubeconfig
 from gpugate.webhook.inputs import InputError, builder_of, dumped_in, gives_facts, load_policies, objects_in
 from gpugate.webhook.page.render import render
+from gpugate.webhook.usage.asking import ask, times_wanted
+from gpugate.webhook.usage.prometheus import Address, PrometheusError
+from gpugate.webhook.usage.readings import Readings
 from gpugate.webhook.yaml_out import dump
 
 REFUSED = 1
@@ -62,6 +74,7 @@ class _World(NamedTuple):
         policies: the policies that are there, and why some do not parse.
         remarks: what could not be read.
         source: what it is, in words.
+        readings: what monitoring tells of devices; None where it was not asked, or gave no answer.
     """
 
     subjects: Sequence[Subject | str]
@@ -71,6 +84,7 @@ class _World(NamedTuple):
     problems: Mapping[str, str]
     remarks: Sequence[str]
     source: str
+    readings: Readings | None = None
 
 
 def audit(  # noqa: PLR0913 - one parameter an option
@@ -110,6 +124,10 @@ def audit(  # noqa: PLR0913 - one parameter an option
         Output, typer.Option("--output", "-o", help="table for people, json for machines, or reports as objects of the cluster.")
     ] = Output.TABLE,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the audit as one page to FILE, too.")] = None,
+    prometheus: PrometheusUrl = "",
+    prometheus_token: PrometheusToken = None,
+    prometheus_ca: PrometheusCa = None,
+    prometheus_matcher: PrometheusMatchers = None,
     findings: Annotated[bool, typer.Option("--findings/--no-findings", help="Show each workload, not the sums alone.")] = True,
     color: ColourOption = Colour.AUTO,
 ) -> None:
@@ -122,6 +140,7 @@ def audit(  # noqa: PLR0913 - one parameter an option
     if against and output not in {Output.TABLE, Output.JSON}:
         fail("--compare is printed as a table or as json")
     try:
+        address = monitoring(prometheus, prometheus_token, prometheus_ca, prometheus_matcher)
         world = _world(paths or [], cluster, kubeconfig, context, policies_are_given=bool(policy))
         policies = PolicySet(load_policies(policy) if policy else world.policies or [default_policy(Mode.DRY_RUN)])
         old = PolicySet(load_policies(against)) if against else None
@@ -129,6 +148,8 @@ def audit(  # noqa: PLR0913 - one parameter an option
         fail(str(error))
     console = Console(file=sys.stdout, highlight=False, markup=False, **color.settings())
     labels = tuple(team_label or TEAM_LABELS)
+    if address is not None:
+        world = asyncio.run(_watched(world, address, [policies, old] if old else [policies]))
     found = _only(_audited(world, policies, labels), namespace)
     if html is not None:
         _write_page(found, html)
@@ -222,9 +243,19 @@ def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy],
     return list(policies.values()), problems
 
 
+async def _watched(world: _World, address: Address, policies: Sequence[PolicySet]) -> _World:
+    """``world`` with what monitoring tells; with a remark where it tells nothing."""
+    try:
+        return world._replace(readings=await ask(address, times_wanted(*policies), time.time()))
+    except PrometheusError as error:
+        return world._replace(remarks=[*world.remarks, f"{error}: no figures of GPUs are shown"])
+
+
 def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
     facts, now = world.builder.snapshot(world.known), time.time()
     books: Books = filled(world.subjects)
+    if world.readings is not None:
+        facts = replace(facts, usage=usage_of(world.readings, books.homes()))
     for _ in books.judge(Lens(policies, facts, team_labels, now), anew=True):
         pass
     nodes = world.builder
@@ -238,6 +269,7 @@ def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -
         world.problems,
         tuple(world.remarks),
         tuple(gangs_among(world.subjects, facts, policies, now)),
+        world.readings,
     )
     return books.whole(around)
 

@@ -18,6 +18,13 @@ from gpugate.webhook.cluster import ClusterError
 from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE
 from gpugate.webhook.commands.addresses import address
 from gpugate.webhook.commands.failing import fail
+from gpugate.webhook.commands.monitoring import (
+    PrometheusCa,
+    PrometheusMatchers,
+    PrometheusToken,
+    PrometheusUrl,
+    monitoring,
+)
 from gpugate.webhook.controller.lease import Terms
 from gpugate.webhook.controller.program import Options, run
 from gpugate.webhook.controller.rounds import Rhythm
@@ -61,6 +68,10 @@ def controller(  # noqa: PLR0913 - one parameter an option
     team_label: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Label that says who a workload belongs to; may be repeated.")
     ] = None,
+    prometheus: PrometheusUrl = "",
+    prometheus_token: PrometheusToken = None,
+    prometheus_ca: PrometheusCa = None,
+    prometheus_matcher: PrometheusMatchers = None,
 ) -> None:
     """Audit the cluster, keep reports and the status of policies, and serve the audit page.
 
@@ -83,6 +94,7 @@ def controller(  # noqa: PLR0913 - one parameter an option
             spacing=report_spacing,
             hosts=tuple(allow_host or ()),
             team_labels=tuple(team_label or TEAM_LABELS),
+            monitoring=monitoring(prometheus, prometheus_token, prometheus_ca, prometheus_matcher),
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             log = Log()

@@ -35,6 +35,8 @@ from gpugate.webhook.log import Log
 from gpugate.webhook.metrics import policy_families
 from gpugate.webhook.page.live import add_page
 from gpugate.webhook.state import State
+from gpugate.webhook.usage.keeper import UsageKeeper
+from gpugate.webhook.usage.prometheus import Address
 
 #: Seconds that the first round waits for kinds that may not be read, and for those that fail otherwise: an audit without them
 #: would take reports away that others have written.
@@ -62,6 +64,7 @@ class Options:
         spacing: seconds between two looks at the reports.
         team_labels: labels that say who a workload belongs to.
         hosts: names by which people reach the page, beside those of the cluster.
+        monitoring: where Prometheus is; None to ask none.
     """
 
     host: str
@@ -77,6 +80,7 @@ class Options:
     spacing: float = 5.0
     team_labels: tuple[str, ...] = TEAM_LABELS
     hosts: tuple[str, ...] = ()
+    monitoring: Address | None = None
 
 
 async def run(options: Options, log: Log) -> None:
@@ -121,6 +125,7 @@ class _Controller:
         self.gangs = Gangs(fence, self._state, self._recorder, log)
         self._feed.listeners.append(self.gangs.heard)
         self._fact_watchers, self._others = self._watchers(client, facts)
+        self._usage = self._usage_keeper(options)
         source = Source(
             self._state,
             self._store,
@@ -131,6 +136,7 @@ class _Controller:
             remarks=self._remarks,
             team_labels=options.team_labels,
             problems=self._problems,
+            readings=self._usage.current if self._usage else lambda: None,
         )
         self.rounds = Rounds(source, options.rhythm, log)
         self.keeper = ReportKeeper(fence, self._shelves, log, spacing=options.spacing)
@@ -138,6 +144,11 @@ class _Controller:
         own = (self.gangs.metrics, lambda: policy_families(self._store.policies.seen()))
         self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, client.calls, *own)
         self._state.watched = self.states
+
+    def _usage_keeper(self, options: Options) -> UsageKeeper | None:
+        if options.monitoring is None:
+            return None
+        return UsageKeeper(options.monitoring, lambda: self._state.snapshot[1], options.rhythm.interval, self._log)
 
     def _watchers(self, client: ApiClient, facts: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
         """The watchers of facts, pods among them for the audit as well, and those of all the rest."""
@@ -174,7 +185,8 @@ class _Controller:
 
     def _remarks(self) -> tuple[str, ...]:
         """What cannot be read, in words."""
-        return tuple(_unread(one) for one in self.states() if one.error)
+        unread = tuple(_unread(one) for one in self.states() if one.error)
+        return (*unread, *self._usage.remarks()) if self._usage else unread
 
     def _problems(self) -> dict[str, str]:
         """Policies of which the newest generation is not in force, or not all of it, and why."""
@@ -188,6 +200,7 @@ class _Controller:
             "rounds": self.rounds.run,
             "events": self._recorder.run,
             "election": lambda: self.elector.run(self._lead),
+            **({"usage": self._usage.run} if self._usage else {}),
         }
 
     async def _lead(self) -> None:

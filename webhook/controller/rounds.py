@@ -6,21 +6,24 @@ import asyncio
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from gpugate.policies.facts import Facts
 from gpugate.policies.gang_states import GangState
 from gpugate.policies.instants import instant_of
 from gpugate.policies.policy import PolicySet
+from gpugate.policies.usage import Place, Usage
 from gpugate.webhook.audit.auditing import TEAM_LABELS, Lens
 from gpugate.webhook.audit.books import Surroundings
+from gpugate.webhook.audit.homes import usage_of
 from gpugate.webhook.audit.records import Audit
 from gpugate.webhook.audit.times import rfc3339
 from gpugate.webhook.cluster.store import FactStore
 from gpugate.webhook.controller.feeds import SubjectFeed
 from gpugate.webhook.log import Log
 from gpugate.webhook.state import State
+from gpugate.webhook.usage.readings import Readings
 
 #: Workloads judged between two looks at the clock.
 _BATCH: Final = 20
@@ -81,6 +84,7 @@ class Source:
         remarks: says what cannot be read.
         team_labels: labels that say who a workload belongs to.
         problems: says of which policies the newest state is not in force, and why.
+        readings: gives what monitoring tells of devices, the very same until it tells something else; None for nothing.
     """
 
     state: State
@@ -92,6 +96,7 @@ class Source:
     remarks: Callable[[], tuple[str, ...]] = tuple
     team_labels: tuple[str, ...] = TEAM_LABELS
     problems: Callable[[], Mapping[str, str]] = dict
+    readings: Callable[[], Readings | None] = lambda: None
 
 
 class Rounds:
@@ -127,6 +132,8 @@ class Rounds:
         self._whole_at = float("-inf")
         self._settle = rhythm.settle
         self._ends_at = float("inf")
+        self._readings: Readings | None = None
+        self._usage = Usage()
 
     async def run(self) -> None:
         """Go round until cancelled; a round that breaks ends none of those that follow."""
@@ -155,7 +162,7 @@ class Rounds:
     async def _wait(self) -> None:
         """Wait for a cause of another round: changes, another policy, other surroundings, or the end of the interval."""
         stirred = self._source.feed.stirred
-        while not stirred.is_set() and not self._whole_is_due():
+        while not stirred.is_set() and not self._whole_is_due() and self._source.readings() is self._readings:
             try:
                 async with asyncio.timeout(0.5):
                     await stirred.wait()
@@ -185,8 +192,10 @@ class Rounds:
         source.feed.stirred.clear()
         facts, policies = source.state.snapshot
         self._policies = policies
+        facts, used = self._with_usage(facts)
         judged = 0
-        judging = source.feed.books.judge(Lens(policies, facts, source.team_labels, self._wall()), anew=whole)
+        lens = Lens(policies, facts, source.team_labels, self._wall())
+        judging = source.feed.books.judge(lens, anew=whole, also=used)
         for looked, found in enumerate(judging):
             judged += found is not None
             if looked % _BATCH == 0:
@@ -206,6 +215,15 @@ class Rounds:
             self.done += 1
             self._finished.notify_all()
 
+    def _with_usage(self, facts: Facts) -> tuple[Facts, frozenset[Place]]:
+        """``facts`` with what monitoring tells, and the workloads of which it tells something else than in the last round."""
+        before, readings = self._usage, self._source.readings()
+        self._readings = readings
+        self._usage = Usage() if readings is None else usage_of(readings, self._source.feed.books.homes())
+        places = before.workloads.keys() | self._usage.workloads.keys()
+        changed = frozenset(place for place in places if before.of(place) != self._usage.of(place))
+        return (facts if readings is None else replace(facts, usage=self._usage)), changed
+
     def _audit(self, facts: Facts, policies: PolicySet) -> Audit:
         """The whole audit, by the facts and policies that the workloads were judged by: newer ones may be there already."""
         source = self._source
@@ -219,6 +237,7 @@ class Rounds:
             problems=source.problems(),
             remarks=tuple(source.remarks()),
             gangs=tuple(source.gangs()),
+            readings=self._readings,
         )
         return source.feed.books.whole(around)
 

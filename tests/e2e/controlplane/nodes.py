@@ -42,6 +42,11 @@ class NodeShape:
         }
         if self.gpus:
             labels |= {
+                "nvidia.com/cuda.driver.major": "570",
+                "nvidia.com/cuda.driver.minor": "86",
+                "nvidia.com/cuda.driver.rev": "15",
+                "nvidia.com/cuda.runtime.major": "12",
+                "nvidia.com/cuda.runtime.minor": "8",
                 "nvidia.com/cuda.driver-version.full": "570.86.15",
                 "nvidia.com/cuda.driver-version.major": "570",
                 "nvidia.com/cuda.driver-version.minor": "86",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from gpugate.policies.fields import clone
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.policy import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.quantity import whole
 from gpugate.policies.replay import ANNOTATION
 from gpugate.policies.rule import Rule
+from gpugate.policies.usage import DeviceUse, Span, Usage
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 SHARED_FACTS = GOLDEN / "_facts"
-_KEYS = {"given", "old", "subresource", "params", "facts", "pending", "only", "mode", "phase", "exemptions", "wanted"}
+_KEYS = {"given", "old", "subresource", "params", "facts", "pending", "only", "mode", "phase", "exemptions", "usage", "wanted"}
 _WANTED_KEYS = {"changed", "patch", "clean", "findings"}
 _FINDING_KEYS = {"rule", "reason", "path", "severity", "message", "message_has", "remedy", "remedy_has"}
 
@@ -59,6 +61,18 @@ class Case:
         return dict(clone(self.content["given"]))
 
     def facts(self) -> Facts:
+        found = self._cluster()
+        return found if "usage" not in self.content else replace(found, usage=self._usage())
+
+    def _usage(self) -> Usage:
+        """What is known of the devices that the given workload's pods hold."""
+        root = self.given
+        kind = kind_of(root["apiVersion"], root["kind"])
+        assert kind is not None
+        place = (kind.group, kind.kind, root["metadata"].get("namespace", "default"), root["metadata"]["name"])
+        return Usage({place: tuple(device(**one) for one in self.content["usage"])})
+
+    def _cluster(self) -> Facts:
         named = self.content.get("facts") or []
         if isinstance(named, str):
             return shared_facts(named)
@@ -88,6 +102,15 @@ class Case:
             subresource=self.content.get("subresource", ""),
         )
         return decide(workload, self.bound(), facts, Phase[self.content.get("phase", "REVIEW")])
+
+
+def device(*, spans: dict[str, list[float | None]], memory: str = "", peak: str = "", **fields: Any) -> DeviceUse:
+    """A device as a case states it: ``spans`` has the peak and the average by hours."""
+    start = {"namespace": "default", "pod": "p", "container": "main", "node": "gpu-1", "number": "0", "uuid": "GPU-1"}
+    sizes = {"memory": whole(memory) if memory else None, "memory_peak": whole(peak) if peak else None}
+    times = tuple(Span(int(hours) * 3600, *figures) for hours, figures in spans.items())
+    fields["held"] = fields.pop("hours", 1000) * 3600
+    return DeviceUse(**{**start, "model": "NVIDIA A100-SXM4-80GB", **sizes, "spans": times, **fields})
 
 
 def load(path: Path) -> Case:

@@ -70,7 +70,7 @@ _TOLERATIONS = st.lists(
 )
 _ENV = st.lists(
     st.fixed_dictionaries(
-        {"name": st.sampled_from(["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NVIDIA_VISIBLE_DEVICES", "A"])},
+        {"name": st.sampled_from(["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "A"])},
         optional={
             "value": st.sampled_from(["all", "none", ""]),
             "valueFrom": st.just({"fieldRef": {"fieldPath": "metadata.name"}}),
@@ -199,6 +199,11 @@ _ANNOTATIONS = _sparse(
         "gpugate.io/model-parameters": st.sampled_from(["7B", "1.5b", "70B", "8x7B", ""]),
         "gpugate.io/precision": st.sampled_from(["fp16", "int4", "fp64"]),
         "gpugate.io/tensor-parallel": st.sampled_from(["1", "2", "8", "0"]),
+        "gpugate.io/gpu": st.sampled_from(["h100", "a100-80gb,t4", "NVIDIA-X", "x1", ",", None]),
+        "gpugate.io/gpu-family": st.sampled_from(["hopper", "ada,ampere", "new"]),
+        "gpugate.io/min-gpu-memory": st.sampled_from(["40Gi", "80G", "80"]),
+        "gpugate.io/min-compute": st.sampled_from(["8.0", "8.6", "9.x"]),
+        "gpugate.io/min-driver": st.sampled_from(["550", "470.06.1", "v1"]),
         "argocd.argoproj.io/tracking-id": st.just("app"),
         "kueue.x-k8s.io/job-min-parallelism": st.sampled_from(["1", "9", "x"]),
         "kueue.x-k8s.io/pod-group-total-count": st.sampled_from(["2", "4"]),
@@ -207,6 +212,7 @@ _ANNOTATIONS = _sparse(
         "gpugate.io/gang-elastic": st.sampled_from(["true", "no"]),
         "gpugate.io/gang-min-size": st.sampled_from(["1", "3", "few"]),
         "scheduling.k8s.io/group-name": st.sampled_from(["a", "llm"]),
+        "owner": st.sampled_from(["vision", "Vision <v@example.com>", ""]),
     }
 )
 _OWNERS = st.lists(
@@ -326,6 +332,18 @@ def _own(root: Object) -> Object:
 def _settings() -> dict[str, st.SearchStrategy[Object]]:
     return {
         "accelerator-names": _sparse(served=st.just(["nvidia.com/gpus"])),
+        "attribution": _sparse(
+            keys=st.sampled_from(
+                [
+                    [],
+                    [{"what": "owner", "name": "owner", "aliases": ["app"], "required": False}],
+                    [{"what": "owner", "name": "gpugate.io/owner", "kind": "Annotation", "aliases": ["team"], "toPods": False}],
+                ]
+            )
+        ),
+        "placement": _sparse(
+            shared=st.booleans(), driverLabels=st.sampled_from(["Old", "New"]), noNodeMatches=st.sampled_from(["Deny", "Warn"])
+        ),
         "tolerations": _sparse(
             fromNodes=st.booleans(), taints=st.just([{"key": "sku", "value": "gpu"}, {"key": "x", "effect": "NoExecute"}])
         ),
@@ -373,8 +391,28 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
             noCardHolds=st.sampled_from(["Deny", "Warn"]),
             headroomTight=st.sampled_from(["Deny", "Warn"]),
         ),
+        "idle": _sparse(
+            below=st.sampled_from([5, 99.5]), averageFrom=st.just("1h"), ignoreYounger=st.sampled_from(["1s", "2h30m"])
+        ),
         "stranding": _sparse(warnFactor=st.sampled_from([1.1, 3]), refuseFactor=st.sampled_from([3, 100])),
         "commitment": _sparse(maxRatio=st.sampled_from([1, 10]), refuse=st.booleans()),
+        "jobs": _sparse(
+            ttlAfterFinished=st.just("24h"),
+            withoutTtl=st.sampled_from(["Warn", "Deny"]),
+            defaultDeadline=st.just("1h"),
+            longestDeadline=st.just("2h"),
+            backoffLimit=st.sampled_from([0, 3]),
+            mostRetries=st.just(1),
+            restartsInPlace=st.sampled_from(["Allow", "Deny"]),
+            releaseAfterEnd=st.booleans(),
+            heldAfterEnd=st.sampled_from(["Allow", "Deny"]),
+            gpuFaultExitCodes=st.just([74]),
+            ignoreDisruptions=st.booleans(),
+        ),
+        "visible-devices": _sparse(images=st.just(["*"]), serviceAccounts=st.just(["default/*"])),
+        "reserved-nodes": _sparse(
+            parts=st.sampled_from(["Warn", "Allow"]), images=st.just(["*"]), priorityClasses=st.just(["high"])
+        ),
         "queue": _sparse(required=st.booleans(), queueName=st.just("shared"), kinds=st.just(["Job", "Pod"])),
     }
 
@@ -698,7 +736,11 @@ def clusters(draw: st.DrawFn) -> Facts:
     objects.append(
         {
             "kind": "Namespace",
-            "metadata": {"name": "team-b", "labels": draw(st.sampled_from([{}, {"gpugate.io/default-queue": "q"}]))},
+            "metadata": {
+                "name": "team-b",
+                "labels": draw(st.sampled_from([{}, {"gpugate.io/default-queue": "q"}, {"team": "vision"}])),
+                "annotations": draw(st.sampled_from([{}, {"gpugate.io/highest-priority": "10"}])),
+            },
         }
     )
     members = draw(_members())
@@ -737,7 +779,9 @@ _WORDS = [
     *("completions", "status", "active", "nvidia.com/gpu", "memory", "cpu", "schedulerName", "restartPolicy", "hostIPC"),
     *("schedulingGroup", "podGroupName", "podAffinity", "priorityClassName", "kueue.x-k8s.io/pod-group-name"),
     *("gpugate.io/gang-min-size", "kueue.x-k8s.io/podset-required-topology", "resourceVersion", "uid"),
+    *("hostPath", "path", "valueFrom", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "cdi.k8s.io/mine", "serviceAccountName"),
     *("gpugate.io/gang-size", "gpugate.io/exempt", "gpugate.io/exempt-reason", "gpugate.io/mutations", "kueue.x-k8s.io/queue-name"),
+    *("gpugate.io/gpu", "gpugate.io/min-compute", "values"),
 ]
 _SCALARS = st.one_of(
     st.none(),

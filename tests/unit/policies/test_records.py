@@ -14,7 +14,7 @@ from gpugate.policies.records.classes import device_class_of, runtime_class_of
 from gpugate.policies.records.common import Selector, Taint, Toleration, selector_in
 from gpugate.policies.records.groups import GroupKey, pod_group_of
 from gpugate.policies.records.kueue_configuration import Transformation, kueue_configuration_of
-from gpugate.policies.records.namespaces import limit_range_of, resource_quota_of
+from gpugate.policies.records.namespaces import limit_range_of, namespace_of, resource_quota_of
 from gpugate.policies.records.pods import capacity_of, pod_record_of
 from gpugate.policies.records.queues import (
     Quota,
@@ -304,3 +304,14 @@ def test_a_node_that_says_it_has_less_than_nothing_has_nothing() -> None:
     below = {"cpu": "-4", "memory": "-1Gi", "nvidia.com/gpu": "-8", "hugepages-2Mi": "-2Mi", "ephemeral-storage": "-1"}
     found = node_of({"metadata": {"name": "odd"}, "status": {"allocatable": below}})
     assert (found.cpu, found.memory, found.devices, found.extra) == (0, 0, {}, {"hugepages-2Mi": 0})
+
+
+def test_of_a_namespaces_annotations_short_words_are_kept_and_gpugates_own_first() -> None:
+    many = {f"a{number:02}": "x" for number in range(64)}
+    written = {"gpugate.io/owner": "vision", "json": "{}", "list": "[]", "long": "x" * 129, "none": "", **many}
+    kept = namespace_of({"metadata": {"name": "a", "annotations": written}}).annotations
+    assert set(kept) == {"gpugate.io/owner", *list(many)[:63]}
+
+
+def test_a_namespace_without_annotations_has_none() -> None:
+    assert namespace_of({"metadata": {"name": "a", "annotations": None}}).annotations == {}

@@ -1,0 +1,379 @@
+"""Training jobs are tried again, given up and cleaned up as the policy says.
+
+## What it does
+
+Judges how jobs that ask for accelerators end: Job, CronJob, JobSet, Kubeflow's kinds, RayJob and Volcano's Job, also inside an
+AppWrapper. Without parameters it writes nothing, and warns of what wastes accelerators: a gang whose containers are started
+again one by one, a gang whose retries are used up by one crash of all its pods, what keeps running when the job has ended (the
+cluster of a RayJob, the workers of an MPIJob), and a job in Git that deletes itself, so that the GitOps tool makes it, and
+runs it, anew.
+
+Where the policy asks for it, writes what the job does not state: when it is deleted after its end, how long it may take, how
+often it is tried, and a `podFailurePolicy` by which exit codes of GPU faults, and evictions, do not count against
+`backoffLimit`. The apiserver fills in `backoffLimit: 6` before gpugate sees the Job: what was applied tells a stated 6 from
+that, by kubectl's annotation or the managed fields. A `podFailurePolicy` goes with `restartPolicy: Never` alone, as the API
+has it.
+
+A TrainJob states none of this, its runtime does. Pods by themselves are nobody's job.
+
+| | when it is deleted | how long it may take | how often it is tried | GPU faults |
+|---|---|---|---|---|
+| Job | `ttlSecondsAfterFinished` | `activeDeadlineSeconds` | `backoffLimit`, in pods that failed | `podFailurePolicy` |
+| CronJob | by its history limits | in its Jobs | in its Jobs | in its Jobs |
+| JobSet | `ttlSecondsAfterFinished` | in each of its Jobs | `failurePolicy.maxRestarts` | in each of its Jobs |
+| Kubeflow | in `runPolicy` | in `runPolicy` | in `runPolicy` | no field |
+| RayJob | its cluster alone | `activeDeadlineSeconds` | `backoffLimit`, in clusters | no field |
+| Volcano | `ttlSecondsAfterFinished` | no field | `maxRetry`, of the whole | no field |
+
+## Why
+
+A job that hangs holds its accelerators until somebody notices. In a gang a container that is started again inside its pod
+waits for peers that hang in a collective operation of the run before. `backoffLimit` counts pods: when one of eight crashes
+and the others follow, eight failures are counted, more than the default of 6. An Xid error of the driver is no exit code:
+the training script, or what starts it, has to end with a code of its own when the card is at fault.
+
+## Practice
+
+- Orchestration guide, "Timeout and Failure Handling": failed jobs are tried again, a stated number of times.
+- Orchestration guide, "Idle GPU Mitigation": completed jobs are cleaned up.
+- Orchestration guide, "Spot Instances": what is interrupted starts again; an eviction is no failure of the job.
+- Basics guide, "Machine Learning Training": `restartPolicy: Never` and a `backoffLimit`.
+- Basics guide, "GPU Metrics and Alerts": Xid errors are told from errors of the program.
+- Field guide, "Step 6": evicted jobs come back and resume from their checkpoint.
+
+## Example
+
+With `gpuFaultExitCodes: [74]` a Job with `restartPolicy: Never` gets:
+
+```yaml
+podFailurePolicy:
+  rules:
+    - action: Ignore
+      onExitCodes: {operator: In, values: [74]}
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, model_validator
+
+from gpugate.policies.edits import Edit
+from gpugate.policies.facts import Facts
+from gpugate.policies.fields import Object, Path, lookup
+from gpugate.policies.finding import Finding, Level, Mode
+from gpugate.policies.gangs import Gang, gang_of, is_elastic
+from gpugate.policies.gitops import git_managed
+from gpugate.policies.job_failures import check_restarts, failure_rules, give_failure_policy, without_failure_policy
+from gpugate.policies.jobs import (
+    API_BACKOFF_LIMIT,
+    JobPart,
+    deadlines_of,
+    job_specs,
+    kept_after_end,
+    limit_of,
+    number,
+    parts_of,
+    ttl_of,
+)
+from gpugate.policies.kinds import CRON_JOB, JOB
+from gpugate.policies.rule import Params, Rule, Seconds, show_seconds
+from gpugate.policies.stated import is_stated
+from gpugate.policies.validations import UNIQUE, Validation
+from gpugate.policies.workload import Workload
+
+#: Kinds whose number of retries gpugate writes: the others count something else.
+_BACKED_OFF: Final = frozenset({JOB, CRON_JOB})
+#: Objects that a GitOps tool runs once for each sync, and does not miss when they are gone.
+_HOOKS: Final = ("argocd.argoproj.io/hook", "helm.sh/hook")
+
+ExitCode = Annotated[int, Field(ge=1, le=255)]
+Reaction = Literal["Allow", "Warn", "Deny"]
+
+
+#: Where durations are written the API has 32 bits for the seconds.
+_LONGEST: Final = 10 * 365 * 24 * 3600
+
+
+def _written_whole(name: str) -> Validation:
+    longest = show_seconds(_LONGEST)
+    return Validation(f"!has(self.{name}) || duration(self.{name}) <= duration('{longest}')", f"{name} must not be above {longest}")
+
+
+def _no_longer(low: str, high: str) -> Validation:
+    rule = f"!has(self.{low}) || !has(self.{high}) || duration(self.{low}) <= duration(self.{high})"
+    return Validation(rule, f"{low} must not be above {high}")
+
+
+class JobsParams(Params):
+    """Parameters of `jobs`."""
+
+    validations = (
+        _written_whole("ttlAfterFinished"),
+        _written_whole("defaultDeadline"),
+        _no_longer("shortestDeadline", "longestDeadline"),
+        _no_longer("defaultDeadline", "longestDeadline"),
+        _no_longer("shortestDeadline", "defaultDeadline"),
+        Validation(
+            "!has(self.fewestRetries) || !has(self.mostRetries) || self.fewestRetries <= self.mostRetries",
+            "fewestRetries must not be above mostRetries",
+        ),
+    )
+
+    ttl_after_finished: Seconds | None = None
+    """How long a finished job is kept that does not say so. Not written where a GitOps tool keeps it: it would run it again."""
+    without_ttl: Reaction = "Allow"
+    """What is done about a job that nothing ever deletes."""
+    default_deadline: Seconds | None = None
+    """How long a job may take that does not say so."""
+    shortest_deadline: Seconds | None = None
+    """Below which deadline a job is refused."""
+    longest_deadline: Seconds | None = None
+    """Above which deadline, or without any, a job is refused."""
+    backoff_limit: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """backoffLimit of a Job or CronJob that does not state it. In a gang every pod that fails counts."""
+    fewest_retries: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Below how many retries of the whole job it is refused; a Job's backoffLimit is divided by the pods of its gang."""
+    most_retries: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Above how many retries of the whole job it is refused."""
+    restarts_in_place: Reaction = "Warn"
+    """What is done about a gang whose containers are started again inside their pods."""
+    release_after_end: bool = False
+    """Whether what would keep running when the job has ended is ended: a RayJob's cluster, an MPIJob's workers."""
+    held_after_end: Reaction = "Warn"
+    """What is done about accelerators that are held when the job has ended."""
+    gpu_fault_exit_codes: Annotated[tuple[ExitCode, ...], *UNIQUE] = ()
+    """Exit codes by which training says that a GPU is at fault."""
+    gpu_fault_action: Literal["Ignore", "FailJob"] = "Ignore"
+    """What becomes of a Job whose pod ends with one: the pod is replaced and not counted, or the Job has failed."""
+    ignore_disruptions: bool = False
+    """Whether pods that are evicted or preempted do not count against backoffLimit."""
+
+    @model_validator(mode="after")
+    def _short_enough(self) -> JobsParams:
+        for name in ("ttl_after_finished", "default_deadline"):
+            if (getattr(self, name) or 0) > _LONGEST:
+                message = f"{type(self).model_fields[name].alias} must not be above {show_seconds(_LONGEST)}"
+                raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> JobsParams:
+        for low, high in (
+            ("shortest_deadline", "longest_deadline"),
+            ("default_deadline", "longest_deadline"),
+            ("shortest_deadline", "default_deadline"),
+            ("fewest_retries", "most_retries"),
+        ):
+            least, most = getattr(self, low), getattr(self, high)
+            if least is not None and most is not None and least > most:
+                fields = type(self).model_fields
+                message = f"{fields[low].alias} must not be above {fields[high].alias}"
+                raise ValueError(message)
+        return self
+
+
+def _is_own(workload: Workload) -> bool:
+    """Whether the job is nobody else's: what another made was judged with it, and is kept and ended by it."""
+    return workload.controller() is None
+
+
+def _is_kept_by_git(workload: Workload) -> bool:
+    return git_managed(workload.root) and all(key not in workload.annotations() for key in _HOOKS)
+
+
+def _writes(params: JobsParams) -> bool:
+    """Whether the policy asks for anything to be written."""
+    given = (params.ttl_after_finished, params.default_deadline, params.backoff_limit)
+    asked = params.release_after_end or params.ignore_disruptions or bool(params.gpu_fault_exit_codes)
+    return asked or any(one is not None for one in given)
+
+
+def mutate(workload: Workload, params: JobsParams, _facts: Facts) -> Iterator[Edit]:
+    """Write what the policy gives and the job does not state."""
+    if workload.is_pod() or not (_is_own(workload) or workload.owner_kind() is CRON_JOB):
+        return
+    root = workload.root
+    for part in parts_of(workload) if _writes(params) else ():
+        if params.ttl_after_finished is not None and _is_own(workload) and not _is_kept_by_git(workload):
+            ttl = ttl_of(part)
+            yield from _give([] if ttl is None else [ttl], root, params.ttl_after_finished)
+        if params.default_deadline is not None:
+            yield from _give(deadlines_of(part), root, params.default_deadline)
+        if params.backoff_limit is not None and part.kind in _BACKED_OFF:
+            yield from _give_limit(part, root, params.backoff_limit)
+        if params.release_after_end:
+            kept = kept_after_end(part, root)
+            if kept is not None and kept.absent:
+                yield Edit("set", kept.path, kept.value, f"{kept.path[-1]} {_shown(kept.value)}")
+        if params.gpu_fault_exit_codes or params.ignore_disruptions:
+            rules = failure_rules(params.gpu_fault_exit_codes, params.gpu_fault_action, disruptions=params.ignore_disruptions)
+            for pods, spec in job_specs(part):
+                yield from give_failure_policy(pods, spec, root, rules)
+
+
+def _shown(value: object) -> str:
+    return "true" if value is True else str(value)
+
+
+def _give(paths: list[Path], root: Object, value: int) -> Iterator[Edit]:
+    for path in paths:
+        if number(root, path) is None:
+            yield Edit("set", path, value, f"{path[-1]} {value}")
+
+
+def _give_limit(part: JobPart, root: Object, value: int) -> Iterator[Edit]:
+    limit = limit_of(part, root)
+    if limit is None or number(root, limit.path) not in {None, API_BACKOFF_LIMIT}:
+        return
+    stated = is_stated(root, limit.path)
+    if stated is not True:
+        yield Edit("set", limit.path, value, f"backoffLimit {value}", defaulted=stated is False)
+
+
+def check(workload: Workload, params: JobsParams, _facts: Facts) -> Iterator[Finding]:
+    """Judge how often, how long and how cleanly the jobs run."""
+    if workload.is_pod() or not _is_own(workload):
+        return
+    parts = parts_of(workload)
+    gang = gang_of(workload) if parts else None
+    for part in parts:
+        yield from _check_retries(workload, part, gang, params)
+        yield from _check_deadlines(part, workload.root, params)
+        yield from _check_end(workload, part, params)
+        for pods, spec in job_specs(part):
+            in_place = params.restarts_in_place
+            if in_place != "Allow" and gang is not None and gang.size > 1 and not is_elastic(workload):
+                yield from check_restarts(part, pods, spec, workload.root, refuse=in_place == "Deny")
+            if params.gpu_fault_exit_codes and lookup(workload.root, (*spec, "podFailurePolicy")) is None:
+                yield without_failure_policy(pods, spec)
+
+
+def _check_retries(workload: Workload, part: JobPart, gang: Gang | None, params: JobsParams) -> Iterator[Finding]:
+    root = workload.root
+    limit = limit_of(part, root)
+    stated = None if limit is None else number(root, limit.path)
+    allowed = stated if stated is not None or limit is None else limit.default
+    if limit is None or allowed is None:
+        return
+    size = gang.size if gang is not None and limit.by_pod else 1
+    retries = allowed // size
+    sums = f"{limit.path[-1]} {allowed}" + ("" if stated is not None else " (by default)")
+    if size > 1:
+        sums += f" / {size} pods that fail together = {retries}"
+    if params.fewest_retries is not None and retries < params.fewest_retries:
+        yield Finding(
+            "TooFewRetries",
+            limit.path,
+            f"{sums} {_times(retries)}, where the policy asks for {params.fewest_retries} at least",
+            f"Write {limit.path[-1]}: {params.fewest_retries * size}.",
+            measure=params.fewest_retries - retries,
+        )
+    elif params.most_retries is not None and retries > params.most_retries:
+        yield Finding(
+            "TooManyRetries",
+            limit.path,
+            f"{sums} {_times(retries)}, where the policy allows {params.most_retries}",
+            f"Write {limit.path[-1]}: {params.most_retries * size}.",
+            measure=retries,
+        )
+    elif allowed and not retries and not is_elastic(workload) and not _counts_otherwise(part, root):
+        yield Finding(
+            "RetriesSpentAtOnce",
+            limit.path,
+            f"{sums}: one crash of the gang uses every retry up, since each pod that fails counts",
+            f"Write {limit.path[-1]}: {size} for one retry of the whole gang, or 0 for none.",
+            Level.WARN,
+        )
+
+
+def _times(retries: int) -> str:
+    return "retry of the whole" if retries == 1 else "retries of the whole"
+
+
+def _counts_otherwise(part: JobPart, root: Object) -> bool:
+    """Whether a failure policy decides which failures count."""
+    return any(lookup(root, (*spec, "podFailurePolicy")) is not None for _, spec in job_specs(part))
+
+
+def _check_deadlines(part: JobPart, root: Object, params: JobsParams) -> Iterator[Finding]:
+    longest, shortest = params.longest_deadline, params.shortest_deadline
+    for path in deadlines_of(part) if longest is not None or shortest is not None else ():
+        stated = number(root, path)
+        if stated is None:
+            if longest is not None:
+                yield Finding(
+                    "DeadlineMissing",
+                    path,
+                    f"nothing ends the job if it hangs; the policy allows {show_seconds(longest)} at most",
+                    f"Write {path[-1]}: {longest}, or less.",
+                    measure=1,
+                )
+        elif longest is not None and stated > longest:
+            yield Finding(
+                "DeadlineTooLong",
+                path,
+                f"the job may take {show_seconds(stated)}, the policy allows {show_seconds(longest)}: {stated} > {longest}",
+                f"Write {path[-1]}: {longest}, or less.",
+                measure=stated,
+            )
+        elif shortest is not None and stated < shortest:
+            yield Finding(
+                "DeadlineTooShort",
+                path,
+                f"the job is ended after {show_seconds(stated)}, the policy asks for {show_seconds(shortest)} at least:"
+                f" {stated} < {shortest}",
+                f"Write {path[-1]}: {shortest}, or more.",
+                measure=shortest - stated,
+            )
+
+
+def _check_end(workload: Workload, part: JobPart, params: JobsParams) -> Iterator[Finding]:
+    """What is left when the job has ended: accelerators that are held, and the job itself."""
+    kept = kept_after_end(part, workload.root) if params.held_after_end != "Allow" else None
+    if kept is not None:
+        yield Finding(
+            "HeldAfterEnd",
+            kept.path,
+            f"{kept.what} keep{'s' if kept.value is True else ''} running, and holding accelerators, when the job has ended",
+            f"Write {kept.path[-1]}: {_shown(kept.value)}.",
+            Level.DENY if params.held_after_end == "Deny" else Level.WARN,
+            measure=1,
+        )
+    path = ttl_of(part)
+    if path is None:
+        return
+    stated, in_git = number(workload.root, path), _is_kept_by_git(workload)
+    if stated is not None and in_git:
+        yield Finding(
+            "RunsAgain",
+            path,
+            f"the job is deleted {show_seconds(stated)} after its end, and Git states it still: the GitOps tool makes it anew, and"
+            " it runs again",
+            f"Leave {path[-1]} out, or make the job a hook of the sync.",
+            Level.WARN,
+        )
+    elif stated is None and not in_git and params.without_ttl != "Allow":
+        yield Finding(
+            "NeverDeleted",
+            path,
+            "nothing ever deletes the finished job and its pods",
+            f"Write {path[-1]}: {params.ttl_after_finished or 86400}.",
+            Level.DENY if params.without_ttl == "Deny" else Level.WARN,
+            measure=1,
+        )
+
+
+RULE = Rule(
+    id="jobs",
+    title="Training jobs are tried again, given up and cleaned up as the policy says",
+    since="0.1.0",
+    params=JobsParams,
+    mutate=mutate,
+    check=check,
+    documentation=__doc__,
+    unnamed=Mode.WARN,
+    opinion="How long a job may take, and how often it may fail, is for those to say who run it.",
+)
