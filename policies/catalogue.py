@@ -22,6 +22,7 @@ from gpugate.policies.rules import (
     idle,
     jobs,
     namespace_limits,
+    node_terms,
     numa,
     placement,
     queue,
@@ -55,6 +56,7 @@ RULES: Final[tuple[Rule, ...]] = (
     visible_devices.RULE,
     reserved_nodes.RULE,
     idle.RULE,
+    node_terms.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}

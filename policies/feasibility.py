@@ -41,6 +41,11 @@ def _values(labels: Mapping[str, frozenset[str | None]], shape: Shape, key: str)
     return labels.get(key, frozenset({None}))
 
 
+def values_of(shape: Shape, key: str) -> frozenset[str | None]:
+    """The values of label ``key`` on the nodes of ``shape``, None among them where some node lacks it."""
+    return _values(shape.labels, shape, key)
+
+
 def _number(value: str | None) -> int | None:
     try:
         return None if value is None else int(value)

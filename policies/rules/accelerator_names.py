@@ -4,13 +4,20 @@
 
 Renames the legacy `alpha.kubernetes.io/nvidia-gpu` to `nvidia.com/gpu` and makes requests and limits of an extended
 resource equal, as the API demands. Refuses a name that no device plugin serves, with the name that one does, and a count
-that is no whole number. Warns about a count of zero, which asks for nothing. Refuses an operator that node affinity does not have
-(`Gte`), with the one that says the same.
+that is no whole number. Warns about a count of zero, which asks for nothing.
 
 ## Why
 
 The legacy name went with Kubernetes 1.11, yet the apiserver takes it. A pod that asks for a name nobody serves stays
 Pending without an error.
+
+## Practice
+
+- NUMA guide, "Migrating from kube-gpu to the Device Plugin": pod specs leave the legacy resource name for the plugin's.
+- NUMA guide, "MIG Profiles": a slice is asked for by its profile; the name that the guide writes for it,
+  `nvidia.com/gpu.mig-1g.5gb`, is one of those that no plugin serves.
+- Basics guide, "Basic GPU Pod", and field guide, step 1: GPUs are asked for under `limits`, by the device plugin's resource.
+- Orchestration guide, "GPU Resource Scheduling Fundamentals": requests and limits of GPUs are one number, and a whole one.
 
 ## Example
 
@@ -34,24 +41,19 @@ resources:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Final
+from typing import Annotated
 
 from gpugate.policies.accelerators import LEGACY_GPU, NVIDIA_GPU, is_accelerator, suggestion
 from gpugate.policies.container import EPHEMERAL, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.fields import Object, Path, mapping, mappings, sequence
+from gpugate.policies.fields import mappings
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.rule import Params, Rule
 from gpugate.policies.validations import UNIQUE, LabelKey
 from gpugate.policies.workload import PodSet, Workload
 
 _KINDS = ("limits", "requests")
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-#: Operators of node affinity (``k8s.io/api/core/v1`` ``NodeSelectorOperator``), and what is written for two of them.
-_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
-_BOUNDS: Final = {"Gte": ("Gt", -1), "Ge": ("Gt", -1), "Lte": ("Lt", 1), "Le": ("Lt", 1)}
 
 
 class AcceleratorNamesParams(Params):
@@ -105,14 +107,11 @@ def check(workload: Workload, params: AcceleratorNamesParams, facts: Facts) -> I
     found: list[Finding] = []
     synced = facts.known.get("nodes") is Known.SYNCED
     for pods in workload.pod_sets:
-        asks = pods.asks()
         for container in pods.containers:
             if not container.stated.is_plain:
                 for name in container.stated.extended:
                     found += _check_name(container, name, params, facts)
                     found += _check_counts(container, name)
-        if asks and "affinity" in pods.spec:
-            found += _check_operators(pods)
         if "resourceClaims" in pods.spec:
             found += _check_claims(workload, pods, facts)
         if synced and not facts.offered.issuperset(pods.totals.accelerators):
@@ -191,39 +190,6 @@ def _check_offered(pods: PodSet, params: AcceleratorNamesParams, facts: Facts) -
             f"no node offers {name} now; the nodes offer {', '.join(offered) or 'no accelerator at all'}",
             "Ask for a resource that the nodes offer, or add nodes that offer this one.",
             Level.WARN,
-        )
-
-
-def _node_expressions(pods: PodSet) -> Iterator[tuple[Path, Object]]:
-    """Every expression of the pods' node affinity, required and preferred, with its path."""
-    base = pods.field("affinity", "nodeAffinity")
-    affinity = mapping(mapping(pods.spec, "affinity", pods.field()), "nodeAffinity", pods.field("affinity"))
-    required = (*base, _REQUIRED, "nodeSelectorTerms")
-    terms = mappings(mapping(affinity, _REQUIRED, base), "nodeSelectorTerms", (*base, _REQUIRED))
-    places = [((*required, at), term) for at, term in enumerate(terms)]
-    for at, preferred in enumerate(mappings(affinity, _PREFERRED, base)):
-        place = (*base, _PREFERRED, at)
-        places.append(((*place, "preference"), mapping(preferred, "preference", place)))
-    for place, term in places:
-        for at, expression in enumerate(mappings(term, "matchExpressions", place)):
-            yield (*place, "matchExpressions", at), expression
-
-
-def _check_operators(pods: PodSet) -> Iterator[Finding]:
-    for path, expression in _node_expressions(pods):
-        operator = expression.get("operator")
-        if type(operator) is not str or operator in _OPERATORS:
-            continue
-        values = [str(value) for value in sequence(expression, "values", path)]
-        remedy = f"Write one of {', '.join(sorted(_OPERATORS))}."
-        if operator in _BOUNDS and len(values) == 1 and values[0].isdigit():
-            proper, step = _BOUNDS[operator]
-            remedy = f'Write operator {proper} with the value "{int(values[0]) + step}".'
-        yield Finding(
-            "UnknownOperator",
-            (*path, "operator"),
-            f"{operator:.30} {', '.join(values)[:60]}: node affinity has no operator {operator:.30}, and the apiserver refuses it",
-            remedy,
         )
 
 

@@ -18,6 +18,13 @@ The scheduler counts requests alone. Limits are promises to let a pod grow; wher
 pods do grow, the kernel kills one of them, and it need not be the one that grew. A ratio of 1.5 leaves room for pods that peak
 at different times, and less than every pod at twice its request would take.
 
+## Practice
+
+- NUMA guide, "GPU Memory Management": oversubscribed memory ends in pods that are killed. The guide means the card; it holds
+  of the node.
+- None of the guides bounds the sum of limits on a node: limits above requests, as all four write them, add up, and it is the
+  kernel that decides which training dies.
+
 ## Example
 
 On a node with 2000Gi whose pods are limited to 2900Gi together, a pod with a limit of 200Gi is warned about: 3100Gi is more than

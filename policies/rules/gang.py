@@ -25,6 +25,13 @@ with autoscaling.
 The default scheduler places pods one by one. Two gangs that each hold a part of what the other needs wait for ever, with
 every device they hold idle. Three devices per pod on nodes of eight leave two on every node that no pod of the gang can use.
 
+## Practice
+
+- NUMA guide, "Gang Scheduling for Distributed Training": all workers start at once, by Volcano or the coscheduling plugin.
+- Field guide, "The default scheduler is wrong for GPU work", and step 2: all pods of a job or none, by Kueue.
+- Orchestration guide, "Distributed Training Patterns": the kinds of Kubeflow and Ray, each with its own sense of what belongs
+  together.
+
 ## Example
 
 Before, with the coscheduling plugin: a Job `llm` with `completions: 4`, `parallelism: 4`. After:

@@ -16,6 +16,12 @@ namespace. Where a pod was made by a controller, which counts its pods itself, w
 Nothing in Kubernetes looks at a group as a whole when a pod of it is created. Kueue waits for ever where members state
 different sizes or queues, and deletes a pod too many; other schedulers start it beside a gang that has no part for it to play.
 
+## Practice
+
+- NUMA guide, "Gang Scheduling for Distributed Training": the gang waits for as many pods as it says that it has, so that all
+  of them must say the same.
+- Field guide, step 2: no pods hold GPUs while they wait for a member that never comes.
+
 ## Example
 
 Refused: a fifth pod that joins the Kueue group `llm`, whose four pods each say

@@ -23,6 +23,13 @@ another controller than Kubernetes' own runs (`spec.managedBy`).
 A gang that cannot run in full waits for ever, and with a scheduler that places pods one by one it holds what it has got
 meanwhile. A reclaimed spot node ends the whole gang.
 
+## Practice
+
+- NUMA guide, "Gang Scheduling for Distributed Training": GPUs are not held by a part of a gang whose rest finds no room.
+- Field guide, step 4, and its step 2: a gang stays within one fabric, by podAffinity over a label or by Kueue's topology.
+- Orchestration guide, "Network Bandwidth": workers share a network that carries their gradients.
+- Orchestration guide, "Spot Instances": critical work is not mixed with capacity that may be reclaimed.
+
 ## Example
 
 Refused on four nodes of 8 GPUs, two in each rack:

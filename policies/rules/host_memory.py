@@ -19,6 +19,12 @@ within reach where its pods will tolerate them by the rule `tolerations`.
 Pods without a memory limit take the memory of their neighbours, and the kernel kills whoever asks next, most often a
 training run hours in. A pod too large for every node stays Pending for ever and holds its queue.
 
+## Practice
+
+- Basics guide, "Resource Management": a memory limit stands beside every GPU, with requests below it.
+- NUMA guide, "GPU Memory Management": memory limits are stated, so that one pod's growth does not kill others.
+- Orchestration guide, "Resource Quotas and Limits": host memory is counted and bounded as GPUs are.
+
 ## Example
 
 Before: `nvidia.com/gpu: 1` and no memory, on nodes with 8 GPUs and 1968Gi. After:
@@ -44,7 +50,7 @@ from gpugate.policies.container import Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.effective import defaults_for, limit_within, limits_for
 from gpugate.policies.facts import Facts, Known
-from gpugate.policies.feasibility import Selection, open_shapes, selection
+from gpugate.policies.feasibility import open_shapes, selection
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.fit import ask_of, doubt_about, holds, never_fits, nodes_unknown
 from gpugate.policies.kueue import queue_label, uncovered
@@ -209,23 +215,10 @@ def _check_fit(workload: Workload, pods: PodSet, params: HostMemoryParams, facts
             return ()
     # Where taints keep the pods off all nodes, what none of these could hold is wrong even so.
     if not open_to and (not chosen.reachable or any(holds(shape, ask) for shape in chosen.reachable)):
-        return (_no_node_selected(pods, chosen),)
+        return ()
     finding = never_fits(pods, facts, ask, open_to or chosen.reachable)
     refuse = params.never_fits == "Deny" and not workload.judged_before()
     return (finding if refuse else finding._replace(level=Level.WARN),)
-
-
-def _no_node_selected(pods: PodSet, chosen: Selection) -> Finding:
-    names = " and ".join(sorted(pods.accelerators()))
-    what = "its tolerations let it onto none" if chosen.reachable else "its nodeSelector and affinity match none"
-    return Finding(
-        "NoNodeSelected",
-        pods.field("tolerations" if chosen.reachable else "nodeSelector"),
-        f"of {sum(len(shape.nodes) for shape in chosen.offering)} nodes that offer {names}, {what}",
-        "Tolerate the taint of the nodes meant." if chosen.reachable else "Correct the selector to labels that the nodes carry.",
-        Level.WARN,
-        rests_on=("nodes",),
-    )
 
 
 RULE = Rule(

@@ -14,6 +14,10 @@ quota that is merely full now, are warned about.
 A Job or Deployment is taken whatever its pods ask for; the quota turns away only the pods, one by one, and says so in an event
 of the controller. A gang of which half the pods are refused holds its GPUs and waits for ever.
 
+## Practice
+
+- Orchestration guide, "Resource Quotas and Limits": a ResourceQuota on GPUs and memory keeps a team within its share.
+
 ## Example
 
 Refused, where the ResourceQuota of the namespace has `requests.nvidia.com/gpu: 16`:

@@ -20,14 +20,22 @@ Refuses a pod that no NUMA zone holds on any node that it may land on, where the
 parts in the same zones; warns where that is so on some of these nodes. Only what is certain counts: devices whose places are
 all known, and whole CPUs of Guaranteed pods.
 
-Warns about a pod-level `spec.resources`, which makes the kubelet skip alignment, about a spread constraint that selects no
-pods or names a key that no node carries, and about `NCCL_TOPOLOGY_FILE`, which NCCL does not read.
+Warns about a pod-level `spec.resources`, which makes the kubelet skip alignment, and about `NCCL_TOPOLOGY_FILE`, which NCCL does
+not read.
 
 ## Why
 
 The kubelet's Topology Manager aligns CPUs, memory and devices only for Guaranteed pods with whole CPUs. A pod across two
 NUMA domains loses PCIe and memory bandwidth for its whole run. What a webhook can't do is set the kubelet's policy: nodes
 must run `topologyManagerPolicy: single-numa-node` or `restricted`.
+
+## Practice
+
+- NUMA guide, "Topology-Aware GPU Scheduling": a training pod's GPUs, CPUs and memory are in one NUMA domain, by the kubelet's
+  Topology Manager.
+- NUMA guide, "Topology-Aware GPU Scheduling": NCCL is given a file with the topology, `NCCL_TOPO_FILE` by its right name.
+- Orchestration guide, "Distributed Training Hangs": settings of NCCL, such as its debug log, are set for all jobs in one
+  place.
 
 ## Example
 
@@ -62,9 +70,9 @@ from gpugate.policies.feasibility import Selection, selection
 from gpugate.policies.fields import Object, Path, mapping, mappings
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.guaranteed import Memo, check_guaranteed, raise_to, raised
-from gpugate.policies.kinds import JOB
 from gpugate.policies.memo import remember
 from gpugate.policies.nodes import Shape
+from gpugate.policies.own_labels import own_selector
 from gpugate.policies.raise_bounds import not_raised
 from gpugate.policies.room import BOUNDING
 from gpugate.policies.rule import Millicores, Params, Rule
@@ -188,20 +196,6 @@ def _already_bound(pods: PodSet, key: str) -> bool:
     return any(one.get("key") == key for term in terms for one in mappings(term, "matchExpressions", path))
 
 
-def _own_selector(workload: Workload, pods: PodSet) -> Object | None:
-    """A label selector for the pods of this workload; None where they carry nothing to tell them by."""
-    if workload.kind is JOB and workload.name:
-        return {"matchLabels": {"batch.kubernetes.io/job-name": workload.name}}
-    selector = mapping(mapping(workload.root, "spec", ()), "selector", ("spec",))
-    if workload.kind.group == "apps" and selector.get("matchLabels"):
-        return {"matchLabels": dict(mapping(selector, "matchLabels", ("spec", "selector")))}
-    labels = pods.labels()
-    for key in ("batch.kubernetes.io/job-name", "app.kubernetes.io/name", "app"):
-        if key in labels:
-            return {"matchLabels": {key: labels[key]}}
-    return None
-
-
 def _numa_constraints(pods: PodSet, params: NumaParams) -> Iterator[tuple[Path, Object]]:
     for at, one in enumerate(mappings(pods.spec, "topologySpreadConstraints", pods.field())):
         if one.get("topologyKey") == params.topology_key:
@@ -209,7 +203,7 @@ def _numa_constraints(pods: PodSet, params: NumaParams) -> Iterator[tuple[Path, 
 
 
 def _spread(workload: Workload, pods: PodSet, params: NumaParams) -> Iterator[Edit]:
-    selector = _own_selector(workload, pods)
+    selector = own_selector(workload, pods)
     if selector is None:
         return
     present = list(_numa_constraints(pods, params))
@@ -273,8 +267,6 @@ def check(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Find
                 if targets
                 else check_guaranteed(pods, chosen.roomy, params)
             )
-        if "topologySpreadConstraints" in pods.spec:
-            found += _check_constraints(pods, chosen.roomy, params, facts)
         for container in pods.holders():
             if "env" in container.spec and container.env("NCCL_TOPOLOGY_FILE") is not None:
                 found.append(_wrong_variable(container))
@@ -289,37 +281,6 @@ def _wrong_variable(container: Container) -> Finding:
         "Write NCCL_TOPO_FILE instead of NCCL_TOPOLOGY_FILE.",
         Level.WARN,
     )
-
-
-def _check_constraints(pods: PodSet, shapes: Sequence[Shape], params: NumaParams, facts: Facts) -> Iterator[Finding]:
-    for path, constraint in _numa_constraints(pods, params):
-        if constraint.get("labelSelector") is None:
-            yield Finding(
-                "SelectsNoPods",
-                path,
-                f"the spread over {params.topology_key} has no labelSelector: it counts no pods and spreads none",
-                "Write a labelSelector that matches the workload's own pods.",
-                Level.WARN,
-            )
-        if facts.state("nodes") is not Known.SYNCED and params.topology_key == _STOCK_KEY:
-            yield Finding(
-                "KeyOnNoNode",
-                path,
-                f"no stock component puts {_STOCK_KEY} on nodes, and the nodes are not known here: where none carries it,"
-                " DoNotSchedule leaves the pod Pending",
-                "Remove the constraint; alignment is the work of the kubelet's Topology Manager.",
-                Level.WARN,
-            )
-        elif facts.state("nodes") is Known.SYNCED and not any(params.topology_key in shape.labels for shape in shapes):
-            waits = constraint.get("whenUnsatisfiable") != "ScheduleAnyway"
-            yield Finding(
-                "KeyOnNoNode",
-                path,
-                f"no node that offers the accelerators carries {params.topology_key}"
-                f"{': the pod would stay Pending' if waits else ': the constraint does nothing'}",
-                "Remove the constraint; alignment is the work of the kubelet's Topology Manager.",
-                Level.WARN,
-            )
 
 
 RULE = Rule(

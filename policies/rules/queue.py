@@ -18,6 +18,11 @@ Without the label a workload passes Kueue by and takes devices that others have 
 is never admitted, and Kueue says so only in a Workload that nobody reads. The name must be there before Kueue's own webhook
 runs.
 
+## Practice
+
+- Field guide, step 2: jobs stand in queues of Kueue, with quota per team.
+- Orchestration guide, "Resource Quotas and Limits": no team takes the whole cluster.
+
 ## Example
 
 Before: a Job without labels in a namespace with one LocalQueue, `team-a-train`. After:

@@ -17,6 +17,11 @@ kinds that Kueue does not manage here.
 Kueue admits such a workload never, and says so only in the status of a Workload that nobody reads: the Job stays suspended,
 and in a StrictFIFO queue everything behind it waits, too.
 
+## Practice
+
+- Field guide, step 2: a quota per team or flavor, admitted whole or not at all.
+- Orchestration guide, "Resource Quotas and Limits": what a team may never have is known when the job is sent.
+
 ## Example
 
 Refused, in a queue with 16 GPUs of its own and 8 to borrow:

@@ -13,6 +13,11 @@ The container runtime's default is 64 MiB. PyTorch DataLoader workers and NCCL p
 when it is full. A tmpfs without a size may fill the node; its pages count against the memory limit of the container that
 writes them.
 
+## Practice
+
+- Basics guide, "Shared Memory for Deep Learning": a memory-backed volume is mounted at `/dev/shm` for data loaders.
+- Field guide, "What we learned the hard way": the default size is too small, 8 to 16 GB are right.
+
 ## Example
 
 After, with a memory limit of 32Gi:

@@ -20,6 +20,13 @@ scheduler does not see this, and a queue's quota of GPUs still counts them as th
 another accelerator for each of its own, which happens where pods of other kinds ask for less; at four times it takes three,
 which no usual mix of pods makes up for.
 
+## Practice
+
+- Orchestration guide, "Resource Consolidation": pods do not take more of a node than they need, so that others fit beside
+  them.
+- Orchestration guide, "Idle GPU Mitigation": no GPU is idle since its node has no memory or CPU left for it.
+- Field guide, step 5: GPUs that are allocated and not used are waste; those that nobody can allocate are, too.
+
 ## Example
 
 On nodes with 8 GPUs and 2000Gi, a pod with 1 GPU and 1200Gi is refused: 1200Gi is 4.8 times the 250Gi that belong to a GPU.

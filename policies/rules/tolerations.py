@@ -17,6 +17,11 @@ GPU nodes are tainted so that CPU pods stay away; a GPU pod without the tolerati
 ExtendedResourceToleration plugin, where it is on at all, knows neither a provider's own taints nor claims for dynamic
 resource allocation.
 
+## Practice
+
+- Basics guide, "Taints and Tolerations": GPU nodes are tainted, and only pods that ask for a GPU tolerate the taint.
+- Orchestration guide, "Pod Scheduling Issues": taints are among the usual causes of pods that stay Pending.
+
 ## Example
 
 Before: no `tolerations`. After:

@@ -40,6 +40,15 @@ weights, 180 to 220GB in all, and the card has 81920MiB = 85.9GB. It takes four 
 55GB). Nor does a 7B model fit "easily" on a T4 of 16 GB: of 15360MiB = 16.1GB the weights leave 2.1GB where the guide wants 4,
 so gpugate prefers a larger card in reach, and warns where there is none.
 
+## Practice
+
+- NUMA guide, "GPU Memory Management": a model's weights, activations and cache are reckoned against the card before it is
+  chosen.
+- NUMA guide, "GPU Instance Selection": small models go to small cards, large ones to large cards.
+- Basics guide, "Use Node Affinity": cards with enough memory are selected by `nvidia.com/gpu.memory`.
+- Orchestration guide, "Model parallelism": what is too large for one card is split over several.
+- Field guide, step 3: a model gets the slice or share of a card that holds it.
+
 ## Example
 
 Before: the annotation `gpugate.io/model-parameters: 7B`, on a cluster with T4 and A100. 14GB + 4GB = 18GB = 17167MiB. After:

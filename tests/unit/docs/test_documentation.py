@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 
 from gpugate.policies.catalogue import RULES
 from gpugate.policies.policy import parse_policy
+from gpugate.policies.rule import Rule
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md", *ROOT.glob("manifests/**/*.md")])
@@ -85,6 +86,22 @@ def test_the_readme_names_every_rule() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for rule in RULES:
         assert f"| `{rule.id}` |" in text
+
+
+#: How the documentation calls the guides that the rules answer.
+GUIDES = ("NUMA guide", "Basics guide", "Orchestration guide", "Field guide")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_says_which_practice_of_the_guides_it_serves(rule: Rule) -> None:
+    """One line for each practice, with the guide's name and the place in it; or why the rule is there without one."""
+    sections = re.split(r"^## ", rule.documentation, flags=re.MULTILINE)
+    (practice,) = [one for one in sections if one.startswith("Practice\n")]
+    lines = re.findall(r"^- (.+(?:\n  .+)*)$", practice, re.MULTILINE)
+    assert lines
+    for line in lines:
+        assert line.startswith(("None of the guides ", *(f"{guide}, " for guide in GUIDES))), line
+        assert line.endswith("."), line
 
 
 def test_every_decision_record_is_in_their_list() -> None:

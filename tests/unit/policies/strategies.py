@@ -361,6 +361,7 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
             maxOvercommitRatio=st.sampled_from([1, 1.3]),
             neverFits=st.just("Warn"),
         ),
+        "node-terms": _sparse(known=st.lists(st.sampled_from(["zone", "rack"]), unique=True)),
         "numa": _sparse(
             guaranteed=st.booleans(),
             maxRaiseRatio=st.sampled_from([1, 100]),

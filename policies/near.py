@@ -1,0 +1,90 @@
+"""Which known word somebody meant who wrote one that nobody knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+#: Up to so many characters a word may hold so many slips and still be told for another; a longer one ``_MOST_SLIPS``.
+_SLIPS: Final = ((4, 0), (11, 1))
+_MOST_SLIPS: Final = 2
+#: No name that is looked up is longer (the key of a label, an environment variable). Characters.
+_LONGEST: Final = 128
+#: The fewest characters of a part that still stand for a longer one: ``mem`` for ``memory``.
+_SHORTEST: Final = 3
+_PARTS: Final = re.compile(r"[-_./]")
+_DIGITS: Final = re.compile(r"\d")
+
+
+def distance(one: str, other: str, most: int) -> int:
+    """How many slips lie between two words, ``most`` + 1 where there are more.
+
+    A slip is a character put in, left out, changed, or swapped with the next one.
+    """
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    above: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, mine in enumerate(one):
+        earlier, above, row = above, row, [at + 1]
+        for place, theirs in enumerate(other):
+            least = min(above[place + 1] + 1, row[place] + 1, above[place] + (mine != theirs))
+            if at and place and mine == other[place - 1] and theirs == one[at - 1]:
+                least = min(least, earlier[place - 1] + 1)
+            row.append(least)
+        if min(row) > most:
+            return most + 1
+    return min(row[-1], most + 1)
+
+
+def _slips(word: str) -> int:
+    return next((slips for length, slips in _SLIPS if len(word) <= length), _MOST_SLIPS)
+
+
+def _abbreviates(one: str, other: str) -> bool:
+    """Whether the two have the same parts but for some that are cut short: ``TOPO`` for ``TOPOLOGY``."""
+    mine, theirs = _PARTS.split(one), _PARTS.split(other)
+    return len(mine) == len(theirs) and all(
+        a == b or (min(len(a), len(b)) >= _SHORTEST and (a.startswith(b) or b.startswith(a)))
+        for a, b in zip(mine, theirs, strict=True)
+    )
+
+
+def _numbers_alone_differ(one: str, other: str) -> bool:
+    # node-layer-1 is no slip for node-layer-2.
+    return _DIGITS.search(one + other) is not None and _DIGITS.sub("", one) == _DIGITS.sub("", other)
+
+
+def _apart(one: str, other: str) -> int | None:
+    """How many slips lie between two words in lower case; None where that is too many for the same word."""
+    domain, slash, name = one.rpartition("/")
+    if slash and "/" in other:
+        # The domain of a key is long and says little: what is alike in it does not make the names alike.
+        theirs, _, other_name = other.rpartition("/")
+        if domain != theirs:
+            return _apart(domain, theirs) if name == other_name else None
+        one, other = name, other_name
+    if _numbers_alone_differ(one, other):
+        return None
+    most = _slips(one)
+    found = distance(one, other, most)
+    if found <= most:
+        return found
+    return _MOST_SLIPS if _abbreviates(one, other) else None
+
+
+def nearest(word: str, known: Collection[str]) -> str | None:
+    """The word among ``known`` that ``word`` is most likely meant to be, capitals aside; None where none is near.
+
+    What differs in a number alone is another thing and not the same misspelt.
+    """
+    if len(word) > _LONGEST or word in known:
+        return None
+    written = word.lower()
+    best: tuple[int, str] | None = None
+    for one in sorted(known):
+        slips = _apart(written, one.lower())
+        if slips is not None and (best is None or slips < best[0]):
+            best = (slips, one)
+    return None if best is None else best[1]
