@@ -71,11 +71,8 @@ def _check_selector(obj: Object, pods: PodSet, part: str, shapes: list[Shape]) -
     if shapes and any(selected(pods, shape) for shape in shapes):
         return
     for key, value in sorted(map_at(obj, *path).items()):
-        if key == NVIDIA_GPU:
-            message = f"{key} is a resource and a taint; no component puts it on nodes as a label: {part} runs nowhere"
-            remedy = f'Write {_PRESENT}: "true", which GPU feature discovery and the GPU Operator set.'
-            yield Finding("UnsetLabel", (*path, key), message, remedy, Level.WARN)
-        elif "/" not in key:
+        # Labels with a prefix are judged where the DaemonSet is, as those of every workload.
+        if "/" not in key:
             message = f"no component puts the label {key}: {value} on nodes: {part} runs only where somebody has set it by hand"
             remedy = f'Write {_PRESENT}: "true" (GPU feature discovery, GPU Operator) or {_PCI}: "true" (Node Feature Discovery).'
             yield Finding("UnsetLabel", (*path, key), message, remedy, Level.WARN)
