@@ -340,6 +340,9 @@ def _explain(error: Exception, text: str) -> str:
     what = error.problem or error.context or "does not parse"
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     hint = " (a tag that Kubernetes does not know)" if isinstance(error, ConstructorError) and "tag" in what else ""
+    if "<block end>" in what:
+        # The reader's own words for a line that stands further left than what it belongs to.
+        hint = ": the line is not indented as the lines above it are"
     return f"{place}{what}{hint}"
 
 

@@ -2,130 +2,27 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.accelerators import is_accelerator, suggestion
-from gpugate.policies.decision import Change
 from gpugate.policies.engine import decide
 from gpugate.policies.facts import Facts
-from gpugate.policies.fields import MalformedError, clone, dotted
+from gpugate.policies.fields import MalformedError, clone
 from gpugate.policies.finding import Finding, Judged, Severity
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.policy import PolicySet
-from gpugate.webhook.documents import Document, Unreadable
+from gpugate.policies.setup.api_versions import current
+from gpugate.policies.setup.around import Around
+from gpugate.webhook.documents import Document, Unreadable, parse
+from gpugate.webhook.entries import Entry, Outcome, finding_as_json
 from gpugate.webhook.handlers import JUDGED, SUBRESOURCES
-from gpugate.webhook.verdict import harmless
+from gpugate.webhook.review_setup import review_part, review_setup
+
+__all__ = ["Entry", "Outcome", "finding_as_json", "review"]
 
 _REVIEW: Final = "AdmissionReview"
-
-
-class Outcome(enum.Enum):
-    """What became of one document."""
-
-    CLEAN = "clean"
-    CHANGED = "changed"
-    REFUSED = "refused"
-    SKIPPED = "skipped"
-    INVALID = "invalid"
-
-
-@dataclass(slots=True)
-class Entry:
-    """One reviewed object.
-
-    Attributes:
-        file: where it was read from.
-        document: which document of the file it is, from 1.
-        outcome: what became of it.
-        before: the object as it was read; None where nothing could be read.
-        after: the object as the rules leave it; the same as ``before`` where nothing changed or it was refused.
-        patch: JSON Patch from ``before`` to ``after``.
-        changes: what each rule changed.
-        would_change: what each rule in DryRun would have changed.
-        findings: what was found.
-        note: why a document was skipped or is invalid.
-        policies: the policies that it was judged by, as ``name@generation``.
-    """
-
-    file: str
-    document: int
-    outcome: Outcome
-    before: Any = None
-    after: Any = None
-    patch: list[dict[str, Any]] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-    would_change: list[Change] = field(default_factory=list)
-    findings: list[Judged] = field(default_factory=list)
-    note: str = ""
-    policies: tuple[str, ...] = ()
-
-    def _text(self, *path: str) -> str:
-        found = self.before
-        for part in path:
-            found = found.get(part) if isinstance(found, dict) else None
-        return found if isinstance(found, str) else ""
-
-    @property
-    def api_version(self) -> str:
-        """The object's ``apiVersion``, empty where it has none."""
-        return self._text("apiVersion")
-
-    @property
-    def kind(self) -> str:
-        """The object's ``kind``, empty where it has none."""
-        return self._text("kind")
-
-    @property
-    def namespace(self) -> str:
-        """The object's namespace, empty where it states none."""
-        return self._text("metadata", "namespace")
-
-    @property
-    def name(self) -> str:
-        """The object's name or generateName, empty where it has neither."""
-        return self._text("metadata", "name") or self._text("metadata", "generateName")
-
-    @property
-    def title(self) -> str:
-        """What the object is called in a report."""
-        place = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.kind} {place}".strip() or (f"document {self.document}" if self.document else "input")
-
-    def as_json(self) -> dict[str, Any]:
-        """The entry for ``-o json``."""
-        entry = {
-            "file": self.file,
-            "document": self.document,
-            "apiVersion": self.api_version,
-            "kind": self.kind,
-            "namespace": self.namespace,
-            "name": self.name,
-            "outcome": self.outcome.value,
-            "policies": list(self.policies),
-            "patch": self.patch,
-            "findings": [finding_as_json(one) for one in self.findings],
-        }
-        if self.would_change:
-            entry["wouldChange"] = [{"rule": one.rule, "notes": list(one.notes)} for one in self.would_change]
-        if self.note:
-            entry["note"] = self.note
-        return entry
-
-
-def finding_as_json(one: Judged) -> dict[str, str]:
-    """A finding for ``-o json``."""
-    return {
-        "rule": one.rule,
-        "reason": one.finding.reason,
-        "path": dotted(one.finding.path),
-        "severity": one.severity.value,
-        "message": harmless(one.finding.message),
-        "remedy": harmless(one.finding.remedy),
-    }
 
 
 def review(
@@ -148,11 +45,23 @@ def review(
             them, and what is refused is changed as far as the rules can.
         now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
     """
+    documents = list(documents)
+    around = None if at_source else _around(documents, facts, namespace)
     for document in documents:
         if isinstance(document, Unreadable):
             yield _invalid(Entry(document.file, document.number, Outcome.INVALID), "Unreadable", document.problem)
         else:
-            yield _review_one(document, policies, facts, _Way(namespace, at_source, now))
+            yield _review_one(document, policies, facts, _Way(namespace, at_source, now, around))
+
+
+def _around(documents: Iterable[Document | Unreadable], facts: Facts, namespace: str) -> Around:
+    return Around((one.value for one in documents if isinstance(one, Document)), facts, namespace, _embedded)
+
+
+def _embedded(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """The value of YAML that stands in an object as a text; None where it does not parse."""
+    found = next(parse("", text), None)
+    return found.value if isinstance(found, Document) else None
 
 
 def _invalid(entry: Entry, reason: str, problem: str) -> Entry:
@@ -169,6 +78,7 @@ class _Way(NamedTuple):
     namespace: str
     at_source: bool
     now: float | None
+    around: Around | None
 
 
 def _review_one(document: Document, policies: PolicySet, facts: Facts, way: _Way) -> Entry:
@@ -187,16 +97,12 @@ def _review_one(document: Document, policies: PolicySet, facts: Facts, way: _Way
         value, old = _typed(request), request.get("oldObject")
         stated = request.get("namespace")
         namespace = stated if isinstance(stated, str) else namespace
+    around = way.around if value is document.value else None
     entry = Entry(document.file, document.number, Outcome.SKIPPED, value, value)
     if not isinstance(value, dict) or not isinstance(value.get("apiVersion"), str) or not isinstance(value.get("kind"), str):
         entry.note = "is no Kubernetes object (no apiVersion and kind)"
-        return entry
-    if kind_of(value["apiVersion"], value["kind"]) is None:
-        asked = accelerator_in(value)
-        if asked:
-            entry.note = (
-                f"{value['kind']} is no kind that gpugate reads, though it names {asked}: its pods are judged when they are made"
-            )
+        if around is not None:
+            review_part(entry, policies, facts, way.now)
         return entry
     old = old if isinstance(old, dict) and operation == "UPDATE" else None
     request = _Request(namespace, operation, old, subresource, way)
@@ -206,6 +112,8 @@ def _review_one(document: Document, policies: PolicySet, facts: Facts, way: _Way
         _invalid(entry, "Malformed", str(error))
     except RecursionError:
         _invalid(entry, "Malformed", "is nested too deeply to be read")
+    if around is not None:
+        review_setup(entry, around)
     return entry
 
 
@@ -240,8 +148,15 @@ class _Request(NamedTuple):
 
 
 def _judge(entry: Entry, policies: PolicySet, facts: Facts, request: _Request) -> None:
-    kind = kind_of(entry.api_version, entry.kind)
+    # What is written for a version that is gone is told all that it would be told in the right one.
+    version = entry.api_version if request.way.around is None else current(entry.api_version, entry.kind)
+    kind = kind_of(version, entry.kind)
     if kind is None:
+        asked = accelerator_in(entry.before)
+        if asked:
+            entry.note = (
+                f"{entry.kind} is no kind that gpugate reads, though it names {asked}: its pods are judged when they are made"
+            )
         return
     after = clone(entry.before)
     workload = open_workload(

@@ -34,7 +34,9 @@ def console_commands(page: Path) -> list[str]:
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
-COMMANDS = list(dict.fromkeys(one for page in ("README.md", "docs/fix.md") for one in console_commands(ROOT / page)))
+COMMANDS = list(
+    dict.fromkeys(one for page in ("README.md", "docs/fix.md", "docs/review.md") for one in console_commands(ROOT / page))
+)
 
 
 @pytest.mark.parametrize("command", [one for one in COMMANDS if not one.startswith(ELSEWHERE)])

@@ -1,0 +1,107 @@
+"""What a check may look at beside the object itself: the other objects of the same input, and the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from gpugate.policies.facts import NO_FACTS, Facts, Known
+from gpugate.policies.fields import Object
+
+#: Gives the value of a text that is YAML; None where it is not.
+ReadYaml: TypeAlias = Callable[[str], Any]
+
+
+def group_of(api_version: str) -> str:
+    """The API group of an ``apiVersion``; empty for the core group."""
+    return api_version.rpartition("/")[0]
+
+
+def dig(value: Any, *path: str | int) -> Any:  # noqa: ANN401 - any JSON value
+    """What lies at ``path`` below ``value``; None where it, or anything on the way to it, is not there."""
+    for part in path:
+        if isinstance(part, str) and isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(part, int) and isinstance(value, list) and part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value
+
+
+def map_at(value: Any, *path: str | int) -> Object:  # noqa: ANN401 - any JSON value
+    """The map at ``path``; an empty one where there is none."""
+    found = dig(value, *path)
+    return found if isinstance(found, dict) else {}
+
+
+def list_at(value: Any, *path: str | int) -> list[Any]:  # noqa: ANN401 - any JSON value
+    """The list at ``path``; an empty one where there is none."""
+    found = dig(value, *path)
+    return found if isinstance(found, list) else []
+
+
+def maps_at(value: Any, *path: str | int) -> Iterator[tuple[int, Object]]:  # noqa: ANN401 - any JSON value
+    """The maps in the list at ``path``, each with its index."""
+    return ((at, one) for at, one in enumerate(list_at(value, *path)) if isinstance(one, dict))
+
+
+def text_at(value: Any, *path: str | int) -> str:  # noqa: ANN401 - any JSON value
+    """The text at ``path``; an empty one where there is none."""
+    found = dig(value, *path)
+    return found if isinstance(found, str) else ""
+
+
+def texts_at(value: Any, *path: str | int) -> dict[str, str]:  # noqa: ANN401 - any JSON value
+    """The texts by key of the map at ``path``."""
+    return {key: one for key, one in map_at(value, *path).items() if isinstance(one, str)}
+
+
+def _no_yaml(_text: str) -> Any:  # noqa: ANN401 - any JSON value
+    return None
+
+
+class Around:
+    """What surrounds an object under review.
+
+    Attributes:
+        facts: the cluster.
+        namespace: where objects go that state no namespace.
+        read_yaml: reads a text that an object holds.
+    """
+
+    def __init__(
+        self,
+        objects: Iterable[Any] = (),
+        facts: Facts = NO_FACTS,
+        namespace: str = "",
+        read_yaml: ReadYaml = _no_yaml,
+    ) -> None:
+        self.facts = facts
+        self.namespace = namespace or "default"
+        self.read_yaml = read_yaml
+        self._objects: dict[tuple[str, str], list[Object]] = {}
+        for one in objects:
+            if isinstance(one, dict):
+                key = (group_of(text_at(one, "apiVersion")), text_at(one, "kind"))
+                self._objects.setdefault(key, []).append(one)
+
+    def every(self) -> Iterator[Object]:
+        """Every object of the same input."""
+        return (one for found in self._objects.values() for one in found)
+
+    def of(self, group: str, kind: str) -> list[Object]:
+        """The objects of a kind in the same input."""
+        return self._objects.get((group, kind), [])
+
+    def names(self, group: str, kind: str) -> set[str]:
+        """The names of the objects of a kind in the same input."""
+        return {text_at(one, "metadata", "name") for one in self.of(group, kind)}
+
+    def namespace_of(self, obj: Object) -> str:
+        """The namespace that an object goes to."""
+        return text_at(obj, "metadata", "namespace") or self.namespace
+
+    def is_known(self, resource: str) -> bool:
+        """Whether the facts have all objects of ``resource``."""
+        return self.facts.state(resource) is Known.SYNCED

@@ -1,0 +1,40 @@
+"""A PersistentVolumeClaim that one node alone can mount, of a workload whose pods run on several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpugate.policies.fields import Object, Path
+from gpugate.policies.finding import Finding, Level
+from gpugate.policies.setup.around import Around, list_at, text_at
+from gpugate.policies.setup.pods_of import Pods, pods_in
+
+_ONE_NODE: Final = "ReadWriteOnce"
+_ONE_POD: Final = "ReadWriteOncePod"
+_PATH: Final[Path] = ("spec", "accessModes")
+
+
+def check(obj: Object, around: Around) -> Iterator[Finding]:
+    """Pods of the same input that cannot mount the claim at once."""
+    modes = [one for one in list_at(obj, *_PATH) if isinstance(one, str)]
+    if not modes or any(one not in {_ONE_NODE, _ONE_POD} for one in modes):
+        return
+    name, space = text_at(obj, "metadata", "name"), around.namespace_of(obj)
+    users = [one for one in pods_in(around) if one.namespace == space and _mounts(one, name)]
+    total = sum(one.number or 1 for one in users)
+    if total < 2 and all(one.number is not None for one in users):
+        return
+    owners = ", ".join(sorted({one.owner for one in users}))
+    if modes == [_ONE_POD]:
+        message = f"{_ONE_POD} lets one pod mount it, and {total} pods of {owners} do: the others wait"
+    else:
+        message = f"{_ONE_NODE} lets one node mount it, and {total} pods of {owners} do: those on other nodes never start"
+    remedy = (
+        "Write ReadWriteMany, or ReadOnlyMany where they only read, with a storage class that has it (NFS, a parallel file system)."
+    )
+    yield Finding("OneNodeMounts", _PATH, message, remedy, Level.WARN)
+
+
+def _mounts(pods: Pods, claim: str) -> bool:
+    return any(text_at(volume, "persistentVolumeClaim", "claimName") == claim for volume in pods.pods.volumes())
