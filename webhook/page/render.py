@@ -22,6 +22,7 @@ from gpugate.policies.catalogue import BY_ID
 from gpugate.webhook.audit.records import Audit, Audited, Effect
 from gpugate.webhook.page import words
 from gpugate.webhook.page.figures import figures_of, gravest, modes_of, outcome_of
+from gpugate.webhook.page.idle import idle_of
 from gpugate.webhook.page.pictures import share
 from gpugate.webhook.page.sections import (
     MOST_LINES,
@@ -76,6 +77,7 @@ def render(audit: Audit) -> bytes:
         namespaces=list(islice(figures.namespaces.items(), MOST_LINES)),
         stocks=stocks_of(audit),
         gangs=gangs_of(audit),
+        idle=idle_of(audit),
         exemptions=exemptions,
         queues=queues_of(audit),
         quotas=quotas_of(audit),

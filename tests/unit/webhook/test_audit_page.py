@@ -306,6 +306,7 @@ def test_an_empty_audit_says_so_in_every_section() -> None:
         "teams",
         "namespaces",
         "gpus",
+        "idle",
         "gangs",
         "memory",
         "quotas",
