@@ -420,10 +420,12 @@ def watched(found: Sequence[Audited]) -> tuple[Audited, ...]:
     """``found`` with what monitoring told of the devices of some of them."""
     states = (("idle", 3.0, 2.0), ("low", 88.0, 31.0), ("busy", 99.0, 82.0), ("busy", 97.0, 64.0), ("young", 0.0, 0.0))
     bad = Health(86_400, 12, 2, 1840, 0, 63, throttled=True, linked=True)
+    sliced = {"profile": "1g.10gb", "slice": "9", "memory": 9 * GIB, "memory_peak": 3 * GIB}
     told: list[Audited] = []
-    for at, one in enumerate(found):
+    for place, one in enumerate(found):
+        at = place // 8 if place % 8 == 0 else 1000
         state, peak, average = states[at % len(states)]
-        fields = {"health": bad} if at == 7 else {"profile": "1g.10gb", "slice": "9", "memory": 9 * GIB} if at == 5 else {}
+        fields = {"health": bad} if at == 7 else sliced if at == 5 else {}
         held = device(at, state, peak, average, pod=f"{one.name}-{at}", namespace=one.namespace, **fields)
         told.append(dataclasses.replace(one, used=(Used(held, state),)) if at < 40 else one)
     return tuple(told)

@@ -35,6 +35,7 @@ from gpugate.webhook.inputs import InputError
 from gpugate.webhook.log import Log
 from gpugate.webhook.usage.asking import times_wanted
 from gpugate.webhook.usage.keeper import UsageKeeper
+from gpugate.webhook.usage.metrics import usage_families
 from gpugate.webhook.usage.prometheus import Address, PrometheusError
 from gpugate.webhook.usage.readings import Readings
 
@@ -299,6 +300,19 @@ async def test_a_round_takes_the_figures_that_are_there_and_judges_again_only_wh
         assert stand.last == (2, False)
         assert stand.rounds.latest.fleet is None
         assert all(not one.used for one in stand.rounds.latest.workloads)
+
+
+def test_metrics_count_held_devices_and_questions() -> None:
+    keeper = UsageKeeper(Address("http://h"), lambda: PolicySet([]), 60, Log(io.StringIO()))
+    found = audited(readings(device("x"), device("y", 90, 80), device("z", 60, 30)), *map(a_pod, "xyz"))
+    families = {one.name: [(dict(sample.labels), sample.value) for sample in one.samples] for one in usage_families(found, keeper)}
+    assert families["gpugate_gpus_held"] == [({}, 3)]
+    assert families["gpugate_gpus_held_idle"] == [({}, 1)]
+    assert families["gpugate_gpus_held_low"] == [({}, 1)]
+    ratios = {labels["window"]: value for labels, value in families["gpugate_gpus_utilisation_ratio"]}
+    assert ratios == pytest.approx({"1h": 0.37, "30 days": 0.37})
+    assert {one.name for one in usage_families(None, keeper)} == {"gpugate_prometheus_questions", "gpugate_prometheus_failures"}
+    assert list(usage_families(found, None)) == []
 
 
 def test_the_document_has_every_field_that_the_docs_promise() -> None:
