@@ -63,6 +63,11 @@ class Health(NamedTuple):
     linked: bool | None = None
 
     @property
+    def known(self) -> bool:
+        """Whether anything is known of it."""
+        return any(one is not None for one in self[1:])
+
+    @property
     def signs(self) -> tuple[str, ...]:
         """What somebody should look at, in words, the gravest first."""
         found = []

@@ -6,14 +6,17 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from gpugate.policies.finding import Mode
 from gpugate.policies.gang_states import GangState
+from gpugate.policies.usage import DeviceUse, Health, Span
 from gpugate.webhook.audit.records import (
     Audit,
     Audited,
     Effect,
     Exemption,
+    Fleet,
     Item,
     NamespaceQuota,
     NodePicture,
@@ -21,6 +24,7 @@ from gpugate.webhook.audit.records import (
     QueueLine,
     Run,
     ShapePicture,
+    Used,
 )
 
 GIB = 1 << 30
@@ -410,13 +414,49 @@ def shapes() -> tuple[ShapePicture, ...]:
     )
 
 
+def device(at: int, state: str, peak: float | None, average: float | None, *, pod: str = "", **fields: Any) -> DeviceUse:
+    """One of the GPUs of a few nodes."""
+    held = {"idle": (peak, peak and peak / 3), "low": (80.0, 30.0)}.get(state, (peak, average))
+    spans = () if peak is None else (Span(3600, *held), Span(2_592_000, max(held[0] or 0, peak), average))
+    health = Health(86_400, 0, 0, 0, 0, 0, throttled=False, linked=state == "busy")
+    start = {"container": "main", "uuid": f"GPU-{at}", "model": "NVIDIA H100 80GB HBM3", "memory": 80 * GIB, "health": health}
+    figures = {"memory_peak": (4 + 7 * at % 60) * GIB, "power": 90.0 + 50 * at % 500, "temperature": 34.0 + 3 * at % 40}
+    return DeviceUse(
+        **{"namespace": "", "pod": pod, "node": f"gpu-h100-{at // 8:02d}", "number": str(at % 8), **start, **figures, **fields},
+        spans=spans,
+        held=2_592_000,
+    )
+
+
+def watched(found: Sequence[Audited]) -> tuple[Audited, ...]:
+    """``found`` with what monitoring told of the devices of some of them."""
+    states = (("idle", 3.0, 2.0), ("low", 88.0, 31.0), ("busy", 99.0, 82.0), ("busy", 97.0, 64.0), ("young", 0.0, 0.0))
+    bad = Health(86_400, 12, 2, 1840, 0, 63, throttled=True, linked=True)
+    sliced = {"profile": "1g.10gb", "slice": "9", "memory": 9 * GIB, "memory_peak": 3 * GIB}
+    told: list[Audited] = []
+    for place, one in enumerate(found):
+        at = place // 8 if place % 8 == 0 else 1000
+        state, peak, average = states[at % len(states)]
+        fields = {"health": bad} if at == 7 else sliced if at == 5 else {}
+        held = device(at, state, peak, average, pod=f"{one.name}-{at}", namespace=one.namespace, **fields)
+        told.append(dataclasses.replace(one, used=(Used(held, state),)) if at < 40 else one)
+    return tuple(told)
+
+
+def fleet() -> Fleet:
+    """What no workload holds."""
+    strays = (device(40, "free", 0.0, 0.0), device(41, "free", None, None), device(42, "stray", 55.0, 40.0, pod="left-behind"))
+    return Fleet(AT, (3600, 2_592_000), strays)
+
+
 def realistic(count: int = 341) -> Audit:
     """What a platform team sees a week after it switched gpugate on."""
     return Audit(
         at=AT,
         source="cluster prod-eu-1",
         policies=policies(),
-        workloads=owned(exempt(workloads(count))),
+        workloads=watched(owned(exempt(workloads(count)))),
+        fleet=fleet(),
         shapes=shapes(),
         gangs=gangs(),
         queues=queues(),
@@ -447,6 +487,7 @@ def hostile() -> Audit:
     bad, long = HOSTILE, HOSTILE + "A" * 10_000
     plea = Exemption((bad, "*"), long, bad, bad, bad)
     said = tuple(Item(bad, bad, mode, effect, bad, bad, long, long) for effect in Effect for mode in (Mode.DRY_RUN, Mode.ENFORCE))
+    card = DeviceUse(bad, bad, bad, bad, bad, bad, long, bad, bad, bad, spans=(Span(60, 1e300, -1.0),), memory_peak=3, power=1e300)
     one = Audited(
         bad,
         bad,
@@ -461,6 +502,7 @@ def hostile() -> Audit:
         plea,
         in_git=True,
         belongs=((bad, long),),
+        used=(Used(card, "idle"),),
         runs=(Run(3, 1 << 62, -1),),
     )
     node = NodePicture(bad, 8, 9, 3, 0, 5, 6, 0, 7)
@@ -474,6 +516,7 @@ def hostile() -> Audit:
         queues=(QueueLine(bad, bad, bad, bad, 0, 3, 1, long),),
         quotas=(NamespaceQuota(bad, bad, bad, 0, 0),),
         remarks=(long,),
+        fleet=Fleet(bad, (60,), (card,)),
     )
 
 

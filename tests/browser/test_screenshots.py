@@ -12,6 +12,9 @@ REFUSED = "#mode=DryRun&outcome=refuse"
 VIEWS: dict[str, dict[str, Any]] = {
     "light": {"name": "realistic"},
     "light-gpus": {"name": "realistic", "at": "gpus"},
+    "light-idle": {"name": "realistic", "at": "idle"},
+    "dark-idle": {"name": "realistic", "at": "idle", "color_scheme": "dark"},
+    "narrow-idle": {"name": "realistic", "at": "idle", "width": 390, "height": 844},
     "light-gangs": {"name": "realistic", "at": "gangs"},
     "light-quotas": {"name": "realistic", "at": "quotas"},
     "light-workloads": {"name": "realistic", "fragment": REFUSED},

@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from tests.e2e.controller import Controller
 from tests.e2e.controlplane import free_port, wait_until
+from tests.e2e.gate import Gate
 from tests.e2e.monitoring.dcgm import A100, ACTIVE, COUNTERS, FREE, T4, USED, UTIL, Device, Spelling, history
 from tests.e2e.monitoring.server import PASSWORD, USER, Prometheus, exporter, scrape
+from tests.e2e.workloads import pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.e2e.controlplane import ControlPlane
 
 GPUGATE = Path(sys.executable).with_name("gpugate")
 REPLAYS, DOUBLE_BIT, NVLINK = (
@@ -27,10 +32,10 @@ REPLAYS, DOUBLE_BIT, NVLINK = (
 TEMPERATURE, POWER, XID = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_XID_ERRORS"
 
 
-def card(util: Any, used: float, size: float = 81920, **more: Any) -> dict[str, Any]:
+def card(util: Any, used: float, size: float = 81920) -> dict[str, Any]:
     """Values of a whole card: both metrics of utilisation, and memory in MiB."""
     active = (lambda ago: util(ago) / 100) if callable(util) else util / 100
-    return {UTIL: util, ACTIVE: active, USED: used, FREE: size - used, TEMPERATURE: 40, POWER: 80, XID: 0, **more}
+    return {UTIL: util, ACTIVE: active, USED: used, FREE: size - used, TEMPERATURE: 40, POWER: 80, XID: 0}
 
 
 def once(before: float, then: float, *, at: float) -> Callable[[float], float]:
@@ -46,7 +51,7 @@ DEVICES = [
     Device(
         "gpu-1",
         2,
-        card(85, 70000, **{DOUBLE_BIT: once(0, 2, at=3), REPLAYS: once(5, 905, at=3), XID: 63, NVLINK: once(1, 9e9, at=3)}),
+        card(85, 70000) | {DOUBLE_BIT: once(0, 2, at=3), REPLAYS: once(5, 905, at=3), XID: 63, NVLINK: once(1, 9e9, at=3)},
         ("team-a", "serve-6d4f9-fghij", "main"),
     ),
     # A Job whose average is low, though it is busy now and then.
@@ -65,7 +70,9 @@ SINCE = "the peak of the time since they were given"
 TEAMS = {"team-a": "research", "team-b": "vision"}
 
 
-def pod(name: str, namespace: str, gpus: int = 1, owner: dict[str, str] | None = None, resource: str = "nvidia.com/gpu") -> Any:
+def kept_pod(
+    name: str, namespace: str, gpus: int = 1, owner: dict[str, str] | None = None, resource: str = "nvidia.com/gpu"
+) -> Any:
     limits = {resource: str(gpus), "memory": "64Gi", "cpu": "8"}
     owners = [{**owner, "uid": f"uid-{owner['name']}", "controller": True}] if owner else []
     return {
@@ -82,7 +89,7 @@ def made_by(kind: str, name: str, api_version: str) -> dict[str, str]:
 
 
 def templated(api_version: str, kind: str, name: str, namespace: str, owner: dict[str, str] | None = None, **spec: Any) -> Any:
-    whole = pod(name, namespace, owner=owner)
+    whole = kept_pod(name, namespace, owner=owner)
     template = {
         "metadata": {"labels": {"app": name}},
         "spec": {**whole["spec"], "restartPolicy": "Never" if kind == "Job" else "Always"},
@@ -104,17 +111,17 @@ def objects() -> list[Any]:
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": team}}}
             for name, team in TEAMS.items()
         ),
-        pod("notebook", "team-a"),
+        kept_pod("notebook", "team-a"),
         templated("apps/v1", "Deployment", "serve", "team-a", replicas=2),
         templated("apps/v1", "ReplicaSet", "serve-6d4f9", "team-a", made_by("Deployment", "serve", "apps/v1"), replicas=2),
-        pod("serve-6d4f9-abcde", "team-a", owner=replicas),
-        pod("serve-6d4f9-fghij", "team-a", owner=replicas),
+        kept_pod("serve-6d4f9-abcde", "team-a", owner=replicas),
+        kept_pod("serve-6d4f9-fghij", "team-a", owner=replicas),
         templated("batch/v1", "Job", "train", "team-b", parallelism=1),
-        pod("train-0", "team-b", owner=made_by("Job", "train", "batch/v1")),
-        pod("embed", "team-b", resource="nvidia.com/mig-3g.40gb"),
-        pod("rank", "team-b", resource="nvidia.com/mig-1g.10gb"),
-        pod("young", "team-b"),
-        pod("ocr", "team-b", owner=made_by("Notebook", "ocr", "example.com/v1")),
+        kept_pod("train-0", "team-b", owner=made_by("Job", "train", "batch/v1")),
+        kept_pod("embed", "team-b", resource="nvidia.com/mig-3g.40gb"),
+        kept_pod("rank", "team-b", resource="nvidia.com/mig-1g.10gb"),
+        kept_pod("young", "team-b"),
+        kept_pod("ocr", "team-b", owner=made_by("Notebook", "ocr", "example.com/v1")),
     ]
 
 
@@ -143,7 +150,7 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 def run(*arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [GPUGATE, "audit", "--color=never", *map(str, arguments)]
+    command = [str(GPUGATE), "audit", "--color=never", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
 
 
@@ -348,6 +355,64 @@ def test_a_live_scrape_comes_out_the_same_whether_it_honours_labels_or_not(
             found.stop()
     assert set(idle_items(audit)) == {"Pod team-a/notebook"}
     assert (audit["usage"]["held"]["devices"], audit["usage"]["free"]) == (2, 1)
+
+
+@pytest.fixture
+def machine(control_plane: ControlPlane) -> Iterator[str]:
+    """gpugate's manifests without its webhooks, and a machine with GPUs."""
+    Gate(control_plane).install()
+    control_plane.add_gpu_node("idle-h100-1")
+    yield "idle-h100-1"
+    control_plane.remove_node("idle-h100-1")
+
+
+def running_pods(cluster: ControlPlane, namespace: str) -> list[str]:
+    found = cluster.request("GET", f"/api/v1/namespaces/{namespace}/pods").body["items"]
+    return sorted(one["metadata"]["name"] for one in found if one["status"].get("phase") == "Running")
+
+
+def test_the_controller_of_a_live_cluster_asks_on_its_own_and_goes_on_without_an_answer(
+    control_plane: ControlPlane, namespace: str, machine: str, bare: Callable[..., Prometheus]
+) -> None:
+    template = pod("serve", namespace, tolerations=[{"operator": "Exists"}], restartPolicy="Always")
+    labels = {"matchLabels": {"app": "serve"}}
+    front = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "serve", "namespace": namespace}}
+    pods_of = {"metadata": {"labels": {"app": "serve"}}, "spec": template["spec"]}
+    control_plane.apply({**front, "spec": {"replicas": 2, "selector": labels, "template": pods_of}})
+    wait_until(lambda: len(running_pods(control_plane, namespace)) == 2, 60, "both pods to run")
+    first, second = running_pods(control_plane, namespace)
+    watched = bare(
+        [
+            Device(machine, 0, card(1, 6200), (namespace, first, "train")),
+            Device(machine, 1, card(90, 60000), (namespace, second, "train")),
+        ]
+    )
+    wanted = {f"Deployment {namespace}/serve": f"1 of 2 GPUs held never reached 30 % in 1h: {machine} GPU 0 of pod {first} 1 %"}
+
+    once = idle_items(audited("--kubeconfig", control_plane.kubeconfig, "--prometheus", watched.url, "-n", namespace))
+    assert {name: message for name, (_, message, _) in once.items()} == wanted
+
+    controller = Controller(control_plane, "gpugate-controller-idle")
+    try:
+        controller.start(f"--prometheus={watched.url}", "--interval=1", "--lease-duration=3")
+
+        def told() -> dict[str, str]:
+            items = idle_items(controller.audit())
+            return {name: message for name, (_, message, _) in items.items() if f" {namespace}/" in name}
+
+        wait_until(lambda: told() == wanted, 30, "the controller to tell of the idle GPU")
+        watched.stop()
+        wait_until(
+            lambda: any("cannot be reached" in one and "figures of GPUs" in one for one in controller.audit()["remarks"]),
+            30,
+            "a remark that Prometheus is gone",
+        )
+        rounds = controller.metric("gpugate_audit_rounds_total")
+        wait_until(lambda: controller.metric("gpugate_audit_rounds_total") > rounds + 2, 30, "the audit to go on")
+        wait_until(lambda: not told(), 30, "figures that are too old to be dropped")
+        assert controller.status("/readyz") == 200
+    finally:
+        controller.stop()
 
 
 def test_every_counter_of_the_tests_is_one_that_is_asked_for() -> None:

@@ -45,8 +45,8 @@ def document_of(audit: Audit) -> dict[str, Any]:
         "gangs": [_gang(one) for one in audit.gangs],
         "queues": [one._asdict() for one in audit.queues],
         "quotas": [one._asdict() for one in audit.quotas],
-        "usage": document_of_usage(audit),
         "remarks": list(audit.remarks),
+        "usage": document_of_usage(audit),
     }
 
 

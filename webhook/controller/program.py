@@ -36,6 +36,7 @@ from gpugate.webhook.metrics import policy_families
 from gpugate.webhook.page.live import add_page
 from gpugate.webhook.state import State
 from gpugate.webhook.usage.keeper import UsageKeeper
+from gpugate.webhook.usage.metrics import usage_families
 from gpugate.webhook.usage.prometheus import Address
 
 #: Seconds that the first round waits for kinds that may not be read, and for those that fail otherwise: an audit without them
@@ -141,7 +142,11 @@ class _Controller:
         self.rounds = Rounds(source, options.rhythm, log)
         self.keeper = ReportKeeper(fence, self._shelves, log, spacing=options.spacing)
         self.statuses = PolicyStatusWriter(fence, self._store, self._state, log, tell=teller(self._recorder))
-        own = (self.gangs.metrics, lambda: policy_families(self._store.policies.seen()))
+        own = (
+            self.gangs.metrics,
+            lambda: policy_families(self._store.policies.seen()),
+            lambda: usage_families(self.rounds.latest, self._usage),
+        )
         self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, client.calls, *own)
         self._state.watched = self.states
 

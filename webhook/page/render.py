@@ -23,6 +23,7 @@ from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.records import Audit, Audited, Effect
 from gpugate.webhook.page import words
 from gpugate.webhook.page.figures import figures_of, gravest, modes_of, outcome_of
+from gpugate.webhook.page.idle import idle_of
 from gpugate.webhook.page.pictures import share
 from gpugate.webhook.page.sections import (
     MOST_LINES,
@@ -78,6 +79,7 @@ def render(audit: Audit) -> bytes:
         stocks=stocks_of(audit),
         gangs=gangs_of(audit),
         divisions=divisions_of(audit),
+        idle=idle_of(audit),
         exemptions=exemptions,
         queues=queues_of(audit),
         quotas=quotas_of(audit),

@@ -22,7 +22,7 @@ Ask: TypeAlias = Callable[[Address, Times, float], Awaitable[Readings]]
 #: A reading is good for so many intervals.
 _GOOD_FOR: Final = 3
 #: Seconds between two looks at whether other times are wanted, since a policy has changed.
-_LOOK: Final = 5.0
+_PAUSE: Final = 5.0
 
 
 class UsageKeeper:
@@ -42,6 +42,7 @@ class UsageKeeper:
         *,
         ask: Ask = ask,
         wall: Callable[[], float] = time.time,
+        pause: float = _PAUSE,
     ) -> None:
         """Prepare a keeper.
 
@@ -52,6 +53,7 @@ class UsageKeeper:
             log: where failures are told.
             ask: asks.
             wall: the time, in seconds since 1970.
+            pause: seconds between two looks at which times the policies want.
         """
         self.asked = 0
         self.failed = 0
@@ -61,6 +63,7 @@ class UsageKeeper:
         self._log = log
         self._ask = ask
         self._wall = wall
+        self._pause = pause
         self._latest: Readings | None = None
         self._problem = ""
 
@@ -73,7 +76,7 @@ class UsageKeeper:
 
     async def _rest(self, wanted: Times) -> None:
         """Wait for the end of the interval, or until other times are wanted."""
-        looks = max(1, math.ceil(self._interval / _LOOK))
+        looks = max(1, math.ceil(self._interval / self._pause))
         for _ in range(looks):
             await asyncio.sleep(self._interval / looks)
             if times_wanted(self._policies()) != wanted:

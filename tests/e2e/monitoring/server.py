@@ -44,7 +44,8 @@ class Prometheus:
         """Put series with times into its storage; before it starts."""
         file = self._folder / "history.om"
         file.write_text(openmetrics)
-        command = [self._programs.promtool, "tsdb", "create-blocks-from", "openmetrics", file, self._folder / "data"]
+        tool, data = str(self._programs.promtool), str(self._folder / "data")
+        command = [tool, "tsdb", "create-blocks-from", "openmetrics", str(file), data]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr[-2000:]
 

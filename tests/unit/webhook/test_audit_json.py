@@ -19,6 +19,7 @@ def test_the_fields_are_the_documented_ones() -> None:
     found = orjson.loads(as_json(sample_audits.realistic()))
     assert list(found) == [
         "apiVersion", "kind", "at", "source", "policies", "workloads", "askedFor", "shapes", "gangs", "queues", "quotas", "remarks",
+        "usage",
     ]  # fmt: skip
     assert (found["apiVersion"], found["kind"]) == ("gpugate.io/v1alpha1", "Audit")
     fields = {

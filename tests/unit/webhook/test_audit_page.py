@@ -321,6 +321,7 @@ def test_an_empty_audit_says_so_in_every_section() -> None:
         "namespaces",
         "owners",
         "gpus",
+        "idle",
         "gangs",
         "memory",
         "quotas",
