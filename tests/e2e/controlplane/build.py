@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.e2e.controlplane.programs import GANG_BUILDS, build_all, find_programs
+from tests.e2e.controlplane.programs import CLUSTER_BUILD, GANG_BUILDS, build_all, find_programs
 
 
 def main() -> None:
     """Build what is missing and print where everything is."""
     begun = time.monotonic()
-    built, gangs = find_programs(), build_all(GANG_BUILDS)
+    built, gangs = find_programs(), build_all((*GANG_BUILDS, CLUSTER_BUILD))
     for name, path in sorted({**built.paths, **built.sources, **gangs.paths, **gangs.sources}.items()):
         print(f"{name}\t{path}")
     print(f"ready after {time.monotonic() - begun:.1f} s", file=sys.stderr)

@@ -48,6 +48,15 @@ REPORT_KINDS: Mapping[str, tuple[str, str, str]] = {
 }
 REPORT_MODULES = tuple(sorted({module for module, _, _ in REPORT_KINDS.values()}))
 
+# Kinds of the pieces in `manifests/cluster` that neither Kubernetes nor Kueue brings: the module, the folder in it, the file there.
+_PROMETHEUS = ("github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd")
+CLUSTER_KINDS: Mapping[str, tuple[str, str, str]] = {
+    "servicemonitors.monitoring.coreos.com": (*_PROMETHEUS, "monitoring.coreos.com_servicemonitors"),
+    "prometheusrules.monitoring.coreos.com": (*_PROMETHEUS, "monitoring.coreos.com_prometheusrules"),
+    "nodepools.karpenter.sh": ("sigs.k8s.io/karpenter", "pkg/apis/crds", "karpenter.sh_nodepools"),
+}
+CLUSTER_MODULES = tuple(sorted({module for module, _, _ in CLUSTER_KINDS.values()}))
+
 
 def install_crds(cluster: ClusterAccess, crds: Iterable[bytes | Mapping[str, Any]]) -> None:
     """Create CRDs (YAML text or objects) and wait until they are served.
@@ -78,6 +87,12 @@ def install_job_kinds(cluster: ClusterAccess, programs: Programs, kinds: Iterabl
 def install_report_kind(cluster: ClusterAccess, programs: Programs, name: str) -> None:
     """Install the CRD of one of `REPORT_KINDS`."""
     module, folder, file = REPORT_KINDS[name]
+    install_crds(cluster, [(programs.sources[module] / folder / f"{file}.yaml").read_bytes()])
+
+
+def install_cluster_kind(cluster: ClusterAccess, programs: Programs, name: str) -> None:
+    """Install the CRD of one of `CLUSTER_KINDS`."""
+    module, folder, file = CLUSTER_KINDS[name]
     install_crds(cluster, [(programs.sources[module] / folder / f"{file}.yaml").read_bytes()])
 
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.e2e.controlplane.crds import JOB_KIND_MODULES, REPORT_MODULES, VOLCANO
+from tests.e2e.controlplane.crds import CLUSTER_MODULES, JOB_KIND_MODULES, REPORT_MODULES, VOLCANO
 from tests.e2e.controlplane.toolchain import Go, find_go
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ BUILDS = (
     # Of these only the definitions of reports are used.
     GoBuild("reports", {}, {}, REPORT_MODULES),
 )
+#: Definitions that only the tests of `manifests/cluster` need; nothing is built.
+CLUSTER_BUILD = GoBuild("cluster", {}, {}, CLUSTER_MODULES)
 #: The gang schedulers, for the tests that need them.
 COSCHEDULING = "sigs.k8s.io/scheduler-plugins"
 GANG_BUILDS = (
