@@ -16,7 +16,7 @@ from tests.e2e.controlplane.crds import CLUSTER_KINDS, install_cluster_kind, rem
 from tests.e2e.controlplane.programs import CLUSTER_BUILD, build_all
 from tests.e2e.gate import Gate
 from tests.e2e.test_door import get, send, wait_running
-from tests.e2e.workloads import container, cpu_container, deployment, gpus, job, pod
+from tests.e2e.workloads import IMAGE, container, cpu_container, deployment, gpus, job, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -235,24 +235,39 @@ def test_what_the_quota_could_never_hold_is_refused_before_a_job_is_made(control
     assert "3 pods x 8 = 24 of requests.nvidia.com/gpu > 16" in answer.stderr
 
 
+def add_quota(cluster: ControlPlane, namespace: str, name: str, hard: Mapping[str, str]) -> None:
+    """A ResourceQuota, once it is looked at."""
+    metadata = {"name": name, "namespace": namespace}
+    cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": dict(hard)}})
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas/{name}"
+    wait_until(lambda: cluster.request("GET", path).body.get("status", {}).get("hard"), 30, f"the quota {name}")
+
+
 def test_a_quota_without_the_word_requests_bounds_nothing(control_plane: ControlPlane, namespace: str) -> None:
-    for name, hard in (("bare", "nvidia.com/gpu"), ("right", "requests.nvidia.com/gpu")):
-        metadata = {"name": name, "namespace": namespace}
-        control_plane.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {hard: "1"}}})
-        path = f"/api/v1/namespaces/{namespace}/resourcequotas/{name}"
-        wait_until(lambda path=path: control_plane.request("GET", path).body.get("status", {}).get("hard"), 30, f"quota {name}")
-        refused = send(control_plane, pod("two", namespace, container(gpus(2, "16Gi"))), "--dry-run=server").returncode == 1
-        assert refused == (name == "right")
+    two = pod("two", namespace, container(gpus(2, "16Gi")))
+    add_quota(control_plane, namespace, "bare", {"nvidia.com/gpu": "1"})
+    assert send(control_plane, two, "--dry-run=server").returncode == 0
+    add_quota(control_plane, namespace, "right", {"requests.nvidia.com/gpu": "1"})
+    assert "exceeded quota: right" in send(control_plane, two, "--dry-run=server").stderr
 
 
-def test_the_limits_leave_gpu_containers_alone_and_keep_small_ones_going(control_plane: ControlPlane, team: str) -> None:
-    silent = pod("silent", team, container(), {**cpu_container(), "name": "sidecar", "resources": {}})
-    answer = send(control_plane, silent, "--dry-run=server", "-o", "json")
+def test_a_gpu_container_that_states_nothing_gets_its_share_and_a_sidecar_has_to_speak(
+    control_plane: ControlPlane, team: str
+) -> None:
+    answer = send(
+        control_plane, pod("silent", team, container(), {**cpu_container(), "name": "sidecar"}), "--dry-run=server", "-o", "json"
+    )
     assert answer.returncode == 0, answer.stderr
-    trainer, sidecar = orjson.loads(answer.stdout)["spec"]["containers"]
-    assert trainer["resources"]["limits"]["memory"] == trainer["resources"]["requests"]["memory"]
-    assert trainer["resources"]["limits"]["memory"].endswith("Gi")
-    assert sidecar["resources"]["requests"]["memory"] == "256Mi"
+    trainer, sidecar = (one["resources"] for one in orjson.loads(answer.stdout)["spec"]["containers"])
+    assert trainer["limits"] == trainer["requests"]
+    # An eighth of a machine with 2048Gi and 192 CPUs, less what is left to the system; what the rule `numa` gives of the CPUs.
+    assert trainer["limits"]["memory"] == "230Gi"
+    assert int(trainer["limits"]["cpu"]) >= 4
+    assert sidecar["requests"] == cpu_container()["resources"]["requests"]
+    mute = send(control_plane, pod("mute", team, container(), {"name": "sidecar", "image": IMAGE}), "--dry-run=server")
+    assert mute.returncode == 1
+    assert "sidecar" in mute.stderr
+    assert "requests.memory" in mute.stderr
 
 
 def test_an_inference_deployment_runs_on_its_own_pool(control_plane: ControlPlane, team: str) -> None:

@@ -16,7 +16,7 @@ from gpugate.policies.catalogue import RULES
 from gpugate.policies.policy import parse_policy
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md", ROOT / "manifests" / "README.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md", *ROOT.glob("manifests/**/*.md")])
 #: Commands that install, or run this very test; what they do has tests of its own.
 ELSEWHERE = (
     "make ",
@@ -58,6 +58,12 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_every_folder_that_the_documentation_applies_is_a_kustomization() -> None:
+    named = {one for page in PAGES for one in re.findall(r"-k (manifests/[\w/-]+)", page.read_text(encoding="utf-8"))}
+    assert "manifests/cluster/kueue" in named
+    assert all((ROOT / folder / "kustomization.yaml").is_file() for folder in named)
 
 
 def test_every_policy_on_the_page_about_them_is_one() -> None:
