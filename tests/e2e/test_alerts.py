@@ -160,13 +160,34 @@ def test_gpus_that_are_held_and_used_are_counted_once_each(tmp_path: Path, recor
     judge(tmp_path, "dcgm", FLEET, promql_expr_test=[asked])
 
 
+def panels() -> Iterator[tuple[str, str]]:
+    """The title of each panel of the dashboard, and an expression that it shows."""
+    dashboard = orjson.loads((MONITORING / "dashboard" / "gpus.json").read_bytes())
+    return ((panel["title"], target["expr"]) for panel in dashboard["panels"] for target in panel["targets"])
+
+
+def test_the_dashboard_asks_in_promql_for_what_is_recorded_or_collected(tmp_path: Path) -> None:
+    shown = [{"record": f"panel:{number}", "expr": expr} for number, (_, expr) in enumerate(panels())]
+    (tmp_path / "rules.json").write_bytes(orjson.dumps({"groups": [{"name": "dashboard", "rules": shown}]}))
+    done = promtool("check", "rules", str(tmp_path / "rules.json"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    known = {rule["record"] for rule in rules("dcgm", "record")} | collected()
+    for title, expr in panels():
+        assert set(re.findall(r"\w+:\w+:\w+|DCGM_\w+", expr)) <= known, title
+
+
 def test_every_record_is_tested_or_what_an_alert_rests_on() -> None:
     alerts = " ".join(rule["expr"] for rule in rules("dcgm", "alert"))
     assert all(rule["record"] in RECORDS or rule["record"] in alerts for rule in rules("dcgm", "record"))
 
 
-def test_alerts_rest_on_nothing_that_our_list_does_not_collect() -> None:
+def collected() -> set[str]:
+    """The fields that our list has dcgm-exporter collect."""
     listed = (MONITORING / "dcgm-metrics" / "dcgm-metrics.csv").read_text(encoding="utf-8")
-    collected = {line.split(",")[0].strip() for line in listed.splitlines() if not line.startswith("#")}
+    return {line.split(",")[0].strip() for line in listed.splitlines() if not line.startswith("#")}
+
+
+def test_alerts_rest_on_nothing_that_our_list_does_not_collect() -> None:
     used = {name for group in groups("dcgm") for rule in group["rules"] for name in re.findall(r"DCGM_\w+", rule["expr"])}
-    assert used <= collected
+    assert used
+    assert used <= collected()
