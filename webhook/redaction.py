@@ -10,9 +10,12 @@ import hashlib
 import re
 from typing import Any, Final
 
+from gpugate.policies.attribution import DEFAULT_KEYS
 from gpugate.policies.gitops import GITOPS_MANAGERS
 from gpugate.policies.records.groups import KAI_GROUP
 from gpugate.policies.replay import ANNOTATION
+from gpugate.policies.stated import LAST_APPLIED, applied_in_short, managed_in_short
+from gpugate.policies.takers import DEVICE_ANNOTATIONS, VARIABLES
 
 #: Parts of a request that are kept beside the objects and the user.
 _KEPT: Final = (
@@ -36,13 +39,16 @@ _SECRET: Final = re.compile(r"token|passw|secret|credential|(api|access|private)
 _NAMES_ONE: Final = re.compile(r"(name|ref|path)$", re.IGNORECASE)
 _CREDENTIALS_IN_URL: Final = re.compile(r"://[^/\s@]+@")
 #: Environment variables that rules read, and the settings of NCCL, which are no secrets.
-_ENVIRONMENT: Final = frozenset({"NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"})
+_ENVIRONMENT: Final = frozenset({*VARIABLES, "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
 _SETTINGS: Final = "NCCL_"
 #: Domains of annotations by which gpugate, queues, schedulers and operators are told things; of all others the value is hidden.
 _TELLING: Final = re.compile(
     r"(|.*\.)(gpugate\.io|x-k8s\.io|sigs\.k8s\.io|volcano\.sh|kubeflow\.org|ray\.io|codeflare\.dev|karpenter\.sh|kai\.scheduler)"
     r"|scheduling\.k8s\.io|cloud\.google\.com|argocd\.argoproj\.io"
 )
+
+#: Other annotations that are kept: who a workload belongs to, in the spellings that gpugate looks for by itself.
+_NAMED: Final = frozenset({KAI_GROUP, *(name for key in DEFAULT_KEYS for name in (key.name, *key.aliases))})
 
 
 class Redactor:
@@ -91,10 +97,15 @@ class Redactor:
         if key in _HIDDEN or (isinstance(value, str) and _is_secret(key)):
             return self._hidden(value)
         if key == "annotations" and isinstance(value, dict):
-            return {name: item if _tells(name) else self._hidden(item) for name, item in value.items()}
+            return {name: self._annotation(name, item) for name, item in value.items()}
         if key == "env" and isinstance(value, list):
             return [self._variable(item) for item in value]
         return self._kept(value)
+
+    def _annotation(self, name: str, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        if name == LAST_APPLIED and isinstance(value, str):
+            return applied_in_short(value) or self._hidden(value)
+        return value if _tells(name) else self._hidden(value)
 
     def _variable(self, entry: Any) -> Any:  # noqa: ANN401 - any JSON value
         if not isinstance(entry, dict) or "value" not in entry:
@@ -127,12 +138,16 @@ def _is_secret(key: str) -> bool:
 
 def _tells(annotation: str) -> bool:
     domain, slash, _ = annotation.partition("/")
-    return annotation == KAI_GROUP or (bool(slash) and _TELLING.fullmatch(domain) is not None)
+    return (
+        annotation in _NAMED
+        or annotation.startswith(DEVICE_ANNOTATIONS)
+        or (bool(slash) and _TELLING.fullmatch(domain) is not None)
+    )
 
 
 def _managers(fields: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Of the managed fields, what shows that a GitOps tool keeps the object."""
+    """Of the managed fields, what shows that a GitOps tool keeps the object, and who states what rules ask about."""
     if not isinstance(fields, list):
         return fields
-    names = {entry.get("manager") for entry in fields if isinstance(entry, dict)}
-    return [{"manager": name} for name in sorted(GITOPS_MANAGERS & names)]
+    known = [one if one.get("manager") in GITOPS_MANAGERS else one | {"manager": "somebody"} for one in managed_in_short(fields)]
+    return [one for at, one in enumerate(known) if one not in known[:at]]

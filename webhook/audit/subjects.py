@@ -13,6 +13,7 @@ from gpugate.policies.fields import MalformedError
 from gpugate.policies.gang_states import is_over
 from gpugate.policies.kinds import POD, Kind, kind_of
 from gpugate.policies.lens import open_workload
+from gpugate.policies.stated import LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.takers import asks_somehow, goes_to_reserved_nodes, may_take, takes_devices
 from gpugate.policies.workload import Workload
 
@@ -156,23 +157,21 @@ def may_ask(workload: Workload) -> bool:
 def _kept(item: JsonObject, kind: Kind) -> JsonObject:
     """``item`` without what no rule reads: who set which field, and most of a pod's status."""
     metadata = dict(item.get("metadata") or {})
-    managers = metadata.pop("managedFields", None)
-    if type(managers) is list:
-        metadata["managedFields"] = [{"manager": one.get("manager")} for one in managers if type(one) is dict]
+    if type(metadata.get("managedFields")) is list:
+        metadata["managedFields"] = managed_in_short(metadata["managedFields"])
     if metadata.get("resourceVersion"):
         # That it is stored is all that a rule asks; the number changes with every word in its status.
         metadata["resourceVersion"] = "0"
     annotations = metadata.get("annotations")
     if type(annotations) is dict:
-        metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+        applied = annotations.get(LAST_APPLIED)
+        short = {LAST_APPLIED: applied_in_short(applied)} if type(applied) is str else {}
+        metadata["annotations"] = {**annotations, **short}
     kept = {**item, "metadata": metadata}
     status = item.get("status")
     if kind is POD and type(status) is dict:
         kept["status"] = {key: status[key] for key in _POD_STATUS if key in status}
     return kept
-
-
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def choose(subjects: Iterable[Subject]) -> list[Chosen]:

@@ -15,6 +15,7 @@ from gpugate.policies.facts import NO_FACTS
 from gpugate.policies.gang_states import is_over
 from gpugate.policies.kinds import KINDS, POD
 from gpugate.policies.lens import open_workload
+from gpugate.policies.stated import LAST_APPLIED
 from gpugate.webhook.audit.subjects import Subject, choose, lean, may_ask, subject_of, subjects_in
 
 ROLLOUT = named("argoproj.io/v1alpha1", "Rollout", "canary")
@@ -369,13 +370,23 @@ def test_an_empty_object_of_every_kind_asks_for_nothing(kind: Any) -> None:
 def test_what_is_kept_of_an_object_lacks_what_no_rule_reads() -> None:
     found = a_pod()
     found["metadata"] |= {
-        "managedFields": [{"manager": "argocd-controller", "fieldsV1": {"f:spec": {}}}, "x"],
-        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "keep": "me"},
+        "managedFields": [
+            {
+                "manager": "argocd-controller",
+                "operation": "Apply",
+                "time": "t",
+                "fieldsV1": {"f:spec": {"f:replicas": {}, "f:x": {}}},
+            },
+            "x",
+        ],
+        "annotations": {LAST_APPLIED: '{"spec": {"backoffLimit": 6, "template": {"spec": {}}}}', "keep": "me"},
     }
     found["status"] = {"phase": "Running", "containerStatuses": [{"name": "main"}]}
     kept = orjson.loads(subject(found).text)
-    assert kept["metadata"]["managedFields"] == [{"manager": "argocd-controller"}]
-    assert kept["metadata"]["annotations"] == {"keep": "me"}
+    # Who states what the apiserver would fill in is told by these alone.
+    told = {"f:spec": {"f:replicas": {}}}
+    assert kept["metadata"]["managedFields"] == [{"manager": "argocd-controller", "operation": "Apply", "fieldsV1": told}]
+    assert kept["metadata"]["annotations"] == {LAST_APPLIED: '{"spec":{"backoffLimit":{}}}', "keep": "me"}
     assert kept["status"] == {"phase": "Running"}
     assert kept["spec"] == found["spec"]
 
