@@ -10,6 +10,7 @@ import hashlib
 import re
 from typing import Any, Final
 
+from gpugate.policies.attribution import DEFAULT_KEYS
 from gpugate.policies.gitops import GITOPS_MANAGERS
 from gpugate.policies.records.groups import KAI_GROUP
 from gpugate.policies.replay import ANNOTATION
@@ -43,6 +44,8 @@ _TELLING: Final = re.compile(
     r"(|.*\.)(gpugate\.io|x-k8s\.io|sigs\.k8s\.io|volcano\.sh|kubeflow\.org|ray\.io|codeflare\.dev|karpenter\.sh|kai\.scheduler)"
     r"|scheduling\.k8s\.io|cloud\.google\.com|argocd\.argoproj\.io"
 )
+#: Annotations by which workloads say who they belong to, where a policy names no others.
+_OWNERS: Final = frozenset(name for key in DEFAULT_KEYS for name in key.spellings)
 
 
 class Redactor:
@@ -127,7 +130,7 @@ def _is_secret(key: str) -> bool:
 
 def _tells(annotation: str) -> bool:
     domain, slash, _ = annotation.partition("/")
-    return annotation == KAI_GROUP or (bool(slash) and _TELLING.fullmatch(domain) is not None)
+    return annotation == KAI_GROUP or annotation in _OWNERS or (bool(slash) and _TELLING.fullmatch(domain) is not None)
 
 
 def _managers(fields: Any) -> Any:  # noqa: ANN401 - any JSON value
