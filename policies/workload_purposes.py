@@ -13,8 +13,10 @@ PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
 WORKLOAD_KIND: Final = "gpugate.io/workload-kind"
 
 _SERVING: Final = frozenset({DEPLOYMENT, LEADER_WORKER_SET, RAY_SERVICE, REPLICA_SET, STATEFUL_SET})
-#: Owners that make somebody's workplace (Kubeflow's notebooks, Eclipse Che's and Dev Spaces' workspaces).
-_WORKPLACES: Final = frozenset({"DevWorkspace", "DevWorkspaceRouting", "Notebook", "Workspace"})
+#: Owners that make somebody's workplace, by API group and kind: other groups have workspaces that serve (KAITO).
+_WORKPLACES: Final = frozenset(
+    {("kubeflow.org", "Notebook"), ("kubeflow.org", "Workspace"), ("workspace.devfile.io", "DevWorkspace")}
+)
 #: Labels of such pods: Kubeflow's notebook controller, JupyterHub's KubeSpawner, the DevWorkspace operator.
 _WORKPLACE_LABELS: Final = frozenset({"controller.devfile.io/devworkspace_id", "hub.jupyter.org/username", "notebook-name"})
 _SINGLE_USER: Final = ("component", "singleuser-server")
@@ -42,7 +44,7 @@ def purpose_of(workload: Workload) -> Purpose | None:
 
 def _is_workplace(workload: Workload) -> bool:
     owner = workload.controller()
-    if owner is not None and owner.get("kind") in _WORKPLACES:
+    if owner is not None and (str(owner.get("apiVersion")).partition("/")[0], owner.get("kind")) in _WORKPLACES:
         return True
     labels = [workload.labels(), *(pods.labels() for pods in workload.pod_sets if not workload.is_pod())]
     return any(not _WORKPLACE_LABELS.isdisjoint(one) or one.get(_SINGLE_USER[0]) == _SINGLE_USER[1] for one in labels)

@@ -46,9 +46,8 @@ _TELLING: Final = re.compile(
     r"(|.*\.)(gpugate\.io|x-k8s\.io|sigs\.k8s\.io|volcano\.sh|kubeflow\.org|ray\.io|codeflare\.dev|karpenter\.sh|kai\.scheduler)"
     r"|scheduling\.k8s\.io|cloud\.google\.com|argocd\.argoproj\.io"
 )
-
 #: Other annotations that are kept: who a workload belongs to, in the spellings that gpugate looks for by itself.
-_NAMED: Final = frozenset({KAI_GROUP, *(name for key in DEFAULT_KEYS for name in (key.name, *key.aliases))})
+_NAMED: Final = frozenset({KAI_GROUP, *(name for key in DEFAULT_KEYS for name in key.spellings)})
 
 
 class Redactor:

@@ -11,6 +11,7 @@ import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.records import Audited
 from gpugate.webhook.page.figures import gravest
 from tests import sample_audits
@@ -87,6 +88,19 @@ VIEWS: dict[str, Callable[[Audited], bool]] = {
     "q=no-such-thing": lambda _: False,
     "team=no-such-team": lambda _: False,
 }
+
+
+def test_who_asks_for_what_is_read_without_a_script(visit: Open) -> None:
+    page = visit("realistic", java_script_enabled=False)
+    page.get_by_role("link", name="Owners", exact=True).click()
+    for division in divisions_of(REALISTIC):
+        table = page.get_by_role("table", name=f"GPUs and their hours by {division.what}, those with most GPUs first")
+        expect(table).to_be_visible()
+        lines = table.locator("tbody tr")
+        assert lines.locator("th").all_inner_texts() == [value or "nobody named" for value, _ in division.shares]
+        assert [count_of(text) for text in lines.locator("td:nth-of-type(2)").all_inner_texts()] == [
+            share.accelerators for _, share in division.shares
+        ]
 
 
 @pytest.mark.parametrize("view", VIEWS)

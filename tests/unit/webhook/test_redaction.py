@@ -147,6 +147,8 @@ def test_what_tells_gpugate_queues_and_schedulers_something_is_kept() -> None:
         "scheduling.k8s.io/group-name": "g",
         "alpha.jobset.sigs.k8s.io/exclusive-topology": "zone",
         "leaderworkerset.sigs.k8s.io/exclusive-topology": "zone",
+        "owner": "data-science-squad",
+        "cost-center": "4711",
     }
     found = hidden(admission(pod(annotations={**kept, APPLIED: SECRET, "note": SECRET})))["request"]["object"]
     annotations = found["metadata"]["annotations"]
