@@ -132,11 +132,8 @@ def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> Chosen | None:
 
 def _chosen_by_affinity(pods: PodSet, affinity: Object, spot: Mapping[str, str]) -> Chosen | None:
     path = pods.field("affinity", "nodeAffinity")
-    terms = (
-        [term for term in required_terms(pods) if term.get("matchExpressions") or term.get("matchFields")]
-        if MUST in affinity
-        else []
-    )
+    stated = required_terms(pods) if MUST in affinity else []
+    terms = [term for term in stated if term.get("matchExpressions") or term.get("matchFields")]
     named = [_named_in(term, spot) for term in terms]
     if any(named):
         alternatives = on_spot(tuple(spot.items()))
