@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpugate.policies.affinity import PREFERRED, Alternative, implies, node_affinity, required_terms
+from gpugate.policies.affinity import REQUIRED as MUST
 from gpugate.policies.facts import Facts
 from gpugate.policies.feasibility import selection
 from gpugate.policies.fields import Object, Path, mapping, mappings
@@ -116,25 +117,30 @@ class Chosen(NamedTuple):
     label: str
 
 
-def chosen_by_hand(pods: PodSet, labels: Sequence[tuple[str, str]]) -> Chosen | None:
-    """How ``pods`` select spot capacity; None where they name none of ``labels``."""
-    selector = mapping(pods.spec, "nodeSelector", pods.field()) if "nodeSelector" in pods.spec else {}
-    for key, value in labels if selector else ():
-        if selector.get(key) == value:
-            return Chosen(pods.field("nodeSelector", key), only=True, label=key)
-    return _chosen_by_affinity(pods, labels) if "affinity" in pods.spec else None
+def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> Chosen | None:
+    """How ``pods`` select spot capacity; None where they name no label of ``spot`` with its value there."""
+    spec = pods.spec
+    if "nodeSelector" in spec:
+        for key, value in mapping(spec, "nodeSelector", pods.field()).items():
+            if key in spot and spot[key] == value:
+                return Chosen(pods.field("nodeSelector", key), only=True, label=key)
+    if "affinity" not in spec:
+        return None
+    affinity = node_affinity(pods)
+    return _chosen_by_affinity(pods, affinity, spot) if affinity else None
 
 
-def _chosen_by_affinity(pods: PodSet, labels: Sequence[tuple[str, str]]) -> Chosen | None:
+def _chosen_by_affinity(pods: PodSet, affinity: Object, spot: Mapping[str, str]) -> Chosen | None:
     path = pods.field("affinity", "nodeAffinity")
-    spot = dict(labels)
-    terms = [term for term in required_terms(pods) if term.get("matchExpressions") or term.get("matchFields")]
+    stated = required_terms(pods) if MUST in affinity else []
+    terms = [term for term in stated if term.get("matchExpressions") or term.get("matchFields")]
     named = [_named_in(term, spot) for term in terms]
     if any(named):
-        only = all(named) and all(any(implies(term, part) for (part,) in on_spot(labels)) for term in terms)
-        return Chosen((*path, "requiredDuringSchedulingIgnoredDuringExecution"), only, next(filter(None, named)))
-    for one in mappings(node_affinity(pods), PREFERRED, path):
-        label = _named_in(mapping(one, "preference", (*path, PREFERRED)), spot)
+        alternatives = on_spot(tuple(spot.items()))
+        only = all(named) and all(any(implies(term, part) for (part,) in alternatives) for term in terms)
+        return Chosen((*path, MUST), only, next(filter(None, named)))
+    for one in mappings(affinity, PREFERRED, path) if PREFERRED in affinity else ():
+        label = _named_in(mapping(one, "preference", path), spot)
         if label:
             return Chosen((*path, PREFERRED), only=False, label=label)
     return None

@@ -66,7 +66,7 @@ affinity:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
@@ -110,6 +110,7 @@ _MOST: Final = 16
 _DEFAULT_GRACE: Final = 30
 _WEIGHT: Final = 100
 _EVERYWHERE: Final = every_label(())
+_SPOT_LABELS: Final = dict(_EVERYWHERE)
 
 
 class SpotLabel(Params):
@@ -164,6 +165,10 @@ def _every(params: SpotParams) -> tuple[tuple[str, str], ...]:
     return every_label(_own(params)) if params.labels else _EVERYWHERE
 
 
+def _spot(params: SpotParams) -> Mapping[str, str]:
+    return dict(_every(params)) if params.labels else _SPOT_LABELS
+
+
 def _labels(params: SpotParams, facts: Facts) -> tuple[tuple[str, str], ...]:
     """The labels of the spot nodes that are chosen."""
     clouds = _clouds(params, facts)
@@ -175,16 +180,9 @@ def _clouds(params: SpotParams, facts: Facts) -> tuple[str, ...]:
     return params.clouds or clouds_on_nodes(facts)
 
 
-def _is_silent(workload: Workload) -> bool:
-    """Whether nothing in the workload could speak of spot capacity."""
-    if says_any(workload, _KEYS):
-        return False
-    return not any("nodeSelector" in pods.spec or "affinity" in pods.spec for pods in workload.pod_sets)
-
-
 def _ask(workload: Workload, pods: PodSet, params: SpotParams) -> _Ask:
     word = written_for(workload, pods, SPOT) or ""
-    hand = chosen_by_hand(pods, _every(params))
+    hand = chosen_by_hand(pods, _spot(params))
     return _Ask(word, hand, place_for(pods, SPOT) if word or hand is None else hand.path)
 
 
@@ -270,11 +268,19 @@ def _tolerate(pods: PodSet, labels: Sequence[tuple[str, str]], params: SpotParam
 
 def check(workload: Workload, params: SpotParams, facts: Facts) -> Iterable[Finding]:
     """Refuse what would lose its work on spot nodes."""
+    spoken = says_any(workload, _KEYS)
+    asking = workload.stated() if spoken else [pods for pods in workload.stated() if _may_choose(pods)]
     # What made the pods, and what a part is a part of, was judged as a whole.
-    if _is_silent(workload) or workload.judged_before() or workload.is_part():
+    if not asking or workload.judged_before() or workload.is_part():
         return ()
-    found = [finding for pods in workload.stated() for finding in _check(workload, pods, params, facts)]
+    if not spoken:
+        asking = [pods for pods in asking if chosen_by_hand(pods, _spot(params)) is not None]
+    found = [finding for pods in asking for finding in _check(workload, pods, params, facts)]
     return list(dict.fromkeys(found))
+
+
+def _may_choose(pods: PodSet) -> bool:
+    return "nodeSelector" in pods.spec or "affinity" in pods.spec
 
 
 def _check(workload: Workload, pods: PodSet, params: SpotParams, facts: Facts) -> Iterator[Finding]:
@@ -319,7 +325,7 @@ def _contradictions(pods: PodSet, ask: _Ask, params: SpotParams) -> Iterator[Fin
             f"{SPOT}: {NEVER}, and the pods select spot nodes by {ask.hand.label}",
             f"Remove {ask.hand.label} there, or write {SPOT}: {REQUIRED}.",
         )
-    spot = dict(_every(params))
+    spot = _spot(params)
     selector = mapping(pods.spec, "nodeSelector", pods.field())
     for key in selector if ask.word == REQUIRED else ():
         if key in spot and selector[key] != spot[key]:

@@ -78,7 +78,7 @@ def test_what_pods_choose_by_their_affinity(what: str) -> None:
     expressions, only = TERMS[what]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
     (pods,) = a_pod(affinity={"nodeAffinity": required}).pod_sets
-    found = chosen_by_hand(pods, SPOT_LABELS)
+    found = chosen_by_hand(pods, CAPACITY)
     assert (None if found is None else found.only) is only
 
 
