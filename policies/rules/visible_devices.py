@@ -70,6 +70,7 @@ from gpugate.policies.takers import (
     asks_for_a_part,
     host_path,
     is_device_file,
+    is_of_daemon_set,
 )
 from gpugate.policies.workload import PodSet, Workload
 
@@ -104,11 +105,20 @@ def check(workload: Workload, params: VisibleDevicesParams, facts: Facts) -> Ite
         for one in pods.containers:
             if "env" in one.spec or "volumeMounts" in one.spec:
                 per_container += _of_container(workload, pods, one, params, facts)
+        per_container = [_told(workload, finding) for finding in per_container] if per_container else per_container
         of_pod = [*_by_volumes(pods), *_by_annotations(pods)]
         if (per_container or of_pod) and not has_account(workload, pods, params.service_accounts):
             found += per_container
             found += [] if _is_stack(workload, pods, params) else of_pod
     return found
+
+
+def _told(workload: Workload, finding: Finding) -> Finding:
+    """``finding``, with the way out for the node stack where its images come from a mirror."""
+    if finding.level is Level.WARN or not is_of_daemon_set(workload):
+        return finding
+    more = " Where it belongs to the node stack, name its image in the policy (rules.visible-devices.images)."
+    return finding._replace(remedy=finding.remedy + more)
 
 
 def _is_stack(workload: Workload, pods: PodSet, params: VisibleDevicesParams) -> bool:
