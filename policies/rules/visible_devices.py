@@ -133,7 +133,9 @@ def _of_container(
     if "env" in spec:
         # Of two entries of one name the last one counts.
         entries = {
-            one["name"]: (at, one) for at, one in enumerate(mappings(spec, "env", container.path)) if one.get("name") in _READ
+            name: (at, one)
+            for at, one in enumerate(mappings(spec, "env", container.path))
+            if type(name := one.get("name")) is str and name in _READ
         }
         for name, (at, entry) in entries.items():
             judged = _by_variable if name in VARIABLES else _hidden
