@@ -55,7 +55,8 @@ def is_device_file(path: str) -> bool:
 
 def takes(entry: Object) -> bool:
     """Whether an entry of a container's environment may hand devices to it; what it takes from elsewhere cannot be seen."""
-    if str(entry.get("name")) not in VARIABLES:
+    name = entry.get("name")
+    if type(name) is not str or name not in VARIABLES:
         return False
     return entry.get("valueFrom") is not None or str(entry.get("value") or "") not in NO_DEVICES
 

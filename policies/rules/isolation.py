@@ -247,6 +247,13 @@ def _of_container(pods: PodSet, container: Container, params: IsolationParams) -
         yield from _by_context(container, params, who)
     if "ports" in spec:
         yield from _by_ports(container, params, who)
+    if "securityContext" in spec or "securityContext" in pods.spec:
+        yield from _unconfined(pods, container, who)
+    if not params.run_as_non_root == params.seccomp == params.privilege_escalation == "Ignore":
+        yield from _unhardened(pods, container, params, who)
+
+
+def _unconfined(pods: PodSet, container: Container, who: str) -> Iterator[Finding]:
     profile = effective(pods, container, "seccompProfile")
     if type(profile) is dict and profile.get("type") == "Unconfined" and not is_privileged(container):
         stated = own_context(container).get("seccompProfile") is not None
@@ -256,7 +263,6 @@ def _of_container(pods: PodSet, container: Container, params: IsolationParams) -
             f"{who} runs without a seccomp filter: it may call all of the kernel, and the accelerators' driver in it",
             "Write seccompProfile: {type: RuntimeDefault}, or a profile of your own.",
         )
-    yield from _unhardened(pods, container, params, who)
 
 
 def _by_context(container: Container, params: IsolationParams, who: str) -> Iterator[Finding]:

@@ -62,7 +62,16 @@ from gpugate.policies.fields import Object, Path, mappings
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.node_stack import STACK_ACCOUNTS, STACK_IMAGES, AccountPatterns, ImagePatterns, has_account, runs_stack_image
 from gpugate.policies.rule import Params, Rule, no_edits
-from gpugate.policies.takers import DEVICE_ANNOTATIONS, NO_DEVICES, VARIABLES, asks_for_a_part, host_path, is_device_file
+from gpugate.policies.takers import (
+    DEVICE_ANNOTATIONS,
+    DEVICE_LIST,
+    NO_DEVICES,
+    VARIABLES,
+    asks_for_a_part,
+    host_path,
+    is_device_file,
+    is_of_daemon_set,
+)
 from gpugate.policies.workload import PodSet, Workload
 
 _LIST: Final = "/var/run/nvidia-container-devices/"
@@ -92,12 +101,24 @@ def check(workload: Workload, params: VisibleDevicesParams, facts: Facts) -> Ite
     for pods in workload.pod_sets:
         if not pods.is_whole:
             continue
-        per_container = [finding for one in pods.containers for finding in _of_container(workload, pods, one, params, facts)]
+        per_container: list[Finding] = []
+        for one in pods.containers:
+            if "env" in one.spec or "volumeMounts" in one.spec:
+                per_container += _of_container(workload, pods, one, params, facts)
+        per_container = [_told(workload, finding) for finding in per_container] if per_container else per_container
         of_pod = [*_by_volumes(pods), *_by_annotations(pods)]
         if (per_container or of_pod) and not has_account(workload, pods, params.service_accounts):
             found += per_container
             found += [] if _is_stack(workload, pods, params) else of_pod
     return found
+
+
+def _told(workload: Workload, finding: Finding) -> Finding:
+    """``finding``, with the way out for the node stack where its images come from a mirror."""
+    if finding.level is Level.WARN or not is_of_daemon_set(workload):
+        return finding
+    more = " Where it belongs to the node stack, name its image in the policy (rules.visible-devices.images)."
+    return finding._replace(remedy=finding.remedy + more)
 
 
 def _is_stack(workload: Workload, pods: PodSet, params: VisibleDevicesParams) -> bool:
@@ -112,7 +133,9 @@ def _of_container(
     if "env" in spec:
         # Of two entries of one name the last one counts.
         entries = {
-            one["name"]: (at, one) for at, one in enumerate(mappings(spec, "env", container.path)) if one.get("name") in _READ
+            name: (at, one)
+            for at, one in enumerate(mappings(spec, "env", container.path))
+            if type(name := one.get("name")) is str and name in _READ
         }
         for name, (at, entry) in entries.items():
             judged = _by_variable if name in VARIABLES else _hidden
@@ -255,7 +278,7 @@ def _seen(value: str, asked: int) -> int:
 def _by_mounts(pods: PodSet, container: Container) -> Iterator[Finding]:
     for at, mount in enumerate(mappings(container.spec, "volumeMounts", container.path)):
         written = mount.get("mountPath")
-        if type(written) is not str or not normal_path(written).startswith(_LIST):
+        if type(written) is not str or DEVICE_LIST not in written or not normal_path(written).startswith(_LIST):
             continue
         volume = pods.volume(mount.get("name"))
         if volume is None or normal_path(host_path(volume[1]) or "/") != "/dev/null":

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from reviews import CLUSTER, POLICY, WORKLOADS, InProcess, admission, patched
 
+from gpugate.policies.catalogue import RULES
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import clone
 from gpugate.policies.finding import Mode
 from gpugate.policies.kinds import kind_of
-from gpugate.policies.policy import Policy, PolicySet
+from gpugate.policies.policy import Policy, PolicySet, settings_of
 from gpugate.webhook.audit.auditing import Lens
 from gpugate.webhook.audit.books import filled
 from gpugate.webhook.audit.records import Audited, Effect
@@ -30,15 +31,12 @@ def facts() -> Facts:
 
 
 def policies(mode: Mode) -> list[Policy]:
-    """The examples' policies, every rule that they bind in ``mode``."""
+    """The examples' policies, every rule that they bind in ``mode``, those named that would be weaker otherwise."""
     found = []
     for one in load_policies([POLICY]):
+        bound = {rule.id.replace("-", "_"): settings for rule in RULES if (settings := settings_of(one, rule)) is not None}
         rules = one.spec.rules.model_copy(
-            update={
-                name: settings.model_copy(update={"mode": mode})
-                for name in type(one.spec.rules).model_fields
-                if (settings := getattr(one.spec.rules, name)) is not None
-            }
+            update={name: settings.model_copy(update={"mode": mode}) for name, settings in bound.items()}
         )
         spec = one.spec.model_copy(update={"mode": mode if one.spec.mode else None, "rules": rules})
         found.append(one.model_copy(update={"spec": spec}))
