@@ -14,6 +14,7 @@ from gpugate.policies.rule import Rule
 from gpugate.policies.rules import (
     accelerator_names,
     commitment,
+    environment,
     gang,
     gang_members,
     gang_packing,
@@ -44,6 +45,7 @@ RULES: Final[tuple[Rule, ...]] = (
     namespace_limits.RULE,
     stranding.RULE,
     commitment.RULE,
+    environment.RULE,
     node_terms.RULE,
 )
 
