@@ -15,6 +15,7 @@ from gpugate.policies.rules import (
     accelerator_names,
     attribution,
     commitment,
+    environment,
     gang,
     gang_members,
     gang_packing,
@@ -66,6 +67,7 @@ RULES: Final[tuple[Rule, ...]] = (
     visible_devices.RULE,
     reserved_nodes.RULE,
     idle.RULE,
+    environment.RULE,
     node_terms.RULE,
 )
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-#: Up to so many characters a word may hold so many slips and still be told for another; a longer one ``_MOST_SLIPS``.
-_SLIPS: Final = ((4, 0), (11, 1))
+#: Up to so many characters a part of a word may hold so many slips and still be told for another; a longer one ``_MOST_SLIPS``.
+_SLIPS: Final = ((3, 0), (11, 1))
 _MOST_SLIPS: Final = 2
 #: No name that is looked up is longer (the key of a label, an environment variable). Characters.
 _LONGEST: Final = 128
@@ -38,17 +38,17 @@ def distance(one: str, other: str, most: int) -> int:
     return min(row[-1], most + 1)
 
 
-def _slips(word: str) -> int:
-    return next((slips for length, slips in _SLIPS if len(word) <= length), _MOST_SLIPS)
-
-
-def _abbreviates(one: str, other: str) -> bool:
-    """Whether the two have the same parts but for some that are cut short: ``TOPO`` for ``TOPOLOGY``."""
-    mine, theirs = _PARTS.split(one), _PARTS.split(other)
-    return len(mine) == len(theirs) and all(
-        a == b or (min(len(a), len(b)) >= _SHORTEST and (a.startswith(b) or b.startswith(a)))
-        for a, b in zip(mine, theirs, strict=True)
-    )
+def _part_apart(one: str, other: str) -> int | None:
+    """How many slips lie between two parts of words; None where that is too many for the same part."""
+    if one == other:
+        return 0
+    shorter, longer = sorted((one, other), key=len)
+    if len(shorter) >= _SHORTEST and longer.startswith(shorter):
+        # Cut short: TOPO for TOPOLOGY.
+        return 1
+    most = next((slips for length, slips in _SLIPS if len(longer) <= length), _MOST_SLIPS)
+    found = distance(one, other, most)
+    return found if found <= most else None
 
 
 def _numbers_alone_differ(one: str, other: str) -> bool:
@@ -61,17 +61,19 @@ def _apart(one: str, other: str) -> int | None:
     domain, slash, name = one.rpartition("/")
     if slash and "/" in other:
         # The domain of a key is long and says little: what is alike in it does not make the names alike.
-        theirs, _, other_name = other.rpartition("/")
-        if domain != theirs:
-            return _apart(domain, theirs) if name == other_name else None
+        other_domain, _, other_name = other.rpartition("/")
+        if domain != other_domain:
+            return _apart(domain, other_domain) if name == other_name else None
         one, other = name, other_name
     if _numbers_alone_differ(one, other):
         return None
-    most = _slips(one)
-    found = distance(one, other, most)
-    if found <= most:
-        return found
-    return _MOST_SLIPS if _abbreviates(one, other) else None
+    mine, theirs = _PARTS.split(one), _PARTS.split(other)
+    if len(mine) != len(theirs):
+        # At most a separator is missing, or there is one too many.
+        return 1 if distance(one, other, 1) <= 1 else None
+    slips = [_part_apart(*pair) for pair in zip(mine, theirs, strict=True)]
+    found = sum(slip for slip in slips if slip is not None)
+    return found if None not in slips and found <= _MOST_SLIPS else None
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:

@@ -16,8 +16,8 @@ from gpugate.policies.terms import NodeTerm, PodTerm
 from gpugate.policies.workload import PodSet
 
 _TOLERATIONS: Final = "tolerations"
-_BARE: Final = frozenset({"Exists", "DoesNotExist"})
-_NUMERIC: Final = frozenset({"Gt", "Lt"})
+_BARE: Final = ("Exists", "DoesNotExist")
+_NUMERIC: Final = ("Gt", "Lt")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _SHOWN: Final = 60

@@ -65,6 +65,10 @@ LabelKey: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_KEY,
 LabelValue: TypeAlias = Annotated[str, Field(max_length=LONGEST_LABEL, pattern=_LABEL_PATTERN)]
 #: A label's value that names something.
 LabelName: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_LABEL, pattern=_LABEL_PATTERN)]
+#: What the name of an environment variable is made of, as shells and programs take it.
+VARIABLE: Final = "[A-Za-z_][A-Za-z0-9_]*"
+#: The name of an environment variable.
+VariableName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=f"^{VARIABLE}$")]
 #: Any text, but none at all.
 Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=1024)]
 

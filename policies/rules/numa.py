@@ -20,8 +20,7 @@ Refuses a pod that no NUMA zone holds on any node that it may land on, where the
 parts in the same zones; warns where that is so on some of these nodes. Only what is certain counts: devices whose places are
 all known, and whole CPUs of Guaranteed pods.
 
-Warns about a pod-level `spec.resources`, which makes the kubelet skip alignment, and about `NCCL_TOPOLOGY_FILE`, which NCCL does
-not read.
+Warns about a pod-level `spec.resources`, which makes the kubelet skip alignment.
 
 ## Why
 
@@ -63,12 +62,11 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, field_validator
 
 from gpugate.policies.affinity import PREFERRED, node_affinity, require, required_terms
-from gpugate.policies.container import Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import Selection, selection
 from gpugate.policies.fields import Object, Path, mapping, mappings
-from gpugate.policies.finding import Finding, Level
+from gpugate.policies.finding import Finding
 from gpugate.policies.guaranteed import Memo, check_guaranteed, raise_to, raised
 from gpugate.policies.memo import remember
 from gpugate.policies.nodes import Shape
@@ -76,13 +74,12 @@ from gpugate.policies.own_labels import own_selector
 from gpugate.policies.raise_bounds import not_raised
 from gpugate.policies.room import BOUNDING
 from gpugate.policies.rule import Millicores, Params, Rule
-from gpugate.policies.validations import MOST, LabelKey, LabelValue, Validation
+from gpugate.policies.validations import MOST, VARIABLE, LabelKey, LabelValue, Validation
 from gpugate.policies.workload import PodSet, Workload
 from gpugate.policies.zone_check import check_zones
 
 #: What guides spread over, as if nodes had it (kubernetes/kubernetes and Node Feature Discovery set no such label).
 _STOCK_KEY: Final = "topology.kubernetes.io/NUMANode"
-_VARIABLE: Final = "[A-Za-z_][A-Za-z0-9_]*"
 
 
 class NodeLabel(Params):
@@ -99,7 +96,7 @@ class NumaParams(Params):
 
     validations = (
         Validation(
-            f"!has(self.ncclEnv) || self.ncclEnv.all(name, name.matches('^({_VARIABLE})$'))",
+            f"!has(self.ncclEnv) || self.ncclEnv.all(name, name.matches('^({VARIABLE})$'))",
             "ncclEnv: a name is no environment variable's (letters, digits and _)",
         ),
     )
@@ -135,7 +132,7 @@ class NumaParams(Params):
     @classmethod
     def _named(cls, found: dict[str, str]) -> dict[str, str]:
         for name in found:
-            if not re.fullmatch(_VARIABLE, name):
+            if not re.fullmatch(VARIABLE, name):
                 message = f"{name!r:.60} is no name of an environment variable (letters, digits and _)"
                 raise ValueError(message)
         return found
@@ -267,20 +264,7 @@ def check(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Find
                 if targets
                 else check_guaranteed(pods, chosen.roomy, params)
             )
-        for container in pods.holders():
-            if "env" in container.spec and container.env("NCCL_TOPOLOGY_FILE") is not None:
-                found.append(_wrong_variable(container))
     return found
-
-
-def _wrong_variable(container: Container) -> Finding:
-    return Finding(
-        "WrongVariable",
-        (*container.path, "env"),
-        f"{container.name} sets NCCL_TOPOLOGY_FILE, which NCCL does not read",
-        "Write NCCL_TOPO_FILE instead of NCCL_TOPOLOGY_FILE.",
-        Level.WARN,
-    )
 
 
 RULE = Rule(

@@ -61,7 +61,7 @@ _TOLERATIONS = st.lists(
         {},
         optional={
             "key": st.sampled_from(["nvidia.com/gpu", "sku", "amd.com/gpu", ""]),
-            "operator": st.sampled_from(["Exists", "Equal", None]),
+            "operator": st.sampled_from(["Exists", "Equal", "In", None]),
             "value": st.sampled_from(["gpu", "present", None]),
             "effect": st.sampled_from(["NoSchedule", "NoExecute", "", None]),
         },
@@ -70,7 +70,11 @@ _TOLERATIONS = st.lists(
 )
 _ENV = st.lists(
     st.fixed_dictionaries(
-        {"name": st.sampled_from(["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "A"])},
+        {
+            "name": st.sampled_from(
+                ["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NCCL_IB_DISABLE", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "A"]
+            )
+        },
         optional={
             "value": st.sampled_from(["all", "none", ""]),
             "valueFrom": st.just({"fieldRef": {"fieldPath": "metadata.name"}}),
@@ -100,8 +104,10 @@ _MOUNTS = st.lists(
 _EXPRESSIONS = st.lists(
     st.fixed_dictionaries(
         {
-            "key": st.sampled_from(["nvidia.com/gpu.product", "gpugate.io/numa-aligned", "nvidia.com/gpu.memory", "zone"]),
-            "operator": st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]),
+            "key": st.sampled_from(
+                ["nvidia.com/gpu.product", "gpugate.io/numa-aligned", "nvidia.com/gpu.memory", "nvidia.com/gpu.mem", "zone"]
+            ),
+            "operator": st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte"]),
         },
         optional={"values": st.lists(st.sampled_from(["H100", "T4", "1", "true"]), max_size=2)},
     ),
@@ -386,6 +392,7 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
             maxOvercommitRatio=st.sampled_from([1, 1.3]),
             neverFits=st.just("Warn"),
         ),
+        "environment": _sparse(debuggingAids=st.booleans(), read=st.lists(st.sampled_from(["NCCL_A", "NCCL_DEBUGS"]), unique=True)),
         "node-terms": _sparse(known=st.lists(st.sampled_from(["zone", "rack"]), unique=True)),
         "numa": _sparse(
             guaranteed=st.booleans(),
