@@ -40,10 +40,10 @@ def test_every_piece_is_told_of_and_says_what_to_adapt_and_where_its_facts_come_
     listed = (CLUSTER / "README.md").read_text(encoding="utf-8")
     for piece in PIECES:
         assert f"]({piece}/README.md)" in listed
-        if piece != "policy":  # whose facts are gpugate's own
-            text = (CLUSTER / piece / "README.md").read_text(encoding="utf-8")
-            assert "Serves: " in text
-            assert re.search(r"^Sources?: ", text, re.MULTILINE), piece
+        text = (CLUSTER / piece / "README.md").read_text(encoding="utf-8")
+        assert re.search(r"^Serves: ", text, re.MULTILINE), piece
+        assert re.search(r"^Sources?: ", text, re.MULTILINE), piece
+        assert re.search(r"\b[Tt]o adapt\b", text), piece
 
 
 def test_a_kustomization_lists_every_file_beside_it() -> None:
@@ -123,9 +123,7 @@ def test_queues_flavors_topology_and_nodes_name_each_other_rightly() -> None:
     levels = [one["nodeLabel"] for one in topology["spec"]["levels"]]
     assert all(f'"{level}=$' in script for level in levels[:-1])
     assert levels[-1] == "kubernetes.io/hostname"
-    assert {one["spec"].get("topologyName", topology["metadata"]["name"]) for one in flavors.values()} == {
-        topology["metadata"]["name"]
-    }
+    assert {one["spec"].get("topologyName") for one in flavors.values()} == {topology["metadata"]["name"]}
     pools = {one["spec"]["template"]["metadata"]["labels"]["gpugate.io/pool"] for one in of_kind("nodes", "NodePool").values()}
     assert {one["spec"]["nodeLabels"]["gpugate.io/pool"] for one in flavors.values()} <= pools
     for one in queues.values():
