@@ -112,6 +112,8 @@ def problems(entries: Sequence[Entry]) -> Iterator[str]:
         place = f"{entry.file}: {entry.title}"
         if entry.note:
             yield shown(f"{place}: {entry.note}")
+        if entry.outcome is Outcome.INVALID:
+            # Its finding says what the note says.
             continue
         for one in entry.findings:
             yield shown(f"{place}: {one.severity.value}: {harmless(sentence(one))}")

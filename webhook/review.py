@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.accelerators import is_accelerator, suggestion
@@ -102,19 +102,23 @@ def _review_one(document: Document, policies: PolicySet, facts: Facts, way: _Way
     if not isinstance(value, dict) or not isinstance(value.get("apiVersion"), str) or not isinstance(value.get("kind"), str):
         entry.note = "is no Kubernetes object (no apiVersion and kind)"
         if around is not None:
-            review_part(entry, policies, facts, way.now)
+            _or_invalid(entry, lambda: review_part(entry, policies, facts, way.now))
         return entry
     old = old if isinstance(old, dict) and operation == "UPDATE" else None
     request = _Request(namespace, operation, old, subresource, way)
+    _or_invalid(entry, lambda: _judge(entry, policies, facts, request))
+    if around is not None:
+        review_setup(entry, around)
+    return entry
+
+
+def _or_invalid(entry: Entry, judge: Callable[[], None]) -> None:
     try:
-        _judge(entry, policies, facts, request)
+        judge()
     except MalformedError as error:
         _invalid(entry, "Malformed", str(error))
     except RecursionError:
         _invalid(entry, "Malformed", "is nested too deeply to be read")
-    if around is not None:
-        review_setup(entry, around)
-    return entry
 
 
 def accelerator_in(value: Any) -> str | None:  # noqa: ANN401 - any JSON value

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from gpugate.policies.decision import Decision
 from gpugate.policies.engine import decide
 from gpugate.policies.facts import Facts
+from gpugate.policies.fields import MalformedError
 from gpugate.policies.finding import Finding, Judged, Mode, Severity, judge
 from gpugate.policies.kinds import POD
 from gpugate.policies.lens import open_workload
@@ -64,9 +65,12 @@ def _add(entry: Entry, found: list[Judged]) -> None:
 
 
 def _review_part(entry: Entry, part: Part, policies: PolicySet, facts: Facts, now: float | None) -> None:
-    workload = open_workload(POD, part.pod, facts)
-    bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
-    decision = decide(workload, bound, facts, remember=False, now=now)
+    try:
+        workload = open_workload(POD, part.pod, facts)
+        bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
+        decision = decide(workload, bound, facts, remember=False, now=now)
+    except MalformedError as error:
+        raise MalformedError(part.within(error.path) or error.path, error.problem) from None
     entry.note = f"is a part of a manifest: {part.inside}. It is judged there"
     entry.policies = bound.policies
     entry.findings = _of_part(part, decision)

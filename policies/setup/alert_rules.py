@@ -47,7 +47,10 @@ def check_expression(path: Path, expression: str) -> Iterator[Finding]:
             f"{XID} is a gauge that holds the number of the last Xid: {counted[1]}() subtracts numbers of errors from each other, "
             "and does not see the same error twice"
         )
-        remedy = f"Write {XID} != 0, or count with DCGM_EXP_XID_ERRORS_COUNT, which dcgm-exporter writes where it is configured to."
+        remedy = (
+            f"Write {XID} != 0, which holds until the driver is loaded anew, or DCGM_EXP_XID_ERRORS_COUNT > 0, which dcgm-exporter "
+            "writes where it is configured to."
+        )
         yield Finding("GaugeCounted", path, message, remedy, Level.WARN)
 
 

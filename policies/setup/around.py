@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from gpugate.policies.facts import NO_FACTS, Facts, Known
 from gpugate.policies.fields import Object
 
+_Made = TypeVar("_Made")
 #: Gives the value of a text that is YAML; None where it is not.
 ReadYaml: TypeAlias = Callable[[str], Any]
 
@@ -81,6 +82,7 @@ class Around:
         self.namespace = namespace or "default"
         self.read_yaml = read_yaml
         self._objects: dict[tuple[str, str], list[Object]] = {}
+        self._kept: dict[str, Any] = {}
         for one in objects:
             if isinstance(one, dict):
                 key = (group_of(text_at(one, "apiVersion")), text_at(one, "kind"))
@@ -96,7 +98,14 @@ class Around:
 
     def names(self, group: str, kind: str) -> set[str]:
         """The names of the objects of a kind in the same input."""
-        return {text_at(one, "metadata", "name") for one in self.of(group, kind)}
+        return self.kept(f"names {group} {kind}", lambda: {text_at(one, "metadata", "name") for one in self.of(group, kind)})
+
+    def kept(self, name: str, make: Callable[[], _Made]) -> _Made:
+        """What was made of these objects once, and is asked for by many of them."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        found: _Made = self._kept[name]
+        return found
 
     def namespace_of(self, obj: Object) -> str:
         """The namespace that an object goes to."""

@@ -40,6 +40,10 @@ def _is_map(value: Any) -> bool:  # noqa: ANN401 - any JSON value
     return isinstance(value, dict) and bool(value)
 
 
+def _is_pod_spec(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    return _is_map(value) and _is_list(value.get("containers"))
+
+
 def _is_number(value: Any) -> bool:  # noqa: ANN401 - any JSON value
     return type(value) is int
 
@@ -55,6 +59,8 @@ _PLACES: Final[dict[str, Place]] = {
     "affinity": Place(_SPEC, _OF_A_POD, _has("nodeAffinity", "podAffinity", "podAntiAffinity")),
     "nodeSelector": Place(_SPEC, _OF_A_POD, _is_map),
     **dict.fromkeys(("tolerations", "topologySpreadConstraints", "volumes"), Place(_SPEC, _OF_A_POD, _is_list)),
+    **dict.fromkeys(("containers", "initContainers"), Place(_SPEC, _OF_A_POD, _is_list)),
+    "spec": Place((), "a pod, or a pod template", _is_pod_spec),
     "metadata": Place((), "an object or a pod template", _has("annotations", "labels")),
     **dict.fromkeys(
         ("backoffLimit", "parallelism", "completions", "activeDeadlineSeconds", "ttlSecondsAfterFinished"),
@@ -108,16 +114,23 @@ class Part(NamedTuple):
         return after
 
 
+def _overlaps(parents: set[Path | None], value: Object) -> bool:
+    """Whether a field would stand within another one of the same part."""
+    return ("spec" in value and bool({_SPEC, _CONTAINER} & parents)) or ("containers" in value and _CONTAINER in parents)
+
+
 def part_in(value: Any) -> Part | None:  # noqa: ANN401 - any JSON value
     """``value`` as a part of a manifest; None where it is something else."""
     if not _is_map(value) or any(key not in _PLACES or not _PLACES[key].is_one(one) for key, one in value.items()):
+        return None
+    if _overlaps({_PLACES[key].parent for key in value}, value):
         return None
     # Rules look at pods with accelerators alone, and most parts do not say of which pod they are.
     container: Object = {"name": "main", "resources": {"limits": {NVIDIA_GPU: 1}}}
     pod: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "part"}, "spec": {"containers": [container]}}
     for key, one in value.items():
         parent = _PLACES[key].parent
-        if parent == ():
+        if key == "metadata":
             pod["metadata"] |= clone(one)
         elif parent is not None:
             lookup(pod, parent)[key] = clone(one)

@@ -7,8 +7,8 @@ leaves the job hanging at its first all-reduce, without an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 from gpugate.policies.fields import MalformedError, Object, Path
 from gpugate.policies.finding import Finding, Level
@@ -18,6 +18,8 @@ from gpugate.policies.setup.pods_of import Pods, pods_in
 
 _ABOUT_GPUS: Final = re.compile(r"\bgpus?\b|\bcuda\b|\btraining\b", re.IGNORECASE)
 _PATH: Final[Path] = ("spec", "ingress")
+_KIND: Final = ("networking.k8s.io", "NetworkPolicy")
+_One = TypeVar("_One")
 
 
 def check(obj: Object, around: Around) -> Iterator[Finding]:
@@ -46,9 +48,8 @@ def check(obj: Object, around: Around) -> Iterator[Finding]:
 
 def _others(obj: Object, around: Around) -> Iterator[Object]:
     """The other policies of the same namespace and input."""
-    space = around.namespace_of(obj)
-    found = around.of("networking.k8s.io", "NetworkPolicy")
-    return (one for one in found if one is not obj and around.namespace_of(one) == space)
+    found = around.kept("policies", lambda: _by_namespace((around.namespace_of(one), one) for one in around.of(*_KIND)))
+    return (one for one in found.get(around.namespace_of(obj), []) if one is not obj)
 
 
 def _gangs(obj: Object, around: Around) -> list[Pods]:
@@ -57,9 +58,18 @@ def _gangs(obj: Object, around: Around) -> list[Pods]:
         selector = selector_in(map_at(obj, "spec"), "podSelector")
     except MalformedError:
         return []
-    space = around.namespace_of(obj)
-    found = (one for one in pods_in(around) if one.batch and (one.number or 0) > 1 and one.namespace == space)
+    several = around.kept(
+        "gangs", lambda: _by_namespace((one.namespace, one) for one in pods_in(around) if one.batch and (one.number or 0) > 1)
+    )
+    found = several.get(around.namespace_of(obj), [])
     return [one for one in found if selector is None or selector.matches(texts_at(one.pods.root, "metadata", "labels"))]
+
+
+def _by_namespace(pairs: Iterable[tuple[str, _One]]) -> dict[str, list[_One]]:
+    found: dict[str, list[_One]] = {}
+    for namespace, one in pairs:
+        found.setdefault(namespace, []).append(one)
+    return found
 
 
 def _let_in(rules: list[Object], labels: Mapping[str, str]) -> bool:

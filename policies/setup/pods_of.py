@@ -30,12 +30,9 @@ class Pods(NamedTuple):
     batch: bool
 
 
-def pods_in(around: Around) -> Iterator[Pods]:
+def pods_in(around: Around) -> list[Pods]:
     """The pods of every workload of the same input; those that cannot be read are left out."""
-    for obj in around.every():
-        kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
-        if kind is not None:
-            yield from _pods_of(obj, around)
+    return around.kept("pods", lambda: [pods for obj in around.every() for pods in _pods_of(obj, around)])
 
 
 def _pods_of(obj: Object, around: Around) -> Iterator[Pods]:

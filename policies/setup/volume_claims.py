@@ -7,7 +7,7 @@ from typing import Final
 
 from gpugate.policies.fields import Object, Path
 from gpugate.policies.finding import Finding, Level
-from gpugate.policies.setup.around import Around, list_at, text_at
+from gpugate.policies.setup.around import Around, list_at, maps_at, text_at
 from gpugate.policies.setup.pods_of import Pods, pods_in
 
 _ONE_NODE: Final = "ReadWriteOnce"
@@ -20,8 +20,8 @@ def check(obj: Object, around: Around) -> Iterator[Finding]:
     modes = [one for one in list_at(obj, *_PATH) if isinstance(one, str)]
     if not modes or any(one not in {_ONE_NODE, _ONE_POD} for one in modes):
         return
-    name, space = text_at(obj, "metadata", "name"), around.namespace_of(obj)
-    users = [one for one in pods_in(around) if one.namespace == space and _mounts(one, name)]
+    place = (around.namespace_of(obj), text_at(obj, "metadata", "name"))
+    users = around.kept("users of claims", lambda: _users(around)).get(place, [])
     total = sum(one.number or 1 for one in users)
     if total < 2 and all(one.number is not None for one in users):
         return
@@ -36,5 +36,11 @@ def check(obj: Object, around: Around) -> Iterator[Finding]:
     yield Finding("OneNodeMounts", _PATH, message, remedy, Level.WARN)
 
 
-def _mounts(pods: Pods, claim: str) -> bool:
-    return any(text_at(volume, "persistentVolumeClaim", "claimName") == claim for volume in pods.pods.volumes())
+def _users(around: Around) -> dict[tuple[str, str], list[Pods]]:
+    """The pods that mount each claim, by its namespace and name."""
+    found: dict[tuple[str, str], list[Pods]] = {}
+    for one in pods_in(around):
+        claims = {text_at(volume, "persistentVolumeClaim", "claimName") for _, volume in maps_at(one.pods.spec, "volumes")}
+        for claim in claims - {""}:
+            found.setdefault((one.namespace, claim), []).append(one)
+    return found

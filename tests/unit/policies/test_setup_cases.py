@@ -87,12 +87,16 @@ def test_the_page_about_review_names_every_reason() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(catalogue.CHECKS))
-@pytest.mark.parametrize("odd", [None, 7, "x", [], [7], {"": None}, {"hard": 7, "groups": [{"rules": 7}]}])
+@pytest.mark.parametrize(
+    "odd", [None, 7, "x", [], [7], {"": None}, {"hard": 7, "groups": [{"rules": 7}], "accessModes": ["ReadWriteOnce"]}]
+)
 def test_no_odd_object_breaks_a_check(kind: tuple[str, str], odd: Any) -> None:
     group, name = kind
     obj = {"apiVersion": f"{group}/v1" if group else "v1", "kind": name, "metadata": odd, "spec": odd, "data": odd}
     beside = [
         {"apiVersion": "v1", "kind": "Pod", "metadata": odd, "spec": odd},
+        {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [], "volumes": odd, "tolerations": odd}},
         {"apiVersion": "v1", "kind": "Service", "spec": odd},
+        {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": odd},
     ]
     assert isinstance(catalogue.findings_of(obj, Around([obj, *beside], read_yaml=read_yaml)), list)

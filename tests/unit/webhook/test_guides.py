@@ -123,7 +123,11 @@ TABLE: dict[tuple[str, int], Row] = {
         says=(("input", "deny", "Unreadable", "line 5, column 3|not indented as the lines above"),),
         note="line 5",
     ),
-    ("orchestration", 12): row("nodeSelector:", note=PART),
+    ("orchestration", 12): row(
+        "nodeSelector:",
+        note=PART,
+        says=(("spot", "warn", "NoCheckpoint", "cloud.google.com/gke-preemptible|gpugate.io/checkpoint"),),
+    ),
     ("orchestration", 14): row("backoffLimit: 3", note=PART + "backoffLimit in the spec of a Job"),
     ("orchestration", 15): row("apiVersion: scheduling.k8s.io/v1", "skipped"),
     ("orchestration", 16): row("apiVersion: ml.example.com/v1", "skipped"),
