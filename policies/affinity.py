@@ -106,7 +106,7 @@ def terms_after(pods: PodSet, alternatives: Sequence[Alternative]) -> int:
     return sum(1 if _is_met(term, alternatives) else len(alternatives) for term in terms) if terms else len(alternatives)
 
 
-def require(pods: PodSet, alternatives: Sequence[Alternative], note: str) -> Iterator[Edit]:
+def require(pods: PodSet, alternatives: Sequence[Alternative], note: str, before: Sequence[Alternative] = ()) -> Iterator[Edit]:
     """Edits after which ``pods`` go only to nodes that meet one of ``alternatives``, too; all of them or none.
 
     Every term that is there gets the first alternative, and a copy of it each further one, so that the terms select exactly
@@ -115,29 +115,77 @@ def require(pods: PodSet, alternatives: Sequence[Alternative], note: str) -> Ite
 
     Args:
         pods: the pods.
-        alternatives: what is asked of a node's labels besides what is asked already.
+        alternatives: what is asked of a node's labels besides what is asked already; nothing where it is empty.
         note: a few words on it for people.
+        before: what was asked in their place until now, by the same rule. An UPDATE sends it back where its user's tool merges
+            it with what is stored.
     """
     place = pods.field("affinity", "nodeAffinity", REQUIRED)
     terms = required_terms(pods)
+    kept = _without(terms, before, alternatives) if before else terms
+    if kept != terms:
+        # What gpugate put there is nobody's to state.
+        joined = [part for term in kept for part in _joined(term, alternatives)] if kept else _as_terms(alternatives)
+        value = {"nodeSelectorTerms": joined} if joined else None
+        yield Edit("set" if joined else "remove", place, value, note or "node affinity removed", defaulted=True)
+        return
+    if not alternatives:
+        return
     if not terms:
-        yield Edit("set", place, {"nodeSelectorTerms": [{"matchExpressions": list(one)} for one in alternatives]}, note)
+        yield Edit("set", place, {"nodeSelectorTerms": _as_terms(alternatives)}, note)
         return
     for at, term in enumerate(terms):
-        # Terms are alternatives: each must ask for it, or the pod could pass by another. An empty one matches no node
-        # and would match some with an expression in it.
-        if _is_empty(term) or _is_met(term, alternatives):
-            continue
-        possible = [one for one in alternatives if not any(rules_out(term, expression) for expression in one)] or [alternatives[0]]
-        first, *others = [[expression for expression in one if not implies(term, expression)] for one in possible]
+        first, *others = _additions(term, alternatives)
         for expression in first:
             yield Edit("append", (*place, "nodeSelectorTerms", at, "matchExpressions"), expression, note, "affinity")
             note = ""
-        stated = mappings(term, "matchExpressions", ())
         for more in others:
-            copy = {**term, "matchExpressions": [*stated, *more]}
-            yield Edit("append", (*place, "nodeSelectorTerms"), copy, note, "affinity")
+            yield Edit("append", (*place, "nodeSelectorTerms"), _with(term, more), note, "affinity")
             note = ""
+
+
+def _as_terms(alternatives: Sequence[Alternative]) -> list[Object]:
+    return [{"matchExpressions": list(one)} for one in alternatives]
+
+
+def _additions(term: Object, alternatives: Sequence[Alternative]) -> list[list[Object]]:
+    """What ``term`` lacks of each of ``alternatives`` that it does not rule out; nothing where it needs nothing.
+
+    Terms are alternatives themselves: each must ask for it, or the pod could pass by another. An empty one matches no node and
+    would match some with an expression in it.
+    """
+    if not alternatives or _is_empty(term) or _is_met(term, alternatives):
+        return [[]]
+    possible = [one for one in alternatives if not any(rules_out(term, expression) for expression in one)] or [alternatives[0]]
+    return [[expression for expression in one if not implies(term, expression)] for one in possible]
+
+
+def _with(term: Object, more: Iterable[Object]) -> Object:
+    found = [*mappings(term, "matchExpressions", ()), *more]
+    return {**term, "matchExpressions": found} if found else term
+
+
+def _joined(term: Object, alternatives: Sequence[Alternative]) -> list[Object]:
+    return [_with(term, more) for more in _additions(term, alternatives)]
+
+
+def _without(terms: list[Object], before: Sequence[Alternative], alternatives: Sequence[Alternative]) -> list[Object]:
+    """``terms`` without what ``before`` put into them; as they are where that is asked for still."""
+    own = [expression for one in before for expression in one]
+    still = [expression for one in alternatives for expression in one]
+    stated = [expression for term in terms for expression in mappings(term, "matchExpressions", ())]
+    if not any(expression in own and expression not in still for expression in stated):
+        return terms
+    kept: list[Object] = []
+    for term in terms:
+        left = [expression for expression in mappings(term, "matchExpressions", ()) if expression not in own]
+        rest = {key: value for key, value in term.items() if key != "matchExpressions"} | (
+            {"matchExpressions": left} if left else {}
+        )
+        # A term that was wholly gpugate's asks for nothing any more, and one that was copied is there once.
+        if (rest or not term) and rest not in kept:
+            kept.append(rest)
+    return kept
 
 
 def _is_empty(term: Object) -> bool:

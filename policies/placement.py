@@ -7,13 +7,13 @@ labels of two generations; every release so far writes the older one, the newer 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gpugate.policies.accelerators import LEGACY_GPU, NVIDIA_GPU
 from gpugate.policies.affinity import Alternative
-from gpugate.policies.annotations import says_any, written_for
+from gpugate.policies.annotations import said_before, says_any, written_before, written_for
 from gpugate.policies.cards import MEMORY_LABEL, bound_above
 from gpugate.policies.products import PRODUCT_LABEL, is_label_value, is_name, like, products_called
 from gpugate.policies.quantity import MIB, QuantityError, whole
@@ -111,6 +111,11 @@ def says_something(workload: Workload) -> bool:
     return says_any(workload, _KEYS)
 
 
+def said_something(workload: Workload) -> bool:
+    """Whether the object that an UPDATE replaces spoke of cards."""
+    return said_before(workload, _KEYS)
+
+
 class Labels(NamedTuple):
     """What decides of how an annotation is put into expressions, besides itself.
 
@@ -131,10 +136,18 @@ def requirements_of(workload: Workload, pods: PodSet, labels: Labels) -> tuple[l
     Raises:
         MalformedError: an annotation is no string.
     """
+    return _requirements({key: written_for(workload, pods, key) for key in KEYS}, pods, labels)
+
+
+def requirements_before(workload: Workload, pods: PodSet, labels: Labels) -> list[Requirement]:
+    """What the object that an UPDATE replaces told ``pods`` to be placed by, as far as it can be read."""
+    return _requirements({key: written_before(workload, pods, key) for key in KEYS}, pods, labels)[0]
+
+
+def _requirements(said: Mapping[str, str | None], pods: PodSet, labels: Labels) -> tuple[list[Requirement], list[Unreadable]]:
     read: list[Requirement] = []
     bad: list[Unreadable] = []
-    for key in KEYS:
-        written = written_for(workload, pods, key)
+    for key, written in said.items():
         if written is None:
             continue
         found = _read(key, written, labels, memory_labels(pods.accelerators()))

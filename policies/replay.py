@@ -131,7 +131,7 @@ def _is_ours(path: Path) -> bool:
     return "metadata" in path or not _WRITTEN.isdisjoint(path)
 
 
-def replay(draft: Draft, old: Object, templates: Collection[Path] = ()) -> None:
+def replay(draft: Draft, old: Object, templates: Collection[Path] = (), said_anew: Collection[str] = ()) -> None:
     """Give ``draft`` back what ``old`` records and still has.
 
     Nothing is put in that the old object does not have at that very place, so a forged record can ask for nothing new, and
@@ -143,15 +143,36 @@ def replay(draft: Draft, old: Object, templates: Collection[Path] = ()) -> None:
         templates: pod templates that the API lets a user change. In one whose containers, resources or placement the
             request changes, the pods are left as they were sent, for the rules to edit anew: a memory limit that was right
             for one accelerator is not right for two.
+        said_anew: annotations by which the request says anew where the pods are to go: then all templates are left as they
+            were sent, and what gpugate wrote of these annotations into them is not given back.
     """
     operations = recorded(old)
     if not operations:
         return
-    changed = _changed_templates(draft.root, old, operations, templates) if templates else []
+    changed = list(templates)
+    if templates and not said_anew:
+        changed = _changed_templates(draft.root, old, operations, templates)
     for op, at, *values in operations:
         path = from_pointer(at)
-        if not any(_is_of_pods(path, template) for template in changed):
-            _give_back(draft, old, op, path, values)
+        if any(_is_of_pods(path, template) for template in changed):
+            continue
+        wanted = [_untold(path, value, templates, said_anew) for value in values] if said_anew else values
+        if op == "remove" or wanted[0] is not None:
+            _give_back(draft, old, op, path, wanted)
+
+
+def _untold(path: Path, value: Any, templates: Collection[Path], keys: Collection[str]) -> Any:  # noqa: ANN401 - any JSON value
+    """The recorded ``value`` at ``path`` without the annotations ``keys`` of templates; None where nothing of it is left."""
+    for template in templates:
+        place = (*template, "metadata", "annotations")
+        if path[:-1] == place and path[-1] in keys:
+            return None
+        if place[: len(path)] == path and type(value) is dict:
+            value = clone(value)
+            told = lookup(value, place[len(path) :])
+            for key in keys if type(told) is dict else ():
+                told.pop(key, None)
+    return value
 
 
 def keep_record(draft: Draft, old: Object) -> None:

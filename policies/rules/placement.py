@@ -84,10 +84,13 @@ from gpugate.policies.nodes import Shape
 from gpugate.policies.placement import (
     CUDA,
     DRIVER,
+    KEYS,
     MEMORY,
     Labels,
     Requirement,
+    requirements_before,
     requirements_of,
+    said_something,
     says_something,
 )
 from gpugate.policies.products import PRODUCT_LABEL
@@ -124,7 +127,7 @@ def _labels(params: PlacementParams, facts: Facts) -> Labels:
 
 def mutate(workload: Workload, params: PlacementParams, facts: Facts) -> Iterable[Edit]:
     """Require of the nodes what the annotations say."""
-    if not says_something(workload):
+    if not says_something(workload) and not said_something(workload):
         return ()
     if workload.is_pod() and workload.controller() is not None and kueue_marked(workload.root):
         # Kueue chose the pod's place by the template.
@@ -135,14 +138,17 @@ def mutate(workload: Workload, params: PlacementParams, facts: Facts) -> Iterabl
 
 def _place(workload: Workload, pods: PodSet, labels: Labels) -> list[Edit]:
     wanted, _ = requirements_of(workload, pods, labels)
-    if not wanted or _of_other_makers(pods):
+    was = requirements_before(workload, pods, labels) if workload.old is not None else []
+    if not (wanted or was) or _of_other_makers(pods):
         return []
-    alternatives = both(one.alternatives for one in wanted)
+    alternatives = both(one.alternatives for one in wanted) if wanted else ()
+    before = both(one.alternatives for one in was) if was else ()
     if terms_after(pods, alternatives) > _MOST_TERMS:
         return []
-    edits = list(require(pods, alternatives, f"node affinity for {', '.join(one.shown for one in wanted)}"))
+    note = f"node affinity for {', '.join(one.shown for one in wanted)}" if wanted else ""
+    edits = list(require(pods, alternatives, note, before))
     if edits and required_terms(pods):
-        edits += told_to_pods(workload, pods, [one.key for one in wanted])
+        edits += told_to_pods(workload, pods, KEYS)
     return edits
 
 

@@ -72,7 +72,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from pydantic import Field
 
 from gpugate.policies.affinity import PREFERRED, implies, node_affinity, require
-from gpugate.policies.annotations import place_for, says_any, told_to_pods, written_for
+from gpugate.policies.annotations import place_for, said_before, says_any, told_to_pods, written_before, written_for
 from gpugate.policies.checkpoints import NOTHING, is_readable, loss_of
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
@@ -188,7 +188,7 @@ def _ask(workload: Workload, pods: PodSet, params: SpotParams) -> _Ask:
 
 def mutate(workload: Workload, params: SpotParams, facts: Facts) -> Iterable[Edit]:
     """Send the pods to spot nodes, or keep them off, as the annotation says."""
-    if not says_any(workload, _KEYS):
+    if not says_any(workload, _KEYS) and not said_before(workload, _KEYS):
         return ()
     return [edit for pods in workload.stated() for edit in _send(workload, pods, params, facts)]
 
@@ -197,25 +197,35 @@ def _send(workload: Workload, pods: PodSet, params: SpotParams, facts: Facts) ->
     word = written_for(workload, pods, SPOT)
     if word == PREFER and gang_of(workload) is not None:
         word = REQUIRED if params.preferred_gang == "Required" else None
-    if word == NEVER:
-        edits = (
-            list(require(pods, off_spot(every_label(_own(params))), "node affinity off spot nodes")) if _is_free(workload) else []
-        )
-    elif word in {REQUIRED, PREFER} and _is_kept(workload, pods):
-        labels = _labels(params, facts)
-        edits = list(_choose(pods, word, labels)) if _is_free(workload) else []
+    if word in {REQUIRED, PREFER} and not _is_kept(workload, pods):
+        word = None
+    labels = _labels(params, facts)
+    edits = list(_select(workload, pods, word, labels, params)) if _is_free(workload) else []
+    if word in {REQUIRED, PREFER}:
         edits += _tolerate(pods, labels, params, facts)
-    else:
-        return []
     if edits and ("affinity" in pods.spec or "tolerations" in pods.spec):
         edits += _tell(workload, pods, word)
     return edits
 
 
-def _tell(workload: Workload, pods: PodSet, word: str) -> Iterator[Edit]:
+def _select(
+    workload: Workload, pods: PodSet, word: str | None, labels: Sequence[tuple[str, str]], params: SpotParams
+) -> Iterator[Edit]:
+    """Edits of the node affinity for ``word``, and of what another word put there before."""
+    asks = {REQUIRED: on_spot(labels), NEVER: off_spot(_every(params))}
+    selector = mapping(pods.spec, "nodeSelector", pods.field())
+    named = any(selector.get(key) == value for key, value in labels)
+    wanted = () if word == REQUIRED and named else asks.get(word or "", ())
+    note = {REQUIRED: "node affinity for spot nodes", NEVER: "node affinity off spot nodes"}.get(word or "", "")
+    yield from require(pods, wanted, note, asks.get(written_before(workload, pods, SPOT) or "", ()))
+    if word == PREFER and not named:
+        yield from _prefer(pods, labels)
+
+
+def _tell(workload: Workload, pods: PodSet, word: str | None) -> Iterator[Edit]:
     """What the pods must know where their template keeps its lists: a gang's pods do not know that they are one."""
-    yield from told_to_pods(workload, pods, [CHECKPOINT])
-    if not workload.is_pod() and pods.annotations().get(SPOT) != word:
+    yield from told_to_pods(workload, pods, [CHECKPOINT] if word is not None else [CHECKPOINT, SPOT])
+    if word is not None and not workload.is_pod() and pods.annotations().get(SPOT) != word:
         yield Edit("set", pods.meta("annotations", SPOT), word)
 
 
@@ -236,13 +246,7 @@ def _runs_to_an_end(workload: Workload) -> bool:
     return workload.is_batch or gang_of(workload) is not None
 
 
-def _choose(pods: PodSet, word: str, labels: Sequence[tuple[str, str]]) -> Iterator[Edit]:
-    selector = mapping(pods.spec, "nodeSelector", pods.field())
-    if any(selector.get(key) == value for key, value in labels):
-        return
-    if word == REQUIRED:
-        yield from require(pods, on_spot(labels), "node affinity for spot nodes")
-        return
+def _prefer(pods: PodSet, labels: Sequence[tuple[str, str]]) -> Iterator[Edit]:
     place = pods.field("affinity", "nodeAffinity", PREFERRED)
     present = mappings(node_affinity(pods), PREFERRED, place[:-1])
     stated = [mapping(one, "preference", place) for one in present]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from tests.e2e.controlplane import A100, T4, wait_until
@@ -97,6 +98,21 @@ def test_the_template_of_a_deployment_places_its_pods(control_plane: ControlPlan
         return found[0]["spec"].get("nodeName", "") if found else ""
 
     assert wait_until(placed, 60, "the replica to be bound") == "placed-t4"
+
+
+def test_another_card_in_the_annotation_moves_a_deployment_that_is_applied_again(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    # What gpugate wrote is in the object that kubectl sends: it keeps what its manifest never had.
+    def affinity_of(card: str) -> list[str]:
+        serve = annotated(deployment("moved", namespace, container(gpus(1, "16Gi", "2"))), gpu=card)
+        stored = control_plane.kubectl_json("apply", "-f", "-", input=orjson.dumps(serve).decode())
+        required = stored["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][REQUIRED]
+        return [value for term in required["nodeSelectorTerms"] for one in term["matchExpressions"] for value in one["values"]]
+
+    assert affinity_of("t4") == ["Tesla-T4"]
+    assert affinity_of("l40s, t4") == ["NVIDIA-L40S", "Tesla-T4"]
+    assert affinity_of("a100-40gb") == ["NVIDIA-A100-PCIE-40GB", "NVIDIA-A100-SXM4-40GB"]
 
 
 def test_what_no_node_has_is_refused_with_what_there_is(control_plane: ControlPlane, namespace: str) -> None:
