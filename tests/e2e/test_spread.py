@@ -42,10 +42,16 @@ def machines(control_plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def default_afterwards(gate: Gate) -> Iterator[None]:
-    """The policy of the other tests, given back."""
+def empty_machines(control_plane: ControlPlane, gate: Gate) -> Iterator[None]:
+    """The pods of the test before are gone, their namespace goes in its own time; the policy of the other tests is given back."""
+    wait_until(lambda: not _busy(control_plane), 90, "the machines to be empty")
     yield
     gate.set_policy({"mode": "Enforce"})
+
+
+def _busy(cluster: ControlPlane) -> list[str]:
+    found = cluster.kubectl_json("get", "pods", "--all-namespaces")["items"]
+    return [one["metadata"]["name"] for one in found if one["spec"].get("nodeName") in MACHINES]
 
 
 def _ask(gate: Gate, **spread: Any) -> None:
