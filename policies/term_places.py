@@ -9,7 +9,7 @@ from gpugate.policies.feasibility import HOSTNAME
 from gpugate.policies.fields import Object
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.near import nearest
-from gpugate.policies.node_labels import former, means_numa, meant
+from gpugate.policies.node_labels import WRITTEN, former, means_numa, meant
 from gpugate.policies.nodes import Shape
 from gpugate.policies.records.common import selector_in
 from gpugate.policies.terms import AFFINITY, SPREAD, PodTerm
@@ -64,18 +64,27 @@ def check_topology(term: PodTerm, shapes: Sequence[Shape] | None, labels: Object
             yield _on_no_node(
                 term, key, "no component puts the label on nodes, and the nodes are not known here", proper, rests_on=()
             )
-    elif not any(key in shape.labels for shape in shapes) and (proper is not None or not _judged_by_gang(term, labels)):
+    elif not any(key in shape.labels for shape in shapes) and (proper is not None or _matters(term, key, labels)):
         nodes = sum(len(shape.nodes) for shape in shapes)
         why = f"none of the {nodes} nodes that the pods may land on carries it"
         yield _on_no_node(term, key, why, proper, rests_on=("nodes",))
 
 
-def _judged_by_gang(term: PodTerm, labels: Object) -> bool:
-    """Whether the term keeps the workload's own pods together, which is looked at with all of them in view."""
-    if term.kind != AFFINITY or not term.required:
-        return False
+def _matters(term: PodTerm, key: str, labels: Object) -> bool:
+    """Whether a key that no node carries, and that is no slip, is worth a word."""
+    if not _waits(term):
+        # Clusters of one zone have none to name, and manifests that are made for all clusters spread over zones even so.
+        return key not in WRITTEN
+    if term.kind != AFFINITY:
+        return True
+    # What keeps the workload's own pods together is looked at with all of them in view.
     selector = selector_in(term.written, "labelSelector")
-    return selector is not None and selector.matches(labels)
+    return selector is None or not selector.matches(labels)
+
+
+def _waits(term: PodTerm) -> bool:
+    """Whether pods are not placed where no node carries the key."""
+    return term.required and term.kind in {SPREAD, AFFINITY}
 
 
 def right_topology(key: str, shapes: Sequence[Shape] | None) -> str | None:
@@ -92,7 +101,7 @@ def right_topology(key: str, shapes: Sequence[Shape] | None) -> str | None:
 
 
 def _on_no_node(term: PodTerm, key: str, why: str, proper: str | None, *, rests_on: tuple[str, ...]) -> Finding:
-    then = "leaves the pods Pending" if term.required and term.kind in {SPREAD, AFFINITY} else "does nothing"
+    then = "leaves the pods Pending" if _waits(term) else "does nothing"
     if proper is not None:
         remedy = f"Write {proper} instead of {key}."
     elif means_numa(key):
