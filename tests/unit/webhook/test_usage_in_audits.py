@@ -167,7 +167,7 @@ def test_what_needs_a_look_is_told_at_the_terminal() -> None:
     found = audited(readings(device("x", health=bad), remarks=("Prometheus is slow",)), a_pod("x"))
     out = io.StringIO()
     print_usage(found, Console(file=out, width=200))
-    assert "look at n1 GPU 0: Xid 63, 1 double-bit ECC error in 24h, held by team-a/x" in out.getvalue()
+    assert "look at n1 GPU 0: last Xid 63, 1 double-bit ECC error in 24h, held by team-a/x" in out.getvalue()
     assert "Prometheus is slow" in found.remarks
 
 
