@@ -201,7 +201,7 @@ def test_utilisation_stands_against_allocation_in_all_and_by_team(prometheus: Pr
     usage = audited(files, "--prometheus", prometheus.url)["usage"]
     assert usage["windows"] == [3600, 2592000]
     assert (usage["held"]["devices"], usage["held"]["idle"], usage["held"]["low"], usage["free"]) == (8, 3, 1, 1)
-    assert [(one["team"], one["devices"], one["idle"], one["low"]) for one in usage["owners"]] == [
+    assert [(one["owner"], one["devices"], one["idle"], one["low"]) for one in usage["owners"]] == [
         ("vision", 5, 2, 1),
         ("research", 3, 1, 0),
     ]
