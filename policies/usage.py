@@ -72,7 +72,7 @@ class Health(NamedTuple):
         """What somebody should look at, in words, the gravest first."""
         found = []
         if self.xid:
-            found.append(f"Xid {self.xid}")
+            found.append(f"last Xid {self.xid}")
         for count, one, many in (
             (self.double_bit, "double-bit ECC error", "double-bit ECC errors"),
             (self.link_errors, "NVLink error", "NVLink errors"),

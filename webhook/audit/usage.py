@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gpugate.policies.usage import DeviceUse
+from gpugate.webhook.audit.ownership import OWNER
 from gpugate.webhook.audit.records import Audit, Audited, Used
 
 
@@ -111,12 +112,17 @@ def held_in_all(audit: Audit) -> HeldSums:
     return sums_of_held(used, windows)
 
 
+def owner_of(workload: Audited) -> str:
+    """Who the workload belongs to, as the sums of what is asked for have it; its team where nobody tells."""
+    return dict(workload.belongs).get(OWNER, workload.team)
+
+
 def held_by_owner(audit: Audit) -> dict[str, HeldSums]:
-    """The same for each team, the one with most idle devices first; the empty name for workloads of nobody."""
+    """The same for each owner, the one with most idle devices first; the empty name for workloads of nobody."""
     groups: dict[str, list[Used]] = {}
     for one in audit.workloads:
         if one.used:
-            groups.setdefault(one.team, []).extend(one.used)
+            groups.setdefault(owner_of(one), []).extend(one.used)
     windows = audit.fleet.windows if audit.fleet else ()
     sums = {owner: sums_of_held(used, windows) for owner, used in groups.items()}
     return dict(sorted(sums.items(), key=lambda pair: (-pair[1].idle, -pair[1].low, -pair[1].devices, pair[0])))
@@ -136,7 +142,7 @@ def document_of_usage(audit: Audit) -> dict[str, Any] | None:
         "windows": list(audit.fleet.windows),
         "free": free_in_all(audit),
         "held": _sums(held_in_all(audit)),
-        "owners": [{"team": team, **_sums(sums)} for team, sums in held_by_owner(audit).items()],
+        "owners": [{"owner": owner, **_sums(sums)} for owner, sums in held_by_owner(audit).items()],
         "devices": [_line(one) for one in lines_of(audit)],
     }
 
@@ -162,7 +168,7 @@ def _line(line: Line) -> dict[str, Any]:
         "pod": one.pod,
         "container": one.container,
         "workload": None if workload is None else {"kind": workload.kind, "name": workload.name},
-        "team": "" if workload is None else workload.team,
+        "owner": "" if workload is None else owner_of(workload),
         "node": one.node,
         "gpu": one.number,
         "uuid": one.uuid,

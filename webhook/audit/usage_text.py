@@ -36,7 +36,7 @@ def print_usage(audit: Audit, console: Console) -> None:
     owners = held_by_owner(audit)
     if owners:
         windows = [f"used {lasting(seconds)}" for seconds in audit.fleet.windows]
-        table = table_of("held by team", "GPUs", "idle", "too large", *windows, numbers=3 + len(windows))
+        table = table_of("held by owner", "GPUs", "idle", "too large", *windows, numbers=3 + len(windows))
         for owner, sums in owners.items():
             percents = ["-" if one.percent is None else f"{one.percent:.0f} %" for one in sums.worths]
             counts = [str(count) if count else "-" for count in (sums.devices, sums.idle, sums.low)]

@@ -29,6 +29,8 @@ MOST_SERIES: Final = 100_000
 #: Seconds for one answer.
 PATIENCE: Final = 60.0
 _CONNECT: Final = 10.0
+#: Questions under way at once.
+_AT_ONCE: Final = 4
 _LONGEST: Final = 300
 #: What DCGM gives for a field that a card does not have is near the largest number of 64 bits.
 _BLANK: Final = 1e18
@@ -111,10 +113,11 @@ class Prometheus:
         self.address = address
         self._patience = patience
         self._session: aiohttp.ClientSession | None = None
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=self._patience, sock_connect=min(_CONNECT, self._patience))
-        connector = aiohttp.TCPConnector(ssl=self._trust(), limit=4)
+        connector = aiohttp.TCPConnector(ssl=self._trust())
         self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         return self
 
@@ -131,7 +134,11 @@ class Prometheus:
         """
         form = {"query": query, "time": f"{at:.3f}", "timeout": f"{int(self._patience)}s"}
         try:
-            return _series(*await self._send(form))
+            # In turn, so that nobody's patience is spent on waiting for others.
+            async with self._turns:
+                status, body = await self._send(form)
+            # A large answer must not hold up whatever else the program does.
+            return await asyncio.to_thread(_series, status, body)
         except PrometheusError as error:
             message = f"Prometheus at {self.address.url} {error}"
             raise type(error)(message) from None
@@ -151,9 +158,6 @@ class Prometheus:
         except aiohttp.ClientError as error:
             message = f"cannot be reached: {_plain(error)}"
             raise PrometheusError(message) from None
-        except asyncio.IncompleteReadError:
-            message = "broke off its answer"
-            raise QueryError(message) from None
 
     def _who(self) -> dict[str, str]:
         if self.address.user:

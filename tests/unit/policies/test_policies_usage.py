@@ -101,7 +101,7 @@ def test_cards_are_enough_for_the_work_and_for_the_memory() -> None:
 def test_signs_of_bad_health_are_told_the_gravest_first() -> None:
     bad = Health(86400, single_bit=3, double_bit=1, replays=2, link_errors=1, xid=79, throttled=True, linked=True)
     assert bad.signs == (
-        "Xid 79",
+        "last Xid 79",
         "1 double-bit ECC error",
         "1 NVLink error",
         "2 PCIe replays",

@@ -45,7 +45,7 @@ def test_utilisation_against_allocation_is_the_headline_of_the_section_and_of_th
 
 def test_signs_of_bad_health_are_told_at_their_device() -> None:
     text = plain(section(REALISTIC))
-    assert "Xid 63, 2 double-bit ECC errors, 1840 PCIe replays, 12 corrected ECC errors, throttled by heat" in text
+    assert "last Xid 63, 2 double-bit ECC errors, 1840 PCIe replays, 12 corrected ECC errors, throttled by heat" in text
     assert text.count("Xid") == 1
 
 

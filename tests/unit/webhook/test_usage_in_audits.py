@@ -142,6 +142,14 @@ def test_sums_stand_by_team_and_count_slices_as_the_part_that_they_are() -> None
     assert usage_in_words(found) == "3 GPUs held: used 33 % over 1h, 33 % over 30 days, the work of 0.8; 1 idle; 1 free."
 
 
+def test_sums_go_by_the_owner_that_is_told_before_the_team() -> None:
+    told = a_pod("x")
+    told["metadata"]["labels"] = {"team": "red"}
+    told["metadata"]["annotations"] = {"owner": "ann"}
+    found = audited(readings(device("x")), told)
+    assert list(held_by_owner(found)) == [dict(found.workloads[0].belongs)["owner"]] == ["ann"]
+
+
 def test_a_workload_that_is_exempt_is_not_counted_as_idle() -> None:
     held = a_pod("x")
     held["metadata"]["annotations"] = {"gpugate.io/exempt": "idle", "gpugate.io/exempt-reason": "a demonstration"}
@@ -167,7 +175,7 @@ def test_what_needs_a_look_is_told_at_the_terminal() -> None:
     found = audited(readings(device("x", health=bad), remarks=("Prometheus is slow",)), a_pod("x"))
     out = io.StringIO()
     print_usage(found, Console(file=out, width=200))
-    assert "look at n1 GPU 0: Xid 63, 1 double-bit ECC error in 24h, held by team-a/x" in out.getvalue()
+    assert "look at n1 GPU 0: last Xid 63, 1 double-bit ECC error in 24h, held by team-a/x" in out.getvalue()
     assert "Prometheus is slow" in found.remarks
 
 
@@ -320,6 +328,6 @@ def test_the_document_has_every_field_that_the_docs_promise() -> None:
     assert list(found) == ["at", "windows", "free", "held", "owners", "devices"]
     assert list(found["held"]) == ["devices", "idle", "low", "unknown", "utilisation"]
     assert " ".join(found["devices"][0]) == (
-        "state namespace pod container workload team node gpu uuid model profile slice share heldSeconds utilisation spans"
+        "state namespace pod container workload owner node gpu uuid model profile slice share heldSeconds utilisation spans"
         " memory memoryUsed memoryPeak powerWatts temperatureCelsius health"
     )

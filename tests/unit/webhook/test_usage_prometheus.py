@@ -152,6 +152,22 @@ async def test_a_silent_prometheus_costs_its_patience_and_no_more() -> None:
         silent.set()
 
 
+async def test_questions_wait_for_their_turn_and_not_for_their_patience() -> None:
+    under_way: list[int] = [0, 0]
+
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        under_way[0] += 1
+        under_way[1] = max(under_way)
+        await asyncio.sleep(0.05)
+        under_way[0] -= 1
+        return web.json_response(vector())
+
+    async with served(answer) as url, Prometheus(Address(url), 0.5) as prometheus:
+        async with asyncio.timeout(30):
+            assert await asyncio.gather(*(prometheus.ask("up", 1) for _ in range(60))) == [[]] * 60
+    assert under_way[1] <= 4
+
+
 async def test_what_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 1 << 20)
     with pytest.raises(QueryError, match="answers with more than 1 MiB: narrow it down by --prometheus-matcher"):
