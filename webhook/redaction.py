@@ -39,7 +39,13 @@ _SECRET: Final = re.compile(r"token|passw|secret|credential|(api|access|private)
 _NAMES_ONE: Final = re.compile(r"(name|ref|path)$", re.IGNORECASE)
 _CREDENTIALS_IN_URL: Final = re.compile(r"://[^/\s@]+@")
 #: Environment variables that rules read, and the settings of NCCL, which are no secrets.
-_ENVIRONMENT: Final = frozenset({*VARIABLES, "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"})
+_ENVIRONMENT: Final = frozenset(
+    {
+        *VARIABLES,
+        *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+        *("CUDA_LAUNCH_BLOCKING", "NVIDIA_DRIVER_CAPABILITIES"),
+    }
+)
 _SETTINGS: Final = "NCCL_"
 #: Domains of annotations by which gpugate, queues, schedulers and operators are told things; of all others the value is hidden.
 _TELLING: Final = re.compile(
