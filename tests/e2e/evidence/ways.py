@@ -54,7 +54,7 @@ class Way:
 
 
 _NEVER_FITS = Answer("refused", "host-memory", "could ever hold the pod")
-_NONE_SELECTED = Answer("warned", "host-memory", "nodes that offer")
+_NONE_SELECTED = Answer("warned", "node-terms", "nodes that offer")
 
 
 def _by(rule: str, text: str) -> Answer:
