@@ -44,9 +44,9 @@ so gpugate prefers a larger card in reach, and warns where there is none.
 
 - NUMA guide, "GPU Memory Management": a model's weights, activations and cache are reckoned against the card before it is
   chosen.
-- NUMA guide, "GPU Instance Selection": small models go to small cards, large ones to large cards.
+- NUMA guide, "GPU Instance Selection: Cost vs Performance": small models go to small cards, large ones to large cards.
 - Basics guide, "Use Node Affinity": cards with enough memory are selected by `nvidia.com/gpu.memory`.
-- Orchestration guide, "Model parallelism": what is too large for one card is split over several.
+- Orchestration guide, "Distributed Training Patterns": what is too large for one card is split over several.
 - Field guide, step 3: a model gets the slice or share of a card that holds it.
 
 ## Example
