@@ -41,9 +41,11 @@ STACK_IMAGES: Final = (
     "vault.habana.ai/docker-k8s-device-plugin/*",
     "vault.habana.ai/gaudi-metric-exporter/*",
 )
-#: Service accounts of operators and device plugins in the namespaces that their makers' instructions give them.
+#: Service accounts of operators and device plugins in the namespaces that their makers' instructions give them, and in
+#: ``gpu-operator-system``, where the orchestration guide installs the GPU operator.
 STACK_ACCOUNTS: Final = (
     "gpu-operator-resources/*",
+    "gpu-operator-system/*",
     "gpu-operator/*",
     "kube-amd-gpu/*",
     "nvidia-device-plugin/*",

@@ -4,8 +4,8 @@
     headroom = weights x 4/14 at least, weights x 8/14 for comfort
     need     = (weights + headroom) / GPUs that hold one copy of the model
 
-The figures are those of the guide that gpugate goes by: a 7B model in FP16 takes "roughly 14GB for weights, plus 4-8GB for
-activations and KV cache". GB there, as here, are 10^9 bytes: 7 x 10^9 parameters of 2 bytes are 14 x 10^9 bytes.
+The figures are the NUMA guide's, for a 7B model in FP16: 14GB of weights, and 4GB to 8GB beside them for activations and the KV
+cache. GB there, as here, are 10^9 bytes: 7 x 10^9 parameters of 2 bytes are 14 x 10^9 bytes.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ Pending without an error.
 ## Practice
 
 - NUMA guide, "Migrating from kube-gpu to the Device Plugin": pod specs leave the legacy resource name for the plugin's.
-- NUMA guide, "MIG Profiles": a slice is asked for by its profile; the name that the guide writes for it,
-  `nvidia.com/gpu.mig-1g.5gb`, is one of those that no plugin serves.
+- NUMA guide, "MIG Profiles on NVIDIA A100 and H100": a slice is asked for by its profile; the name that the guide writes for
+  it, `nvidia.com/gpu.mig-1g.5gb`, is one of those that no plugin serves.
 - Basics guide, "Basic GPU Pod", and field guide, step 1: GPUs are asked for under `limits`, by the device plugin's resource.
 - Orchestration guide, "GPU Resource Scheduling Fundamentals": requests and limits of GPUs are one number, and a whole one.
 

@@ -22,7 +22,8 @@ there. A capability that does not exist keeps the container from starting.
 
 ## Practice
 
-- NUMA guide, "Topology-Aware GPU Scheduling": NCCL is told of the topology by a file, under the name that NCCL reads.
+- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": NCCL is told of the topology by a file, under the name
+  that NCCL reads.
 - Field guide, "Topology-aware scheduling": collectives run over NVLink and InfiniBand, and nothing turns these off.
 - Orchestration guide, "Distributed Training Hangs": debugging is switched on by a variable that NCCL reads, and what slows the job
   down goes when the fault is found.

@@ -27,7 +27,8 @@ a notebook.
 ## Practice
 
 - NUMA guide, "Monitoring GPU Workloads": GPUs whose utilisation stays below 30 % are told of.
-- NUMA guide, "GPU Instance Selection": an average below 40 % over a month means fewer GPUs, a smaller part, or time-slicing.
+- NUMA guide, "GPU Instance Selection: Cost vs Performance": an average below 40 % over a month means fewer GPUs, a smaller part,
+  or time-slicing.
 - Orchestration guide, "Idle GPU Mitigation": each team sees which of its GPUs stand idle, and shares where work is small.
 - Field guide, "GPU monitoring": utilisation against allocation over the whole fleet is one figure of the audit.
 - Field guide, "Fractional GPU sharing": a model that uses a small part of a card gets a hint to the MIG slice that holds it.
@@ -175,5 +176,5 @@ RULE = Rule(
     check=check,
     documentation=__doc__,
     unnamed=Mode.WARN,
-    opinion="what counts as idle is for a team to say, and an audit that is given no monitoring says nothing.",
+    opinion="What counts as idle is for a team to say, and an audit that is given no monitoring says nothing.",
 )

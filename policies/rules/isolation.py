@@ -352,5 +352,5 @@ RULE = Rule(
     check=check,
     documentation=__doc__,
     unnamed=Mode.WARN,
-    opinion="clusters with RDMA or their own runtimes need some of what it finds, so that a policy has to allow that first.",
+    opinion="Clusters with RDMA or their own runtimes need some of what it finds, so that a policy has to allow that first.",
 )

@@ -39,7 +39,7 @@ the training script, or what starts it, has to end with a code of its own when t
 - Orchestration guide, "Spot Instances": what is interrupted starts again; an eviction is no failure of the job.
 - Basics guide, "Machine Learning Training": `restartPolicy: Never` and a `backoffLimit`.
 - Basics guide, "GPU Metrics and Alerts": Xid errors are told from errors of the program.
-- Field guide, "Step 6": evicted jobs come back and resume from their checkpoint.
+- Field guide, "Step 6 · Spot/preemptible nodes for training": evicted jobs come back and resume from their checkpoint.
 
 ## Example
 

@@ -34,8 +34,8 @@ constraint without labelSelector is silently met.
 ## Practice
 
 - NUMA guide, "Node Affinity for GPU Topology": nodes with at least so many GPUs are asked for by an operator that exists.
-- NUMA guide, "Topology-Aware GPU Scheduling": a spread constraint names a label that nodes have, and selects the pods it
-  spreads.
+- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": a spread constraint names a label that nodes have, and
+  selects the pods it spreads.
 - Basics guide, "Node Selection": nodes are chosen by the labels that GPU feature discovery writes, memory in MiB.
 - Basics guide, "Taints and Tolerations": a toleration has the key, value and effect of the taint that is on the nodes.
 - Orchestration guide, "GPU Affinity Rules": anti-affinity selects the training job's own pods.

@@ -30,9 +30,10 @@ must run `topologyManagerPolicy: single-numa-node` or `restricted`.
 
 ## Practice
 
-- NUMA guide, "Topology-Aware GPU Scheduling": a training pod's GPUs, CPUs and memory are in one NUMA domain, by the kubelet's
-  Topology Manager.
-- NUMA guide, "Topology-Aware GPU Scheduling": NCCL is given a file with the topology, `NCCL_TOPO_FILE` by its right name.
+- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": a training pod's GPUs, CPUs and memory are in one NUMA
+  domain, by the kubelet's Topology Manager.
+- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": NCCL is given a file with the topology, `NCCL_TOPO_FILE` by
+  its right name.
 - Orchestration guide, "Distributed Training Hangs": settings of NCCL, such as its debug log, are set for all jobs in one
   place.
 

@@ -38,11 +38,11 @@ A card sold as 80 GB may have 81559MiB = 79.6Gi: `80Gi` shuts out H100, `80G` do
 
 ## Practice
 
-- Basics guide, "Node Affinity for GPU Selection": a card chosen by its product, memory and compute capability, with operators that
-  exist and bounds that mean what was meant.
+- Basics guide, "Select Specific GPU Type" and "Use Node Affinity": a card chosen by its product, memory and compute capability,
+  with operators that exist and bounds that mean what was meant.
 - NUMA guide, "Node Affinity for GPU Topology": multi-GPU training bound to nodes that suit it; `Gte` is no operator.
-- NUMA guide, "GPU Instance Selection": each kind of work on the card that fits it.
-- Orchestration guide, "Can I switch between GPU types easily?": what depends on a compute capability or a CUDA version says so.
+- NUMA guide, "GPU Instance Selection: Cost vs Performance": each kind of work on the card that fits it.
+- Orchestration guide, "FAQ": what depends on a compute capability or a CUDA version says so.
 
 ## Example
 

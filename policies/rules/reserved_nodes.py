@@ -188,5 +188,5 @@ RULE = Rule(
     needs=frozenset({"nodes"}),
     documentation=__doc__,
     unnamed=Mode.WARN,
-    opinion="whether pods without accelerators may use the idle CPUs of accelerator nodes is for a cluster's owner to decide.",
+    opinion="Whether pods without accelerators may use the idle CPUs of accelerator nodes is for a cluster's owner to decide.",
 )

@@ -39,7 +39,8 @@ good on the first interruption.
 
 ## Practice
 
-- NUMA guide, "GPU Instance Selection": spot for training that checkpoints every 100 to 500 steps; reserved capacity for inference.
+- NUMA guide, "GPU Instance Selection: Cost vs Performance": spot for training that checkpoints every 100 to 500 steps; reserved
+  capacity for inference.
 - Orchestration guide, "Spot Instances": `cloud.google.com/gke-preemptible: "true"` for what tolerates faults, and on demand for
   what has to finish.
 - Orchestration guide, "Reserved Instance Optimization": `never` keeps production off spot nodes.

@@ -31,7 +31,8 @@ places pods one by one then holds what it has got. Preferred is the default.
 
 - Basics guide, "Inference Deployment": replicas are spread over GPU nodes, by a constraint that selects them.
 - Orchestration guide, "GPU Affinity Rules": replicas land on different nodes by anti-affinity.
-- Field guide, "Step 4": the pods of one training run share the fabric, by affinity on a label of the nodes.
+- Field guide, "Step 4 · Topology-aware scheduling": the pods of one training run share the fabric, by affinity on a label of the
+  nodes.
 - NUMA guide, "Node Affinity for GPU Topology": jobs that span nodes are placed by an explicit topology key.
 
 ## Example

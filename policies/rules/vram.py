@@ -34,19 +34,19 @@ A pool that scales up from no node has no such label yet, and its autoscaler may
 ## Why
 
 A model that does not fit its card fails when its weights are loaded, after the queue and the image have been waited for. The
-figures are a guide's: a 7B model in FP16 takes "roughly 14GB for weights, plus 4-8GB for activations and KV cache". The same
-guide runs a 70B model in FP16 "comfortably" on one A100 of 80 GB. It does not fit: 70 x 10^9 parameters of 2 bytes are 140GB of
+figures are a guide's, for a 7B model in FP16: 14GB of weights, and 4GB to 8GB beside them for activations and the KV cache. The
+same guide runs a 70B model in FP16 on one A100 of 80 GB. It does not fit: 70 x 10^9 parameters of 2 bytes are 140GB of
 weights, 180 to 220GB in all, and the card has 81920MiB = 85.9GB. It takes four of them (45GB each), or one with int4 (45 to
-55GB). Nor does a 7B model fit "easily" on a T4 of 16 GB: of 15360MiB = 16.1GB the weights leave 2.1GB where the guide wants 4,
+55GB). Nor does a 7B model fit a T4 of 16 GB: of 15360MiB = 16.1GB the weights leave 2.1GB where the guide wants 4,
 so gpugate prefers a larger card in reach, and warns where there is none.
 
 ## Practice
 
 - NUMA guide, "GPU Memory Management": a model's weights, activations and cache are reckoned against the card before it is
   chosen.
-- NUMA guide, "GPU Instance Selection": small models go to small cards, large ones to large cards.
+- NUMA guide, "GPU Instance Selection: Cost vs Performance": small models go to small cards, large ones to large cards.
 - Basics guide, "Use Node Affinity": cards with enough memory are selected by `nvidia.com/gpu.memory`.
-- Orchestration guide, "Model parallelism": what is too large for one card is split over several.
+- Orchestration guide, "Distributed Training Patterns": what is too large for one card is split over several.
 - Field guide, step 3: a model gets the slice or share of a card that holds it.
 
 ## Example

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpugate.policies.catalogue import RULES
+from gpugate.policies.rule import Rule
 from tests import guides
 
 ROOT = Path(__file__).parents[3]
@@ -17,6 +18,8 @@ NO_NAMES = frozenset({"DataLoader", "DataLoaders", "DevOps", "DoNotSchedule", "N
 NO_NAMES |= {"RollingUpdate", "ScheduleAnyway"}
 #: Cells of a table whose borders were lost on the way into a text.
 GLUED = re.compile(r"CPU|Instance|NeuronLink")
+#: A practice of a rule: the guide's name, and what stands before the colon, quoted headings among it.
+PLACES = re.compile(r'- (\w+) guide, ((?:"[^"]*"|[^":])*):')
 needs_guides = pytest.mark.skipif(not guides.are_there(), reason=guides.MISSING)
 
 
@@ -78,6 +81,16 @@ def test_every_file_that_the_page_names_is_there() -> None:
     own = [path for path in paths if not path.startswith(("docs/METRICS", "deployment"))]
     assert len(own) > 60
     assert {path for path in own if not (ROOT / path).exists() and not (ROOT / f"{path}.yaml").exists()} == set()
+
+
+@needs_guides
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_every_practice_that_a_rule_serves_stands_under_a_heading_of_that_guide(rule: Rule) -> None:
+    practice = rule.documentation.partition("## Practice\n")[2].partition("\n## ")[0]
+    for guide, places in PLACES.findall(" ".join(practice.split())):
+        headings = guides.headings(guide if guide in guides.NAMES else guide.lower())
+        known = {*headings, *(re.sub(r"^(?:Step \d · |\d\. )", "", one) for one in headings)}
+        assert set(re.findall(r'"([^"]+)"', places)) <= known
 
 
 @needs_guides

@@ -165,6 +165,22 @@ def test_both_policies_parse_and_name_rules_that_there_are() -> None:
     assert f"{aligned}=true" in (CLUSTER / "nodes" / "label-nodes.sh").read_text(encoding="utf-8")
 
 
+def test_the_policy_for_tenants_gives_each_sort_of_work_the_classes_that_the_pieces_have() -> None:
+    rules = of_kind("policy", "GPUPolicy")["tenants"]["spec"]["rules"]
+    given = {sort: rules["priority"][sort] for sort in ("training", "inference", "interactive")}
+    assert {one["pods"] for one in given.values()} == of_kind("priorities", "PriorityClass").keys()
+    assert {one["workload"] for one in given.values()} == of_kind("kueue", "WorkloadPriorityClass").keys()
+    assert all(one["pods"] == one["workload"] == f"gpu-{sort}" for sort, one in given.items())
+
+
+def test_the_policy_for_tenants_refuses_nobody_for_what_teams_differ_in() -> None:
+    rules = of_kind("policy", "GPUPolicy")["tenants"]["spec"]["rules"]
+    assert not rules["priority"]["required"]
+    assert not any(one["required"] for one in rules["attribution"]["keys"])
+    assert rules["isolation"]["mode"] == "Warn"
+    assert all(one.get("whenUnsatisfiable", "ScheduleAnyway") == "ScheduleAnyway" for one in rules["spread"]["over"])
+
+
 def test_the_monitor_of_gpugate_selects_its_services_and_their_ports() -> None:
     monitor = of_kind("monitoring", "ServiceMonitor")["gpugate"]
     services = [*read(BASE / "service.yaml"), *read(BASE / "controller-service.yaml")]

@@ -51,7 +51,7 @@ def read_yaml(text: str) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}: {case.content['name']}")
-def test_case(case: Case) -> None:
+def test_review_finds_in_what_stands_around_workloads_what_the_case_wants(case: Case) -> None:
     content = case.content
     assert set(content) <= {"name", "given", "beside", "facts", "wanted"}
     given = clone(content["given"])
