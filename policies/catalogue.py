@@ -66,9 +66,9 @@ RULES: Final[tuple[Rule, ...]] = (
     commitment.RULE,
     visible_devices.RULE,
     reserved_nodes.RULE,
-    idle.RULE,
     environment.RULE,
     node_terms.RULE,
+    idle.RULE,
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}

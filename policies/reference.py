@@ -19,6 +19,7 @@ _FACTS: Final = {
     "nodes": "nodes",
     "namespaces": "namespaces",
     "localqueues": "Kueue's LocalQueues",
+    "usage": "what monitoring says of devices (audits alone)",
     "resourceclaims": "ResourceClaims",
     "resourceclaimtemplates": "ResourceClaimTemplates",
 }

@@ -174,6 +174,7 @@ RULE = Rule(
     params=IdleParams,
     mutate=no_edits,
     check=check,
+    needs=frozenset({"usage"}),
     documentation=__doc__,
     unnamed=Mode.WARN,
     opinion="What counts as idle is for a team to say, and an audit that is given no monitoring says nothing.",
