@@ -167,10 +167,18 @@ def _selection_key(pods: PodSet, wanted: dict[str, int], runtime: RuntimeClass |
     affinity = pods.spec.get("affinity")
     return (
         *wanted.items(),
-        orjson.dumps(selector, option=orjson.OPT_SORT_KEYS) if selector else None,
-        orjson.dumps(affinity) if affinity else None,
+        _written(selector) if selector else None,
+        _written(affinity) if affinity else None,
         runtime and (*runtime.node_selector.items(), *runtime.tolerations),
     )
+
+
+def _written(value: Any) -> bytes | str:  # noqa: ANN401 - any JSON value
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        # A YAML file may hold a number of more than 64 bits.
+        return repr(value)
 
 
 def _select(pods: PodSet, wanted: dict[str, int], facts: Facts, runtime: RuntimeClass | None) -> Selection:
