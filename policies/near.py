@@ -45,9 +45,9 @@ def _is_one_slip(one: str, other: str) -> bool:
     """Whether at most one slip lies between two words: what is left of them without their common ends shows it."""
     if abs(len(one) - len(other)) > 1:
         return False
-    start = next(
-        (at for at, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs), min(len(one), len(other))
-    )
+    start = 0
+    while start < min(len(one), len(other)) and one[start] == other[start]:
+        start += 1
     one, other = one[start:], other[start:]
     while one and other and one[-1] == other[-1]:
         one, other = one[:-1], other[:-1]

@@ -39,7 +39,7 @@ def test_a_value_of_another_type_breaks_no_rule(spec: dict[str, Any], facts: str
     try:
         decision = decided(root, bind(_RULES, mode="Enforce"), facts=shared_facts(facts))
     except MalformedError as error:
-        assert "must be" in str(error), "the place is named, and what belongs there"  # noqa: PT017 - either outcome is right
+        assert "must be" in str(error), "the place is named, and what belongs there"
     else:
         assert decision.failures == []
 
