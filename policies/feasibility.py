@@ -27,12 +27,20 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 
 def tolerated(pods: PodSet, shape: Shape, more: Iterable[Toleration] = ()) -> bool:
     """Whether the pods tolerate every lasting taint of ``shape`` that keeps pods off; ``more``: what else they will be given."""
+    return not untolerated(pods, shape, more)
+
+
+def untolerated(pods: PodSet, shape: Shape, more: Iterable[Toleration] = ()) -> list[Taint]:
+    """The lasting taints of ``shape`` that keep the pods off."""
     written = (*mappings(pods.spec, "tolerations", pods.field()), *pods.foreseen)
     tolerations = (*map(toleration_of, written), *more)
-    return all(
-        taint.effect == "PreferNoSchedule" or is_passing(taint.key, taint.value) or any(one.covers(taint) for one in tolerations)
+    return [
+        taint
         for taint in shape.taints
-    )
+        if taint.effect != "PreferNoSchedule"
+        and not is_passing(taint.key, taint.value)
+        and not any(one.covers(taint) for one in tolerations)
+    ]
 
 
 def _values(labels: Mapping[str, frozenset[str | None]], shape: Shape, key: str) -> frozenset[str | None]:
