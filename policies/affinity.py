@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from gpugate.policies.edits import Edit
 from gpugate.policies.fields import Object, mapping, mappings, sequence
@@ -100,10 +100,30 @@ def both(wants: Iterable[Sequence[Alternative]]) -> tuple[Alternative, ...]:
     return tuple(tuple(expression for part in parts for expression in part) for parts in product(*wants))
 
 
-def terms_after(pods: PodSet, alternatives: Sequence[Alternative]) -> int:
-    """How many terms ``pods`` would have once they were required to meet one of ``alternatives``, too."""
+class Growth(NamedTuple):
+    """What becomes of the terms of pods that are required to meet one of some alternatives, too.
+
+    Attributes:
+        met: terms that ask for it already.
+        unmet: those that do not, each of which takes the place of as many as there are alternatives.
+        alternatives: how many there are.
+    """
+
+    met: int
+    unmet: int
+    alternatives: int
+
+    @property
+    def terms(self) -> int:
+        """How many terms there are then."""
+        return self.met + self.unmet * self.alternatives
+
+
+def growth(pods: PodSet, alternatives: Sequence[Alternative]) -> Growth:
+    """How the terms of ``pods`` grow where they are required to meet one of ``alternatives``, too."""
     terms = [term for term in required_terms(pods) if not _is_empty(term)]
-    return sum(1 if _is_met(term, alternatives) else len(alternatives) for term in terms) if terms else len(alternatives)
+    met = sum(_is_met(term, alternatives) for term in terms)
+    return Growth(met, len(terms) - met if terms else 1, len(alternatives))
 
 
 def require(pods: PodSet, alternatives: Sequence[Alternative], note: str, before: Sequence[Alternative] = ()) -> Iterator[Edit]:

@@ -27,12 +27,20 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 
 def tolerated(pods: PodSet, shape: Shape, more: Iterable[Toleration] = ()) -> bool:
     """Whether the pods tolerate every lasting taint of ``shape`` that keeps pods off; ``more``: what else they will be given."""
+    return not untolerated(pods, shape, more)
+
+
+def untolerated(pods: PodSet, shape: Shape, more: Iterable[Toleration] = ()) -> list[Taint]:
+    """The lasting taints of ``shape`` that keep the pods off."""
     written = (*mappings(pods.spec, "tolerations", pods.field()), *pods.foreseen)
     tolerations = (*map(toleration_of, written), *more)
-    return all(
-        taint.effect == "PreferNoSchedule" or is_passing(taint.key, taint.value) or any(one.covers(taint) for one in tolerations)
+    return [
+        taint
         for taint in shape.taints
-    )
+        if taint.effect != "PreferNoSchedule"
+        and not is_passing(taint.key, taint.value)
+        and not any(one.covers(taint) for one in tolerations)
+    ]
 
 
 def _values(labels: Mapping[str, frozenset[str | None]], shape: Shape, key: str) -> frozenset[str | None]:
@@ -167,10 +175,18 @@ def _selection_key(pods: PodSet, wanted: dict[str, int], runtime: RuntimeClass |
     affinity = pods.spec.get("affinity")
     return (
         *wanted.items(),
-        orjson.dumps(selector, option=orjson.OPT_SORT_KEYS) if selector else None,
-        orjson.dumps(affinity) if affinity else None,
+        _written(selector) if selector else None,
+        _written(affinity) if affinity else None,
         runtime and (*runtime.node_selector.items(), *runtime.tolerations),
     )
+
+
+def _written(value: Any) -> bytes | str:  # noqa: ANN401 - any JSON value
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        # A YAML file may hold a number of more than 64 bits.
+        return repr(value)
 
 
 def _select(pods: PodSet, wanted: dict[str, int], facts: Facts, runtime: RuntimeClass | None) -> Selection:

@@ -59,7 +59,7 @@ def _selected(pods: PodSet, flavor: ResourceFlavor, keys: frozenset[str]) -> boo
     required = mapping(affinity, "requiredDuringSchedulingIgnoredDuringExecution", path)
     terms = []
     for term in mappings(required, "nodeSelectorTerms", path):
-        about = [one for one in mappings(term, "matchExpressions", path) if one.get("key") in keys]
+        about = [one for one in mappings(term, "matchExpressions", path) if str(one.get("key")) in keys]
         if not about:
             # Terms are alternatives: one that is about nothing here lets every flavor through.
             return True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 #: Up to so many characters a part of a word may hold so many slips and still be told for another; a longer one ``_MOST_SLIPS``.
 _SLIPS: Final = ((3, 0), (11, 1))
@@ -14,6 +15,8 @@ _LONGEST: Final = 128
 #: The fewest characters of a part that still stand for a longer one: ``mem`` for ``memory``.
 _SHORTEST: Final = 3
 _PARTS: Final = re.compile(r"[-_./]")
+#: Characters that change places in one slip.
+_SWAPPED: Final = 2
 _DIGITS: Final = re.compile(r"\d")
 
 
@@ -38,11 +41,24 @@ def distance(one: str, other: str, most: int) -> int:
     return min(row[-1], most + 1)
 
 
+def _is_one_slip(one: str, other: str) -> bool:
+    """Whether at most one slip lies between two words: what is left of them without their common ends shows it."""
+    if abs(len(one) - len(other)) > 1:
+        return False
+    start = 0
+    while start < min(len(one), len(other)) and one[start] == other[start]:
+        start += 1
+    one, other = one[start:], other[start:]
+    while one and other and one[-1] == other[-1]:
+        one, other = one[:-1], other[:-1]
+    return max(len(one), len(other)) <= 1 or (len(one) == len(other) == _SWAPPED and one == other[::-1])
+
+
 def _part_apart(one: str, other: str) -> int | None:
     """How many slips lie between two parts of words; None where that is too many for the same part."""
     if one == other:
         return 0
-    shorter, longer = sorted((one, other), key=len)
+    shorter, longer = (one, other) if len(one) <= len(other) else (other, one)
     if len(shorter) >= _SHORTEST and longer.startswith(shorter):
         # Cut short: TOPO for TOPOLOGY.
         return 1
@@ -51,9 +67,22 @@ def _part_apart(one: str, other: str) -> int | None:
     return found if found <= most else None
 
 
-def _numbers_alone_differ(one: str, other: str) -> bool:
+class _Word(NamedTuple):
+    """A word in lower case, its parts, and what it is without its digits."""
+
+    text: str
+    parts: list[str]
+    bare: str
+
+
+@lru_cache(maxsize=4096)
+def _word(text: str) -> _Word:
+    return _Word(text, _PARTS.split(text), _DIGITS.sub("", text))
+
+
+def _numbers_alone_differ(one: _Word, other: _Word) -> bool:
     # node-layer-1 is no slip for node-layer-2.
-    return _DIGITS.search(one + other) is not None and _DIGITS.sub("", one) == _DIGITS.sub("", other)
+    return one.bare == other.bare and (one.bare != one.text or other.bare != other.text)
 
 
 def _apart(one: str, other: str) -> int | None:
@@ -65,15 +94,22 @@ def _apart(one: str, other: str) -> int | None:
         if domain != other_domain:
             return _apart(domain, other_domain) if name == other_name else None
         one, other = name, other_name
+    return _names_apart(_word(one), _word(other))
+
+
+def _names_apart(one: _Word, other: _Word) -> int | None:
     if _numbers_alone_differ(one, other):
         return None
-    mine, theirs = _PARTS.split(one), _PARTS.split(other)
-    if len(mine) != len(theirs):
+    if len(one.parts) != len(other.parts):
         # At most a separator is missing, or there is one too many.
-        return 1 if distance(one, other, 1) <= 1 else None
-    slips = [_part_apart(*pair) for pair in zip(mine, theirs, strict=True)]
-    found = sum(slip for slip in slips if slip is not None)
-    return found if None not in slips and found <= _MOST_SLIPS else None
+        return 1 if _is_one_slip(one.text, other.text) else None
+    found = 0
+    for mine, theirs in zip(one.parts, other.parts, strict=True):
+        slips = _part_apart(mine, theirs)
+        if slips is None or found + slips > _MOST_SLIPS:
+            return None
+        found += slips
+    return found
 
 
 def nearest(word: str, known: Collection[str]) -> str | None:

@@ -14,7 +14,7 @@ from gpugate.policies.fields import Object, dotted
 from gpugate.policies.finding import Mode
 from gpugate.policies.records.common import meets
 from gpugate.policies.rule import Params, Rule
-from gpugate.policies.validations import LONGEST_KEY, MOST, UNIQUE, LabelKey, LabelValue, Validation
+from gpugate.policies.validations import LABEL_PATTERNS, LONGEST_KEY, MOST, UNIQUE, LabelKey, LabelValue, Validation
 
 API_VERSION: Final = "gpugate.io/v1alpha1"
 KIND: Final = "GPUPolicy"
@@ -228,6 +228,9 @@ def _explain(error: ValidationError, prefix: tuple[str | int, ...] = ("spec",)) 
     for problem in error.errors(include_url=False, include_input=False)[:5]:
         message = str(problem["msg"]).removeprefix("Value error, ")
         message = _IN_OTHER_WORDS.get(problem["type"], message)
+        pattern = str(problem.get("ctx", {}).get("pattern"))
+        if problem["type"] == "string_pattern_mismatch" and pattern not in LABEL_PATTERNS:
+            message = f"must match {pattern}"
         texts.append(f"{dotted((*prefix, *problem['loc']))}: {message}")
     return "; ".join(texts)
 

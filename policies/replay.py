@@ -58,7 +58,10 @@ def _write(draft: Draft, operations: list[list[Any]]) -> None:
     distinct = [op for at, op in enumerate(operations) if op not in operations[:at]]
     if not distinct or distinct == recorded(draft.root):
         return
-    _put(draft, _PLACE, orjson.dumps(distinct).decode())
+    text = orjson.dumps(distinct).decode()
+    # What would not be read again is not written: the API takes 256KiB of annotations in all.
+    if len(text) <= _LARGEST:
+        _put(draft, _PLACE, text)
 
 
 def _holds(root: Object, operation: list[Any]) -> bool:
@@ -94,7 +97,7 @@ def _is_operation(op: Any) -> bool:  # noqa: ANN401 - untrusted JSON
         and _LENGTHS.get(op[0]) == len(op)
         and type(op[1]) is str
         and op[1].startswith("/")
-        and _is_ours(from_pointer(op[1]))
+        and _is_ours(from_pointer(op[1]), *op[2:3])
     )
 
 
@@ -122,13 +125,28 @@ _WRITTEN: Final = frozenset(
         "volumes",
     }
 )
+#: Where rules write, too, but only what takes rights away.
+_CONTEXT: Final = "securityContext"
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether a rule may have written at ``path``: a forged record can't keep alive what a user takes out elsewhere."""
+def _is_ours(path: Path, value: Any = None) -> bool:  # noqa: ANN401 - untrusted JSON
+    """Whether a rule may have written ``value`` at ``path``: a forged record can't keep alive what a user takes out elsewhere."""
     if path[0] == "metadata":
         return path[1:2] in {("labels",), ("annotations",)}
+    if _CONTEXT in path:
+        return _hardens(path[path.index(_CONTEXT) + 1 :], value)
     return "metadata" in path or not _WRITTEN.isdisjoint(path)
+
+
+def _hardens(path: Path, value: Any) -> bool:  # noqa: ANN401 - untrusted JSON
+    """Whether ``value`` at ``path`` below a security context takes rights away, and gives none."""
+    if not path:
+        return type(value) is dict and all(_hardens((field,), one) for field, one in value.items())
+    if path == ("seccompProfile",):
+        return bool(value == {"type": "RuntimeDefault"})
+    if path == ("runAsUser",):
+        return type(value) is int and value > 0
+    return (path == ("allowPrivilegeEscalation",) and value is False) or (path == ("runAsNonRoot",) and value is True)
 
 
 def replay(draft: Draft, old: Object, templates: Collection[Path] = (), said_anew: Collection[str] = ()) -> None:

@@ -19,6 +19,7 @@ from gpugate.policies.accelerators import may_be_accelerator
 from gpugate.policies.affinity import required_terms
 from gpugate.policies.fields import Object, mapping, mappings, sequence
 from gpugate.policies.kinds import DAEMON_SET
+from gpugate.policies.quantity import QuantityError, exact
 from gpugate.policies.taints import names_accelerators
 from gpugate.policies.workload import PodSet, Workload
 
@@ -58,7 +59,13 @@ def takes(entry: Object) -> bool:
     name = entry.get("name")
     if type(name) is not str or name not in VARIABLES:
         return False
-    return entry.get("valueFrom") is not None or str(entry.get("value") or "") not in NO_DEVICES
+    return entry.get("valueFrom") is not None or value_of(entry) not in NO_DEVICES
+
+
+def value_of(entry: Object) -> str:
+    """The value of an entry of a container's environment; a number that stands without quotes is what it is written for."""
+    value = entry.get("value")
+    return "" if value is None else str(value)
 
 
 def host_path(volume: Object) -> str:
@@ -133,9 +140,17 @@ def asks_somehow(pods: PodSet) -> bool:
         return True
     for container in pods.containers:
         for amounts in (container.limits, container.requests):
-            if any(may_be_accelerator(name) and str(amounts[name]) != "0" for name in amounts):
+            if any(may_be_accelerator(name) and not _is_zero(amounts[name]) for name in amounts):
                 return True
     return False
+
+
+def _is_zero(amount: object) -> bool:
+    """Whether an amount is zero, however it is spelled: ``0.0``, ``0k``."""
+    try:
+        return not exact(amount)
+    except QuantityError:
+        return False
 
 
 def asks_for_a_part(pods: PodSet) -> bool:

@@ -140,7 +140,9 @@ def check_selected(pods: PodSet, chosen: Selection, asked: Sequence[Wish], carri
     of_all = f"of {sum(len(shape.nodes) for shape in offering)} nodes that offer {names}"
     if not chosen.reachable:
         unmet = [wish for wish in asked if wish.required and not _met(wish, offering)]
-        why = f": {'; '.join(_lacking(wish, offering, carried) for wish in unmet[:_SHOWN])}" if unmet else ""
+        # Terms that are alternatives may ask for the same.
+        lacking = list(dict.fromkeys(_lacking(wish, offering, carried) for wish in unmet))
+        why = f": {'; '.join(lacking[:_SHOWN])}" if lacking else ""
         yield Finding(
             "NoNodeSelected",
             unmet[0].path if unmet else pods.field("nodeSelector"),

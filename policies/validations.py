@@ -25,6 +25,8 @@ LONGEST_KEY: Final = 317
 
 _KEY_PATTERN: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _LABEL_PATTERN: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+#: The patterns of what stands in a label.
+LABEL_PATTERNS: Final = frozenset({_KEY_PATTERN, _LABEL_PATTERN})
 
 
 class Validation(NamedTuple):

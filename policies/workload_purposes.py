@@ -54,4 +54,4 @@ def _purpose_of_pod(pods: PodSet) -> Purpose | None:
     """A pod that nobody else speaks for: with a terminal it is somebody's, and one that ends is work that ends."""
     if any(one.spec.get("tty") is True or one.spec.get("stdin") is True for one in pods.containers):
         return "interactive"
-    return "training" if pods.spec.get("restartPolicy") in {"Never", "OnFailure"} else None
+    return "training" if str(pods.spec.get("restartPolicy")) in {"Never", "OnFailure"} else None

@@ -65,7 +65,10 @@ _AIDS: Final = {
     _IB: "turns off InfiniBand and RoCE, and what nodes exchange goes over sockets",
     _BLOCKING: "waits for each kernel before the next is launched",
 }
+_JUDGED_BY_VALUE: Final = frozenset({*_AIDS, CAPABILITIES})
 _AMONG_GPUS: Final = frozenset({_P2P, _SHM})
+#: Names that are looked up in one workload. Each takes a third of a millisecond, and no workload has as many that are not read.
+_MOST_NAMES: Final = 256
 _OFF: Final = frozenset({"", "0"})
 #: How extended resources for InfiniBand and RoCE are called; with EFA, NCCL goes another way, which is not turned off.
 _RDMA: Final = ("rdma/", "nvidia.com/hostdev", "openshift.io/")
@@ -83,13 +86,17 @@ class EnvironmentParams(Params):
 def check(workload: Workload, params: EnvironmentParams, facts: Facts) -> Iterable[Finding]:
     """Warn about names that nothing reads, and about what slows everything down."""
     found: list[Finding] = []
+    names: set[str] = set()
     for pods in workload.asking():
         for container in pods.containers:
             if "env" not in container.spec or container.role is EPHEMERAL:
                 continue
             for at, entry in enumerate(mappings(container.spec, "env", container.path)):
                 name = entry.get("name")
-                if type(name) is str and is_of_interest(name) and name not in params.read:
+                if type(name) is not str or not is_of_interest(name) or name in params.read:
+                    continue
+                names.add(name)
+                if len(names) <= _MOST_NAMES or name in _JUDGED_BY_VALUE:
                     found += _check_entry(pods, container, (*container.path, "env", at), entry, params, facts)
     return found
 

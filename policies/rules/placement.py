@@ -69,7 +69,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from gpugate.policies.accelerators import LEGACY_GPU
-from gpugate.policies.affinity import both, fits, require, required_terms, rules_out, terms_after
+from gpugate.policies.affinity import both, fits, growth, require, required_terms, rules_out
 from gpugate.policies.annotations import place_for, told_to_pods
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
@@ -143,7 +143,7 @@ def _place(workload: Workload, pods: PodSet, labels: Labels) -> list[Edit]:
         return []
     alternatives = both(one.alternatives for one in wanted) if wanted else ()
     before = both(one.alternatives for one in was) if was else ()
-    if terms_after(pods, alternatives) > _MOST_TERMS:
+    if growth(pods, alternatives).terms > _MOST_TERMS:
         return []
     note = f"node affinity for {', '.join(one.shown for one in wanted)}" if wanted else ""
     edits = list(require(pods, alternatives, note, before))
@@ -201,14 +201,16 @@ def _products_there(labels: Labels) -> str:
 
 def _check_terms(pods: PodSet, wanted: Sequence[Requirement], place: Path) -> Iterator[Finding]:
     alternatives = both(one.alternatives for one in wanted)
-    terms = terms_after(pods, alternatives)
-    if terms > _MOST_TERMS:
+    grown = growth(pods, alternatives)
+    # Where all ask for it already nothing is added: it was written, and others may have multiplied it since.
+    if grown.unmet and grown.terms > _MOST_TERMS:
+        met = f" + {grown.met} that ask for it already" if grown.met else ""
         yield Finding(
             "TooManyTerms",
             place,
-            f"{len(required_terms(pods))} nodeSelectorTerms x {len(alternatives)} alternatives = {terms} > {_MOST_TERMS}",
+            f"{grown.unmet} nodeSelectorTerms x {grown.alternatives} alternatives{met} = {grown.terms} > {_MOST_TERMS}",
             "Ask for a version by its first part alone, or state fewer terms.",
-            measure=terms,
+            measure=grown.terms,
         )
 
 

@@ -71,10 +71,12 @@ from gpugate.policies.takers import (
     host_path,
     is_device_file,
     is_of_daemon_set,
+    value_of,
 )
 from gpugate.policies.workload import PodSet, Workload
 
-_LIST: Final = "/var/run/nvidia-container-devices/"
+#: What stands behind it is a device, with a slash between them or without (NVIDIA container toolkit, ``cuda_image.go``).
+_LIST: Final = "/var/run/nvidia-container-devices"
 #: Variables that hide from a program some of the devices that its container has, and the resource that these are asked for by.
 _HIDING: Final = {
     "CUDA_VISIBLE_DEVICES": "nvidia.com/gpu",
@@ -170,7 +172,7 @@ def _by_variable(pods: PodSet, container: Container, entry: Object, place: Path,
         if not _is_of_the_scheduler(pods, entry):
             yield _unseen(who, name, place)
         return
-    value = str(entry.get("value") or "")
+    value = value_of(entry)
     if value in NO_DEVICES:
         held = {one: count for one, count in container.accelerators().items() if one.startswith(resource.partition("/")[0])}
         if value and held:
@@ -280,10 +282,10 @@ def _by_mounts(pods: PodSet, container: Container) -> Iterator[Finding]:
         written = mount.get("mountPath")
         if type(written) is not str or DEVICE_LIST not in written or not normal_path(written).startswith(_LIST):
             continue
+        device = normal_path(written)[len(_LIST) :].strip("/")
         volume = pods.volume(mount.get("name"))
-        if volume is None or normal_path(host_path(volume[1]) or "/") != "/dev/null":
+        if not device or volume is None or normal_path(host_path(volume[1]) or "/") != "/dev/null":
             continue
-        device = normal_path(written)[len(_LIST) :]
         yield Finding(
             "MountsDeviceList",
             (*container.path, "volumeMounts", at, "mountPath"),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpugate.policies.accelerators import NVIDIA_GPU
-from gpugate.policies.feasibility import selected, tolerated
+from gpugate.policies.feasibility import selected, untolerated
 from gpugate.policies.fields import MalformedError, Object, Path
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.kinds import DAEMON_SET
@@ -84,18 +84,21 @@ def _check_selector(obj: Object, pods: PodSet, part: str, shapes: list[Shape]) -
 
 def _check_tolerations(obj: Object, pods: PodSet, part: str, shapes: list[Shape]) -> Iterator[Finding]:
     path = (*_SPEC, "tolerations")
-    kept_off = [shape for shape in shapes if not tolerated(pods, shape)]
-    if kept_off:
-        taints = sorted({taint.key for shape in kept_off for taint in shape.taints})
-        nodes = sum(len(shape.nodes) for shape in kept_off)
+    taints = sorted({(taint.key, taint.effect) for shape in shapes for taint in untolerated(pods, shape)})
+    if taints:
+        nodes = sum(len(shape.nodes) for shape in shapes if untolerated(pods, shape))
+        keys = ", ".join(dict.fromkeys(key for key, _ in taints))
         message = (
-            f"{part} does not tolerate the taints of {nodes} nodes with accelerators ({', '.join(taints)}) and does not run there"
+            f"{part} does not tolerate the taints of {nodes} node{'s' if nodes > 1 else ''} with accelerators ({keys})"
+            " and does not run there"
         )
     elif shapes or any(toleration_of(one).covers(_USUAL_TAINT) for _, one in maps_at(obj, *path)):
         return
     else:
         message = f"{part} has no toleration of {NVIDIA_GPU}: where nodes with accelerators carry this taint it does not run"
-    remedy = f"Add the toleration {{key: {NVIDIA_GPU}, operator: Exists, effect: NoSchedule}}."
+        taints = [(NVIDIA_GPU, _USUAL_TAINT.effect)]
+    lines = [f"{{key: {key}, operator: Exists, effect: {effect}}}" for key, effect in taints]
+    remedy = f"Add the toleration{'s' if len(lines) > 1 else ''} {' and '.join(lines)}."
     yield Finding("KeptOff", path, message, remedy, Level.WARN)
 
 

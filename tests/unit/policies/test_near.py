@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.near import distance, nearest
+from gpugate.policies.near import _is_one_slip, distance, nearest
 
 _WORDS = st.text("abc/._1", max_size=8)
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
@@ -36,6 +36,14 @@ def test_words_are_no_further_apart_than_the_longer_is_long(one: str, other: str
 @given(_WORDS, _WORDS, st.integers(0, 8))
 def test_a_bound_changes_nothing_below_it(one: str, other: str, most: int) -> None:
     assert distance(one, other, most) == min(distance(one, other, 9), most + 1)
+
+
+@_SETTINGS
+@given(_WORDS, _WORDS)
+def test_one_slip_at_most_is_what_is_no_further_apart(one: str, other: str) -> None:
+    assert _is_one_slip(one, other) == (distance(one, other, 1) <= 1)
+    assert _is_one_slip(one, one + other[:1])
+    assert _is_one_slip(f"{one}ab", f"{one}ba")
 
 
 @_SETTINGS

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders import bind, container, decided, pod, pods_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.affinity import both, fits, implies, require, required_terms, rules_out, terms_after
+from gpugate.policies.affinity import both, fits, growth, implies, require, required_terms, rules_out
 from gpugate.policies.edits import Draft
 from gpugate.policies.facts import NO_FACTS
 from gpugate.policies.feasibility import meets
@@ -160,7 +161,7 @@ def test_joined_terms_select_exactly_the_nodes_that_meet_both(
     before = not own or selects(own, node)
     assert selects(after, node) == (before and asked(annotations, node))
     assert list(require(pods, alternatives, "a note")) == [], "asking again asks for more"
-    assert len([one for one in after if one]) <= terms_after(pods, alternatives)
+    assert len([one for one in after if one]) <= growth(pods, alternatives).terms
 
 
 @given(said, nodes)
@@ -242,3 +243,34 @@ def test_the_memory_of_a_slice_is_in_a_label_of_its_own() -> None:
 
 def test_families_are_those_that_gpu_feature_discovery_names() -> None:
     assert {"turing", "ampere", "ada-lovelace", "hopper", "blackwell"} <= set(FAMILIES)
+
+
+_ALIKE = {"gpugate.io/min-compute": "8.6", "gpugate.io/min-driver": "550.54.15", "gpugate.io/min-cuda": "12.4"}
+
+
+def _in_zones(number: int) -> dict[str, Any]:
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [str(at)]}]} for at in range(number)]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def test_terms_that_another_rule_multiplied_are_not_held_against_what_is_asked_for_already() -> None:
+    annotations = {**_ALIKE, "gpugate.io/spot": "required", "gpugate.io/checkpoint": "s3://bucket/run"}
+    root = pod(container(), annotations=annotations, affinity=_in_zones(2))
+    decision = decided(root, bind({"placement": {}, "spot": {}}, mode="Enforce"))
+    platforms = 5
+    assert len(required_terms(pods_of(root))) == 2 * 12 * platforms
+    assert "placement" not in {one.rule for one in decision.findings}
+
+
+def test_terms_that_meet_what_is_asked_for_are_left_out_of_the_sum() -> None:
+    affinity = _in_zones(6)
+    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    newer = [
+        ("nvidia.com/gpu.compute.major", "8"),
+        ("nvidia.com/cuda.driver.major", "550"),
+        ("nvidia.com/cuda.runtime.major", "12"),
+    ]
+    terms.append({"matchExpressions": [{"key": key, "operator": "Gt", "values": [value]} for key, value in newer]})
+    decision = decided(pod(container(), annotations=_ALIKE, affinity=affinity), bind({"placement": {}}, mode="Enforce"))
+    found = [one.finding.message for one in decision.findings if one.finding.reason == "TooManyTerms"]
+    assert found == ["6 nodeSelectorTerms x 12 alternatives + 1 that ask for it already = 73 > 64"]

@@ -219,3 +219,22 @@ def test_what_is_no_policy_is_told_apart(obj: dict[str, Any], text: str) -> None
 def test_a_parsed_policy_knows_its_generation() -> None:
     assert parse_policy({**_object(), "metadata": {"name": "p", "generation": 7}}).generation == 7
     assert parse_policy(_object()).generation == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings", "said"),
+    [
+        ("isolation", {"serviceAccounts": ["gpu-operator"]}, "serviceAccounts[0]: must match ^[a-z0-9]([a-z0-9-]*[a-z0-9])?/"),
+        ("isolation", {"hostPaths": [{"path": "data"}]}, "hostPaths[0].path: must match ^/"),
+        ("isolation", {"capabilities": ["ipc_lock"]}, "capabilities[0]: must match ^[A-Z]"),
+        (
+            "spread",
+            {"fabricKey": "-rack"},
+            "fabricKey: must be letters, digits, - . and _, and begin",
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_form_is_told_its_own_form(rule: str, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(PolicyError) as error:
+        policy(rules={rule: settings})
+    assert said in str(error.value)

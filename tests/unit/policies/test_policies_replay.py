@@ -99,6 +99,49 @@ def test_the_version_of_git_gets_exactly_the_old_template_whatever_the_policy_sa
     assert decision.changes == []
 
 
+#: Under which every rule writes that may write into a template.
+_WRITING = bind(
+    {
+        "isolation": {
+            **dict.fromkeys(("seccomp", "privilegeEscalation", "runAsNonRoot"), "Write"),
+            "users": [{"image": "*", "user": 1000}],
+        },
+        "jobs": {"ttlAfterFinished": "24h", "defaultDeadline": "48h", "backoffLimit": 3, "gpuFaultExitCodes": [74]},
+        "images": {"mirrors": [{"from": "docker.io", "to": "mirror.example.com"}], "writeIfNotPresent": "Tags"},
+        "priority": {"training": {"pods": "batch", "workload": "research"}, "inference": {"pods": "serve"}},
+        "spread": {"over": [{"key": "kubernetes.io/hostname"}]},
+        "attribution": {},
+    },
+    mode="Enforce",
+)
+
+
+@pytest.mark.parametrize("context", [None, {"runAsGroup": 7}], ids=["no context", "a context"])
+@pytest.mark.parametrize("kind", ["Job", "Deployment", "StatefulSet"])
+def test_what_any_rule_writes_is_given_back_under_a_policy_that_writes_nothing(kind: str, context: Any) -> None:
+    stated = {} if context is None else {"securityContext": context}
+    git = templated(kind, container(memory=None, image="pytorch:2", imagePullPolicy="Always", **stated))
+    git["spec"]["template"]["spec"] |= {"restartPolicy": "Never" if kind == "Job" else "Always", **clone(stated)}
+    git["spec"] |= {} if kind == "Job" else {"replicas": 3, "selector": {"matchLabels": {"app": "a"}}}
+    git["metadata"] |= {
+        "labels": {"team": "vision"},
+        "annotations": {"gpugate.io/gpu": "h100", "gpugate.io/spot": "required", "gpugate.io/checkpoint": "s3://bucket/run"},
+    }
+    live = clone(git)
+    decided(live, _WRITING)
+    assert live["spec"]["template"]["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert _main(live)["securityContext"]["runAsUser"] == 1000
+    root, _ = _updated(git, live, ())
+    assert root["spec"] == live["spec"]
+
+
+def test_a_record_that_nobody_would_read_again_is_not_written() -> None:
+    root = templated("Job", *(container(f"{at}-{'x' * 60}", gpus=1, memory=None) for at in range(300)))
+    decided(root, _BEFORE)
+    assert root["spec"]["template"]["spec"]["containers"][299]["volumeMounts"]
+    assert "annotations" not in root["metadata"]
+
+
 def test_defaults_that_the_apiserver_added_to_the_live_object_are_given_back_too() -> None:
     git = templated("Job", container(), volumes=None)
     git["spec"]["template"]["spec"]["volumes"] = [{"name": "data", "emptyDir": {}}]
@@ -342,6 +385,9 @@ def test_a_forged_record_keeps_nothing_alive_that_no_rule_writes() -> None:
             ["add", "/spec/template/spec/hostNetwork", True],
             ["add", "/spec/template/spec/securityContext", {"runAsUser": 0}],
             ["add", "/spec/template/spec/containers/0/securityContext", {"privileged": True}],
+            ["add", "/spec/template/spec/containers/0/securityContext/privileged", True],
+            ["add", "/spec/template/spec/containers/0/securityContext", {"privileged": True, "runAsNonRoot": True}],
+            ["add", "/spec/template/spec/securityContext/runAsUser", 0],
         ],
     )
     safe = templated("Deployment", container())
