@@ -133,7 +133,8 @@ class JobsParams(Params):
     longest_deadline: Seconds | None = None
     """Above which deadline, or without any, a job is refused."""
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """backoffLimit of a Job or CronJob that does not state it. In a gang every pod that fails counts."""
+    """backoffLimit of a Job or CronJob that does not state it; more where `fewestRetries` asks for more. In a gang every pod that
+    fails counts."""
     fewest_retries: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Below how many retries of the whole job it is refused; a Job's backoffLimit is divided by the pods of its gang."""
     most_retries: Annotated[int, Field(ge=0, le=1000)] | None = None
@@ -203,7 +204,7 @@ def mutate(workload: Workload, params: JobsParams, _facts: Facts) -> Iterator[Ed
         if params.default_deadline is not None:
             yield from _give(deadlines_of(part), root, params.default_deadline)
         if params.backoff_limit is not None and part.kind in _BACKED_OFF:
-            yield from _give_limit(part, root, params.backoff_limit)
+            yield from _give_limit(part, root, max(params.backoff_limit, _fewest(workload, part, params)))
         if params.release_after_end:
             kept = kept_after_end(part, root)
             if kept is not None and kept.absent:
@@ -222,6 +223,15 @@ def _give(paths: list[Path], root: Object, value: int) -> Iterator[Edit]:
     for path in paths:
         if number(root, path) is None:
             yield Edit("set", path, value, f"{path[-1]} {value}")
+
+
+def _fewest(workload: Workload, part: JobPart, params: JobsParams) -> int:
+    """The least limit that the policy's own bound lets through: each pod of a gang that fails counts."""
+    limit = limit_of(part, workload.root)
+    if params.fewest_retries is None or limit is None:
+        return 0
+    gang = gang_of(workload) if limit.by_pod else None
+    return params.fewest_retries * (gang.size if gang is not None else 1)
 
 
 def _give_limit(part: JobPart, root: Object, value: int) -> Iterator[Edit]:
