@@ -30,8 +30,8 @@ _QUICK = {
     "database": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 }
-_REALISTIC = settings(max_examples=200, **_QUICK)
-_WILD = settings(max_examples=250, **_QUICK)
+_REALISTIC = settings(max_examples=150, **_QUICK)
+_WILD = settings(max_examples=200, **_QUICK)
 
 
 def _decide(
