@@ -7,7 +7,7 @@ from typing import Final
 
 from gpugate.policies import exemptions
 from gpugate.policies.annotations import is_said_anew
-from gpugate.policies.catalogue import BY_ID
+from gpugate.policies.catalogue import BY_ID, RULES
 from gpugate.policies.checking import broke, check_all
 from gpugate.policies.decision import Bound, Change, Decision, Phase
 from gpugate.policies.edits import Draft, Edit
@@ -18,11 +18,9 @@ from gpugate.policies.hold import Hold
 from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
 from gpugate.policies.leniency import asks_the_same
 from gpugate.policies.lens import open_workload
-from gpugate.policies.placement import KEYS
 from gpugate.policies.recreation import as_sent, changes_fixed_fields, made_anew
 from gpugate.policies.replay import keep_record, record, record_anew, replay
 from gpugate.policies.rule import no_edits
-from gpugate.policies.spot import CHECKPOINT, SPOT
 from gpugate.policies.workload import Workload
 
 
@@ -210,9 +208,9 @@ def _edit(
         if workload.is_pod() or workload.old is None:
             return
         mutable = workload.kind.template_mutable and not _is_placed_by_kueue(workload, workload.old)
-        anew = mutable and is_said_anew(workload, _PLACING)
+        anew = mutable and is_said_anew(workload, _TELLING)
         templates = [pods.path for pods in workload.pod_sets] if mutable else ()
-        replay(draft, workload.old, templates, _PLACING if anew else frozenset())
+        replay(draft, workload.old, templates, _TELLING if anew else frozenset())
         workload.refresh()
         if not mutable or not (anew or _template_changed(workload)):
             keep_record(draft, workload.old)
@@ -282,5 +280,5 @@ def _template_changed(workload: Workload) -> bool:
 
 
 _NO_CLAIMS = Facts()
-#: Where the pods are to go is said of the template, whether it says so itself or the object does.
-_PLACING: Final = frozenset({*KEYS, SPOT, CHECKPOINT})
+#: What these say is said of the template, whether it says so itself or the object does.
+_TELLING: Final[frozenset[str]] = frozenset().union(*(rule.told_by for rule in RULES))

@@ -203,6 +203,8 @@ class Rule:
         at_pods: whether what it would append to a template that it must leave alone still reaches the pods when they are made,
             so that other rules' checks may count on it.
         on_update: whether it edits a template that a user changed in an UPDATE, too.
+        told_by: annotations of the object by which it says what the rule is to write into its template: an UPDATE that changes
+            one has the template written anew.
         unnamed: the strongest mode that it has where a policy gives a mode to all rules and does not name this one.
         opinion: why that is not Enforce, a sentence for the reference.
     """
@@ -217,6 +219,7 @@ class Rule:
     documentation: str = ""
     on_update: bool = True
     at_pods: bool = False
+    told_by: frozenset[str] = frozenset()
     unnamed: Mode = Mode.ENFORCE
     opinion: str = ""
 

@@ -10,13 +10,36 @@ import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from gpugate.policies.kinds import Kind
 from gpugate.policies.mig import Slice, card_of, part_of, slices_of
 from gpugate.policies.records.common import frozen
 
 Place: TypeAlias = tuple[str, str, str, str]
 """API group, kind, namespace and name of a workload."""
+
+
+class _Placed(Protocol):
+    """Something in a namespace, of a kind."""
+
+    @property
+    def kind(self) -> Kind:
+        """Its kind."""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+
+def place_of(one: _Placed) -> Place:
+    """Where a workload, or whatever stands for one, is among all others."""
+    return (one.kind.group, one.kind.kind, one.namespace, one.name)
+
 
 _NOWHERE: Final[Mapping[Any, Any]] = frozen({})
 #: Below this utilisation, in percent, at its peak a device did nothing at all.

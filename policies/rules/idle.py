@@ -51,7 +51,7 @@ from gpugate.policies.facts import Facts
 from gpugate.policies.finding import Finding, Level, Mode
 from gpugate.policies.quantity import GIB
 from gpugate.policies.rule import Params, Rule, Seconds, no_edits
-from gpugate.policies.usage import Bounds, DeviceUse, Peak, State, enough_cards, hint_of, peak_of, state_of
+from gpugate.policies.usage import Bounds, DeviceUse, Peak, State, enough_cards, hint_of, peak_of, place_of, state_of
 from gpugate.policies.workload import Workload
 
 _SHOWN: Final = 3
@@ -88,8 +88,7 @@ def check(workload: Workload, params: IdleParams, facts: Facts) -> Iterable[Find
     """Tell of the devices that the workload's pods hold and do not use."""
     if facts.usage is None:
         return ()
-    kind = workload.kind
-    devices = facts.usage.of((kind.group, kind.kind, workload.namespace, workload.name))
+    devices = facts.usage.of(place_of(workload))
     if not devices:
         return ()
     bounds = bounds_of(params)

@@ -315,4 +315,5 @@ RULE = Rule(
     check=check,
     needs=frozenset({"nodes"}),
     documentation=__doc__,
+    told_by=frozenset(KEYS),
 )

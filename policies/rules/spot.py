@@ -418,6 +418,7 @@ RULE = Rule(
     needs=frozenset({"nodes"}),
     documentation=__doc__,
     at_pods=True,
+    told_by=_KEYS,
     unnamed=Mode.WARN,
     opinion=(
         "Whether work may be lost to save money is a team's decision, and pods that select spot nodes by hand have run so before."

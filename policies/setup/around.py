@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 from gpugate.policies.facts import NO_FACTS, Facts, Known
-from gpugate.policies.fields import Object
+from gpugate.policies.fields import Object, lookup
 
 _Made = TypeVar("_Made")
 #: Gives the value of a text that is YAML; None where it is not.
@@ -18,27 +18,15 @@ def group_of(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-def dig(value: Any, *path: str | int) -> Any:  # noqa: ANN401 - any JSON value
-    """What lies at ``path`` below ``value``; None where it, or anything on the way to it, is not there."""
-    for part in path:
-        if isinstance(part, str) and isinstance(value, dict):
-            value = value.get(part)
-        elif isinstance(part, int) and isinstance(value, list) and part < len(value):
-            value = value[part]
-        else:
-            return None
-    return value
-
-
 def map_at(value: Any, *path: str | int) -> Object:  # noqa: ANN401 - any JSON value
     """The map at ``path``; an empty one where there is none."""
-    found = dig(value, *path)
+    found = lookup(value, path)
     return found if isinstance(found, dict) else {}
 
 
 def list_at(value: Any, *path: str | int) -> list[Any]:  # noqa: ANN401 - any JSON value
     """The list at ``path``; an empty one where there is none."""
-    found = dig(value, *path)
+    found = lookup(value, path)
     return found if isinstance(found, list) else []
 
 
@@ -49,7 +37,7 @@ def maps_at(value: Any, *path: str | int) -> Iterator[tuple[int, Object]]:  # no
 
 def text_at(value: Any, *path: str | int) -> str:  # noqa: ANN401 - any JSON value
     """The text at ``path``; an empty one where there is none."""
-    found = dig(value, *path)
+    found = lookup(value, path)
     return found if isinstance(found, str) else ""
 
 

@@ -18,7 +18,7 @@ from gpugate.policies.kinds import DAEMON_SET
 from gpugate.policies.lens import open_workload
 from gpugate.policies.nodes import Shape
 from gpugate.policies.records.common import Taint, toleration_of
-from gpugate.policies.setup.around import Around, dig, list_at, map_at, maps_at, text_at
+from gpugate.policies.setup.around import Around, list_at, map_at, maps_at, text_at
 from gpugate.policies.workload import PodSet
 
 #: Parts of image names, and what the image is.
@@ -124,7 +124,7 @@ def _is_on(container: Object, variable: str) -> bool:
 def _mounts(obj: Object, container: Object, folder: str) -> bool:
     """Whether a container mounts the node's ``folder``, or one that it lies in."""
     hosts = {
-        text_at(one, "name"): text_at(one, "hostPath", "path") for _, one in maps_at(obj, *_SPEC, "volumes") if dig(one, "hostPath")
+        text_at(one, "name"): text_at(one, "hostPath", "path") for _, one in maps_at(obj, *_SPEC, "volumes") if one.get("hostPath")
     }
     mounted = (hosts.get(text_at(one, "name"), "") for _, one in maps_at(container, "volumeMounts"))
     return any(host and f"{folder}/".startswith(f"{host.rstrip('/')}/") for host in mounted)

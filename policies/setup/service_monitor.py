@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from gpugate.policies.fields import MalformedError, Object
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.records.common import selector_in
-from gpugate.policies.setup.around import Around, dig, list_at, map_at, maps_at, text_at, texts_at
+from gpugate.policies.setup.around import Around, list_at, map_at, maps_at, text_at, texts_at
 
 
 def check(obj: Object, around: Around) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def _selected(obj: Object, around: Around) -> list[Object]:
     if selector is None:
         return []
     spaces = list_at(obj, "spec", "namespaceSelector", "matchNames") or [around.namespace_of(obj)]
-    everywhere = dig(obj, "spec", "namespaceSelector", "any") is True
+    everywhere = map_at(obj, "spec", "namespaceSelector").get("any") is True
     return [
         one
         for one in around.of("", "Service")

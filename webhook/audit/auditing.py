@@ -22,7 +22,7 @@ from gpugate.policies.kueue import queue_label
 from gpugate.policies.lens import open_workload
 from gpugate.policies.policy import PolicySet
 from gpugate.policies.rules import idle
-from gpugate.policies.usage import state_of
+from gpugate.policies.usage import place_of, state_of
 from gpugate.policies.workload import Workload
 from gpugate.webhook.audit.asking import devices_of, pods_of, runs_of
 from gpugate.webhook.audit.ownership import belongs_to
@@ -100,9 +100,7 @@ def audit_one(chosen: Chosen, lens: Lens) -> Audited:
 
 def _used(workload: Workload, bound: Iterable[Bound], items: Iterable[Item], facts: Facts) -> tuple[Used, ...]:
     """The devices that the workload's pods hold, judged by the policy that binds the rule, unless it is exempt from it."""
-    kind = workload.kind
-    place = (kind.group, kind.kind, workload.namespace, workload.name)
-    devices = facts.usage.of(place) if facts.usage is not None else ()
+    devices = facts.usage.of(place_of(workload)) if facts.usage is not None else ()
     exempt = any(one.rule == idle.RULE.id and one.effect is Effect.EXEMPT for one in items)
     params = next((one.params for one in bound if one.rule is idle.RULE), None)
     if not isinstance(params, idle.IdleParams) or exempt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError
@@ -13,6 +13,7 @@ from gpugate.policies.gang_states import GangState
 from gpugate.policies.nodes import Node
 from gpugate.policies.occupancy import NodeUse
 from gpugate.policies.policy import PolicySet
+from gpugate.policies.usage import Place, place_of
 from gpugate.webhook.audit import picture
 from gpugate.webhook.audit.auditing import Lens, audit_one, sort_key, unreadable
 from gpugate.webhook.audit.homes import PodName, homes_of
@@ -20,9 +21,6 @@ from gpugate.webhook.audit.records import Audit, Audited, Fleet
 from gpugate.webhook.audit.subjects import Chosen, Subject, choose
 from gpugate.webhook.audit.times import rfc3339
 from gpugate.webhook.usage.readings import Readings
-
-Place: TypeAlias = tuple[str, str, str, str]
-"""API group, kind, namespace and name."""
 
 
 class _Entry(NamedTuple):
@@ -168,11 +166,6 @@ def together(sorts: Sequence[Audited]) -> Audited:
         used=tuple(used for one in sorts for used in one.used),
         runs=tuple(run for one in sorts for run in one.runs),
     )
-
-
-def place_of(subject: Subject) -> Place:
-    """Where a subject stands in the books."""
-    return (subject.kind.group, subject.kind.kind, subject.namespace, subject.name)
 
 
 def _judged(one: Chosen, lens: Lens) -> Audited | str:

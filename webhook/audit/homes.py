@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from gpugate.policies.kinds import POD
-from gpugate.policies.usage import DeviceUse, Place, Usage
+from gpugate.policies.usage import DeviceUse, Place, Usage, place_of
 from gpugate.webhook.audit.subjects import Chosen, Family, Owner, Subject, family_of
 from gpugate.webhook.usage.readings import Readings
 
@@ -18,30 +18,26 @@ def homes_of(subjects: Iterable[Subject], chosen: Sequence[Chosen]) -> dict[PodN
     """The place of the subject that is judged for each pod that asks for accelerators; pods of which none is are left out."""
     every = list(subjects)
     family = family_of(every)
-    judged = {_place(one.subject) for one in chosen}
-    groups = {(one.subject.namespace, one.owner, one.subject.sort): _place(one.subject) for one in chosen if one.owner}
+    judged = {place_of(one.subject) for one in chosen}
+    groups = {(one.subject.namespace, one.owner, one.subject.sort): place_of(one.subject) for one in chosen if one.owner}
     found: dict[PodName, Place] = {}
     for one in every:
         if one.kind is not POD or not one.asks:
             continue
         top = _top(one, family)
         owner: Owner | None = family.above(top)
-        place = _place(top) if owner is None or _place(top) in judged else groups.get((top.namespace, owner, top.sort))
+        place = place_of(top) if owner is None or place_of(top) in judged else groups.get((top.namespace, owner, top.sort))
         if place in judged:
             found[one.namespace, one.name] = place
     return found
 
 
 def _top(subject: Subject, family: Family) -> Subject:
-    seen = {_place(subject)}
-    while (maker := family.maker(subject)) is not None and _place(maker) not in seen:
-        seen.add(_place(maker))
+    seen = {place_of(subject)}
+    while (maker := family.maker(subject)) is not None and place_of(maker) not in seen:
+        seen.add(place_of(maker))
         subject = maker
     return subject
-
-
-def _place(subject: Subject) -> Place:
-    return (subject.kind.group, subject.kind.kind, subject.namespace, subject.name)
 
 
 def usage_of(readings: Readings, homes: dict[PodName, Place]) -> Usage:

@@ -15,6 +15,7 @@ from gpugate.policies.kinds import POD, Kind, kind_of
 from gpugate.policies.lens import open_workload
 from gpugate.policies.stated import LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.takers import asks_somehow, goes_to_reserved_nodes, may_take, takes_devices
+from gpugate.policies.usage import place_of
 from gpugate.policies.workload import Workload
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -249,24 +250,20 @@ class Family:
 
     def stands_under_another(self, one: Subject) -> bool:
         """Whether another is judged in its place; not where they claim to have made each other, which nobody checks."""
-        start = _place(one)
+        start = place_of(one)
         seen: set[tuple[str, ...]] = set()
         maker = self.maker(one)
         found = maker is not None
-        while maker is not None and _place(maker) not in seen:
-            if _place(maker) == start:
+        while maker is not None and place_of(maker) not in seen:
+            if place_of(maker) == start:
                 return False
-            seen.add(_place(maker))
+            seen.add(place_of(maker))
             maker = self.maker(maker)
         return found
 
 
 def _order(subject: Subject) -> tuple[str, ...]:
     return (subject.namespace, subject.kind.kind, subject.name, subject.kind.group, subject.uid)
-
-
-def _place(subject: Subject) -> tuple[str, str, str, str]:
-    return (subject.namespace, subject.kind.group, subject.kind.kind, subject.name)
 
 
 def subjects_in(objects: Iterable[JsonObject]) -> Iterator[Subject | str]:

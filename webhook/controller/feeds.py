@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from gpugate.policies.facts_builder import key_of
 from gpugate.policies.fields import MalformedError
-from gpugate.webhook.audit.books import Books, Place
+from gpugate.policies.usage import Place
+from gpugate.webhook.audit.books import Books
 from gpugate.webhook.audit.subjects import Subject, describe, lean, subject_of
 from gpugate.webhook.cluster import EventType, JsonObject, Sink, Strip, WatchedKind
 

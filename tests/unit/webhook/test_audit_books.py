@@ -9,8 +9,9 @@ from reviews import overcommitted_pod, policy
 
 from gpugate.policies.facts import NO_FACTS
 from gpugate.policies.policy import PolicySet
+from gpugate.policies.usage import place_of
 from gpugate.webhook.audit.auditing import Lens
-from gpugate.webhook.audit.books import Books, filled, place_of
+from gpugate.webhook.audit.books import Books, filled
 from gpugate.webhook.audit.records import Audited
 from gpugate.webhook.audit.subjects import subjects_in
 

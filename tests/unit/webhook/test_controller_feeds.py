@@ -9,7 +9,7 @@ import pytest
 from audits import Json, a_pod, deployment, job, made, owned, replica_set
 from reviews import cpu_pod
 
-from gpugate.webhook.audit.books import Place
+from gpugate.policies.usage import Place
 from gpugate.webhook.audit.listing import SUBJECT_KINDS
 from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.cluster.kinds import FACT_KINDS, reader_of

@@ -15,7 +15,7 @@ from reviews import overcommitted_pod, policy
 from gpugate.policies.facts import Known
 from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.policy import Policy
-from gpugate.webhook.audit.books import place_of
+from gpugate.policies.usage import place_of
 from gpugate.webhook.audit.listing import SUBJECT_KINDS
 from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.cluster.store import FactStore
