@@ -240,3 +240,38 @@ def test_an_audit_from_the_command_line_says_what_the_controller_says(
     assert found["greedy"]["outcome"] == "refuse"
     assert "greedy" in page.read_text()
     assert "greedy" in controller.get("/").decode()
+
+
+def test_somebody_with_rights_in_one_namespace_audits_it(control_plane: ControlPlane, namespace: str) -> None:
+    control_plane.apply(greedy("greedy", namespace), pod("plain", namespace), job("train", namespace, container(gpus(8)), size=2))
+    reader = f"{namespace}-policies"
+    group = f"{namespace}-members"
+    for command in (
+        ("create", "rolebinding", "viewers", "--clusterrole=view", f"--group={group}", f"--namespace={namespace}"),
+        ("create", "clusterrole", reader, "--verb=get,list", "--resource=gpupolicies.gpugate.io"),
+        ("create", "clusterrolebinding", reader, f"--clusterrole={reader}", f"--group={group}"),
+    ):
+        control_plane.kubectl(*command)
+    member = control_plane.kubeconfig_for(f"{namespace}-ann", [group])
+
+    def told(*options: str) -> subprocess.CompletedProcess[bytes]:
+        gpugate = Path(sys.executable).with_name("gpugate")
+        return subprocess.run(
+            [gpugate, "audit", f"--kubeconfig={member}", "-o", "json", *options], capture_output=True, check=False, timeout=60
+        )
+
+    try:
+        mine, all_of_it, another = told("-n", namespace), told(), told("-n", "default")
+        found = orjson.loads(mine.stdout)
+        assert {one["name"]: one["outcome"] for one in found["workloads"]} == {
+            "greedy": "refuse",
+            "plain": "change",
+            "train": "change",
+        }
+        assert any(one.startswith("nodes cannot be read") for one in found["remarks"])
+        assert not any(one.startswith(("pods ", "namespaces ", "limitranges ", "jobs.batch ")) for one in found["remarks"])
+        assert (all_of_it.returncode, another.returncode) == (2, 2)
+        assert b"name it by -n" in all_of_it.stderr
+        assert b'in the namespace "default"' in another.stderr
+    finally:
+        control_plane.kubectl("delete", f"clusterrole/{reader}", f"clusterrolebinding/{reader}")

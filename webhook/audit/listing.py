@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from gpugate.policies.kinds import KINDS, Kind
 from gpugate.webhook.audit.subjects import Subject, subjects_in
 from gpugate.webhook.cluster import ApiError, NotServed, WatchedKind
 from gpugate.webhook.cluster.client import ApiClient
-
-_PAGE: Final = 500
-_REFUSED: Final = frozenset({401, 403})
+from gpugate.webhook.cluster.reading import is_refused, pages_of, version_of
 
 
 def _watched(kind: Kind) -> WatchedKind:
@@ -21,8 +20,12 @@ SUBJECT_KINDS: Final = tuple(_watched(kind) for kind in KINDS)
 """Every kind of workload, as the audit reads it."""
 
 
-async def subjects_of(client: ApiClient) -> tuple[list[Subject | str], list[str]]:
+async def subjects_of(client: ApiClient, namespaces: Collection[str] = ()) -> tuple[list[Subject | str], list[str]]:
     """The subjects of a cluster, and what could not be read, in words.
+
+    Args:
+        client: the way to the cluster.
+        namespaces: what alone is looked for; a kind that may not be read in the whole cluster is read there.
 
     Raises:
         ClusterError: the cluster cannot be reached, or lets nothing be read.
@@ -33,9 +36,9 @@ async def subjects_of(client: ApiClient) -> tuple[list[Subject | str], list[str]
     read = 0
     for kind in SUBJECT_KINDS:
         try:
-            subjects = await _read(client, kind)
+            subjects = await _read(client, kind, namespaces)
         except ApiError as error:
-            if error.status not in _REFUSED:
+            if not is_refused(error):
                 raise
             remarks.append(f"{kind.resource} cannot be read: {error.message}")
             refused = refused or error
@@ -44,29 +47,19 @@ async def subjects_of(client: ApiClient) -> tuple[list[Subject | str], list[str]
             read += subjects is not None
     if refused is not None and not read:
         # Nothing to find fault with would be no audit, but a false one.
-        message = f"no kind of workload can be read: {refused.message}; audit files instead: kubectl get -n NAMESPACE ... -o yaml"
+        hint = "" if namespaces else "; with rights in a namespace alone name it by -n"
+        message = f"no kind of workload can be read: {refused.message}{hint}; or audit files: kubectl get -n NAMESPACE ... -o yaml"
         raise ApiError(refused.status, refused.reason, message)
     return found, remarks
 
 
-async def _read(client: ApiClient, kind: WatchedKind) -> list[Subject | str] | None:
+async def _read(client: ApiClient, kind: WatchedKind, namespaces: Collection[str]) -> list[Subject | str] | None:
     """The subjects of one kind; None where the cluster does not serve it."""
-    for version in kind.versions:
-        try:
-            if await client.served(kind.group, version, kind.plural):
-                return await _pages(client, kind, version)
-        except NotServed:
-            continue
-    return None
-
-
-async def _pages(client: ApiClient, kind: WatchedKind, version: str) -> list[Subject | str]:
-    found: list[Subject | str] = []
-    token: str | None = None
-    typed = {"apiVersion": f"{kind.group}/{version}" if kind.group else version, "kind": kind.name}
-    while True:
-        page = await client.list(kind.path(version), limit=_PAGE, continue_=token)
-        found += subjects_in({**item, **typed} for item in page.get("items") or [])
-        token = (page.get("metadata") or {}).get("continue")
-        if not token:
-            return found
+    version = await version_of(client, kind)
+    if version is None:
+        return None
+    try:
+        # Page by page, so that no list is held with all its fields.
+        return [one async for page in pages_of(client, kind, version, namespaces) for one in subjects_in(page)]
+    except NotServed:
+        return None

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
+from urllib.parse import quote
 
 from gpugate.webhook.cluster.decode import decode
 
@@ -49,10 +50,15 @@ class WatchedKind:
         if not self.resource:
             object.__setattr__(self, "resource", self.plural)
 
-    def path(self, version: str) -> str:
-        """Return the path of the collection in this version."""
+    def path(self, version: str, namespace: str = "") -> str:
+        """Return the path of the collection in this version, of the whole cluster or of one namespace."""
         root = f"/apis/{self.group}" if self.group else "/api"
-        return f"{root}/{version}/{self.plural}"
+        within = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
+        return f"{root}/{version}/{within}{self.plural}"
+
+    def type_in(self, version: str) -> JsonObject:
+        """Return what objects of the kind say of their type: items of a list come without."""
+        return {"apiVersion": f"{self.group}/{version}" if self.group else version, "kind": self.name}
 
 
 @dataclass(frozen=True, slots=True)

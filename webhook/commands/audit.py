@@ -141,7 +141,7 @@ def audit(  # noqa: PLR0913 - one parameter an option
         fail("--compare is printed as a table or as json")
     try:
         address = monitoring(prometheus, prometheus_token, prometheus_ca, prometheus_matcher)
-        world = _world(paths or [], cluster, kubeconfig, context, policies_are_given=bool(policy))
+        world = _world(paths or [], cluster, kubeconfig, context, namespaces=namespace or (), policies_are_given=bool(policy))
         policies = PolicySet(load_policies(policy) if policy else world.policies or [default_policy(Mode.DRY_RUN)])
         old = PolicySet(load_policies(against)) if against else None
     except (InputError, ClusterError) as error:
@@ -166,7 +166,13 @@ def audit(  # noqa: PLR0913 - one parameter an option
 
 
 def _world(
-    paths: list[str], cluster: list[Path] | None, kubeconfig: Path | None, context: str | None, *, policies_are_given: bool
+    paths: list[str],
+    cluster: list[Path] | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    *,
+    namespaces: Sequence[str],
+    policies_are_given: bool,
 ) -> _World:
     """What is to be looked at.
 
@@ -178,7 +184,7 @@ def _world(
         message = "give facts either by --cluster or by --kubeconfig and --context, not both"
         raise InputError(message)
     if not paths:
-        return asyncio.run(_live(kubeconfig, context, cluster, policies_are_given=policies_are_given))
+        return asyncio.run(_live(kubeconfig, context, cluster, namespaces, policies_are_given=policies_are_given))
     objects = dumped_in(paths)
     around = objects_in(str(path) for path in cluster or ())
     known: dict[str, Known] = {}
@@ -207,18 +213,25 @@ def _facts_from(around: list[dict[str, Any]], objects: list[dict[str, Any]]) -> 
         return builder, given, [f"{describe(one)} is left out of the facts: a field of it is of the wrong type" for one in spoilt]
 
 
-async def _live(kubeconfig: Path | None, context: str | None, cluster: list[Path] | None, *, policies_are_given: bool) -> _World:
+async def _live(
+    kubeconfig: Path | None,
+    context: str | None,
+    cluster: list[Path] | None,
+    namespaces: Sequence[str],
+    *,
+    policies_are_given: bool,
+) -> _World:
     if cluster:
         message = "--cluster gives facts for workloads in files: name these, too"
         raise InputError(message)
     forbidden: dict[str, str] = {}
-    objects, known = await fetch(kubeconfig, context, forbidden=forbidden)
+    objects, known = await fetch(kubeconfig, context, forbidden=forbidden, namespaces=namespaces)
     if POLICIES.resource in forbidden and not policies_are_given:
         message = f"{forbidden[POLICIES.resource]}: which policies are in force is not known; give yours by --policy"
         raise InputError(message)
     client = await connect(kubeconfig, context)
     try:
-        subjects, unread = await subjects_of(client)
+        subjects, unread = await subjects_of(client, namespaces)
         source = f"the cluster at {client.address}"
     finally:
         await client.close()

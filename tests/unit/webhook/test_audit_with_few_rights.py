@@ -21,7 +21,10 @@ _CORE = ("limitranges", "namespaces", "nodes", "pods", "resourcequotas")
 
 
 def _apiserver(allowed: Collection[str]) -> web.Application:
-    """One pod and nothing else; whatever is not allowed is forbidden, as RBAC says it."""
+    """One pod in each of two namespaces and nothing else; whatever is not allowed is forbidden, as RBAC says it.
+
+    ``pods`` is what may be read in the whole cluster, ``team-a/pods`` in one namespace, ``team-a`` the namespace itself.
+    """
 
     async def answer(request: web.Request) -> web.Response:
         path = request.path.strip("/").split("/")
@@ -31,15 +34,28 @@ def _apiserver(allowed: Collection[str]) -> web.Application:
             return web.json_response({"kind": "APIResourceList", "resources": [{"name": "gpupolicies"}]})
         if path[0] == "apis" and len(path) == 3:
             return web.Response(status=404, text="404 page not found\n")
-        if path[-1] not in allowed:
-            message = f'{path[-1]} is forbidden: User "ann" cannot list resource "{path[-1]}"'
+        namespace, asked = _asked(path)
+        if asked not in allowed and path[-1] not in allowed:
+            message = f'{path[-1]} is forbidden: User "ann" cannot list resource "{path[-1]}" in the namespace "{namespace}"'
             return web.json_response({"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}, status=403)
-        items = [pod("train")] if path[-1] == "pods" else []
+        if asked == namespace:
+            return web.json_response({"metadata": {"name": namespace, "labels": {"team": "vision"}}})
+        items = (
+            [pod("train", namespace=one) for one in ("team-a", "team-b") if namespace in {one, ""}] if path[-1] == "pods" else []
+        )
         return web.json_response({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
 
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
     return app
+
+
+def _asked(path: list[str]) -> tuple[str, str]:
+    """The namespace that a path is in, and what of it is asked for; all without a namespace."""
+    if "namespaces" not in path[:-1]:
+        return "", path[-1]
+    namespace, *rest = path[path.index("namespaces") + 1 :]
+    return namespace, "/".join([namespace, *rest])
 
 
 @pytest_asyncio.fixture
@@ -72,7 +88,7 @@ async def audited(tmp_path: Path) -> AsyncIterator[Any]:
 async def test_what_may_not_be_read_is_named_and_the_rest_goes_on(audited: Any) -> None:
     found = await audited("-o", "json", allowed={"pods", "gpupolicies"})
     document = orjson.loads(found.stdout)
-    assert [one["name"] for one in document["workloads"]] == ["train"]
+    assert [one["namespace"] for one in document["workloads"]] == ["team-a", "team-b"]
     assert any("nodes cannot be read" in one for one in document["remarks"])
     assert not any("pods cannot be read" in one for one in document["remarks"])
 
@@ -91,3 +107,33 @@ async def test_a_cluster_that_shows_no_workload_at_all_is_not_called_clean(audit
     found = await audited(allowed={"gpupolicies", "nodes"})
     assert found.returncode == 2
     assert "no kind of workload can be read" in found.stderr
+
+
+async def test_rights_in_one_namespace_are_enough_to_audit_it(audited: Any) -> None:
+    """As its own members may read it: neither the list of namespaces, nor nodes, nor what is in other namespaces."""
+    allowed = {"gpupolicies", "team-a", "team-a/pods", "team-a/limitranges", "team-a/resourcequotas"}
+    found = await audited("-n", "team-a", "-o", "json", allowed=allowed)
+    document = orjson.loads(found.stdout)
+    assert [(one["namespace"], one["name"], one["team"]) for one in document["workloads"]] == [("team-a", "train", "vision")]
+    unread = " ".join(document["remarks"])
+    assert "nodes cannot be read" in unread
+    assert not any(f"{known} cannot be read" in unread for known in ("pods", "namespaces", "limitranges", "resourcequotas"))
+
+
+async def test_rights_in_one_of_two_namespaces_are_none_in_the_other(audited: Any) -> None:
+    found = await audited("-n", "team-a", "-n", "team-b", allowed={"gpupolicies", "team-a", "team-a/pods"})
+    assert found.returncode == 2
+    assert 'cannot list resource "pods" in the namespace "team-b"' in found.stderr
+
+
+async def test_pods_of_one_namespace_are_not_taken_for_all_that_nodes_carry(audited: Any) -> None:
+    found = await audited("-n", "team-a", "-o", "json", allowed={"gpupolicies", "nodes", "team-a", "team-a/pods"})
+    document = orjson.loads(found.stdout)
+    assert [one["namespace"] for one in document["workloads"]] == ["team-a"]
+    assert any(one.startswith("pods cannot be read") for one in document["remarks"])
+
+
+async def test_who_may_read_no_whole_kind_is_told_to_name_his_namespace(audited: Any) -> None:
+    found = await audited(allowed={"gpupolicies", "team-a/pods"})
+    assert found.returncode == 2
+    assert "with rights in a namespace alone name it by -n" in found.stderr
