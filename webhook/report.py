@@ -65,8 +65,15 @@ def print_text(entries: Sequence[Entry], console: Console, *, show_diff: bool = 
         _print_entry(entry, console, show_diff=show_diff)
     counts = Counter(entry.outcome for entry in entries)
     parts = [f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]]
-    total = len(entries)
-    console.print(Text(f"{total} object{'' if total == 1 else 's'}: {', '.join(parts) or 'none'}", style="bold"))
+    total, warned = len(entries), sum(_is_warned(entry) for entry in entries)
+    warnings = f"; {warned} of them with warnings" if warned else ""
+    console.print(Text(f"{total} object{'' if total == 1 else 's'}: {', '.join(parts) or 'none'}{warnings}", style="bold"))
+
+
+def _is_warned(entry: Entry) -> bool:
+    """Whether it passes, and somebody should read what is said of it all the same."""
+    passes = entry.outcome not in {Outcome.REFUSED, Outcome.INVALID}
+    return passes and any(one.severity is Severity.WARN for one in entry.findings)
 
 
 def _print_entry(entry: Entry, console: Console, *, show_diff: bool) -> None:

@@ -57,6 +57,13 @@ def test_it_ends_with_1_where_something_is_refused(put: Any) -> None:
     assert "2 objects: 1 changed, 1 refused" in result.stdout
 
 
+def test_what_passes_with_warnings_is_counted_beside_the_rest(put: Any) -> None:
+    idle = pod()
+    idle["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 0
+    result = review(put(idle, "a.yaml"), put(pod(), "b.yaml"), put(overcommitted_pod(), "c.yaml"))
+    assert result.stdout.endswith("3 objects: 1 clean, 1 changed, 1 refused; 1 of them with warnings\n")
+
+
 def test_it_ends_with_2_where_an_input_cannot_be_used_and_still_judges_the_others(put: Any) -> None:
     broken, refused = put("a: b: c\n", "a.yaml"), put(overcommitted_pod(), "b.yaml")
     result = review(broken, refused)
