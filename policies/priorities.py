@@ -71,6 +71,13 @@ class Scale(NamedTuple):
         shown = sorted(usable, key=lambda one: (-one.value, one.name))[:_SHOWN]
         return ", ".join(f"{one.name} ({one.value})" for one in shown) or "none"
 
+    def excess(self, name: str, bound: Bound | None) -> int:
+        """By how much the class is above what may be used; zero where it is not, or where one of the two is not known."""
+        found = self.classes.get(name)
+        if found is None or bound is None or bound.value is None:
+            return 0
+        return max(0, found.value - bound.value)
+
 
 class Bound(NamedTuple):
     """The highest value that may be used.

@@ -5,7 +5,8 @@
 Tells what a workload is for, `training`, `inference` or `interactive`, and gives it the policy's classes for that: the
 PriorityClass in its pods' template (`priorityClassName`), and Kueue's WorkloadPriorityClass as label
 `kueue.x-k8s.io/priority-class` on the object itself. What somebody has written stays; where only some pods of a workload name
-a class, the others get the same. A class that does not exist is not written.
+a class, the others get the same. A class that does not exist is not written, nor one above the highest that the namespace may
+use; a warning says so.
 
 | what it is | taken for |
 |---|---|
@@ -66,6 +67,7 @@ from pydantic import field_validator
 
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
+from gpugate.policies.fields import Path
 from gpugate.policies.finding import Finding, Level, Mode, not_synced
 from gpugate.policies.kueue import PRIORITY_CLASS
 from gpugate.policies.priorities import (
@@ -146,9 +148,18 @@ def _classes(workload: Workload, params: PriorityParams) -> ClassesParam | None:
     return found
 
 
-def _is_there(name: str, scale: Scale) -> bool:
-    """Whether the class may be written: it exists, or nobody gave any classes to tell by."""
-    return name in scale.classes if scale.known is Known.SYNCED else scale.known is Known.NOT_GIVEN
+def _may_write(name: str, scale: Scale, bound: Bound | None) -> bool:
+    """Whether the class exists, or nobody gave any classes to tell by, and the namespace may use it."""
+    there = name in scale.classes if scale.known is Known.SYNCED else scale.known is Known.NOT_GIVEN
+    return there and not scale.excess(name, bound)
+
+
+def _bound_of_pods(workload: Workload, params: PriorityParams, facts: Facts) -> Bound | None:
+    return bound_of(scale_of_pods(facts), params.highest, params.highest_key, workload, facts)
+
+
+def _bound_of_workloads(workload: Workload, params: PriorityParams, facts: Facts) -> Bound | None:
+    return bound_of(scale_of_workloads(facts), params.highest_workload, params.highest_workload_key, workload, facts)
 
 
 def mutate(workload: Workload, params: PriorityParams, facts: Facts) -> Iterable[Edit]:
@@ -156,16 +167,18 @@ def mutate(workload: Workload, params: PriorityParams, facts: Facts) -> Iterable
     classes = _classes(workload, params) if _applies(workload) else None
     if classes is None:
         return ()
-    return [*_for_pods(workload, classes, facts), *_for_kueue(workload, classes, facts)]
+    bounds = _bound_of_pods(workload, params, facts), _bound_of_workloads(workload, params, facts)
+    return [*_for_pods(workload, classes, bounds[0], facts), *_for_kueue(workload, classes, bounds[1], facts)]
 
 
-def _for_pods(workload: Workload, classes: ClassesParam, facts: Facts) -> Iterator[Edit]:
+def _for_pods(workload: Workload, classes: ClassesParam, bound: Bound | None, facts: Facts) -> Iterator[Edit]:
     scale = scale_of_pods(facts)
     stated = {one.name for one in classes_of(workload)}
     if len(stated) > 1:
         return
-    name = stated.pop() if stated else classes.pods
-    if name is None or not _is_there(name, scale):
+    name = next(iter(stated), classes.pods)
+    # What somebody has named for some of the pods is theirs, and refused where it is too high.
+    if name is None or not _may_write(name, scale, None if stated else bound):
         return
     for pods in workload.pod_sets:
         if pods.is_whole and class_of(pods) is None:
@@ -191,11 +204,12 @@ def _worked_out_anew(pods: PodSet) -> Iterator[Edit]:
             yield Edit("remove", pods.field(field), group="class", defaulted=True)
 
 
-def _for_kueue(workload: Workload, classes: ClassesParam, facts: Facts) -> Iterator[Edit]:
-    path, name = workload_class_path(workload), classes.workload
-    if path is None or name is None or workload_class_of(workload) is not None or not _is_there(name, scale_of_workloads(facts)):
+def _for_kueue(workload: Workload, classes: ClassesParam, bound: Bound | None, facts: Facts) -> Iterator[Edit]:
+    path, name, scale = workload_class_path(workload), classes.workload, scale_of_workloads(facts)
+    if path is None or name is None or workload_class_of(workload) is not None:
         return
-    yield Edit("set", path, name, f"workload priority class {name}")
+    if _may_write(name, scale, bound):
+        yield Edit("set", path, name, f"workload priority class {name}")
 
 
 def check(workload: Workload, params: PriorityParams, facts: Facts) -> Iterator[Finding]:
@@ -203,7 +217,7 @@ def check(workload: Workload, params: PriorityParams, facts: Facts) -> Iterator[
     if not workload.asking():
         return
     scale = scale_of_pods(facts)
-    bound = bound_of(scale, params.highest, params.highest_key, workload, facts)
+    bound = _bound_of_pods(workload, params, facts)
     if workload.owner_kind() is not None:
         if workload.is_pod():
             yield from (one.as_warning() for one in _too_much(workload, scale, bound))
@@ -228,11 +242,13 @@ def _of_kind(workload: Workload) -> Iterator[Finding]:
 
 
 def _of_kueue(workload: Workload, params: PriorityParams, facts: Facts) -> Iterator[Finding]:
-    named = workload_class_of(workload)
+    named, scale = workload_class_of(workload), scale_of_workloads(facts)
+    bound = _bound_of_workloads(workload, params, facts)
     if named is None:
+        path, classes = workload_class_path(workload), _classes(workload, params)
+        if path is not None and classes is not None:
+            yield from _not_given(path, purpose_of(workload), classes.workload, scale, bound)
         return
-    scale = scale_of_workloads(facts)
-    bound = bound_of(scale, params.highest_workload, params.highest_workload_key, workload, facts)
     yield from _unknown(workload, scale, [named])
     yield from _above(scale, bound, [named])
 
@@ -292,14 +308,15 @@ def _above(scale: Scale, bound: Bound | None, named: list[Named]) -> Iterator[Fi
         )
         return
     for one in named:
-        found = scale.classes.get(one.name)
-        if found is not None and found.value > bound.value:
+        excess = scale.excess(one.name, bound)
+        if excess:
+            value = bound.value + excess
             yield Finding(
                 "PriorityTooHigh",
                 one.path,
-                f"{scale.title} {one.name} has the value {found.value}, and {bound.words}: {found.value} > {bound.value}",
+                f"{scale.title} {one.name} has the value {value}, and {bound.words}: {value} > {bound.value}",
                 f"Name another {scale.title}; there is {scale.lists(bound.value)}.",
-                measure=found.value - bound.value,
+                measure=excess,
                 rests_on=(scale.resource, "namespaces"),
             )
 
@@ -321,16 +338,34 @@ def _missing(workload: Workload, params: PriorityParams, scale: Scale, bound: Bo
             Level.WARN,
             rests_on=("priorityclasses",),
         )
+    yield from _not_given(path, purpose_of(workload), wanted, scale, bound)
     if params.required and workload_class_of(workload) is None:
-        yield from _required(workload, lacking[0], scale, bound)
+        yield from _required(workload, lacking[0], wanted, scale, bound)
 
 
-def _required(workload: Workload, pods: PodSet, scale: Scale, bound: Bound | None) -> Iterator[Finding]:
+def _not_given(path: Path, purpose: str | None, wanted: str | None, scale: Scale, bound: Bound | None) -> Iterator[Finding]:
+    """A class that the policy gives and the namespace may not use."""
+    if wanted is not None and bound is not None and scale.excess(wanted, bound):
+        value = scale.classes[wanted].value
+        yield Finding(
+            "ClassOfPolicyTooHigh",
+            path,
+            f"the policy gives {purpose} the {scale.title} {wanted}, which has the value {value}, and {bound.words}:"
+            f" {value} > {bound.value}: nothing is written",
+            f"Name a {scale.title} that is not above that; there is {scale.lists(bound.value)}.",
+            Level.WARN,
+            measure=scale.excess(wanted, bound),
+            rests_on=(scale.resource, "namespaces"),
+        )
+
+
+def _required(workload: Workload, pods: PodSet, wanted: str | None, scale: Scale, bound: Bound | None) -> Iterator[Finding]:
     path = pods.field("priorityClassName")
     if any(one.is_default for one in scale.classes.values()):
         return
     purpose = purpose_of(workload)
     what = f"it counts as {purpose}" if purpose else f"what it is for nobody says ({WORKLOAD_KIND}: {', '.join(PURPOSES)})"
+    gives = "gives none" if wanted is None else f"gives {wanted}, which is not written"
     if scale.known not in {Known.SYNCED, Known.ABSENT}:
         yield Finding(
             "PriorityUndecided",
@@ -345,7 +380,7 @@ def _required(workload: Workload, pods: PodSet, scale: Scale, bound: Bound | Non
     yield Finding(
         "PriorityMissing",
         path,
-        f"the policy requires a priority class, and the {workload.kind.kind} names none: {what}, for which the policy gives none",
+        f"the policy requires a priority class, and the {workload.kind.kind} names none: {what}, for which the policy {gives}",
         f"Write priorityClassName{kueue}; there is {scale.lists(usable)}."
         if purpose
         else f"Write {WORKLOAD_KIND}, or priorityClassName{kueue}; there is {scale.lists(usable)}.",

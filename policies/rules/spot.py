@@ -377,7 +377,7 @@ def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, facts: Facts, *, r
             "GraceTooShort",
             place,
             f"the pods are killed {grace} s after they are told to end: {grace} < {params.least_grace}",
-            f"Write terminationGracePeriodSeconds: {notice or _DEFAULT_GRACE}.",
+            f"Write terminationGracePeriodSeconds: {max(params.least_grace, notice or _DEFAULT_GRACE)}.",
             Level.DENY if refuse else Level.WARN,
             measure=params.least_grace - grace,
         )
@@ -386,7 +386,11 @@ def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, facts: Facts, *, r
             "GraceTooLong",
             place,
             f"the node is gone {notice} s after its notice, before the grace period ends: {grace} > {notice}",
-            f"Write terminationGracePeriodSeconds: {notice}, and checkpoint so that less is enough.",
+            # Less than the policy asks for would be refused.
+            f"Write terminationGracePeriodSeconds: {notice}, and checkpoint so that less is enough."
+            if params.least_grace <= notice
+            else f"Checkpoint so that {notice} s are enough, and have leastGrace of the policy lowered from {params.least_grace} to"
+            " that: no node here gives more.",
             Level.WARN,
         )
 

@@ -48,7 +48,7 @@ def _path(obj: dict[str, Any], namespace: str) -> str:
 @pytest.fixture(scope="module")
 def teams(control_plane: ControlPlane) -> Iterator[None]:
     """The namespaces that the examples are in."""
-    names = ("team-a", "team-b", "team-c")
+    names = sorted({one.value["metadata"]["namespace"] for one in _documents()})
     for name in names:
         control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield

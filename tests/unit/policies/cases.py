@@ -19,6 +19,7 @@ from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import clone
 from gpugate.policies.kinds import kind_of
 from gpugate.policies.lens import open_workload
+from gpugate.policies.pod_groups import manifest, plan
 from gpugate.policies.policy import API_VERSION, KIND, PolicySet, parse_policy
 from gpugate.policies.quantity import whole
 from gpugate.policies.replay import ANNOTATION
@@ -28,7 +29,7 @@ from gpugate.policies.usage import DeviceUse, Span, Usage
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 SHARED_FACTS = GOLDEN / "_facts"
 _KEYS = {"given", "old", "subresource", "params", "facts", "pending", "only", "mode", "phase", "exemptions", "usage", "wanted"}
-_WANTED_KEYS = {"changed", "patch", "clean", "findings"}
+_WANTED_KEYS = {"changed", "patch", "clean", "findings", "group"}
 _FINDING_KEYS = {"rule", "reason", "path", "severity", "message", "message_has", "remedy", "remedy_has"}
 
 
@@ -102,6 +103,13 @@ class Case:
             subresource=self.content.get("subresource", ""),
         )
         return decide(workload, self.bound(), facts, Phase[self.content.get("phase", "REVIEW")])
+
+    def pod_group(self, root: dict[str, Any]) -> dict[str, Any] | None:
+        """The spec of the PodGroup that the controller makes for ``root`` as it was decided; None where it makes none."""
+        kind = kind_of(root["apiVersion"], root["kind"])
+        assert kind is not None
+        wanted = plan(open_workload(kind, root, self.facts()), self.bound()).wanted
+        return None if wanted is None else dict(manifest(wanted, "v1")["spec"])
 
 
 def device(*, spans: dict[str, list[float | None]], memory: str = "", peak: str = "", **fields: Any) -> DeviceUse:

@@ -55,6 +55,8 @@ def test_golden_case(path: Path) -> None:
 
     assert decision.failures == []
     _assert_object(case, root, decision.patch)
+    if "group" in case.wanted:
+        assert case.pod_group(root) == case.wanted["group"]
     _assert_findings(case.wanted.get("findings") or [], decision.findings)
     _assert_laws(case, root, decision.patch, decision.findings)
 

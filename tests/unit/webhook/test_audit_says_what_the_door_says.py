@@ -25,6 +25,10 @@ from gpugate.webhook.verdict import harmless
 EXAMPLES = [one for one in objects_in([str(WORKLOADS)]) if kind_of(one["apiVersion"], one["kind"]) is not None]
 
 
+#: A pod that is there is one of the gang's members itself, so that no audit can call it one too many.
+MEMBERS = {"Pod-sweep-2"}
+
+
 @cache
 def facts() -> Facts:
     return load_facts([CLUSTER], objects_in([str(WORKLOADS / "26-dra-claim.yaml")]))
@@ -43,6 +47,11 @@ def policies(mode: Mode) -> list[Policy]:
     return found
 
 
+def owned(value: Any) -> dict[str, Any]:
+    """The fields of ``value`` as managedFields name them, lists as a whole."""
+    return {f"f:{key}": owned(item) for key, item in value.items()} if isinstance(value, dict) else {}
+
+
 def stored(obj: dict[str, Any]) -> dict[str, Any]:
     """The object as the apiserver has it, some time after it was made."""
     found = clone(obj)
@@ -51,7 +60,7 @@ def stored(obj: dict[str, Any]) -> dict[str, Any]:
         "resourceVersion": "4711",
         "generation": 1,
         "creationTimestamp": "2026-11-02T08:00:00Z",
-        "managedFields": [{"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": {}}}],
+        "managedFields": [{"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": owned(obj.get("spec"))}}],
     }
     return found
 
@@ -72,7 +81,7 @@ def name_of(obj: dict[str, Any]) -> str:
     return f"{obj['kind']}-{obj['metadata']['name']}"
 
 
-@pytest.mark.parametrize("obj", EXAMPLES, ids=name_of)
+@pytest.mark.parametrize("obj", [one for one in EXAMPLES if name_of(one) not in MEMBERS], ids=name_of)
 def test_the_audit_in_dry_run_says_what_the_door_does_in_enforce(obj: dict[str, Any]) -> None:
     namespace = obj["metadata"].get("namespace", "default")
     door = InProcess(policies(Mode.ENFORCE), facts())
@@ -90,6 +99,16 @@ def test_the_audit_in_dry_run_says_what_the_door_does_in_enforce(obj: dict[str, 
     if answer["allowed"]:
         changed = {rule for rule in mutated.get("auditAnnotations", {}) if "." not in rule and rule != "policies"}
         assert {rule for rule, _ in effects(found, Effect.CHANGE)} == changed
+
+
+@pytest.mark.parametrize("obj", [one for one in EXAMPLES if name_of(one) in MEMBERS], ids=name_of)
+def test_a_pod_that_the_door_calls_one_too_many_is_a_member_to_the_audit(obj: dict[str, Any]) -> None:
+    door = InProcess(policies(Mode.ENFORCE), facts())
+    namespace = obj["metadata"]["namespace"]
+    after = patched(obj, door.ask(admission(obj, namespace=namespace), "mutate"))
+    answer = door.ask(admission(after, namespace=namespace), "validate")
+    assert "gang-members" in answer["status"]["message"]
+    assert effects(audited(stored(obj), Mode.DRY_RUN), Effect.REFUSE) == set()
 
 
 @pytest.mark.parametrize("obj", EXAMPLES, ids=name_of)

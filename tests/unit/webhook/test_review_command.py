@@ -115,7 +115,8 @@ def test_the_json_output_has_an_entry_per_object_with_just_these_fields() -> Non
         assert denied == (entry["outcome"] == "refused")
         assert bool(entry["patch"]) == (entry["outcome"] == "changed")
         # What is no workload is judged by nobody.
-        assert entry["policies"] == ([] if entry["outcome"] == "skipped" else ["default@0"])
+        bound = ["default@0", "research@0"] if entry["namespace"] in {"research", "sandbox"} else ["default@0"]
+        assert entry["policies"] == ([] if entry["outcome"] == "skipped" else bound)
 
 
 def test_an_entry_without_a_rule_says_why_in_a_note(put: Any) -> None:
