@@ -44,7 +44,7 @@ from gpugate.webhook.commands.monitoring import (
     PrometheusUrl,
     monitoring,
 )
-from gpugate.webhook.commands.surroundings import ClusterFiles, Colour, ColourOption, Context, Kubeconfig
+from gpugate.webhook.commands.surroundings import ClusterFiles, Colour, ColourOption, Context, Kubeconfig, unknown_policies
 from gpugate.webhook.inputs import InputError, builder_of, dumped_in, gives_facts, load_policies, objects_in
 from gpugate.webhook.page.render import render
 from gpugate.webhook.usage.asking import ask, times_wanted
@@ -227,8 +227,7 @@ async def _live(
     forbidden: dict[str, str] = {}
     objects, known = await fetch(kubeconfig, context, forbidden=forbidden, namespaces=namespaces)
     if POLICIES.resource in forbidden and not policies_are_given:
-        message = f"{forbidden[POLICIES.resource]}: which policies are in force is not known; give yours by --policy"
-        raise InputError(message)
+        raise InputError(unknown_policies(forbidden[POLICIES.resource]))
     client = await connect(kubeconfig, context)
     try:
         subjects, unread = await subjects_of(client, namespaces)

@@ -68,7 +68,7 @@ def fix(  # noqa: PLR0913 - one parameter an option
         files = _distinct(files_of(paths))
         opened = list(open_files(files, paths))
         objects = [document for one in opened for document in one.objects()]
-        facts, policies = surroundings(objects, policy, cluster, kubeconfig, context)
+        facts, policies = surroundings(objects, policy, cluster, kubeconfig, context, namespace)
     except (InputError, ClusterError) as error:
         fail(str(error))
     results = list(fixed_files(opened, PolicySet(policies), facts, namespace, now=time.time()))

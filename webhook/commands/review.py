@@ -87,7 +87,7 @@ def review(  # noqa: PLR0913 - one parameter an option
         fail("name files or directories, or give -k DIR or --helm CHART")
     try:
         documents = [*read_all(paths or ()), *_rendered(kustomize, chart)]
-        facts, policies = surroundings(documents, policy, cluster, kubeconfig, context)
+        facts, policies = surroundings(documents, policy, cluster, kubeconfig, context, namespace)
     except (InputError, ClusterError) as error:
         fail(str(error))
     entries = list(judge(documents, PolicySet(policies), facts, namespace, now=time.time()))

@@ -11,9 +11,12 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from gpugate.policies.facts import NO_FACTS, Facts, Known
+from gpugate.policies.fields import lookup
 from gpugate.policies.finding import Mode
+from gpugate.policies.kinds import kind_of
 from gpugate.policies.policy import KIND, Policy, PolicyError, default_policy, parse_policy
 from gpugate.webhook.cluster.fetch import fetch
+from gpugate.webhook.cluster.kinds import POLICIES
 from gpugate.webhook.documents import Document, Unreadable
 from gpugate.webhook.inputs import InputError, facts_of, gives_facts, load_policies, objects_in
 
@@ -58,8 +61,11 @@ def surroundings(
     cluster: list[Path] | None,
     kubeconfig: Path | None,
     context: str | None,
+    namespace: str = "",
 ) -> tuple[Facts, list[Policy]]:
-    """The facts and the policies to judge ``documents`` by.
+    """The facts and the policies to judge ``documents`` by; ``namespace`` is that of objects that state none.
+
+    What may not be read of a live cluster is told on standard error, and is not known.
 
     Raises:
         InputError: something that the user named cannot be used.
@@ -74,11 +80,37 @@ def surroundings(
     if cluster:
         objects = objects_in(str(path) for path in cluster)
     elif kubeconfig or context:
-        objects, known = asyncio.run(fetch(kubeconfig, context))
+        objects, known = _readable(kubeconfig, context, _namespaces(documents, namespace), policies_are_given=bool(policy))
     facts = facts_of([*objects, *own], known) if objects or own else NO_FACTS
     if policy:
         return facts, load_policies(policy)
     return facts, _policies_among(objects) or [default_policy(Mode.ENFORCE)]
+
+
+def _readable(
+    kubeconfig: Path | None, context: str | None, namespaces: list[str], *, policies_are_given: bool
+) -> tuple[list[dict[str, Any]], dict[str, Known]]:
+    forbidden: dict[str, str] = {}
+    objects, known = asyncio.run(fetch(kubeconfig, context, forbidden=forbidden, namespaces=namespaces))
+    unread = forbidden.pop(POLICIES.resource, None)
+    if unread is not None and not policies_are_given:
+        raise InputError(unknown_policies(unread))
+    for resource, message in sorted(forbidden.items()):
+        typer.echo(f"gpugate: {resource} cannot be read, and what hangs on them is not known: {message}", err=True)
+    return objects, known
+
+
+def unknown_policies(why: str) -> str:
+    """What to say where the policies of a cluster may not be read."""
+    return f"{why}: which policies are in force is not known; give yours by --policy"
+
+
+def _namespaces(documents: Sequence[Document | Unreadable], namespace: str) -> list[str]:
+    """The namespaces of the workloads: whoever may read these alone still learns what matters to them there."""
+    values = [one.value for one in documents if isinstance(one, Document) and isinstance(one.value, dict)]
+    workloads = [one for one in values if kind_of(str(one.get("apiVersion")), str(one.get("kind"))) is not None]
+    stated = {lookup(one, ("metadata", "namespace")) or namespace for one in workloads}
+    return sorted(one for one in stated if isinstance(one, str) and one)
 
 
 def _is_own_fact(value: object) -> bool:

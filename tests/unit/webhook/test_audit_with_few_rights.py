@@ -1,8 +1,9 @@
-"""`gpugate audit` of a live cluster by somebody who may read little of it."""
+"""`gpugate audit` and `gpugate review` with a live cluster, by somebody who may read little of it."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,11 @@ def _asked(path: list[str]) -> tuple[str, str]:
 
 
 @pytest_asyncio.fixture
-async def audited(tmp_path: Path) -> AsyncIterator[Any]:
-    """Audits a cluster in which no more than some resources may be read."""
+async def told(tmp_path: Path) -> AsyncIterator[Any]:
+    """Runs a command with a cluster in which no more than some resources may be read."""
     servers: list[TestServer] = []
 
-    async def audit(*options: str, allowed: Collection[str]) -> Any:
+    async def tell(command: str, *options: str, allowed: Collection[str]) -> Any:
         server = TestServer(_apiserver(allowed))
         servers.append(server)
         await server.start_server()
@@ -78,11 +79,17 @@ async def audited(tmp_path: Path) -> AsyncIterator[Any]:
         }
         path = tmp_path / "kubeconfig"
         path.write_bytes(orjson.dumps(kubeconfig))
-        return await asyncio.to_thread(run, "audit", "--kubeconfig", str(path), *options)
+        return await asyncio.to_thread(run, command, "--kubeconfig", str(path), *options)
 
-    yield audit
+    yield tell
     for server in servers:
         await server.close()
+
+
+@pytest.fixture
+def audited(told: Any) -> Any:
+    """Audits such a cluster."""
+    return functools.partial(told, "audit")
 
 
 async def test_what_may_not_be_read_is_named_and_the_rest_goes_on(audited: Any) -> None:
@@ -137,3 +144,18 @@ async def test_who_may_read_no_whole_kind_is_told_to_name_his_namespace(audited:
     found = await audited(allowed={"gpupolicies", "team-a/pods"})
     assert found.returncode == 2
     assert "with rights in a namespace alone name it by -n" in found.stderr
+
+
+async def test_a_review_goes_on_without_what_may_not_be_read_and_says_so(told: Any, tmp_path: Path) -> None:
+    manifest = tmp_path / "pod.json"
+    manifest.write_bytes(orjson.dumps(pod("train")))
+    allowed = {"gpupolicies", "team-a", "team-a/pods", "team-a/limitranges", "team-a/resourcequotas"}
+    found = await told("review", str(manifest), "-o", "json", allowed=allowed)
+    assert found.returncode == 0, found.stderr
+    assert orjson.loads(found.stdout)[0]["outcome"] == "changed"
+    lines = found.stderr.splitlines()
+    assert {line.split()[1] for line in lines} == {"configurations", "nodes"}
+    assert all("cannot be read, and what hangs on them is not known" in line for line in lines)
+    found = await told("review", str(manifest), allowed=allowed - {"gpupolicies"})
+    assert found.returncode == 2
+    assert "which policies are in force is not known; give yours by --policy" in found.stderr
