@@ -139,6 +139,11 @@ def ttl_of(part: JobPart) -> Path | None:
     return part.path("ttlSecondsAfterFinished") if part.kind in {JOB, JOB_SET, VOLCANO_JOB} else None
 
 
+def goes_with_ttl(part: JobPart, root: Object) -> bool:
+    """Whether its time to live deletes the object itself: the MPI operator gives it to the launcher's Job (``newLauncherJob``)."""
+    return part.kind is not MPI_JOB or lookup(root, (*part.base, "apiVersion")) == f"{_KUBEFLOW}/v1"
+
+
 class Kept(NamedTuple):
     """What holds accelerators when the job has ended.
 

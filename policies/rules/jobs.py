@@ -72,6 +72,7 @@ from gpugate.policies.jobs import (
     JobPart,
     deadlines_of,
     deadlines_read_of,
+    goes_with_ttl,
     job_specs,
     kept_after_end,
     limit_of,
@@ -276,7 +277,7 @@ def _check_end(workload: Workload, part: JobPart, params: JobsParams) -> Iterato
     if path is None:
         return
     stated, in_git = number(workload.root, path), _is_kept_by_git(workload)
-    if stated is not None and in_git:
+    if stated is not None and in_git and goes_with_ttl(part, workload.root):
         yield Finding(
             "RunsAgain",
             path,
