@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.container import Container, normal_path
 from gpugate.policies.fields import Object, Path, lookup, mappings, sequence
-from gpugate.policies.kinds import STATEFUL_SET
+from gpugate.policies.kinds import STATEFUL_SET, VOLCANO_JOB
 from gpugate.policies.workload import PodSet, Workload
 
 #: What says that there is nothing to keep: a replica that serves from what others hold.
@@ -72,6 +72,8 @@ def loss_of(workload: Workload, pods: PodSet, written: str, place: Path) -> Loss
 
 def _loss_in(workload: Workload, pods: PodSet, container: Container, written: str, place: Path) -> Loss | None:
     mounts = mappings(container.spec, "volumeMounts", container.path)
+    if pods.kind is VOLCANO_JOB and _is_on_jobs_volume(workload, pods, written, mounts):
+        return None
     if not written.startswith("/"):
         claimed = [at for at, mount in enumerate(mounts) if _claim_of(workload, pods, mount.get("name")) == written]
         if not claimed:
@@ -83,6 +85,17 @@ def _loss_in(workload: Workload, pods: PodSet, container: Container, written: st
     if mounts[at].get("readOnly") is True:
         return _read_only(container, at)
     return _loss_on(pods, mounts[at].get("name"), container, at)
+
+
+def _is_on_jobs_volume(workload: Workload, pods: PodSet, written: str, mounts: list[Object]) -> bool:
+    """Whether it is on a claim that Volcano mounts in every container (``spec.volumes``; v1.10 ``createJobPod``)."""
+    stated = lookup(workload.root, (*pods.path[:-3], "volumes"))
+    volumes = [one for one in stated if type(one) is dict] if type(stated) is list else []
+    if not written.startswith("/"):
+        return any(one.get("volumeClaimName") == written for one in volumes)
+    both = [*mounts, *volumes]
+    at = _nearest(both, written)
+    return at is not None and at >= len(mounts)
 
 
 def _nearest(mounts: list[Object], written: str) -> int | None:

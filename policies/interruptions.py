@@ -2,27 +2,23 @@
 
 A pod that is evicted, or whose node goes, has failed as far as its Job knows; its condition ``DisruptionTarget`` says why
 (``k8s.io/api/batch/v1``, ``PodFailurePolicyOnPodConditionsPattern``). The other pods of a gang fail of themselves, since their
-peer is gone, and no condition says so.
+peer is gone, and no condition says so. What operators do about it: :mod:`gpugate.policies.operator_restarts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from gpugate.policies.fields import Object, Path, lookup
+from gpugate.policies.fields import Object, lookup
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.gangs import gang_of
 from gpugate.policies.kinds import JOB_SET
+from gpugate.policies.operator_restarts import DEFAULT_BACKOFF, check_operators, number_or
 from gpugate.policies.workload import PodSet, Workload
 
 #: Kinds whose pods are made by batch/v1 Jobs, with the Job's spec around their template.
 _BY_JOBS: Final = frozenset({("batch", "Job"), ("batch", "CronJob"), ("jobset.x-k8s.io", "JobSet")})
-_KUBEFLOW: Final = "kubeflow.org"
-#: The launcher of an MPIJob starts again for its workers.
-_MPI: Final = "MPIJob"
-#: What the API writes where a Job states no ``backoffLimit``.
-_DEFAULT_BACKOFF: Final = 6
 _DISRUPTION: Final = "DisruptionTarget"
 
 
@@ -41,8 +37,8 @@ def check_restarts(workload: Workload, pods: PodSet, interruptions: int, *, refu
     kind = (pods.kind.group, pods.kind.kind)
     if kind in _BY_JOBS:
         yield from _check_job(workload, pods, interruptions, refuse=refuse)
-    elif pods.kind.group == _KUBEFLOW and pods.kind.kind != _MPI:
-        yield from _check_kubeflow(workload, pods, refuse=refuse)
+    else:
+        yield from check_operators(workload, pods, interruptions, refuse=refuse)
 
 
 class _Failures(NamedTuple):
@@ -59,15 +55,15 @@ class _Failures(NamedTuple):
 def _check_job(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
     path = pods.path[:-1]
     spec = lookup(workload.root, path)
-    if type(spec) is not dict or _whole_set_restarts(workload, interruptions):
+    if type(spec) is not dict or _whole_set_restarts(workload, pods, interruptions):
         return
-    parallelism = _number(spec.get("parallelism"), 1)
+    parallelism = number_or(spec.get("parallelism"), 1)
     failures = _Failures(max(1, parallelism) if gang_of(workload) is not None else 1, _ignores_disruption(spec))
     per_index = spec.get("backoffLimitPerIndex")
     if per_index is not None:
-        counted, limit, name = min(1, failures.counted), _number(per_index, 0), "backoffLimitPerIndex"
+        counted, limit, name = min(1, failures.counted), number_or(per_index, 0), "backoffLimitPerIndex"
     else:
-        counted, limit, name = failures.counted, _number(spec.get("backoffLimit"), _DEFAULT_BACKOFF), "backoffLimit"
+        counted, limit, name = failures.counted, number_or(spec.get("backoffLimit"), DEFAULT_BACKOFF), "backoffLimit"
     needed = interruptions * counted
     if limit < needed:
         yield Finding(
@@ -109,22 +105,7 @@ def _ignores_disruption(spec: Object) -> bool:
     return False
 
 
-def _whole_set_restarts(workload: Workload, interruptions: int) -> bool:
+def _whole_set_restarts(workload: Workload, pods: PodSet, interruptions: int) -> bool:
     """Whether a JobSet makes all its Jobs anew so often, whatever their own limits say."""
-    return workload.kind is JOB_SET and _number(lookup(workload.root, ("spec", "failurePolicy", "maxRestarts")), 0) >= interruptions
-
-
-def _number(value: Any, absent: int) -> int:  # noqa: ANN401 - any JSON value
-    return value if type(value) is int else absent
-
-
-def _check_kubeflow(workload: Workload, pods: PodSet, *, refuse: bool) -> Iterator[Finding]:
-    path: Path = (*pods.path[:-1], "restartPolicy")
-    if lookup(workload.root, path) == "Never":
-        yield Finding(
-            "NotRestarted",
-            path,
-            "restartPolicy: Never fails the whole job with the first pod whose node is taken back",
-            "Write restartPolicy: OnFailure, or ExitCode where the script's codes from 128 on mean that it may go on.",
-            Level.DENY if refuse else Level.WARN,
-        )
+    restarts = (*pods.path[:-5], "failurePolicy", "maxRestarts")
+    return pods.kind is JOB_SET and number_or(lookup(workload.root, restarts), 0) >= interruptions

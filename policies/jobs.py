@@ -2,7 +2,8 @@
 
 Sources: ``k8s.io/kubernetes`` 1.36 ``pkg/apis/batch``, JobSet v0.10 ``pkg/webhooks``, Kubeflow's training operator v1.9
 ``pkg/controller.v1/common`` and MPI operator v0.7 ``pkg/controller``, KubeRay v1.5 ``apis/ray/v1``, Volcano v1.10
-``pkg/apis/batch/v1alpha1``. A TrainJob says none of it: its runtime does.
+``pkg/apis/batch/v1alpha1``, ``pkg/controllers/job/state/restarting.go`` and ``pkg/webhooks/admission/jobs/mutate``, Kubeflow
+trainer v2.1 ``manifests/base/crds``: a TrainJob says none of it, its runtime does. From v2.2 on it has ``activeDeadlineSeconds``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.fields import Object, Path, integer, lookup, mapping, string
-from gpugate.policies.kinds import CRON_JOB, JOB, JOB_SET, MPI_JOB, RAY_JOB, TF_JOB, VOLCANO_JOB, Kind
+from gpugate.policies.kinds import CRON_JOB, JOB, JOB_SET, MPI_JOB, RAY_JOB, TF_JOB, TRAIN_JOB, VOLCANO_JOB, Kind
 from gpugate.policies.workload import PodSet, Workload
 
 #: What the API makes of a Job's backoffLimit that nobody states.
@@ -53,11 +54,15 @@ class Limit(NamedTuple):
         path: where it is stated.
         default: what holds where it is not; None for no limit.
         by_pod: whether every pod that fails counts, and not the job as a whole.
+        zero_is_default: whether the API makes the default of a stated 0.
+        first: how many of the limit the first run takes.
     """
 
     path: Path
     default: int | None
     by_pod: bool
+    zero_is_default: bool = False
+    first: int = 0
 
 
 def parts_of(workload: Workload) -> list[JobPart]:
@@ -98,7 +103,7 @@ def limit_of(part: JobPart, root: Object) -> Limit | None:
     if kind is JOB_SET:
         return Limit(part.path("failurePolicy", "maxRestarts"), 0, by_pod=False)
     if kind is VOLCANO_JOB:
-        return Limit(part.path("maxRetry"), 3, by_pod=False)
+        return Limit(part.path("maxRetry"), 3, by_pod=False, zero_is_default=True, first=1)
     if kind is RAY_JOB:
         return Limit(part.path("backoffLimit"), 0, by_pod=False)
     if kind.group == _KUBEFLOW:
@@ -116,6 +121,11 @@ def deadlines_of(part: JobPart) -> list[Path]:
     return [part.path("activeDeadlineSeconds")] if part.kind is RAY_JOB else []
 
 
+def deadlines_read_of(part: JobPart) -> list[Path]:
+    """Where the job says how long it may take in later versions of its API alone: nothing is written there, or missed."""
+    return [part.path("activeDeadlineSeconds")] if part.kind is TRAIN_JOB else []
+
+
 def ttl_of(part: JobPart) -> Path | None:
     """Where the job says when it is deleted; None where its kind cannot, or what made it sees to that.
 
@@ -127,6 +137,11 @@ def ttl_of(part: JobPart) -> Path | None:
     if part.kind.group == _KUBEFLOW:
         return part.path("runPolicy", "ttlSecondsAfterFinished")
     return part.path("ttlSecondsAfterFinished") if part.kind in {JOB, JOB_SET, VOLCANO_JOB} else None
+
+
+def goes_with_ttl(part: JobPart, root: Object) -> bool:
+    """Whether its time to live deletes the object itself: the MPI operator gives it to the launcher's Job (``newLauncherJob``)."""
+    return part.kind is not MPI_JOB or lookup(root, (*part.base, "apiVersion")) == f"{_KUBEFLOW}/v1"
 
 
 class Kept(NamedTuple):

@@ -14,7 +14,8 @@ often it is tried, and a `podFailurePolicy` by which exit codes of GPU faults, a
 that, by kubectl's annotation or the managed fields. A `podFailurePolicy` goes with `restartPolicy: Never` alone, as the API
 has it.
 
-A TrainJob states none of this, its runtime does. Pods by themselves are nobody's job.
+A TrainJob states none of this, its runtime does: nothing is written into it or asked of it. An `activeDeadlineSeconds`, which
+Kubeflow's trainer has from v2.2 on, is judged where it is stated. Pods by themselves are nobody's job.
 
 | | when it is deleted | how long it may take | how often it is tried | GPU faults |
 |---|---|---|---|---|
@@ -23,7 +24,8 @@ A TrainJob states none of this, its runtime does. Pods by themselves are nobody'
 | JobSet | `ttlSecondsAfterFinished` | in each of its Jobs | `failurePolicy.maxRestarts` | in each of its Jobs |
 | Kubeflow | in `runPolicy` | in `runPolicy` | in `runPolicy` | no field |
 | RayJob | its cluster alone | `activeDeadlineSeconds` | `backoffLimit`, in clusters | no field |
-| Volcano | `ttlSecondsAfterFinished` | no field | `maxRetry`, of the whole | no field |
+| Volcano | `ttlSecondsAfterFinished` | no field | `maxRetry`, in runs of the whole: one more than retries | no field |
+| TrainJob | in its runtime | in its runtime; `activeDeadlineSeconds` from v2.2 on | in its runtime | in its runtime |
 
 ## Why
 
@@ -56,9 +58,7 @@ podFailurePolicy:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal
-
-from pydantic import Field, model_validator
+from typing import Final
 
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts
@@ -71,6 +71,8 @@ from gpugate.policies.jobs import (
     API_BACKOFF_LIMIT,
     JobPart,
     deadlines_of,
+    deadlines_read_of,
+    goes_with_ttl,
     job_specs,
     kept_after_end,
     limit_of,
@@ -78,102 +80,16 @@ from gpugate.policies.jobs import (
     parts_of,
     ttl_of,
 )
+from gpugate.policies.jobs_params import JobsParams
 from gpugate.policies.kinds import CRON_JOB, JOB
-from gpugate.policies.rule import Params, Rule, Seconds, show_seconds
+from gpugate.policies.rule import Rule, show_seconds
 from gpugate.policies.stated import is_stated
-from gpugate.policies.validations import UNIQUE, Validation
 from gpugate.policies.workload import Workload
 
 #: Kinds whose number of retries gpugate writes: the others count something else.
 _BACKED_OFF: Final = frozenset({JOB, CRON_JOB})
 #: Objects that a GitOps tool runs once for each sync, and does not miss when they are gone.
 _HOOKS: Final = ("argocd.argoproj.io/hook", "helm.sh/hook")
-
-ExitCode = Annotated[int, Field(ge=1, le=255)]
-Reaction = Literal["Allow", "Warn", "Deny"]
-
-
-#: Where durations are written the API has 32 bits for the seconds.
-_LONGEST: Final = 10 * 365 * 24 * 3600
-
-
-def _written_whole(name: str) -> Validation:
-    longest = show_seconds(_LONGEST)
-    return Validation(f"!has(self.{name}) || duration(self.{name}) <= duration('{longest}')", f"{name} must not be above {longest}")
-
-
-def _no_longer(low: str, high: str) -> Validation:
-    rule = f"!has(self.{low}) || !has(self.{high}) || duration(self.{low}) <= duration(self.{high})"
-    return Validation(rule, f"{low} must not be above {high}")
-
-
-class JobsParams(Params):
-    """Parameters of `jobs`."""
-
-    validations = (
-        _written_whole("ttlAfterFinished"),
-        _written_whole("defaultDeadline"),
-        _no_longer("shortestDeadline", "longestDeadline"),
-        _no_longer("defaultDeadline", "longestDeadline"),
-        _no_longer("shortestDeadline", "defaultDeadline"),
-        Validation(
-            "!has(self.fewestRetries) || !has(self.mostRetries) || self.fewestRetries <= self.mostRetries",
-            "fewestRetries must not be above mostRetries",
-        ),
-    )
-
-    ttl_after_finished: Seconds | None = None
-    """How long a finished job is kept that does not say so. Not written where a GitOps tool keeps it: it would run it again."""
-    without_ttl: Reaction = "Allow"
-    """What is done about a job that nothing ever deletes."""
-    default_deadline: Seconds | None = None
-    """How long a job may take that does not say so."""
-    shortest_deadline: Seconds | None = None
-    """Below which deadline a job is refused."""
-    longest_deadline: Seconds | None = None
-    """Above which deadline, or without any, a job is refused."""
-    backoff_limit: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """backoffLimit of a Job or CronJob that does not state it; more where `fewestRetries` asks for more. In a gang every pod that
-    fails counts."""
-    fewest_retries: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Below how many retries of the whole job it is refused; a Job's backoffLimit is divided by the pods of its gang."""
-    most_retries: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Above how many retries of the whole job it is refused."""
-    restarts_in_place: Reaction = "Warn"
-    """What is done about a gang whose containers are started again inside their pods."""
-    release_after_end: bool = False
-    """Whether what would keep running when the job has ended is ended: a RayJob's cluster, an MPIJob's workers."""
-    held_after_end: Reaction = "Warn"
-    """What is done about accelerators that are held when the job has ended."""
-    gpu_fault_exit_codes: Annotated[tuple[ExitCode, ...], *UNIQUE] = ()
-    """Exit codes by which training says that a GPU is at fault."""
-    gpu_fault_action: Literal["Ignore", "FailJob"] = "Ignore"
-    """What becomes of a Job whose pod ends with one: the pod is replaced and not counted, or the Job has failed."""
-    ignore_disruptions: bool = False
-    """Whether pods that are evicted or preempted do not count against backoffLimit."""
-
-    @model_validator(mode="after")
-    def _short_enough(self) -> JobsParams:
-        for name in ("ttl_after_finished", "default_deadline"):
-            if (getattr(self, name) or 0) > _LONGEST:
-                message = f"{type(self).model_fields[name].alias} must not be above {show_seconds(_LONGEST)}"
-                raise ValueError(message)
-        return self
-
-    @model_validator(mode="after")
-    def _bounds_in_order(self) -> JobsParams:
-        for low, high in (
-            ("shortest_deadline", "longest_deadline"),
-            ("default_deadline", "longest_deadline"),
-            ("shortest_deadline", "default_deadline"),
-            ("fewest_retries", "most_retries"),
-        ):
-            least, most = getattr(self, low), getattr(self, high)
-            if least is not None and most is not None and least > most:
-                fields = type(self).model_fields
-                message = f"{fields[low].alias} must not be above {fields[high].alias}"
-                raise ValueError(message)
-        return self
 
 
 def _is_own(workload: Workload) -> bool:
@@ -265,20 +181,24 @@ def _check_retries(workload: Workload, part: JobPart, gang: Gang | None, params:
     root = workload.root
     limit = limit_of(part, root)
     stated = None if limit is None else number(root, limit.path)
+    if limit is not None and limit.zero_is_default:
+        stated = stated or None
     allowed = stated if stated is not None or limit is None else limit.default
     if limit is None or allowed is None:
         return
     size = gang.size if gang is not None and limit.by_pod else 1
-    retries = allowed // size
+    retries = max(0, allowed // size - limit.first)
     sums = f"{limit.path[-1]} {allowed}" + ("" if stated is not None else " (by default)")
     if size > 1:
         sums += f" / {size} pods that fail together = {retries}"
+    elif limit.first:
+        sums += f", the first run included, = {retries}"
     if params.fewest_retries is not None and retries < params.fewest_retries:
         yield Finding(
             "TooFewRetries",
             limit.path,
             f"{sums} {_times(retries)}, where the policy asks for {params.fewest_retries} at least",
-            f"Write {limit.path[-1]}: {params.fewest_retries * size}.",
+            f"Write {limit.path[-1]}: {params.fewest_retries * size + limit.first}.",
             measure=params.fewest_retries - retries,
         )
     elif params.most_retries is not None and retries > params.most_retries:
@@ -286,10 +206,10 @@ def _check_retries(workload: Workload, part: JobPart, gang: Gang | None, params:
             "TooManyRetries",
             limit.path,
             f"{sums} {_times(retries)}, where the policy allows {params.most_retries}",
-            f"Write {limit.path[-1]}: {params.most_retries * size}.",
+            f"Write {limit.path[-1]}: {params.most_retries * size + limit.first}.",
             measure=retries,
         )
-    elif allowed and not retries and not is_elastic(workload) and not _counts_otherwise(part, root):
+    elif limit.by_pod and allowed and not retries and not is_elastic(workload) and not _counts_otherwise(part, root):
         yield Finding(
             "RetriesSpentAtOnce",
             limit.path,
@@ -310,10 +230,11 @@ def _counts_otherwise(part: JobPart, root: Object) -> bool:
 
 def _check_deadlines(part: JobPart, root: Object, params: JobsParams) -> Iterator[Finding]:
     longest, shortest = params.longest_deadline, params.shortest_deadline
-    for path in deadlines_of(part) if longest is not None or shortest is not None else ():
+    owed = deadlines_of(part)
+    for path in (*owed, *deadlines_read_of(part)) if longest is not None or shortest is not None else ():
         stated = number(root, path)
         if stated is None:
-            if longest is not None:
+            if longest is not None and path in owed:
                 yield Finding(
                     "DeadlineMissing",
                     path,
@@ -356,7 +277,7 @@ def _check_end(workload: Workload, part: JobPart, params: JobsParams) -> Iterato
     if path is None:
         return
     stated, in_git = number(workload.root, path), _is_kept_by_git(workload)
-    if stated is not None and in_git:
+    if stated is not None and in_git and goes_with_ttl(part, workload.root):
         yield Finding(
             "RunsAgain",
             path,

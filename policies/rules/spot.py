@@ -19,12 +19,23 @@ that have nothing to lose, and not for a run to completion.
 Refuses, and only warns about pods that select spot nodes by hand unless `byHand` says otherwise:
 
 - no checkpoint (`NoCheckpoint`), or one that goes with the pod or the node (`CheckpointLost`);
-- a Job that fails for good after fewer interruptions than `interruptions` (`BackoffTooSmall`): each counts one failed pod, all
-  pods of a gang, and none of which a `podFailurePolicy` ignores the condition `DisruptionTarget`;
-- a restart policy, or a pod by itself, that nobody starts again (`NotRestarted`);
+- a job that fails for good after fewer interruptions than `interruptions` (`BackoffTooSmall`); how each kind counts them is below;
+- a restart policy, a Volcano policy, or a pod by itself, that nobody starts again (`NotRestarted`);
 - a gang partly on spot and partly on demand (`GangMixed`);
 - too little time to write a checkpoint in (`GraceTooShort`);
 - selectors that contradict the annotation (`Contradicts`), and words that are none (`Unreadable`).
+
+| | limit | what one interruption takes of it |
+|---|---|---|
+| Job, CronJob, JobSet | `backoffLimit` | one failed pod, all pods of a gang; none that a `podFailurePolicy` ignores |
+| JobSet | `failurePolicy.maxRestarts`, which is enough by itself | one |
+| MPIJob | `runPolicy.backoffLimit`, of the launcher; one less with `restartPolicy: OnFailure` | one, since the launcher ends |
+| Kubeflow's others | `restartPolicy`: `Never`, also by default, fails the job | |
+| Volcano | `maxRetry`, less the first run, where a policy for `PodEvicted` says `RestartJob` | one |
+| RayJob | `backoffLimit` | one, for the head alone |
+
+What is made anew for ever is let be: LeaderWorkerSet, RayCluster, RayService, Ray's workers, and Volcano's pods where no policy
+says otherwise and containers start again in place.
 
 Warns where the grace period is longer than the platform's notice (`GraceTooLong`): EKS 120 s, GKE and AKS 30 s. GKE gives pods 15 s
 of these unless the node pool says otherwise. Warns where no known node is spot (`NoSpotNodes`).
@@ -67,82 +78,27 @@ affinity:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Final, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from pydantic import Field
-
-from gpugate.policies.affinity import PREFERRED, implies, node_affinity, require
-from gpugate.policies.annotations import place_for, said_before, says_any, told_to_pods, written_before, written_for
+from gpugate.policies.annotations import place_for, said_before, says_any, written_for
 from gpugate.policies.checkpoints import NOTHING, is_readable, loss_of
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.feasibility import selection
-from gpugate.policies.fields import Path, integer, mapping, mappings
+from gpugate.policies.fields import Path, integer, mapping
 from gpugate.policies.finding import Finding, Level, Mode
 from gpugate.policies.gangs import gang_of
-from gpugate.policies.gitops import kueue_marked
 from gpugate.policies.interruptions import check_restarts
-from gpugate.policies.rule import Params, Rule
-from gpugate.policies.spot import (
-    CHECKPOINT,
-    CLOUDS,
-    NEVER,
-    PREFER,
-    REQUIRED,
-    SPOT,
-    WORDS,
-    Chosen,
-    chosen_by_hand,
-    clouds_on_nodes,
-    every_label,
-    notice_of,
-    off_spot,
-    on_spot,
-    spot_taints,
-)
-from gpugate.policies.tolerating import TaintParam, covers, want
-from gpugate.policies.validations import UNIQUE, LabelKey, LabelName
+from gpugate.policies.rule import Rule
+from gpugate.policies.spot import CHECKPOINT, NEVER, PREFER, REQUIRED, SPOT, WORDS, Chosen, chosen_by_hand, notice_of
+from gpugate.policies.spot_edits import runs_to_an_end, send
+from gpugate.policies.spot_params import SpotParams, clouds_of, labels_of, spot_of
 from gpugate.policies.workload import PodSet, Workload
 
 _KEYS: Final = frozenset({SPOT, CHECKPOINT})
-_MOST: Final = 16
 #: What the API writes where a pod states no grace period. Seconds.
 _DEFAULT_GRACE: Final = 30
-_WEIGHT: Final = 100
-_EVERYWHERE: Final = every_label(())
-_SPOT_LABELS: Final = dict(_EVERYWHERE)
-
-
-class SpotLabel(Params):
-    """A label of this cluster's spot nodes."""
-
-    key: LabelKey
-    """The label's key."""
-    value: LabelName
-    """Its value on spot nodes."""
-
-
-class SpotParams(Params):
-    """Parameters of `spot`."""
-
-    clouds: Annotated[tuple[Literal["EKS", "GKE", "AKS", "Karpenter"], ...], *UNIQUE] = ()
-    """The platforms whose spot nodes are chosen; where it is left out those found on nodes, or all where none is."""
-    labels: Annotated[tuple[SpotLabel, ...], Field(max_length=_MOST)] = ()
-    """Labels of spot nodes that this cluster sets itself, beside the platforms' own."""
-    taints: Annotated[tuple[TaintParam, ...], Field(max_length=_MOST)] = ()
-    """Taints of this cluster's spot nodes, tolerated where the annotation asks for them."""
-    from_nodes: bool = True
-    """Whether taints found on spot nodes that say so are tolerated, too, where the annotation asks for them."""
-    preferred_gang: Literal["Deny", "Required"] = "Deny"
-    """Whether a gang that prefers spot nodes is refused, or runs on nothing else."""
-    by_hand: Literal["Deny", "Warn"] = "Warn"
-    """Whether pods that select spot nodes themselves, without the annotation, are refused where they would lose their work, or only
-    warned about."""
-    interruptions: Annotated[int, Field(ge=0, le=1000)] = 3
-    """Interruptions that a Job must survive at least."""
-    least_grace: Annotated[int, Field(ge=0, le=3600)] = 10
-    """Seconds that pods must have at least to write a checkpoint once they are told to end."""
 
 
 class _Ask(NamedTuple):
@@ -157,33 +113,9 @@ class _Ask(NamedTuple):
         return self.word in {REQUIRED, PREFER} or (self.word != NEVER and self.hand is not None)
 
 
-def _own(params: SpotParams) -> tuple[tuple[str, str], ...]:
-    return tuple((one.key, one.value) for one in params.labels)
-
-
-def _every(params: SpotParams) -> tuple[tuple[str, str], ...]:
-    """The labels of spot nodes, whichever platform this is."""
-    return every_label(_own(params)) if params.labels else _EVERYWHERE
-
-
-def _spot(params: SpotParams) -> Mapping[str, str]:
-    return dict(_every(params)) if params.labels else _SPOT_LABELS
-
-
-def _labels(params: SpotParams, facts: Facts) -> tuple[tuple[str, str], ...]:
-    """The labels of the spot nodes that are chosen."""
-    clouds = _clouds(params, facts)
-    own = _own(params)
-    return (*(label for name in clouds for label in CLOUDS[name].labels), *own) if clouds or own else _EVERYWHERE
-
-
-def _clouds(params: SpotParams, facts: Facts) -> tuple[str, ...]:
-    return params.clouds or clouds_on_nodes(facts)
-
-
 def _ask(workload: Workload, pods: PodSet, params: SpotParams) -> _Ask:
     word = written_for(workload, pods, SPOT) or ""
-    hand = chosen_by_hand(pods, _spot(params))
+    hand = chosen_by_hand(pods, spot_of(params))
     return _Ask(word, hand, place_for(pods, SPOT) if word or hand is None else hand.path)
 
 
@@ -191,84 +123,7 @@ def mutate(workload: Workload, params: SpotParams, facts: Facts) -> Iterable[Edi
     """Send the pods to spot nodes, or keep them off, as the annotation says."""
     if not says_any(workload, _KEYS) and not said_before(workload, _KEYS):
         return ()
-    return [edit for pods in workload.stated() for edit in _send(workload, pods, params, facts)]
-
-
-def _send(workload: Workload, pods: PodSet, params: SpotParams, facts: Facts) -> list[Edit]:
-    word = written_for(workload, pods, SPOT)
-    if word == PREFER and gang_of(workload) is not None:
-        word = REQUIRED if params.preferred_gang == "Required" else None
-    if word in {REQUIRED, PREFER} and not _is_kept(workload, pods):
-        word = None
-    labels = _labels(params, facts)
-    edits = list(_select(workload, pods, word, labels, params)) if _is_free(workload) else []
-    if word in {REQUIRED, PREFER}:
-        edits += _tolerate(pods, labels, params, facts)
-    if edits and ("affinity" in pods.spec or "tolerations" in pods.spec):
-        edits += _tell(workload, pods, word)
-    return edits
-
-
-def _select(
-    workload: Workload, pods: PodSet, word: str | None, labels: Sequence[tuple[str, str]], params: SpotParams
-) -> Iterator[Edit]:
-    """Edits of the node affinity for ``word``, and of what another word put there before."""
-    asks = {REQUIRED: on_spot(labels), NEVER: off_spot(_every(params))}
-    selector = mapping(pods.spec, "nodeSelector", pods.field())
-    named = any(selector.get(key) == value for key, value in labels)
-    wanted = () if word == REQUIRED and named else asks.get(word or "", ())
-    note = {REQUIRED: "node affinity for spot nodes", NEVER: "node affinity off spot nodes"}.get(word or "", "")
-    yield from require(pods, wanted, note, asks.get(written_before(workload, pods, SPOT) or "", ()))
-    if word == PREFER and not named:
-        yield from _prefer(pods, labels)
-
-
-def _tell(workload: Workload, pods: PodSet, word: str | None) -> Iterator[Edit]:
-    """What the pods must know where their template keeps its lists: a gang's pods do not know that they are one."""
-    yield from told_to_pods(workload, pods, [CHECKPOINT] if word is not None else [CHECKPOINT, SPOT])
-    if word is not None and not workload.is_pod() and pods.annotations().get(SPOT) != word:
-        yield Edit("set", pods.meta("annotations", SPOT), word)
-
-
-def _is_free(workload: Workload) -> bool:
-    """Whether the pods' place is still to be chosen: Kueue chose that of its pods by the template."""
-    return not (workload.is_pod() and workload.controller() is not None and kueue_marked(workload.root))
-
-
-def _is_kept(workload: Workload, pods: PodSet) -> bool:
-    """Whether what the run has done outlives its pods."""
-    written = written_for(workload, pods, CHECKPOINT)
-    if written is None or not is_readable(written) or (written == NOTHING and _runs_to_an_end(workload)):
-        return False
-    return loss_of(workload, pods, written, ()) is None
-
-
-def _runs_to_an_end(workload: Workload) -> bool:
-    return workload.is_batch or gang_of(workload) is not None
-
-
-def _prefer(pods: PodSet, labels: Sequence[tuple[str, str]]) -> Iterator[Edit]:
-    place = pods.field("affinity", "nodeAffinity", PREFERRED)
-    present = mappings(node_affinity(pods), PREFERRED, place[:-1])
-    stated = [mapping(one, "preference", place) for one in present]
-    note = "preference for spot nodes"
-    for one in on_spot(labels):
-        if any(all(implies(term, part) for part in one) for term in stated):
-            continue
-        yield Edit("append", place, {"weight": _WEIGHT, "preference": {"matchExpressions": list(one)}}, note, "spot")
-        note = ""
-
-
-def _tolerate(pods: PodSet, labels: Sequence[tuple[str, str]], params: SpotParams, facts: Facts) -> Iterator[Edit]:
-    keys = {key for key, _ in labels}
-    wanted = [want(*taint) for cloud in CLOUDS.values() for taint in cloud.taints if taint.key in keys]
-    wanted += [want(one.key, one.value, one.effect) for one in params.taints if one.effect != "PreferNoSchedule"]
-    wanted += [want(*taint) for taint in spot_taints(pods, labels, facts)] if params.from_nodes else []
-    present = list(mappings(pods.spec, "tolerations", pods.field()))
-    for one in wanted:
-        if not any(covers(toleration, one.key, one.value, one.effect) for toleration in present):
-            present.append(one.toleration)
-            yield Edit("append", pods.field("tolerations"), one.toleration, one.note)
+    return [edit for pods in workload.stated() for edit in send(workload, pods, params, facts)]
 
 
 def check(workload: Workload, params: SpotParams, facts: Facts) -> Iterable[Finding]:
@@ -279,7 +134,7 @@ def check(workload: Workload, params: SpotParams, facts: Facts) -> Iterable[Find
     if not asking or workload.judged_before() or workload.is_part():
         return ()
     if not spoken:
-        asking = [pods for pods in asking if chosen_by_hand(pods, _spot(params)) is not None]
+        asking = [pods for pods in asking if chosen_by_hand(pods, spot_of(params)) is not None]
     found = [finding for pods in asking for finding in _check(workload, pods, params, facts)]
     return list(dict.fromkeys(found))
 
@@ -313,7 +168,7 @@ def _check(workload: Workload, pods: PodSet, params: SpotParams, facts: Facts) -
         yield from _check_grace(pods, ask, params, facts, refuse=refuse)
         yield from check_restarts(workload, pods, params.interruptions, refuse=refuse)
     if ask.word:
-        yield from _check_nodes(pods, ask, _labels(params, facts), facts)
+        yield from _check_nodes(pods, ask, labels_of(params, facts), facts)
 
 
 def _is_mixed(ask: _Ask, params: SpotParams) -> bool:
@@ -330,7 +185,7 @@ def _contradictions(pods: PodSet, ask: _Ask, params: SpotParams) -> Iterator[Fin
             f"{SPOT}: {NEVER}, and the pods select spot nodes by {ask.hand.label}",
             f"Remove {ask.hand.label} there, or write {SPOT}: {REQUIRED}.",
         )
-    spot = _spot(params)
+    spot = spot_of(params)
     selector = mapping(pods.spec, "nodeSelector", pods.field())
     for key in selector if ask.word == REQUIRED else ():
         if key in spot and selector[key] != spot[key]:
@@ -345,10 +200,10 @@ def _contradictions(pods: PodSet, ask: _Ask, params: SpotParams) -> Iterator[Fin
 def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | None, *, refuse: bool) -> Iterator[Finding]:
     ways = f"Write {CHECKPOINT}: a path on a volume that outlives the node (a claim, NFS), a claim's name, or s3://bucket/run."
     place = place_for(pods, CHECKPOINT)
-    if kept is None or (kept == NOTHING and _runs_to_an_end(workload)):
+    if kept is None or (kept == NOTHING and runs_to_an_end(workload)):
         what = "says nowhere" if kept is None else "says nothing of"
         asks = f"{SPOT}: {ask.word}" if ask.word else f"the pods select spot nodes by {ask.hand.label if ask.hand else ''}"
-        remedy = ways if _runs_to_an_end(workload) else f"{ways} Where nothing can be lost, write {CHECKPOINT}: {NOTHING}."
+        remedy = ways if runs_to_an_end(workload) else f"{ways} Where nothing can be lost, write {CHECKPOINT}: {NOTHING}."
         yield Finding(
             "NoCheckpoint",
             ask.path,
@@ -371,7 +226,7 @@ def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, facts: Facts, *, r
     grace = _DEFAULT_GRACE if stated is None else stated
     place = pods.field("terminationGracePeriodSeconds")
     named = () if ask.hand is None else (ask.hand.label,)
-    notice = notice_of(named, () if named else _clouds(params, facts))
+    notice = notice_of(named, () if named else clouds_of(params, facts))
     if grace < params.least_grace:
         yield Finding(
             "GraceTooShort",

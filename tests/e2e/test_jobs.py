@@ -201,3 +201,39 @@ def test_other_kinds_take_what_is_written_and_keep_it(control_plane: ControlPlan
     assert _holds(created, wanted), created
     replaced = _replace(control_plane, obj, namespace)["spec"]
     assert _holds(replaced, wanted), replaced
+
+
+@pytest.fixture
+def runtime(control_plane: ControlPlane, namespace: str) -> str:
+    """A runtime for TrainJobs in the namespace: Kueue's webhook refuses one that is not there."""
+    step = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    node = {"name": "node", "template": {"metadata": step, "spec": {"template": {"spec": {"containers": [container()]}}}}}
+    control_plane.apply(
+        {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainingRuntime",
+            "metadata": {"name": "torch", "namespace": namespace},
+            "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [node]}}},
+        }
+    )
+    return "torch"
+
+
+def test_a_train_job_has_no_place_for_any_of_it_and_is_given_none(
+    control_plane: ControlPlane, namespace: str, runtime: str
+) -> None:
+    spec = {
+        "runtimeRef": {"name": runtime, "kind": "TrainingRuntime"},
+        "trainer": {"numNodes": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}},
+    }
+    obj: dict[str, Any] = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+    created = _create(control_plane, {**obj, "metadata": {"name": "train", "namespace": namespace}, "spec": spec}, namespace)[
+        "spec"
+    ]
+    assert _written(created) == {}
+    # A field of later versions, which this one would refuse if gpugate wrote it.
+    path = f"{_path(obj, namespace)}?dryRun=All&fieldValidation=Strict"
+    later = {**obj, "metadata": {"name": "later", "namespace": namespace}, "spec": {**spec, "activeDeadlineSeconds": 3600}}
+    answer = control_plane.request("POST", path, later)
+    assert answer.status == 400, answer.body
+    assert 'unknown field "spec.activeDeadlineSeconds"' in answer.body["message"]

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpugate.policies.kinds import kind_of
 from tests.e2e.controlplane import T4, wait_until
 from tests.e2e.controlplane.nodes import GPU_TAINT
-from tests.e2e.workloads import container, gpus, job
+from tests.e2e.workloads import container, cpu_container, gpus, job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ def pools(control_plane: ControlPlane, gate: Gate) -> Iterator[None]:
     spot = {"key": LABEL, "value": "spot", "effect": "NoSchedule"}
     for name, labels in NODES.items():
         taints = [GPU_TAINT, spot] if LABEL in labels else [GPU_TAINT]
-        control_plane.add_gpu_node(name, product=T4.product, labels=labels, taints=taints)
+        control_plane.add_gpu_node(name, product=T4.product, gpus=4, labels=labels, taints=taints)
     gate.set_policy({"mode": "Enforce", "rules": {"spot": {}}})
     yield
     for name in NODES:
@@ -86,3 +87,91 @@ def test_a_gang_on_both_capacities_is_refused(control_plane: ControlPlane, names
     status, answer = create(control_plane, gang)
     assert status == 403
     assert "the gang of 2 pods may run on spot and on-demand nodes at once" in answer["message"]
+
+
+GANG = {"replicas": 2, "template": {"spec": {"restartPolicy": "Never", "containers": [container(gpus(1, "8Gi", "2"))]}}}
+HEAD = {"rayStartParams": {}, "template": {"spec": {"containers": [container(gpus(1, "8Gi", "2"))]}}}
+LAUNCHER = {"restartPolicy": "Never", "template": {"spec": {"containers": [cpu_container()]}}}
+RESTART = {"events": ["PodEvicted", "PodFailed"], "action": "RestartJob"}
+#: Kinds whose operators count interruptions: the version, what does not survive three, words of the refusal, and the cure in them.
+COUNTED: dict[str, tuple[str, Object, str, Object]] = {
+    "MPIJob": (
+        "kubeflow.org/v2beta1",
+        {"runPolicy": {"backoffLimit": 1}, "mpiReplicaSpecs": {"Launcher": LAUNCHER, "Worker": GANG}},
+        "Write backoffLimit: 3 or more.",
+        {"runPolicy": {"backoffLimit": 3}},
+    ),
+    "Job": (
+        "batch.volcano.sh/v1alpha1",
+        {"tasks": [{"name": "worker", **GANG}]},
+        "Add the policy {events: [PodEvicted, PodFailed], action: RestartJob} there, and maxRetry: 4 or more.",
+        {"policies": [RESTART], "maxRetry": 4},
+    ),
+    "RayJob": (
+        "ray.io/v1",
+        {"entrypoint": "python x.py", "rayClusterSpec": {"headGroupSpec": HEAD}},
+        "Write backoffLimit: 3 or more, or keep the head off spot nodes",
+        {"backoffLimit": 3},
+    ),
+}
+
+
+def post(cluster: ControlPlane, kind: str, version: str, namespace: str, spec: Object) -> tuple[int, Any]:
+    """The apiserver's status and answer to a strict POST of an object on spot capacity."""
+    known = kind_of(version, kind)
+    assert known is not None
+    metadata = {
+        "name": "counted",
+        "namespace": namespace,
+        "annotations": {"gpugate.io/spot": "required", "gpugate.io/checkpoint": "s3://runs/counted"},
+    }
+    obj = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+    answer = cluster.request("POST", f"/apis/{version}/namespaces/{namespace}/{known.resource}?fieldValidation=Strict", obj)
+    return answer.status, answer.body
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_what_does_not_survive_interruptions_is_refused_and_what_is_to_be_written_is_accepted(
+    control_plane: ControlPlane, namespace: str, kind: str
+) -> None:
+    version, spec, words, cure = COUNTED[kind]
+    status, answer = post(control_plane, kind, version, namespace, spec)
+    assert status == 403, answer
+    assert words in answer["message"]
+    status, stored = post(control_plane, kind, version, namespace, spec | cure)
+    assert status == 201, stored
+    # Kueue's webhooks fill in switches of their own beside it.
+    for key, item in cure.items():
+        assert stored["spec"][key] == (stored["spec"][key] | item if isinstance(item, dict) else item)
+    assert LABEL in str(stored["spec"]), "sent to spot nodes"
+
+
+def test_the_head_of_a_ray_job_that_stays_on_demand_needs_no_retries(control_plane: ControlPlane, namespace: str) -> None:
+    template = {**HEAD["template"], "metadata": {"annotations": {"gpugate.io/spot": "never"}}}
+    worker = {"groupName": "gpus", "replicas": 1, "minReplicas": 0, "maxReplicas": 1, **HEAD}
+    cluster = {"headGroupSpec": {**HEAD, "template": template}, "workerGroupSpecs": [worker]}
+    spec = {"entrypoint": "python x.py", "rayClusterSpec": cluster}
+    status, stored = post(control_plane, "RayJob", "ray.io/v1", namespace, spec)
+    assert status == 201, stored
+
+
+FOR_EVER: dict[str, tuple[str, Object]] = {
+    "LeaderWorkerSet": (
+        "leaderworkerset.x-k8s.io/v1",
+        {
+            "replicas": 1,
+            "rolloutStrategy": {"type": "RollingUpdate"},
+            "leaderWorkerTemplate": {"size": 2, "restartPolicy": "None", "workerTemplate": HEAD["template"]},
+        },
+    ),
+    "RayCluster": ("ray.io/v1", {"headGroupSpec": HEAD}),
+    "RayService": ("ray.io/v1", {"rayClusterConfig": {"headGroupSpec": HEAD}}),
+}
+
+
+@pytest.mark.parametrize("kind", FOR_EVER)
+def test_what_is_made_anew_for_ever_goes_to_spot_nodes_unasked(control_plane: ControlPlane, namespace: str, kind: str) -> None:
+    version, spec = FOR_EVER[kind]
+    status, stored = post(control_plane, kind, version, namespace, spec)
+    assert status == 201, stored
+    assert LABEL in str(stored["spec"])

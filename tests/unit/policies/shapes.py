@@ -30,6 +30,8 @@ def _kubeflow(kind: str) -> Callable[[Draws], Object]:
     def spec(draws: Draws) -> Object:
         field, roles = _ROLES[kind]
         found: Object = {"runPolicy": {"suspend": draws.flag()}}
+        if kind == "MPIJob" and draws.flag():
+            found["runPolicy"]["backoffLimit"] = 4 if draws.flag() else 1
         if draws.flag():
             found["runPolicy"]["schedulingPolicy"] = {"minAvailable": draws.number()}
         if kind in {"PaddleJob", "PyTorchJob"} and draws.flag():
@@ -83,7 +85,7 @@ def _ray_cluster(draws: Draws) -> Object:
 
 
 def _ray_job(draws: Draws) -> Object:
-    found = {"suspend": draws.flag(), "rayClusterSpec": _ray_cluster(draws)}
+    found = {"suspend": draws.flag(), "backoffLimit": 3 if draws.flag() else 0, "rayClusterSpec": _ray_cluster(draws)}
     return found | ({"submitterPodTemplate": draws.template()} if draws.flag() else {})
 
 
@@ -94,7 +96,10 @@ def _volcano_job(draws: Draws) -> Object:
         if name == "second" and draws.flag():
             task["dependsOn"] = {"name": ["first"]}
         tasks.append(task)
-    return {"minAvailable": draws.number(), "tasks": tasks}
+    found: Object = {"minAvailable": draws.number(), "tasks": tasks}
+    if draws.flag():
+        found |= {"maxRetry": 4, "policies": [{"event": "PodEvicted", "action": "RestartJob" if draws.flag() else "AbortJob"}]}
+    return found
 
 
 def _app_wrapper(draws: Draws) -> Object:
