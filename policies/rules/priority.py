@@ -61,11 +61,8 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from pydantic import field_validator
-
-from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts, Known
 from gpugate.policies.fields import Path
 from gpugate.policies.finding import Finding, Level, Mode, not_synced
@@ -73,12 +70,8 @@ from gpugate.policies.kueue import PRIORITY_CLASS
 from gpugate.policies.priorities import (
     SYSTEM,
     Bound,
-    ClassName,
-    Highest,
     Named,
     Scale,
-    WorkloadClassName,
-    bound_of,
     class_for_all,
     class_of,
     classes_of,
@@ -87,129 +80,11 @@ from gpugate.policies.priorities import (
     workload_class_of,
     workload_class_path,
 )
-from gpugate.policies.rule import Params, Rule
-from gpugate.policies.validations import LabelKey, Validation
+from gpugate.policies.priority_edits import mutate
+from gpugate.policies.priority_params import PriorityParams, bound_of_pods, bound_of_workloads, classes_for
+from gpugate.policies.rule import Rule
 from gpugate.policies.workload import PodSet, Workload
 from gpugate.policies.workload_purposes import PURPOSES, WORKLOAD_KIND, purpose_of, stated_purpose
-
-
-class ClassesParam(Params):
-    """The classes of workloads of one kind."""
-
-    validations = (
-        Validation(
-            f"!has(self.pods) || !self.pods.startsWith('{SYSTEM}')", f"pods: {SYSTEM}* classes are for the cluster's own parts"
-        ),
-    )
-
-    pods: ClassName | None = None
-    """PriorityClass of the pods."""
-    workload: WorkloadClassName | None = None
-    """WorkloadPriorityClass of Kueue."""
-
-    @field_validator("pods")
-    @classmethod
-    def _not_the_systems(cls, name: str | None) -> str | None:
-        if name is not None and name.startswith(SYSTEM):
-            message = f"{name:.60}: {SYSTEM}* classes are for the cluster's own parts"
-            raise ValueError(message)
-        return name
-
-
-class PriorityParams(Params):
-    """Parameters of `priority`."""
-
-    training: ClassesParam = ClassesParam()
-    """Classes of what runs to its end."""
-    inference: ClassesParam = ClassesParam()
-    """Classes of what serves."""
-    interactive: ClassesParam = ClassesParam()
-    """Classes of what somebody sits before."""
-    required: bool = False
-    """Whether a workload is refused that names no class and gets none, neither for its pods nor for Kueue."""
-    highest: Highest | None = None
-    """The highest PriorityClass of namespaces that do not say it themselves."""
-    highest_workload: Highest | None = None
-    """The highest WorkloadPriorityClass of namespaces that do not say it themselves."""
-    highest_key: LabelKey = "gpugate.io/highest-priority"
-    """Label or annotation by which a namespace says the highest PriorityClass."""
-    highest_workload_key: LabelKey = "gpugate.io/highest-workload-priority"
-    """Label or annotation by which a namespace says the highest WorkloadPriorityClass."""
-
-
-def _applies(workload: Workload) -> bool:
-    """Whether the object is the first of its kind to be asked: what a known controller makes has its class from there."""
-    return bool(workload.asking()) and workload.owner_kind() is None
-
-
-def _classes(workload: Workload, params: PriorityParams) -> ClassesParam | None:
-    purpose = purpose_of(workload)
-    found: ClassesParam | None = None if purpose is None else getattr(params, purpose)
-    return found
-
-
-def _may_write(name: str, scale: Scale, bound: Bound | None) -> bool:
-    """Whether the class exists, or nobody gave any classes to tell by, and the namespace may use it."""
-    there = name in scale.classes if scale.known is Known.SYNCED else scale.known is Known.NOT_GIVEN
-    return there and not scale.excess(name, bound)
-
-
-def _bound_of_pods(workload: Workload, params: PriorityParams, facts: Facts) -> Bound | None:
-    return bound_of(scale_of_pods(facts), params.highest, params.highest_key, workload, facts)
-
-
-def _bound_of_workloads(workload: Workload, params: PriorityParams, facts: Facts) -> Bound | None:
-    return bound_of(scale_of_workloads(facts), params.highest_workload, params.highest_workload_key, workload, facts)
-
-
-def mutate(workload: Workload, params: PriorityParams, facts: Facts) -> Iterable[Edit]:
-    """Name the classes for what the workload is."""
-    classes = _classes(workload, params) if _applies(workload) else None
-    if classes is None:
-        return ()
-    bounds = _bound_of_pods(workload, params, facts), _bound_of_workloads(workload, params, facts)
-    return [*_for_pods(workload, classes, bounds[0], facts), *_for_kueue(workload, classes, bounds[1], facts)]
-
-
-def _for_pods(workload: Workload, classes: ClassesParam, bound: Bound | None, facts: Facts) -> Iterator[Edit]:
-    scale = scale_of_pods(facts)
-    stated = {one.name for one in classes_of(workload)}
-    if len(stated) > 1:
-        return
-    name = next(iter(stated), classes.pods)
-    # What somebody has named for some of the pods is theirs, and refused where it is too high.
-    if name is None or not _may_write(name, scale, None if stated else bound):
-        return
-    for pods in workload.pod_sets:
-        if pods.is_whole and class_of(pods) is None:
-            yield Edit("set", pods.field("priorityClassName"), name, f"priority class {name}{_worth(name, scale)}", "class")
-            if workload.is_pod():
-                yield from _worked_out_anew(pods)
-
-
-def _worth(name: str, scale: Scale) -> str:
-    found = scale.classes.get(name)
-    if found is None:
-        return ""
-    return f" ({found.value}, {'preempts' if found.preempts else 'never preempts'})"
-
-
-def _worked_out_anew(pods: PodSet) -> Iterator[Edit]:
-    """Take out what the apiserver worked out for a pod without a class: it would refuse it beside another class's.
-
-    It works both out again after the webhooks (``k8s.io/kubernetes`` ``plugin/pkg/admission/priority``, 1.36).
-    """
-    for field in ("priority", "preemptionPolicy"):
-        if pods.spec.get(field) is not None:
-            yield Edit("remove", pods.field(field), group="class", defaulted=True)
-
-
-def _for_kueue(workload: Workload, classes: ClassesParam, bound: Bound | None, facts: Facts) -> Iterator[Edit]:
-    path, name, scale = workload_class_path(workload), classes.workload, scale_of_workloads(facts)
-    if path is None or name is None or workload_class_of(workload) is not None:
-        return
-    if _may_write(name, scale, bound):
-        yield Edit("set", path, name, f"workload priority class {name}")
 
 
 def check(workload: Workload, params: PriorityParams, facts: Facts) -> Iterator[Finding]:
@@ -217,7 +92,7 @@ def check(workload: Workload, params: PriorityParams, facts: Facts) -> Iterator[
     if not workload.asking():
         return
     scale = scale_of_pods(facts)
-    bound = _bound_of_pods(workload, params, facts)
+    bound = bound_of_pods(workload, params, facts)
     if workload.owner_kind() is not None:
         if workload.is_pod():
             yield from (one.as_warning() for one in _too_much(workload, scale, bound))
@@ -243,9 +118,9 @@ def _of_kind(workload: Workload) -> Iterator[Finding]:
 
 def _of_kueue(workload: Workload, params: PriorityParams, facts: Facts) -> Iterator[Finding]:
     named, scale = workload_class_of(workload), scale_of_workloads(facts)
-    bound = _bound_of_workloads(workload, params, facts)
+    bound = bound_of_workloads(workload, params, facts)
     if named is None:
-        path, classes = workload_class_path(workload), _classes(workload, params)
+        path, classes = workload_class_path(workload), classes_for(workload, params)
         if path is not None and classes is not None:
             yield from _not_given(path, purpose_of(workload), classes.workload, scale, bound)
         return
@@ -326,7 +201,7 @@ def _missing(workload: Workload, params: PriorityParams, scale: Scale, bound: Bo
     if not lacking or class_for_all(workload) is not None:
         return
     path = lacking[0].field("priorityClassName")
-    classes = _classes(workload, params)
+    classes = classes_for(workload, params)
     wanted = classes.pods if classes is not None else None
     if wanted is not None and scale.known is Known.SYNCED and wanted not in scale.classes:
         yield Finding(
