@@ -21,6 +21,7 @@ from gpugate.policies.lens import open_workload
 from gpugate.policies.recreation import as_sent, changes_fixed_fields, made_anew
 from gpugate.policies.replay import keep_record, record, record_anew, replay
 from gpugate.policies.rule import no_edits
+from gpugate.policies.spelling import say_the_same
 from gpugate.policies.workload import Workload
 
 
@@ -276,7 +277,7 @@ def _template_changed(workload: Workload) -> bool:
     """Whether the request itself changes a pod template, gpugate's own earlier edits given back."""
     old = open_workload(workload.kind, workload.old or {}, _NO_CLAIMS)
     before = {pods.path: pods.root for pods in old.pod_sets}
-    return any(pods.root != before.get(pods.path) for pods in workload.pod_sets)
+    return not all(say_the_same(pods.root, before.get(pods.path)) for pods in workload.pod_sets)
 
 
 _NO_CLAIMS = Facts()
