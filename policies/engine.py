@@ -18,6 +18,7 @@ from gpugate.policies.hold import Hold
 from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
 from gpugate.policies.leniency import asks_the_same
 from gpugate.policies.lens import open_workload
+from gpugate.policies.node_stack import tries_a_node_out
 from gpugate.policies.recreation import as_sent, changes_fixed_fields, made_anew
 from gpugate.policies.replay import keep_record, record, record_anew, replay
 from gpugate.policies.rule import no_edits
@@ -90,10 +91,10 @@ def _decide(
 def _concerns(workload: Workload) -> bool:
     """Whether there is anything to judge.
 
-    Not what is being deleted, nor the mirror of a static pod, nor what must stay as its owner made it, nor an UPDATE that
-    leaves spec, labels and annotations alone.
+    Not what is being deleted, nor the mirror of a static pod, nor what must stay as its owner made it, nor the pod that tries
+    a node out for the GPU operator, nor an UPDATE that leaves spec, labels and annotations alone.
     """
-    if workload.metadata().get("deletionTimestamp") is not None or _is_copy(workload):
+    if workload.metadata().get("deletionTimestamp") is not None or _is_copy(workload) or tries_a_node_out(workload):
         return False
     old = workload.old
     if workload.operation != "UPDATE" or old is None:
