@@ -14,6 +14,7 @@ from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, Object, clone, lookup
 from gpugate.policies.finding import Judged, Mode, Severity, judge
+from gpugate.policies.gitops import with_marks_of_kueue
 from gpugate.policies.hold import Hold
 from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
 from gpugate.policies.leniency import asks_the_same
@@ -275,10 +276,14 @@ def _is_placed_by_kueue(workload: Workload, old: Object) -> bool:
 
 
 def _template_changed(workload: Workload) -> bool:
-    """Whether the request itself changes a pod template, gpugate's own earlier edits given back."""
+    """Whether the request itself changes a pod template, gpugate's own earlier edits given back, and Kueue's marks."""
     old = open_workload(workload.kind, workload.old or {}, _NO_CLAIMS)
     before = {pods.path: pods.root for pods in old.pod_sets}
-    return not all(say_the_same(pods.root, before.get(pods.path)) for pods in workload.pod_sets)
+    return not all(pods.path in before and _is_as_before(pods.root, before[pods.path]) for pods in workload.pod_sets)
+
+
+def _is_as_before(template: Object, before: Object) -> bool:
+    return template == before or say_the_same(with_marks_of_kueue(template, before), before)
 
 
 _NO_CLAIMS = Facts()

@@ -182,6 +182,23 @@ def test_quantities_that_others_have_spelt_anew_are_no_change_of_a_template(*, k
     assert decision.changes == [], "no rule has anything to say of what nobody has changed"
 
 
+def test_marks_that_kueue_puts_into_a_template_are_no_change_where_an_object_is_replaced() -> None:
+    git = templated("Deployment", container(memory=None))
+    live = clone(git)
+    decided(live, _WRITING, facts=_QUEUES)
+    template = live["spec"]["template"]
+    template["metadata"] = {
+        "labels": {**template.get("metadata", {}).get("labels", {}), "kueue.x-k8s.io/managed": "true", _QUEUE: "q"},
+        "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "deployment"},
+    }
+    root, decision = _updated(git, live, _AFTER)
+    assert root["spec"]["template"]["spec"] == template["spec"]
+    assert decision.changes == []
+    asked = clone(git)
+    asked["spec"]["template"]["metadata"] = {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}
+    assert _updated(asked, live, _AFTER)[1].changes, "what somebody says of a topology is a change"
+
+
 def test_what_a_rule_put_into_the_settings_of_a_run_is_given_back_each_time() -> None:
     git = _train()
     live = clone(git)
