@@ -61,10 +61,11 @@ class Controller:
         return self._process.pid
 
     def stop(self) -> None:
-        """End it in order."""
+        """End it in order; no object may have broken what it is fed to."""
         if self._process is not None:
             self._process.stop()
             self._process = None
+            assert "the sink failed" not in self.log.read_text(encoding="utf-8"), self.log
 
     def kill(self) -> None:
         """End it without a chance to say goodbye."""
