@@ -15,11 +15,14 @@ from gpugate.policies.term_labels import shown_taint
 from gpugate.policies.workload import PodSet
 
 _SPOT: Final = frozenset({"spot", "preemptible", "preemption"})
+#: What the chart of JupyterHub tolerates in every user's pod, for nodes that a hub may have of its own (Zero to JupyterHub 4.0,
+#: ``scheduling.userPods``); the second is for clouds that take no slash.
+_OF_CHARTS: Final = frozenset({"hub.jupyter.org/dedicated", "hub.jupyter.org_dedicated"})
 
 
 def is_usual(key: str) -> bool:
-    """Whether nodes that are not there now may well carry a taint of this key: spot, a node's condition, an accelerator's own."""
-    return is_accelerator(key) or key in CAPACITY or is_passing(key, "") or not _SPOT.isdisjoint(words_in(key))
+    """Whether nodes that are not there now may carry a taint of this key: spot, a node's condition, an accelerator's own."""
+    return is_accelerator(key) or key in CAPACITY or key in _OF_CHARTS or is_passing(key, "") or not _SPOT.isdisjoint(words_in(key))
 
 
 def check_taints(pods: PodSet, taints: Sequence[Taint], known: Collection[str]) -> Iterator[Finding]:

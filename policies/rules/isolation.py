@@ -280,7 +280,7 @@ def _by_context(container: Container, params: IsolationParams, who: str) -> Iter
             "AddsCapabilities",
             (*place, "capabilities", "add"),
             f"{who} adds {', '.join(beyond):.200} to its capabilities, beyond {', '.join(sorted(params.capabilities)) or 'none'}",
-            f"Remove {', '.join(beyond):.200}, or allow it in the policy (rules.isolation.capabilities).",
+            _cure(container, f"Remove {', '.join(beyond):.200}, or allow it in the policy (rules.isolation.capabilities)."),
         )
     if own_context(container).get("procMount") == "Unmasked":
         yield Finding(
@@ -310,7 +310,7 @@ def _unhardened(pods: PodSet, container: Container, params: IsolationParams, who
             "NoSeccomp",
             place,
             f"{who} states no seccomp profile, and its pod none",
-            "Write securityContext.seccompProfile: {type: RuntimeDefault} in the pod.",
+            _cure(container, "Write securityContext.seccompProfile: {type: RuntimeDefault} in the pod."),
             Level.DENY if params.seccomp == "Write" else Level.WARN,
         )
     if params.privilege_escalation != "Ignore" and _lets_escalate(container):
@@ -318,7 +318,7 @@ def _unhardened(pods: PodSet, container: Container, params: IsolationParams, who
             "MayEscalate",
             (*place, "allowPrivilegeEscalation"),
             f"{who} may gain privileges that its process was not started with",
-            f"Write securityContext.allowPrivilegeEscalation: false in {container.name}.",
+            _cure(container, f"Write securityContext.allowPrivilegeEscalation: false in {container.name}."),
             Level.DENY if params.privilege_escalation == "Write" else Level.WARN,
         )
     if params.run_as_non_root != "Ignore" and _may_be_root(pods, container, params):
@@ -327,9 +327,14 @@ def _unhardened(pods: PodSet, container: Container, params: IsolationParams, who
             "MayRunAsRoot",
             (*place, "runAsNonRoot"),
             f"nothing keeps {who} from running as root",
-            f"Write securityContext.runAsNonRoot: true and runAsUser: {user} in {container.name}.",
+            _cure(container, f"Write securityContext.runAsNonRoot: true and runAsUser: {user} in {container.name}."),
             Level.DENY if params.run_as_non_root == "Write" else Level.WARN,
         )
+
+
+def _cure(container: Container, remedy: str) -> str:
+    """``remedy``, for an ephemeral container with the option that does it (kubectl 1.36 ``pkg/cmd/debug/profiles.go``)."""
+    return f"{remedy} With kubectl debug: --profile=restricted." if container.role == EPHEMERAL else remedy
 
 
 def _may_be_root(pods: PodSet, container: Container, params: IsolationParams) -> bool:
