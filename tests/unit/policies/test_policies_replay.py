@@ -182,6 +182,22 @@ def test_quantities_that_others_have_spelt_anew_are_no_change_of_a_template(*, k
     assert decision.changes == [], "no rule has anything to say of what nobody has changed"
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job"])
+def test_requests_that_the_apiserver_takes_from_limits_of_gpugate_are_no_change_of_a_template(kind: str) -> None:
+    git = templated(kind, container(memory="64Gi"))
+    live = _created(git)
+    resources = _main(live)["resources"]
+    assert "cpu" in resources["limits"]
+    resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
+    root, decision = _updated(git, live, every_rule("DryRun"))
+    assert say_the_same(root["spec"], live["spec"])
+    assert _main(root)["volumeMounts"] == _main(live)["volumeMounts"]
+    assert (decision.changes, root["metadata"]) == ([], live["metadata"])
+    asked = clone(git)
+    _main(asked)["resources"]["requests"] = {"memory": "32Gi"}
+    assert not say_the_same(_updated(asked, live)[0]["spec"], live["spec"]), "a request of one's own is a change"
+
+
 def test_marks_that_kueue_puts_into_a_template_are_no_change_where_an_object_is_replaced() -> None:
     git = templated("Deployment", container(memory=None))
     live = clone(git)
