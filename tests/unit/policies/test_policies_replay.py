@@ -182,6 +182,52 @@ def test_quantities_that_others_have_spelt_anew_are_no_change_of_a_template(*, k
     assert decision.changes == [], "no rule has anything to say of what nobody has changed"
 
 
+#: What Go's types leave out as they are written, or write empty: what Git states of a template, and what then stands there.
+_LEFT_OUT: list[tuple[str, Any, Any]] = [
+    ("env", [{"name": "A", "value": ""}], [{"name": "A"}]),
+    (
+        "env",
+        [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}],
+        [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}}}],
+    ),
+    ("args", [], None),
+    ("tty", False, None),
+    ("volumeMounts", [{"name": "d", "mountPath": "/d", "readOnly": False}], [{"name": "d", "mountPath": "/d"}]),
+    ("ports", [{"containerPort": 1, "hostPort": 0}], [{"containerPort": 1}]),
+]
+
+
+@pytest.mark.parametrize(("field", "stated", "kept"), _LEFT_OUT)
+def test_what_others_leave_out_as_they_write_an_object_is_no_change_of_a_template(field: str, stated: Any, kept: Any) -> None:
+    def with_field(value: Any) -> dict[str, Any]:
+        found = _train()
+        main = _worker(found)["spec"]["containers"][0]
+        main |= {} if value is None else {field: clone(value)}
+        _worker(found)["spec"]["volumes"] = [{"name": "d", "emptyDir": {}}]
+        return found
+
+    live = with_field(stated)
+    decided(live, _WRITING, facts=_QUEUES)
+    written = with_field(kept)
+    decided(written, _WRITING, facts=_QUEUES)
+    # An operator takes the object up, while another policy is bound.
+    root, decision = _updated(written | {"metadata": live["metadata"]}, live, _AFTER)
+    assert (root["spec"], decision.changes) == (written["spec"], [])
+    # Git's text is applied again.
+    root, decision = _updated(with_field(stated), root, _AFTER)
+    assert (root["spec"], decision.changes) == (live["spec"], [])
+
+
+@pytest.mark.parametrize("optional", [False, None])
+def test_what_says_something_where_it_is_false_is_a_change_of_a_template(*, optional: bool | None) -> None:
+    def with_switch(value: bool | None) -> dict[str, Any]:
+        found = _train()
+        _worker(found)["spec"] |= {} if value is None else {"automountServiceAccountToken": value}
+        return found
+
+    assert say_the_same(with_switch(False), with_switch(optional)) is (optional is False)
+
+
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job"])
 def test_requests_that_the_apiserver_takes_from_limits_of_gpugate_are_no_change_of_a_template(kind: str) -> None:
     git = templated(kind, container(memory="64Gi"))
