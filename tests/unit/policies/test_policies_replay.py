@@ -357,6 +357,17 @@ def test_an_edit_made_on_update_is_recorded_so_that_a_later_policy_causes_no_rol
     assert decision.changes == []
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_all_of_a_list_that_is_made_anew_on_update_is_given_back_however_much_of_it_was_made_before(kind: str) -> None:
+    git = templated(kind, container(memory=None))
+    live = _created(git)
+    git["spec"]["template"]["spec"]["nodeSelector"] = {"zone": "a"}
+    live, _ = _updated(git, live, _AFTER)
+    assert [one["key"] for one in live["spec"]["template"]["spec"]["tolerations"]] == ["nvidia.com/gpu", "sku"]
+    root, decision = _updated(git, live, every_rule("DryRun"))
+    assert (root, decision.changes) == (live, [])
+
+
 def test_a_new_image_keeps_what_was_given_whatever_the_policy_says_now() -> None:
     git = templated("StatefulSet", container(memory=None, image="a"))
     live = _created(git)
