@@ -38,7 +38,11 @@ def record_anew(draft: Draft, old: Object, given_back: int) -> None:
     known = [*held, *_operations(draft, given_back)]
     # What was put in last where nothing stood: of several, only the first would be given back, and it may be a part.
     last = {op[1]: op for op in known if op[0] == "add" and not op[1].endswith("/-")}
-    _write(draft, [op for op in known if op[0] != "add" or last.get(op[1], op) == op])
+    # What was appended anew stands in its list where it was appended last.
+    _write(
+        draft,
+        [op for at, op in enumerate(known) if op not in known[at + 1 :] and (op[0] != "add" or last.get(op[1], op) == op)],
+    )
 
 
 def _operations(draft: Draft, start: int) -> list[list[Any]]:

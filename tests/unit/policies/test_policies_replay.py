@@ -368,6 +368,23 @@ def test_all_of_a_list_that_is_made_anew_on_update_is_given_back_however_much_of
     assert (root, decision.changes) == (live, [])
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_what_is_appended_anew_is_given_back_in_the_order_in_which_it_stands_now(kind: str) -> None:
+    git = templated(kind, container(memory=None))
+    live = _created(git)
+    # Another image: the toleration of the policy of today is appended to the one of then.
+    git["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+    live, _ = _updated(git, live, _AFTER)
+    # Git states tolerations of its own, and a patch takes the whole list for them.
+    git["spec"]["template"]["spec"]["tolerations"] = [{"key": "mine", "operator": "Exists"}]
+    sent = clone(live)
+    sent["spec"]["template"]["spec"]["tolerations"] = clone(git["spec"]["template"]["spec"]["tolerations"])
+    live, _ = _updated(sent, live, _AFTER)
+    assert [one["key"] for one in live["spec"]["template"]["spec"]["tolerations"]] == ["mine", "nvidia.com/gpu", "sku"]
+    root, decision = _updated(sent, live, every_rule("DryRun"))
+    assert (root["spec"], decision.changes) == (live["spec"], [])
+
+
 def test_a_new_image_keeps_what_was_given_whatever_the_policy_says_now() -> None:
     git = templated("StatefulSet", container(memory=None, image="a"))
     live = _created(git)
