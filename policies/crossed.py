@@ -62,11 +62,9 @@ def _uncross(draft: Draft, old: Object, before: Path, now: Path, ours: set[Path]
         limited, requested = lookup(old, (*before, *limit_at)), lookup(old, (*before, *request_at))
         if not _is_above(request, limit):
             continue
-        limit_is_ours = (*before, *limit_at) in ours
-        if limit_is_ours and limit == limited:
+        if (*before, *limit_at) in ours and limit == limited:
             _take(draft, (*now, *limit_at))
-        # The apiserver takes a request from the limit where nobody states one.
-        elif request == requested and ((*before, *request_at) in ours or (limit_is_ours and requested == limited)):
+        elif (*before, *request_at) in ours and request == requested:
             _take(draft, (*now, *request_at))
 
 

@@ -3,9 +3,6 @@
 Who reads a custom resource into its type and writes it back, as Kueue's webhooks and operators do, spells its quantities anew
 (``1`` becomes ``"1"``, ``1024Mi`` becomes ``1Gi``), states empty maps that nobody wrote, and leaves out what is empty or false (a
 variable's ``value: ""``, a mount's ``readOnly: false``). Whoever applies from Git sends the old spelling again.
-
-A limit that gpugate has put in gets its request from the apiserver once gpugate has answered, so an object that is replaced comes
-without it.
 """
 
 from __future__ import annotations
@@ -48,23 +45,11 @@ def say_the_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
 def _fields_say_the_same(key: Any, one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
     if one == other or (key in _EMPTY_OR_NOT and not one and not other):
         return True
-    if key == "resources":
-        one, other = _with_requests(one), _with_requests(other)
     if key in _AMOUNT:
         return _are_one_amount(_amount(key, one), _amount(key, other))
     if key in _AMOUNTS and type(one) is dict and type(other) is dict:
         return one.keys() == other.keys() and all(_are_one_amount(one[name], other[name]) for name in one)
     return say_the_same(one, other)
-
-
-def _with_requests(resources: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """``resources`` with the requests that the apiserver takes from its limits where it states none."""
-    if type(resources) is not dict:
-        return resources
-    limits, requests = resources.get("limits"), resources.get("requests") or {}
-    if type(limits) is not dict or type(requests) is not dict:
-        return resources
-    return {**resources, "requests": {**limits, **requests}}
 
 
 def _amount(key: str, stated: Any) -> Any:  # noqa: ANN401 - any JSON value

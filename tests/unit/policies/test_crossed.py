@@ -14,12 +14,10 @@ _POLICY = bind({"numa": {}, "host-memory": {}, "shared-memory": {}}, mode="Enfor
 
 
 def _live() -> dict[str, Any]:
-    """A Deployment that Git states with one GPU alone, as the apiserver keeps it: requests are taken from limits."""
+    """A Deployment that Git states with one GPU alone."""
     live = templated("Deployment", container(memory=None))
     decided(live, _POLICY)
-    resources = _resources(live)
-    assert resources["limits"] == {"nvidia.com/gpu": 1, "memory": "32Gi", "cpu": "4"}
-    resources["requests"] = {**resources["limits"], **resources["requests"]}
+    assert _resources(live) == {"limits": {"nvidia.com/gpu": 1, "memory": "32Gi", "cpu": "4"}, "requests": {"memory": "32Gi"}}
     return live
 
 
@@ -58,9 +56,9 @@ def test_a_request_above_the_limit_that_was_put_in_gets_another_limit() -> None:
 
 
 def test_a_limit_below_the_request_that_was_put_in_gets_another_request() -> None:
-    root, decision = _patched("limits", "cpu", "2")
-    assert _resources(root)["limits"]["cpu"] == "2"
-    assert _resources(root)["requests"].get("cpu", "2") == "2"
+    root, decision = _patched("limits", "memory", "24Gi")
+    assert _resources(root)["limits"]["memory"] == "24Gi"
+    assert _resources(root)["requests"].get("memory", "24Gi") == "24Gi"
     assert not decision.refused
 
 

@@ -228,22 +228,6 @@ def test_what_says_something_where_it_is_false_is_a_change_of_a_template(*, opti
     assert say_the_same(with_switch(False), with_switch(optional)) is (optional is False)
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job"])
-def test_requests_that_the_apiserver_takes_from_limits_of_gpugate_are_no_change_of_a_template(kind: str) -> None:
-    git = templated(kind, container(memory="64Gi"))
-    live = _created(git)
-    resources = _main(live)["resources"]
-    assert "cpu" in resources["limits"]
-    resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
-    root, decision = _updated(git, live, every_rule("DryRun"))
-    assert say_the_same(root["spec"], live["spec"])
-    assert _main(root)["volumeMounts"] == _main(live)["volumeMounts"]
-    assert (decision.changes, root["metadata"]) == ([], live["metadata"])
-    asked = clone(git)
-    _main(asked)["resources"]["requests"] = {"memory": "32Gi"}
-    assert not say_the_same(_updated(asked, live)[0]["spec"], live["spec"]), "a request of one's own is a change"
-
-
 def test_marks_that_kueue_puts_into_a_template_are_no_change_where_an_object_is_replaced() -> None:
     git = templated("Deployment", container(memory=None))
     live = clone(git)
