@@ -9,6 +9,7 @@ from gpugate.policies import exemptions
 from gpugate.policies.annotations import is_said_anew
 from gpugate.policies.catalogue import BY_ID, RULES
 from gpugate.policies.checking import broke, check_all
+from gpugate.policies.crossed import take_out_crossed
 from gpugate.policies.decision import Bound, Change, Decision, Phase
 from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
@@ -218,6 +219,8 @@ def _edit(
         if not mutable or not (anew or _template_changed(workload)):
             keep_record(draft, workload.old)
             return
+        take_out_crossed(draft, workload.old)
+        workload.refresh()
         given_back = len(draft.ops)
         _fold(workload, draft, [one for one in bound if one.rule.on_update], facts, decision, hold)
         if remember and workload.is_template():

@@ -78,6 +78,11 @@ class Target(NamedTuple):
         return {} if self.cpu_limit == self.cpu else {"cpu": self.cpu}, requests
 
     @property
+    def lowers(self) -> bool:
+        """Whether a request is above the limit: the API says so to whoever wrote them, and knows no more which one is meant."""
+        return (self.cpu_request or 0) > self.cpu or (self.memory_request or 0) > self.memory
+
+    @property
     def is_met(self) -> bool:
         """Whether nothing is left to raise."""
         return (
@@ -179,7 +184,7 @@ def raised(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams, memo: Mem
 
 def _raisable(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams) -> tuple[Target, ...]:
     targets, missing = _targets(pods, shapes, params)
-    if missing or all(target.is_met for target in targets):
+    if missing or all(target.is_met for target in targets) or any(target.lowers for target in targets):
         return ()
     if _overcommitted(targets, params) or not _keeps_shapes(pods, targets, shapes) or _strands(pods, targets, shapes, params):
         return ()
@@ -232,7 +237,7 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams)
             Level.WARN,
         )
         return
-    if all(target.is_met for target in targets):
+    if all(target.is_met for target in targets) or any(target.lowers for target in targets):
         return
     wide = _overcommitted(targets, params)
     if wide is not None:

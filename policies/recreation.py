@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpugate.policies.fields import Object, clone, lookup
+from gpugate.policies.spelling import say_the_same
 from gpugate.policies.workload import Workload
 
 #: What nobody may change below the spec, the pods of kinds that are made once aside (``k8s.io/kubernetes``
@@ -49,7 +50,8 @@ def changes_fixed_fields(workload: Workload) -> bool:
         before, after = lookup(old, pods.field()), pods.spec
         if suspended:
             before, after = _fixed_while_suspended(before), _fixed_while_suspended(after)
-        if before is not None and before != after:
+        # Operators, too, compare what they have read into their types.
+        if before is not None and not say_the_same(before, after):
             return True
     return False
 

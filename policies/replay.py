@@ -35,7 +35,14 @@ def record(draft: Draft) -> None:
 def record_anew(draft: Draft, old: Object, given_back: int) -> None:
     """Write down an UPDATE: of the ``old`` record what still holds, and the draft's operations after the first ``given_back``."""
     held = [op for op in [*recorded(old), *recorded(draft.root)] if _holds(draft.root, op)]
-    _write(draft, [*held, *_operations(draft, given_back)])
+    known = [*held, *_operations(draft, given_back)]
+    # What was put in last where nothing stood: of several, only the first would be given back, and it may be a part.
+    last = {op[1]: op for op in known if op[0] == "add" and not op[1].endswith("/-")}
+    # What was appended anew stands in its list where it was appended last.
+    _write(
+        draft,
+        [op for at, op in enumerate(known) if op not in known[at + 1 :] and (op[0] != "add" or last.get(op[1], op) == op)],
+    )
 
 
 def _operations(draft: Draft, start: int) -> list[list[Any]]:

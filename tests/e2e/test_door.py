@@ -243,6 +243,38 @@ def test_applying_the_same_deployment_twice_starts_no_rollout(control_plane: Con
     assert "gpugate.io/mutations" in after["metadata"]["annotations"]
 
 
+def test_replacing_a_deployment_by_its_own_manifest_starts_no_rollout_though_the_policy_changed(
+    control_plane: ControlPlane, gate: Gate, namespace: str
+) -> None:
+    main = {**container({"limits": {"nvidia.com/gpu": "1"}}), "env": [{"name": "EMPTY", "value": ""}]}
+    manifest = orjson.dumps(deployment("again", namespace, main)).decode()
+    control_plane.kubectl("create", "-f", "-", input=manifest)
+    before = get(control_plane, "deployment", "again", namespace)
+    assert before["spec"]["template"]["spec"]["volumes"]
+    gate.set_policy({"mode": "DryRun"})
+    try:
+        control_plane.kubectl("replace", "-f", "-", input=manifest)
+    finally:
+        gate.set_policy({"mode": "Enforce"})
+    after = get(control_plane, "deployment", "again", namespace)
+    assert after["spec"]["template"] == before["spec"]["template"]
+
+
+@pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])
+def test_a_limit_that_git_states_later_is_not_crossed_by_what_was_put_in(
+    control_plane: ControlPlane, namespace: str, way: tuple[str, ...]
+) -> None:
+    for limits, expected in (({}, "16Gi"), ({"memory": "8Gi", "cpu": "2"}, "4Gi")):
+        main = container({"limits": {"nvidia.com/gpu": "1", **limits}})
+        manifest = orjson.dumps(deployment("later", namespace, main)).decode()
+        control_plane.kubectl("apply", *way, "-f", "-", input=manifest)
+        spec = get(control_plane, "deployment", "later", namespace)["spec"]["template"]["spec"]
+        assert spec["volumes"] == [{"name": "gpugate-shm", "emptyDir": {"medium": "Memory", "sizeLimit": expected}}]
+        resources = spec["containers"][0]["resources"]
+        assert resources["limits"].items() >= limits.items()
+        assert resources.get("requests", {}).get("memory", resources["limits"]["memory"]) == resources["limits"]["memory"]
+
+
 def test_the_manifest_of_a_running_job_can_be_replaced_after_the_policy_changed(
     control_plane: ControlPlane, gate: Gate, namespace: str
 ) -> None:

@@ -125,3 +125,22 @@ def test_the_refusal_is_found_once_where_both_doors_are_asked_at_once() -> None:
     git = templated("Job", _overcommitted(), parallelism=1)
     decision = decided(_sent(git, live), _POLICY, old=clone(live))
     assert [one for one in reasons(decision) if one[2] == "deny"] == [("host-memory", "Overcommit", "deny")]
+
+
+def test_a_template_that_operators_have_spelt_anew_is_no_other_one_however_little_the_policy_of_today_likes_it() -> None:
+    main = {**_overcommitted(), "env": [{"name": "A", "value": ""}]}
+    task = {"name": "train", "replicas": 2, "template": {"spec": {"containers": [main]}}}
+    git = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "w", "namespace": "team-a"},
+        "spec": {"minAvailable": 2, "tasks": [task]},
+    }
+    live = clone(git)
+    kept = live["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
+    kept["resources"]["limits"]["nvidia.com/gpu"] = "1"
+    del kept["env"][0]["value"]
+    assert _mutating(git, live) == []
+    other = clone(git)
+    other["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["image"] = "other"
+    assert _mutating(other, live) == [("host-memory", "Overcommit", "deny")]

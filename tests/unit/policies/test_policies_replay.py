@@ -182,6 +182,52 @@ def test_quantities_that_others_have_spelt_anew_are_no_change_of_a_template(*, k
     assert decision.changes == [], "no rule has anything to say of what nobody has changed"
 
 
+#: What Go's types leave out as they are written, or write empty: what Git states of a template, and what then stands there.
+_LEFT_OUT: list[tuple[str, Any, Any]] = [
+    ("env", [{"name": "A", "value": ""}], [{"name": "A"}]),
+    (
+        "env",
+        [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}],
+        [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}}}],
+    ),
+    ("args", [], None),
+    ("tty", False, None),
+    ("volumeMounts", [{"name": "d", "mountPath": "/d", "readOnly": False}], [{"name": "d", "mountPath": "/d"}]),
+    ("ports", [{"containerPort": 1, "hostPort": 0}], [{"containerPort": 1}]),
+]
+
+
+@pytest.mark.parametrize(("field", "stated", "kept"), _LEFT_OUT)
+def test_what_others_leave_out_as_they_write_an_object_is_no_change_of_a_template(field: str, stated: Any, kept: Any) -> None:
+    def with_field(value: Any) -> dict[str, Any]:
+        found = _train()
+        main = _worker(found)["spec"]["containers"][0]
+        main |= {} if value is None else {field: clone(value)}
+        _worker(found)["spec"]["volumes"] = [{"name": "d", "emptyDir": {}}]
+        return found
+
+    live = with_field(stated)
+    decided(live, _WRITING, facts=_QUEUES)
+    written = with_field(kept)
+    decided(written, _WRITING, facts=_QUEUES)
+    # An operator takes the object up, while another policy is bound.
+    root, decision = _updated(written | {"metadata": live["metadata"]}, live, _AFTER)
+    assert (root["spec"], decision.changes) == (written["spec"], [])
+    # Git's text is applied again.
+    root, decision = _updated(with_field(stated), root, _AFTER)
+    assert (root["spec"], decision.changes) == (live["spec"], [])
+
+
+@pytest.mark.parametrize("optional", [False, None])
+def test_what_says_something_where_it_is_false_is_a_change_of_a_template(*, optional: bool | None) -> None:
+    def with_switch(value: bool | None) -> dict[str, Any]:
+        found = _train()
+        _worker(found)["spec"] |= {} if value is None else {"automountServiceAccountToken": value}
+        return found
+
+    assert say_the_same(with_switch(False), with_switch(optional)) is (optional is False)
+
+
 def test_marks_that_kueue_puts_into_a_template_are_no_change_where_an_object_is_replaced() -> None:
     git = templated("Deployment", container(memory=None))
     live = clone(git)
@@ -293,6 +339,34 @@ def test_an_edit_made_on_update_is_recorded_so_that_a_later_policy_causes_no_rol
     root, decision = _updated(git, live, _AFTER)
     assert root["spec"] == live["spec"]
     assert decision.changes == []
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_all_of_a_list_that_is_made_anew_on_update_is_given_back_however_much_of_it_was_made_before(kind: str) -> None:
+    git = templated(kind, container(memory=None))
+    live = _created(git)
+    git["spec"]["template"]["spec"]["nodeSelector"] = {"zone": "a"}
+    live, _ = _updated(git, live, _AFTER)
+    assert [one["key"] for one in live["spec"]["template"]["spec"]["tolerations"]] == ["nvidia.com/gpu", "sku"]
+    root, decision = _updated(git, live, every_rule("DryRun"))
+    assert (root, decision.changes) == (live, [])
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_what_is_appended_anew_is_given_back_in_the_order_in_which_it_stands_now(kind: str) -> None:
+    git = templated(kind, container(memory=None))
+    live = _created(git)
+    # Another image: the toleration of the policy of today is appended to the one of then.
+    git["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
+    live, _ = _updated(git, live, _AFTER)
+    # Git states tolerations of its own, and a patch takes the whole list for them.
+    git["spec"]["template"]["spec"]["tolerations"] = [{"key": "mine", "operator": "Exists"}]
+    sent = clone(live)
+    sent["spec"]["template"]["spec"]["tolerations"] = clone(git["spec"]["template"]["spec"]["tolerations"])
+    live, _ = _updated(sent, live, _AFTER)
+    assert [one["key"] for one in live["spec"]["template"]["spec"]["tolerations"]] == ["mine", "nvidia.com/gpu", "sku"]
+    root, decision = _updated(sent, live, every_rule("DryRun"))
+    assert (root["spec"], decision.changes) == (live["spec"], [])
 
 
 def test_a_new_image_keeps_what_was_given_whatever_the_policy_says_now() -> None:
