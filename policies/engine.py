@@ -14,13 +14,16 @@ from gpugate.policies.edits import Draft, Edit
 from gpugate.policies.facts import Facts
 from gpugate.policies.fields import MalformedError, Object, clone, lookup
 from gpugate.policies.finding import Judged, Mode, Severity, judge
+from gpugate.policies.gitops import with_marks_of_kueue
 from gpugate.policies.hold import Hold
 from gpugate.policies.kueue import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
 from gpugate.policies.leniency import asks_the_same
 from gpugate.policies.lens import open_workload
+from gpugate.policies.node_stack import tries_a_node_out
 from gpugate.policies.recreation import as_sent, changes_fixed_fields, made_anew
 from gpugate.policies.replay import keep_record, record, record_anew, replay
 from gpugate.policies.rule import no_edits
+from gpugate.policies.spelling import say_the_same
 from gpugate.policies.workload import Workload
 
 
@@ -89,10 +92,10 @@ def _decide(
 def _concerns(workload: Workload) -> bool:
     """Whether there is anything to judge.
 
-    Not what is being deleted, nor the mirror of a static pod, nor what must stay as its owner made it, nor an UPDATE that
-    leaves spec, labels and annotations alone.
+    Not what is being deleted, nor the mirror of a static pod, nor what must stay as its owner made it, nor the pod that tries
+    a node out for the GPU operator, nor an UPDATE that leaves spec, labels and annotations alone.
     """
-    if workload.metadata().get("deletionTimestamp") is not None or _is_copy(workload):
+    if workload.metadata().get("deletionTimestamp") is not None or _is_copy(workload) or tries_a_node_out(workload):
         return False
     old = workload.old
     if workload.operation != "UPDATE" or old is None:
@@ -273,10 +276,14 @@ def _is_placed_by_kueue(workload: Workload, old: Object) -> bool:
 
 
 def _template_changed(workload: Workload) -> bool:
-    """Whether the request itself changes a pod template, gpugate's own earlier edits given back."""
+    """Whether the request itself changes a pod template, gpugate's own earlier edits given back, and Kueue's marks."""
     old = open_workload(workload.kind, workload.old or {}, _NO_CLAIMS)
     before = {pods.path: pods.root for pods in old.pod_sets}
-    return any(pods.root != before.get(pods.path) for pods in workload.pod_sets)
+    return not all(pods.path in before and _is_as_before(pods.root, before[pods.path]) for pods in workload.pod_sets)
+
+
+def _is_as_before(template: Object, before: Object) -> bool:
+    return template == before or say_the_same(with_marks_of_kueue(template, before), before)
 
 
 _NO_CLAIMS = Facts()

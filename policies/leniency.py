@@ -11,6 +11,7 @@ from gpugate.policies.fields import Object, lookup, sequence
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.kueue import cluster_queue_of, queue_label
 from gpugate.policies.nodes import Shape
+from gpugate.policies.spelling import say_the_same
 from gpugate.policies.workload import Workload
 
 #: The controllers of the kinds themselves, which run pods in this cluster.
@@ -78,7 +79,7 @@ def is_switch(workload: Workload, before: Workload) -> bool:
 def asks_the_same(workload: Workload, before: Workload) -> bool:
     """Whether all pods of ``workload`` are as ``before`` in all that decides on what they take of a node."""
     old = {pods.path: pods for pods in before.pod_sets}
-    return all(pods.path in old and _asks(pods.spec) == _asks(old[pods.path].spec) for pods in workload.pod_sets)
+    return all(pods.path in old and say_the_same(_asks(pods.spec), _asks(old[pods.path].spec)) for pods in workload.pod_sets)
 
 
 def _is_let_go(workload: Workload, before: Workload) -> bool:
@@ -94,5 +95,5 @@ def _spec(root: Object) -> Object:
     return spec if type(spec) is dict else {}
 
 
-def _asks(spec: Mapping[str, object]) -> list[object]:
-    return [spec.get(key) for key in ("containers", "initContainers", "resources", "overhead", "volumes")]
+def _asks(spec: Mapping[str, object]) -> dict[str, object]:
+    return {key: spec.get(key) for key in ("containers", "initContainers", "resources", "overhead", "volumes")}

@@ -54,6 +54,11 @@ STACK_ACCOUNTS: Final = (
 )
 
 
+#: The account under which the GPU operator tries out the devices of a node before it calls the node ready (GPU operator v25.3,
+#: ``validator/manifests/plugin-workload-validation.yaml``).
+_VALIDATOR: Final = "nvidia-operator-validator"
+
+
 @lru_cache(maxsize=2048)
 def _matches(text: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(text, pattern) for pattern in patterns)
@@ -63,6 +68,22 @@ def has_account(workload: Workload, pods: PodSet, patterns: tuple[str, ...]) -> 
     """Whether the pods run under one of these service accounts."""
     name = pods.spec.get("serviceAccountName") or pods.spec.get("serviceAccount") or "default"
     return _matches(f"{workload.namespace}/{name}"[:600], patterns)
+
+
+def tries_a_node_out(workload: Workload) -> bool:
+    """Whether it is the pod by which the GPU operator sees that a node's devices work, bound to that node from the start.
+
+    What is written into it for the sake of others (the memory of a share of the node) is refused by the kubelet of a node that
+    is in use, and then no GPU of the node is offered to anybody.
+    """
+    if not workload.is_pod():
+        return False
+    pods = workload.pod_sets[0]
+    return (
+        pods.spec.get("serviceAccountName") == _VALIDATOR
+        and "nodeName" in pods.spec
+        and has_account(workload, pods, STACK_ACCOUNTS)
+    )
 
 
 def has_image(container: Container, patterns: tuple[str, ...]) -> bool:

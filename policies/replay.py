@@ -18,6 +18,7 @@ from gpugate.policies.accelerators import LEGACY_GPU
 from gpugate.policies.container import normal_path
 from gpugate.policies.edits import Draft
 from gpugate.policies.fields import Object, Path, clone, from_pointer, lookup, mapping, pointer
+from gpugate.policies.spelling import say_the_same
 
 ANNOTATION: Final = "gpugate.io/mutations"
 _PLACE: Final[Path] = ("metadata", "annotations", ANNOTATION)
@@ -125,6 +126,8 @@ _WRITTEN: Final = frozenset(
         "volumes",
     }
 )
+#: What holds some of these where nobody has stated it.
+_HOLDER: Final = "runPolicy"
 #: Where rules write, too, but only what takes rights away.
 _CONTEXT: Final = "securityContext"
 
@@ -135,6 +138,8 @@ def _is_ours(path: Path, value: Any = None) -> bool:  # noqa: ANN401 - untrusted
         return path[1:2] in {("labels",), ("annotations",)}
     if _CONTEXT in path:
         return _hardens(path[path.index(_CONTEXT) + 1 :], value)
+    if path[-1] == _HOLDER:
+        return type(value) is dict and value.keys() <= _WRITTEN
     return "metadata" in path or not _WRITTEN.isdisjoint(path)
 
 
@@ -214,24 +219,28 @@ def _changed_templates(root: Object, old: Object, operations: list[list[Any]], t
     trial = Draft(clone(root))
     for op, at, *values in operations:
         _give_back(trial, old, op, from_pointer(at), values)
-    return [template for template in templates if _basis(trial.root, template) != _basis(old, template)]
+    return [template for template in templates if not say_the_same(_basis(trial.root, template), _basis(old, template))]
 
 
-def _basis(root: Object, template: Path) -> list[Any]:
+def _basis(root: Object, template: Path) -> Object:
     spec = lookup(root, (*template, "spec"))
     if type(spec) is not dict:
-        return []
-    found: list[Any] = [spec.get(name) for name in _POD_FIELDS]
+        return {}
+    found: Object = {name: spec.get(name) for name in _POD_FIELDS}
     for kind in ("initContainers", "containers"):
         containers = spec.get(kind) or ()
-        found.append([[one.get(name) for name in _CONTAINER_FIELDS] for one in containers if type(one) is dict])
+        found[kind] = [{name: one.get(name) for name in _CONTAINER_FIELDS} for one in containers if type(one) is dict]
     return found
 
 
+#: What rests on nothing in the pods: the scheduler goes with the gang, the priority with what the workload is for.
+_RESTS_ON_NOTHING: Final = {("priorityClassName",), ("schedulerName",)}
+
+
 def _is_of_pods(path: Path, template: Path) -> bool:
-    """Whether ``path`` lies in the pod spec of ``template``, the name of the scheduler aside, which goes with the gang."""
+    """Whether ``path`` lies in the pod spec of ``template``, what rests on nothing there aside."""
     depth = len(template)
-    return path[: depth + 1] == (*template, "spec") and path[depth + 1 : depth + 2] != ("schedulerName",)
+    return path[: depth + 1] == (*template, "spec") and path[depth + 1 : depth + 2] not in _RESTS_ON_NOTHING
 
 
 def _give_back(draft: Draft, old: Object, op: str, path: Path, values: list[Any]) -> None:

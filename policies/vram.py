@@ -183,7 +183,7 @@ def copies_of(workload: Workload, pods: PodSet) -> tuple[int, bool]:
     devices = sum(pods.accelerators().values()) or 1
     owner = workload.controller()
     gang = gang_of(workload)
-    certain = owner is None or owner.get("kind") in _COPIES or (gang is not None and gang.declared)
+    certain = owner is None or str(owner.get("kind")) in _COPIES or (gang is not None and gang.declared)
     if gang is not None:
         several = gang.members is not None and len(gang.parts) > 1
         found = _devices_of((part, gang.number_of(part)) for part in gang.parts) if several else devices * gang.size

@@ -44,7 +44,7 @@ def purpose_of(workload: Workload) -> Purpose | None:
 
 def _is_workplace(workload: Workload) -> bool:
     owner = workload.controller()
-    if owner is not None and (str(owner.get("apiVersion")).partition("/")[0], owner.get("kind")) in _WORKPLACES:
+    if owner is not None and (str(owner.get("apiVersion")).partition("/")[0], str(owner.get("kind"))) in _WORKPLACES:
         return True
     labels = [workload.labels(), *(pods.labels() for pods in workload.pod_sets if not workload.is_pod())]
     return any(not _WORKPLACE_LABELS.isdisjoint(one) or one.get(_SINGLE_USER[0]) == _SINGLE_USER[1] for one in labels)

@@ -45,7 +45,7 @@ from pydantic import Field
 from gpugate.policies.container import INIT, LONGEST_NAME, Container
 from gpugate.policies.edits import Edit
 from gpugate.policies.facts import Facts
-from gpugate.policies.fields import Path
+from gpugate.policies.fields import Path, mappings
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.quantity import GIB, MIB, format_bytes
 from gpugate.policies.rule import Bytes, Params, Rule
@@ -97,6 +97,17 @@ def _unused_name(pods: PodSet) -> str:
     return name
 
 
+def _left_over(pods: PodSet, size: str) -> str | None:
+    """The name of a volume as this rule writes it that nobody mounts; None where there is none.
+
+    A patch from Git, which states containers and no volumes, takes the mount out of a custom resource and leaves the volume.
+    """
+    wanted = {"medium": "Memory", "sizeLimit": size}
+    names = (str(one.get("name")) for one in pods.volumes() if one.get("emptyDir") == wanted)
+    mounts = [mount.get("name") for one in pods.containers for mount in mappings(one.spec, "volumeMounts", one.path)]
+    return next((name for name in names if name.startswith(_NAME) and name not in mounts), None)
+
+
 def mutate(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterable[Edit]:
     """Mount one memory-backed volume at /dev/shm in the containers that have nothing there."""
     found: list[Edit] = []
@@ -117,7 +128,9 @@ def _mount(pods: PodSet, bare: list[Container], params: SharedMemoryParams) -> I
             smallest = limit
     size = format_bytes(size_for(smallest, params))
     make = _edits.__wrapped__ if [one for one in bare if len(one.name) > LONGEST_NAME] else _edits
-    return make(pods.field("volumes"), _unused_name(pods), size, tuple([(one.path, one.name) for one in bare]))
+    left = _left_over(pods, size) if "volumes" in pods.spec else None
+    edits = make(pods.field("volumes"), left or _unused_name(pods), size, tuple([(one.path, one.name) for one in bare]))
+    return edits if left is None else (edits[1]._replace(note=edits[0].note), *edits[2:])
 
 
 @lru_cache(maxsize=256)

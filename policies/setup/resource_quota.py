@@ -12,7 +12,7 @@ from typing import Final
 
 from gpugate.policies.accelerators import LEGACY_GPU, NVIDIA_GPU, may_be_accelerator, suggestion
 from gpugate.policies.fields import Object
-from gpugate.policies.finding import Finding
+from gpugate.policies.finding import Finding, Level
 from gpugate.policies.setup.around import Around, map_at
 
 _COUNTED: Final = "requests."
@@ -29,9 +29,14 @@ def check(obj: Object, _around: Around) -> Iterator[Finding]:
         right = NVIDIA_GPU if bare == LEGACY_GPU else suggestion(bare) or bare
         if name == _COUNTED + right:
             continue
-        amount = f"{hard[name]}"
+        amount, place = f"{hard[name]}", ("spec", "hard", name)
         if name.startswith(_COUNTED):
             message = f"no device plugin serves {bare}: the quota of {amount} limits nothing"
+        elif _COUNTED + right in hard:
+            counted = f"{_COUNTED}{right}: {hard[_COUNTED + right]}"
+            message = f"nothing counts the quota {name}: {amount}, and what is counted stands beside it: {counted}"
+            yield Finding("QuotaNotCounted", place, message, f"Remove {name}.", Level.WARN)
+            continue
         else:
             message = f"the apiserver takes the quota {name}: {amount}, and nothing counts it: pods may take any number"
-        yield Finding("QuotaNotCounted", ("spec", "hard", name), message, f'Write {_COUNTED}{right}: "{amount}".')
+        yield Finding("QuotaNotCounted", place, message, f'Write {_COUNTED}{right}: "{amount}".')

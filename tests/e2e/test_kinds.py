@@ -179,6 +179,23 @@ def test_what_git_states_gives_back_what_is_there_whatever_the_policy_says_by_th
         control_plane.request("DELETE", path)
 
 
+@pytest.mark.usefixtures("gate")
+@pytest.mark.parametrize(("kind", "group"), CUSTOM)
+def test_applying_the_same_again_changes_nothing_that_kueue_compares(
+    control_plane: ControlPlane, namespace: str, kind: str, group: str
+) -> None:
+    # kubectl replaces the lists that Git states, and leaves what Git does not state: a volume stays, its mount goes.
+    obj = _in(namespace, _of_kind(kind, group))
+    path, text = f"{_path(obj, namespace)}/{obj['metadata']['name']}", orjson.dumps(obj).decode()
+    control_plane.kubectl("apply", "-f", "-", input=text)
+    stored = control_plane.request("GET", path).body
+    control_plane.kubectl("apply", "-f", "-", input=text)
+    answer = control_plane.request("GET", path).body
+    assert _lines(answer["spec"]) == _lines(stored["spec"])
+    assert answer["metadata"]["annotations"] == stored["metadata"]["annotations"]
+    control_plane.request("DELETE", path)
+
+
 #: Kinds that Kueue starts here without their own controllers, and the switch that it turns.
 STARTED = [
     pytest.param("PyTorchJob", "kubeflow.org", ("spec", "runPolicy", "suspend"), id="PyTorchJob"),

@@ -19,15 +19,21 @@ from gpugate.webhook.audit.usage import document_of_usage
 #: What of this shape is promised: a field goes or changes its meaning with a new version only; fields may be added.
 API_VERSION: Final = "gpugate.io/v1alpha1"
 _LAYOUT: Final = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+#: What stands for a number that is larger: the apiserver itself takes no larger one.
+_MOST: Final = (1 << 63) - 1
 
 
 def as_json(audit: Audit) -> bytes:
     """``audit`` as one indented JSON object, with a line break at its end."""
-    document = document_of(audit)
+    return written(document_of(audit))
+
+
+def written(document: Any) -> bytes:  # noqa: ANN401 - any JSON document
+    """``document``, indented, with what JSON cannot say put as near to it as can be."""
     try:
         return orjson.dumps(document, option=_LAYOUT)
     except orjson.JSONEncodeError:
-        # YAML can name half a character, which UTF-8 cannot say.
+        # YAML can name half a character, which UTF-8 cannot say; replicas times devices may be more than 64 bits hold.
         return orjson.dumps(_sayable(document), option=_LAYOUT)
 
 
@@ -154,4 +160,6 @@ def _sayable(value: Any) -> Any:  # noqa: ANN401 - any part of a JSON document
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
         return {_sayable(key): _sayable(one) for key, one in value.items()}
+    if isinstance(value, int):
+        return max(-_MOST, min(value, _MOST))
     return [_sayable(one) for one in value] if isinstance(value, list) else value

@@ -11,7 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import orjson
 import typer
 from rich.console import Console
 
@@ -21,6 +20,7 @@ from gpugate.policies.fields import lookup
 from gpugate.policies.finding import Mode
 from gpugate.policies.policy import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
 from gpugate.webhook.audit.as_json import as_json as document
+from gpugate.webhook.audit.as_json import written
 from gpugate.webhook.audit.auditing import TEAM_LABELS, Lens
 from gpugate.webhook.audit.books import Books, Surroundings, filled
 from gpugate.webhook.audit.comparing import Verdict, as_json, compare
@@ -157,7 +157,7 @@ def audit(  # noqa: PLR0913 - one parameter an option
         before = _only(_audited(world, old, labels), namespace)
         compared = compare(before.workloads, found.workloads, as_if_enforced=as_if_enforced)
         if output is Output.JSON:
-            sys.stdout.write(orjson.dumps(as_json(compared), option=orjson.OPT_INDENT_2).decode() + "\n")
+            sys.stdout.write(written(as_json(compared)).decode())
         else:
             print_comparison(compared, console)
         raise typer.Exit(REFUSED if any(one.verdict is Verdict.NEWLY_REFUSED for one in compared) else 0)

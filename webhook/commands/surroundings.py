@@ -114,7 +114,7 @@ def _namespaces(documents: Sequence[Document | Unreadable], namespace: str) -> l
 
 
 def _is_own_fact(value: object) -> bool:
-    return isinstance(value, dict) and value.get("kind") in _OWN_FACTS and gives_facts(value)
+    return isinstance(value, dict) and str(value.get("kind")) in _OWN_FACTS and gives_facts(value)
 
 
 def _policies_among(objects: Sequence[dict[str, Any]]) -> list[Policy]:

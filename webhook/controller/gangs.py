@@ -64,8 +64,11 @@ class Gangs:
         self._told: set[tuple[Place, float | None]] = set()
 
     def heard(self, place: ObjectPlace, subject: Subject | None) -> None:
-        """Take a workload as it is now; None, or one that has ended, is one of a gang no longer."""
-        if subject is None or not subject.asks:
+        """Take a workload as it is now; None, or one that has ended, is one of a gang no longer.
+
+        Nor is one of which nothing is kept: the ReplicaSet of a Deployment, and a pod whose owner is judged in its place.
+        """
+        if subject is None or not subject.asks or not subject.text:
             changed = self._book.gone(place)
         elif subject.owner is not None and place[:2] == ("", "Pod"):
             return

@@ -44,6 +44,15 @@ def test_a_value_of_another_type_breaks_no_rule(spec: dict[str, Any], facts: str
         assert decision.failures == []
 
 
+@pytest.mark.parametrize("kind", [{}, [], None, 7], ids=str)
+@pytest.mark.parametrize("facts", ["priorities", "spot-nodes"])
+def test_an_owner_of_no_kind_breaks_no_rule(kind: Any, facts: str) -> None:
+    root = pod(container())
+    root["metadata"]["ownerReferences"] = [{"apiVersion": "a/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}]
+    root["metadata"]["annotations"] = {"gpugate.io/model-parameters": "7B"}
+    assert decided(root, bind(_RULES, mode="Enforce"), facts=shared_facts(facts)).failures == []
+
+
 def test_only_so_many_names_of_variables_are_looked_up() -> None:
     lesson.cache_clear()
     env = [{"name": f"NCCL_IB_X{at}Y", "value": "1"} for at in range(1000)]

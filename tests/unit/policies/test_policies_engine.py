@@ -108,6 +108,25 @@ def test_the_mirror_of_a_static_pod_passes_untouched() -> None:
     assert "volumes" not in root["spec"]
 
 
+@pytest.mark.parametrize(
+    ("namespace", "account", "bound", "is_left"),
+    [
+        ("gpu-operator", "nvidia-operator-validator", {"nodeName": "n1"}, True),
+        ("gpu-operator", "nvidia-operator-validator", {}, False),
+        ("gpu-operator", "default", {"nodeName": "n1"}, False),
+        ("team-a", "nvidia-operator-validator", {"nodeName": "n1"}, False),
+    ],
+)
+def test_the_pod_that_tries_a_node_out_for_the_gpu_operator_passes_untouched(
+    namespace: str, account: str, bound: dict[str, str], *, is_left: bool
+) -> None:
+    root = clone(_BAD)
+    root["metadata"]["namespace"] = namespace
+    root["spec"] |= {"serviceAccountName": account, **bound}
+    decision = decided(root, every_rule())
+    assert ((decision.patch, decision.findings) == ([], [])) is is_left
+
+
 def test_an_update_of_status_finalizers_or_managed_fields_alone_passes() -> None:
     root = clone(_BAD)
     root["status"] = {"phase": "Running"}

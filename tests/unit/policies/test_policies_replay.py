@@ -14,6 +14,7 @@ from gpugate.policies.decision import Decision
 from gpugate.policies.facts_builder import facts_from_objects
 from gpugate.policies.fields import clone
 from gpugate.policies.replay import ANNOTATION, recorded
+from gpugate.policies.spelling import say_the_same
 
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _QUEUES = facts_from_objects([{"kind": "LocalQueue", "metadata": {"namespace": "team-a", "name": "q"}, "spec": {}}])
@@ -133,6 +134,90 @@ def test_what_any_rule_writes_is_given_back_under_a_policy_that_writes_nothing(k
     assert _main(live)["securityContext"]["runAsUser"] == 1000
     root, _ = _updated(git, live, ())
     assert root["spec"] == live["spec"]
+
+
+def _train() -> dict[str, Any]:
+    """A PyTorchJob as people write it."""
+    main = container(memory=None, gpus=1)
+    main["resources"] = {"limits": {"nvidia.com/gpu": 1, "memory": "32768Mi"}}
+    worker = {"replicas": 2, "template": {"spec": {"containers": [main]}}}
+    spec = {"pytorchReplicaSpecs": {"Worker": worker}}
+    metadata = {"name": "w", "namespace": "team-a"}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata, "spec": spec}
+
+
+def _worker(root: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = root["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    return found
+
+
+def _read_into_its_type(root: dict[str, Any]) -> dict[str, Any]:
+    """The live object after a webhook such as Kueue's has read it into its type and written it back."""
+    found = clone(root)
+    template = _worker(found)
+    limits = template["spec"]["containers"][0]["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == 1
+    limits |= {"nvidia.com/gpu": "1", "memory": "32Gi"}
+    return found | {"spec": found["spec"] | {"pytorchReplicaSpecs": {"Worker": _worker_of(found, {"metadata": {}, **template})}}}
+
+
+def _worker_of(root: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]:
+    return {**root["spec"]["pytorchReplicaSpecs"]["Worker"], "template": template}
+
+
+@pytest.mark.parametrize("keeps_volumes", [True, False], ids=["client-side apply", "replace"])
+def test_quantities_that_others_have_spelt_anew_are_no_change_of_a_template(*, keeps_volumes: bool) -> None:
+    git = _train()
+    live = clone(git)
+    decided(live, _WRITING, facts=_QUEUES)
+    live = _read_into_its_type(live)
+    sent = clone(git)
+    if keeps_volumes:
+        # A patch replaces lists that Git states and leaves what it does not.
+        _worker(sent)["spec"] |= {"volumes": _worker(live)["spec"]["volumes"]}
+    root, decision = _updated(sent, live, _AFTER)
+    assert say_the_same(root["spec"], live["spec"])
+    assert _worker(root)["spec"]["containers"][0]["volumeMounts"] == _worker(live)["spec"]["containers"][0]["volumeMounts"]
+    assert root["metadata"] == live["metadata"]
+    assert decision.changes == [], "no rule has anything to say of what nobody has changed"
+
+
+def test_marks_that_kueue_puts_into_a_template_are_no_change_where_an_object_is_replaced() -> None:
+    git = templated("Deployment", container(memory=None))
+    live = clone(git)
+    decided(live, _WRITING, facts=_QUEUES)
+    template = live["spec"]["template"]
+    template["metadata"] = {
+        "labels": {**template.get("metadata", {}).get("labels", {}), "kueue.x-k8s.io/managed": "true", _QUEUE: "q"},
+        "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "deployment"},
+    }
+    root, decision = _updated(git, live, _AFTER)
+    assert root["spec"]["template"]["spec"] == template["spec"]
+    assert decision.changes == []
+    asked = clone(git)
+    asked["spec"]["template"]["metadata"] = {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}
+    assert _updated(asked, live, _AFTER)[1].changes, "what somebody says of a topology is a change"
+
+
+def test_what_a_rule_put_into_the_settings_of_a_run_is_given_back_each_time() -> None:
+    git = _train()
+    live = clone(git)
+    decided(live, _WRITING, facts=_QUEUES)
+    assert live["spec"]["runPolicy"] == {"ttlSecondsAfterFinished": 86400, "activeDeadlineSeconds": 172800}
+    for _ in range(2):
+        live, _ = _updated(git, live, ())
+        assert live["spec"]["runPolicy"] == {"ttlSecondsAfterFinished": 86400, "activeDeadlineSeconds": 172800}
+
+
+def test_the_priority_class_outlasts_a_change_of_what_the_pods_ask_for() -> None:
+    git = templated("Deployment", container(memory=None))
+    live = clone(git)
+    decided(live, _WRITING)
+    assert live["spec"]["template"]["spec"]["priorityClassName"] == "serve"
+    sent = clone(git)
+    _main(sent)["resources"]["limits"]["nvidia.com/gpu"] = 2
+    root, _ = _updated(sent, live, _WRITING)
+    assert root["spec"]["template"]["spec"]["priorityClassName"] == "serve"
 
 
 def test_a_record_that_nobody_would_read_again_is_not_written() -> None:

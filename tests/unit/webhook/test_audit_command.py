@@ -69,6 +69,16 @@ def listed(*objects: Json) -> Json:
     return {"apiVersion": "v1", "kind": "List", "items": [*objects]}
 
 
+def test_what_comes_to_more_than_64_bits_hold_is_told_as_the_most_that_they_do(put: Any) -> None:
+    many = deployment("huge", replicas=2**31 - 1)
+    many["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": str(2**63 - 1)}}
+    path, strict, mild = put(many), put(STRICT, name="strict.yaml"), put(MILD, name="mild.yaml")
+    (one,) = found(path)["workloads"]
+    assert one["devices"] == {"nvidia.com/gpu": 2**63 - 1}
+    compared = orjson.loads(audit(path, "--policy", strict, "--compare", mild, "-o", "json", "--cluster", CLUSTER).stdout)
+    assert [line["accelerators"] for line in compared] == [2**63 - 1]
+
+
 def test_it_ends_with_0_where_nothing_would_be_refused_and_with_1_where_something_would(put: Any) -> None:
     assert audit(put(FINE)).exit_code == 0
     result = audit(put(FINE, GREEDY))

@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 import pytest
+from audits import deployment, owned, replica_set
 from recorded_pod_groups import PodGroupApi, Teller
 
 from gpugate.policies.facts import Known
@@ -14,7 +15,9 @@ from gpugate.policies.policy import parse_policy
 from gpugate.policies.records.pods import pod_record_of
 from gpugate.policies.records.troubles import moment
 from gpugate.webhook.audit.gangs import gangs_among
+from gpugate.webhook.audit.listing import SUBJECT_KINDS
 from gpugate.webhook.audit.subjects import Subject, subjects_in
+from gpugate.webhook.controller.feeds import SubjectFeed, see
 from gpugate.webhook.controller.gangs import Gangs
 from gpugate.webhook.log import Log
 from gpugate.webhook.state import State
@@ -139,6 +142,16 @@ async def test_a_job_that_has_ended_or_is_gone_is_no_gang_any_more() -> None:
     assert len(stand.gangs.look()) == 1
     stand.gangs.heard(_PLACE, None)
     assert stand.gangs.look() == []
+
+
+async def test_a_full_list_of_replica_sets_that_deployments_made_is_taken_whole() -> None:
+    stand, feed = _Stand(), SubjectFeed()
+    feed.listeners.append(stand.gangs.heard)
+    (kind,) = (one for one in SUBJECT_KINDS if one.name == "ReplicaSet")
+    listed = [see(owned(replica_set(name), deployment())) for name in ("serve-1", "serve-2", "serve-3")]
+    feed.replaced(kind, listed)
+    assert feed.books.places() == [one.place for one in listed]
+    assert await stand.look(1, 30) == "starting", "they are no gangs of their own"
 
 
 async def test_an_audit_of_files_says_the_same_as_the_controller() -> None:

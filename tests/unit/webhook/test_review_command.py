@@ -243,7 +243,16 @@ def test_an_admission_review_without_the_objects_own_kind_takes_the_requests(put
 
 
 @pytest.mark.parametrize(
-    "content", ["just: data\n", "[1, 2]\n", "text\n", "apiVersion: v1\n", "kind: Pod\n", "apiVersion: [v1]\nkind: Pod\n"]
+    "content",
+    [
+        "just: data\n",
+        "[1, 2]\n",
+        "text\n",
+        "apiVersion: v1\n",
+        "kind: Pod\n",
+        "apiVersion: [v1]\nkind: Pod\n",
+        "apiVersion: v1\nkind: [Pod]\n",
+    ],
 )
 def test_what_is_no_kubernetes_object_is_named_and_skipped_with_a_warning(put: Any, content: str) -> None:
     file = put(content)
