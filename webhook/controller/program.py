@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -180,13 +181,17 @@ class _Controller:
         return [one.state for one in (*self._fact_watchers, *self._others)]
 
     async def _ready(self) -> None:
-        """Wait until all has been read that can be."""
+        """Wait until all has been read that can be, and is in force."""
         watchers = [*self._fact_watchers, *self._others]
         for _ in range(int(_MOST_PATIENCE / _PATIENCE)):
             unread = await wait_synced(watchers, _PATIENCE)
             if all(one.phase == "forbidden" for one in unread):
-                return
+                break
             self._log.warning("waiting for what cannot be read yet", resources=[one.resource for one in unread])
+        # Facts are published a moment after they were read, the later the larger the cluster: before, an audit knows of nothing.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await self._store.taken([one.kind.resource for one in self._fact_watchers if one.state.synced])
 
     def _remarks(self) -> tuple[str, ...]:
         """What cannot be read, in words."""
