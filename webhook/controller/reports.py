@@ -40,6 +40,9 @@ REPORT_KINDS: Final = {
 }
 #: Statuses of a namespace that is being deleted, or of a kind that has just gone: the next audit knows.
 _PASSING: Final = frozenset({403, NOT_FOUND, CONFLICT})
+#: Seconds after a look that could not write all, doubled with each after it; never less than between any two looks.
+_SHORTEST_BREAK: Final = 1.0
+_LONGEST_BREAK: Final = 60.0
 
 
 class Stored(NamedTuple):
@@ -188,14 +191,17 @@ class ReportKeeper:
 
     async def run(self, rounds: Rounds) -> None:
         """Follow the audits until cancelled."""
-        number = -1
+        number, broken = -1, 0
         stirred = next(iter(self._shelves.values())).stirred
         while True:
-            await _either(rounds, number, stirred)
-            number = rounds.done
+            # What was not taken is tried again though nothing changes: the next audit may be minutes away.
+            again = min(_LONGEST_BREAK, max(self._spacing, _SHORTEST_BREAK) * 2.0 ** min(broken - 1, 16)) if broken else None
+            await _either(rounds, number, stirred, again)
+            number, failed = rounds.done, self.written.failed
             stirred.clear()
             if rounds.latest is not None:
                 await self.keep(rounds.latest)
+            broken = broken + 1 if self.written.failed > failed else 0
             await asyncio.sleep(self._spacing)
 
     @property
@@ -206,7 +212,7 @@ class ReportKeeper:
         return next((kind for kind, shelf in self._shelves.items() if shelf.served), None)
 
     async def keep(self, audit: Audit) -> None:
-        """Make the reports say what ``audit`` found; what cannot be written now is left to the next audit."""
+        """Make the reports say what ``audit`` found; what cannot be written now is counted, and left to the next call."""
         kind = self.kind
         if kind is None:
             return
@@ -288,11 +294,11 @@ class ReportKeeper:
         await asyncio.sleep(self._pause)
 
 
-async def _either(rounds: Rounds, number: int, stirred: asyncio.Event) -> None:
-    """Wait for another round than ``number``, or for a change of the reports themselves."""
+async def _either(rounds: Rounds, number: int, stirred: asyncio.Event, seconds: float | None) -> None:
+    """Wait for another round than ``number``, or for a change of the reports themselves; ``seconds`` at the most."""
     waiting = [asyncio.ensure_future(rounds.after(number)), asyncio.ensure_future(stirred.wait())]
     try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for one in waiting:
             one.cancel()
