@@ -38,8 +38,10 @@ REPORT_KINDS: Final = {
     )
     for kind in (OPEN_REPORT, POLICY_REPORT)
 }
-#: Statuses of a namespace that is being deleted, or of a kind that has just gone: the next audit knows.
-_PASSING: Final = frozenset({403, NOT_FOUND, CONFLICT})
+#: Statuses of a namespace or kind that has just gone, and of what another has just written: the next look knows.
+_PASSING: Final = frozenset({NOT_FOUND, CONFLICT})
+#: What the apiserver says, with 403, of a namespace that is being deleted; what rights are missing says otherwise.
+_ENDING: Final = "being terminated"
 #: Seconds after a look that could not write all, doubled with each after it; never less than between any two looks.
 _SHORTEST_BREAK: Final = 1.0
 _LONGEST_BREAK: Final = 60.0
@@ -188,6 +190,8 @@ class ReportKeeper:
         self._taken: dict[tuple[ReportKind, str], tuple[bytes, bytes]] = {}
         #: Reports of somebody else that bear the name, by uid, of which the log was told.
         self._told: set[str] = set()
+        #: What was told of a namespace whose report could not be written or taken away.
+        self._failing: dict[str, str] = {}
 
     async def run(self, rounds: Rounds) -> None:
         """Follow the audits until cancelled."""
@@ -288,8 +292,13 @@ class ReportKeeper:
             done: Written = await call()
         except ClusterError as error:
             done = Written(failed=1)
-            if not isinstance(error, ApiError) or error.status not in _PASSING:
+            passing = isinstance(error, ApiError) and (error.status in _PASSING or _ENDING in error.message)
+            # It is tried again and again, and told once.
+            if not passing and self._failing.get(namespace) != str(error):
+                self._failing[namespace] = str(error)
                 self._log.warning(problem, namespace=namespace, error=str(error))
+        else:
+            self._failing.pop(namespace, None)
         self.written = Written(*map(sum, zip(self.written, done, strict=True)))
         await asyncio.sleep(self._pause)
 
