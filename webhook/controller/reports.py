@@ -221,6 +221,7 @@ class ReportKeeper:
         if kind is None:
             return
         wanted = {one["metadata"]["namespace"]: one for one in reports_of(audit.workloads, kind)}
+        self._taken = {(of, namespace): taken for (of, namespace), taken in self._taken.items() if namespace in wanted}
         shelf = self._shelves[kind].reports
         for namespace, report in wanted.items():
             before = shelf.get((namespace, NAME))
@@ -231,6 +232,8 @@ class ReportKeeper:
             for one in list(found.reports.values()):
                 if other is not kind or one.name != NAME or one.namespace not in wanted:
                     await self._delete(other, one)
+        here = wanted.keys() | {one.namespace for found in self._shelves.values() for one in found.reports.values()}
+        self._failing = {namespace: told for namespace, told in self._failing.items() if namespace in here}
 
     async def _write(self, kind: ReportKind, report: JsonObject, before: Stored | None) -> None:
         namespace = report["metadata"]["namespace"]

@@ -170,3 +170,23 @@ async def test_what_the_apiserver_did_not_take_is_written_though_no_audit_follow
         running.cancel()
     assert stand.keeper.written.failed == 3
     assert _named(api.stored[_PATH]) == {"w"}
+
+
+async def test_nothing_is_kept_of_namespaces_that_are_gone() -> None:
+    api = _Reports()
+    stand = _Stand(api)
+    taken = api.create
+
+    async def create(path: str, report: Object) -> Object:
+        if "broken" in path:
+            raise ApiError(500, "InternalError", "etcd")
+        return await taken(path, report)
+
+    api.create = create  # type: ignore[method-assign]
+    for number in range(3):
+        names = (f"team-{number}", f"broken-{number}")
+        await stand.keeper.keep(audit(*(workload("w", item(), namespace=name) for name in names)))
+        api.stored.clear()
+        stand.show()
+    assert {namespace for _, namespace in stand.keeper._taken} == {"team-2"}
+    assert stand.keeper._failing.keys() == {"broken-2"}
