@@ -40,8 +40,8 @@ REPORT_KINDS: Final = {
 }
 #: Statuses of a namespace or kind that has just gone, and of what another has just written: the next look knows.
 _PASSING: Final = frozenset({NOT_FOUND, CONFLICT})
-#: What the apiserver says, with 403, of a namespace that is being deleted; what rights are missing says otherwise.
-_ENDING: Final = "being terminated"
+#: What the apiserver says, with 403, of a namespace or kind that is being deleted; of missing rights it says something else.
+_ENDING: Final = ("because it is being terminated", "definition is terminating")
 #: Seconds after a look that could not write all, doubled with each after it; never less than between any two looks.
 _SHORTEST_BREAK: Final = 1.0
 _LONGEST_BREAK: Final = 60.0
@@ -295,7 +295,7 @@ class ReportKeeper:
             done: Written = await call()
         except ClusterError as error:
             done = Written(failed=1)
-            passing = isinstance(error, ApiError) and (error.status in _PASSING or _ENDING in error.message)
+            passing = isinstance(error, ApiError) and (error.status in _PASSING or any(words in error.message for words in _ENDING))
             # It is tried again and again, and told once.
             if not passing and self._failing.get(namespace) != str(error):
                 self._failing[namespace] = str(error)

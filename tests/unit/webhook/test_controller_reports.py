@@ -247,6 +247,7 @@ async def test_a_report_that_was_made_anew_by_somebody_is_not_taken_away_by_mist
     ("error", "told"),
     [
         (ApiError(403, "Forbidden", "unable to create new content in namespace team-a because it is being terminated"), False),
+        (ApiError(403, "Forbidden", "create not allowed while custom resource definition is terminating"), False),
         (ApiError(403, "Forbidden", 'User "x" cannot create resource "policyreports"'), True),
         (ApiError(404, "NotFound", "namespace not found"), False),
         (ApiError(500, "InternalError", "etcd"), True),
