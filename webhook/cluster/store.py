@@ -64,6 +64,7 @@ class FactStore:
         self._unreadable: frozenset[str] = frozenset()
         self._scheduled = False
         self._took = 0.0
+        self._published = asyncio.Event()
         #: Lists that are being taken slice by slice, and what came behind them.
         self._work: deque[Iterator[object]] = deque()
         self.publish()
@@ -156,6 +157,13 @@ class FactStore:
         if changed:
             self._schedule()
 
+    async def taken(self, resources: Iterable[str]) -> None:
+        """Return once what was read of these kinds, by their resources, is in force: it takes a moment."""
+        wanted = frozenset(resources)
+        while any(self._state.snapshot.facts.state(name) is Known.PENDING for name in wanted):
+            self._published.clear()
+            await self._published.wait()
+
     def outdated(self, stale: Mapping[str, int], unreadable: frozenset[str] = frozenset()) -> None:
         """Take what is not to be relied on.
 
@@ -216,3 +224,4 @@ class FactStore:
         self._state.publish(self._builder.snapshot(known, self._stale) if self._fixed is None else self._fixed, policies)
         self._state.wait_for([name for name, known in self._known.items() if known is Known.PENDING])
         self._took = time.perf_counter() - started
+        self._published.set()

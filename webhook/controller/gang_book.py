@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
@@ -121,13 +122,18 @@ class GangBook:
         return reference_of(open_workload(kept.kind, orjson.loads(kept.text), NO_FACTS))
 
     def plans(self) -> Iterator[Planned]:
-        """Every gang with its plan, worked out anew only where the gang, its namespace or the policies have changed."""
+        """Every gang with its plan, worked out anew only where the gang, its namespace or the policies have changed.
+
+        One that cannot be read in full is left out, and what was made for it left alone; the audit tells of it.
+        """
         snapshot = self._state.snapshot
-        for place, kept in list(self._kept.items()):
-            if kept.joins is None:
-                yield self._planned(place, [kept], snapshot)
-        for group, members in list(self._joined.items()):
-            yield self._planned(group, [self._kept[one] for one in sorted(members)], snapshot)
+        alone: list[tuple[object, list[_Kept]]] = [(place, [kept]) for place, kept in self._kept.items() if kept.joins is None]
+        for key, kept in [*alone, *((group, self._members(group)) for group in self._joined)]:
+            with suppress(MalformedError):
+                yield self._planned(key, kept, snapshot)
+
+    def _members(self, group: tuple[str, GroupKey]) -> list[_Kept]:
+        return [self._kept[one] for one in sorted(self._joined[group])]
 
     def _planned(self, key: object, kept: list[_Kept], snapshot: Snapshot) -> Planned:
         facts, policies = snapshot

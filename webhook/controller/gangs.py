@@ -66,12 +66,11 @@ class Gangs:
     def heard(self, place: ObjectPlace, subject: Subject | None) -> None:
         """Take a workload as it is now; None, or one that has ended, is one of a gang no longer.
 
-        Nor is one of which nothing is kept: the ReplicaSet of a Deployment, and a pod whose owner is judged in its place.
+        Nor is one of which nothing is kept, the ReplicaSet of a Deployment, and a pod that a controller has made or adopted.
         """
-        if subject is None or not subject.asks or not subject.text:
+        adopted = subject is not None and subject.owner is not None and place[:2] == ("", "Pod")
+        if subject is None or adopted or not subject.asks or not subject.text:
             changed = self._book.gone(place)
-        elif subject.owner is not None and place[:2] == ("", "Pod"):
-            return
         else:
             changed = self._book.seen(place, orjson.loads(subject.text))
         if changed:

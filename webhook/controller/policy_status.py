@@ -217,7 +217,7 @@ class PolicyStatusWriter:
             await asyncio.sleep(pause)
 
     async def write(self) -> bool:
-        """Write what differs from what is known now; says whether all of it was taken."""
+        """Write what differs from what is known now; says whether all of it was taken that there still is."""
         facts, policies = self._state.snapshot
         version, seen = self._store.policies.version, (facts.namespaces, policies, self._sums)
         if facts.known.get(POLICIES.resource) is not Known.SYNCED:
@@ -226,7 +226,10 @@ class PolicyStatusWriter:
             return True
         namespaces = _labels(facts)
         reaches = {} if namespaces is None else reach_of(policies, namespaces)
-        taken = [await self._write_one(one, reaches.get(one.name)) for one in self._store.policies.seen()]
+        every = self._store.policies.seen()
+        here = {one.name for one in every}
+        self._written = {name: written for name, written in self._written.items() if name in here}
+        taken = [await self._write_one(one, reaches.get(one.name)) for one in every]
         if all(taken):
             self._version, self._seen = version, seen
         return all(taken)
@@ -242,8 +245,9 @@ class PolicyStatusWriter:
         try:
             await self._api.patch(f"{POLICIES.path(POLICIES.versions[0])}/{seen.name}/status", patch)
         except ApiError as error:
-            if error.status not in {CONFLICT, NOT_FOUND}:
-                self._log.warning("the status of a GPUPolicy was not taken", policy=seen.name, error=str(error))
+            if error.status in {CONFLICT, NOT_FOUND}:
+                return True  # it has changed or gone, which the watch is about to show: it is looked at again then
+            self._log.warning("the status of a GPUPolicy was not taken", policy=seen.name, error=str(error))
             return False
         except ClusterError as error:
             self._log.warning("the status of a GPUPolicy was not written", policy=seen.name, error=str(error))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
 
+from gpugate.policies.gang_states import GangState
 from gpugate.policies.policy import Policy
 from gpugate.webhook.audit.auditing import TEAM_LABELS
 from gpugate.webhook.audit.listing import SUBJECT_KINDS
+from gpugate.webhook.audit.records import Audit
 from gpugate.webhook.cluster import KindState, WatchedKind
 from gpugate.webhook.cluster.client import ApiClient, connect
 from gpugate.webhook.cluster.discovery import Discovery
@@ -180,13 +183,17 @@ class _Controller:
         return [one.state for one in (*self._fact_watchers, *self._others)]
 
     async def _ready(self) -> None:
-        """Wait until all has been read that can be."""
+        """Wait until all has been read that can be, and is in force."""
         watchers = [*self._fact_watchers, *self._others]
         for _ in range(int(_MOST_PATIENCE / _PATIENCE)):
             unread = await wait_synced(watchers, _PATIENCE)
             if all(one.phase == "forbidden" for one in unread):
-                return
+                break
             self._log.warning("waiting for what cannot be read yet", resources=[one.resource for one in unread])
+        # Facts are published a moment after they were read, the later the larger the cluster: before, an audit knows of nothing.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await self._store.taken([one.kind.resource for one in self._fact_watchers if one.state.synced])
 
     def _remarks(self) -> tuple[str, ...]:
         """What cannot be read, in words."""
@@ -246,8 +253,28 @@ class _Controller:
         app.router.add_get("/healthz", healthz)
         app.router.add_get("/readyz", readyz)
         app.router.add_get("/metrics", metrics)
-        add_page(app, lambda: self.rounds.latest)
+        add_page(app, Shown(lambda: self.rounds.latest, self.gangs.current))
         return app
+
+
+class Shown:
+    """The latest audit, with gangs as they stand now: what becomes of them, with time alone, is no cause of another audit."""
+
+    def __init__(self, latest: Callable[[], Audit | None], gangs: Callable[[], Sequence[GangState]]) -> None:
+        self._latest = latest
+        self._gangs = gangs
+        self._audit: Audit | None = None
+        self._shown: Audit | None = None
+
+    def __call__(self) -> Audit | None:
+        """The very same while nothing has changed, so that its page is not made anew; None before the first audit."""
+        audit = self._latest()
+        if audit is None:
+            return None
+        gangs = tuple(self._gangs())
+        if self._shown is None or self._audit is not audit or self._shown.gangs != gangs:
+            self._audit, self._shown = audit, replace(audit, gangs=gangs)
+        return self._shown
 
 
 def _unread(one: KindState) -> str:

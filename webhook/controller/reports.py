@@ -38,8 +38,13 @@ REPORT_KINDS: Final = {
     )
     for kind in (OPEN_REPORT, POLICY_REPORT)
 }
-#: Statuses of a namespace that is being deleted, or of a kind that has just gone: the next audit knows.
-_PASSING: Final = frozenset({403, NOT_FOUND, CONFLICT})
+#: Statuses of a namespace or kind that has just gone, and of what another has just written: the next look knows.
+_PASSING: Final = frozenset({NOT_FOUND, CONFLICT})
+#: What the apiserver says, with 403, of a namespace or kind that is being deleted; of missing rights it says something else.
+_ENDING: Final = ("because it is being terminated", "definition is terminating")
+#: Seconds after a look that could not write all, doubled with each after it; never less than between any two looks.
+_SHORTEST_BREAK: Final = 1.0
+_LONGEST_BREAK: Final = 60.0
 
 
 class Stored(NamedTuple):
@@ -185,17 +190,22 @@ class ReportKeeper:
         self._taken: dict[tuple[ReportKind, str], tuple[bytes, bytes]] = {}
         #: Reports of somebody else that bear the name, by uid, of which the log was told.
         self._told: set[str] = set()
+        #: What was told of a namespace whose report could not be written or taken away.
+        self._failing: dict[str, str] = {}
 
     async def run(self, rounds: Rounds) -> None:
         """Follow the audits until cancelled."""
-        number = -1
+        number, broken = -1, 0
         stirred = next(iter(self._shelves.values())).stirred
         while True:
-            await _either(rounds, number, stirred)
-            number = rounds.done
+            # What was not taken is tried again though nothing changes: the next audit may be minutes away.
+            again = min(_LONGEST_BREAK, max(self._spacing, _SHORTEST_BREAK) * 2.0 ** min(broken - 1, 16)) if broken else None
+            await _either(rounds, number, stirred, again)
+            number, failed = rounds.done, self.written.failed
             stirred.clear()
             if rounds.latest is not None:
                 await self.keep(rounds.latest)
+            broken = broken + 1 if self.written.failed > failed else 0
             await asyncio.sleep(self._spacing)
 
     @property
@@ -206,11 +216,12 @@ class ReportKeeper:
         return next((kind for kind, shelf in self._shelves.items() if shelf.served), None)
 
     async def keep(self, audit: Audit) -> None:
-        """Make the reports say what ``audit`` found; what cannot be written now is left to the next audit."""
+        """Make the reports say what ``audit`` found; what cannot be written now is counted, and left to the next call."""
         kind = self.kind
         if kind is None:
             return
         wanted = {one["metadata"]["namespace"]: one for one in reports_of(audit.workloads, kind)}
+        self._taken = {(of, namespace): taken for (of, namespace), taken in self._taken.items() if namespace in wanted}
         shelf = self._shelves[kind].reports
         for namespace, report in wanted.items():
             before = shelf.get((namespace, NAME))
@@ -221,6 +232,8 @@ class ReportKeeper:
             for one in list(found.reports.values()):
                 if other is not kind or one.name != NAME or one.namespace not in wanted:
                     await self._delete(other, one)
+        here = wanted.keys() | {one.namespace for found in self._shelves.values() for one in found.reports.values()}
+        self._failing = {namespace: told for namespace, told in self._failing.items() if namespace in here}
 
     async def _write(self, kind: ReportKind, report: JsonObject, before: Stored | None) -> None:
         namespace = report["metadata"]["namespace"]
@@ -282,17 +295,22 @@ class ReportKeeper:
             done: Written = await call()
         except ClusterError as error:
             done = Written(failed=1)
-            if not isinstance(error, ApiError) or error.status not in _PASSING:
+            passing = isinstance(error, ApiError) and (error.status in _PASSING or any(words in error.message for words in _ENDING))
+            # It is tried again and again, and told once.
+            if not passing and self._failing.get(namespace) != str(error):
+                self._failing[namespace] = str(error)
                 self._log.warning(problem, namespace=namespace, error=str(error))
+        else:
+            self._failing.pop(namespace, None)
         self.written = Written(*map(sum, zip(self.written, done, strict=True)))
         await asyncio.sleep(self._pause)
 
 
-async def _either(rounds: Rounds, number: int, stirred: asyncio.Event) -> None:
-    """Wait for another round than ``number``, or for a change of the reports themselves."""
+async def _either(rounds: Rounds, number: int, stirred: asyncio.Event, seconds: float | None) -> None:
+    """Wait for another round than ``number``, or for a change of the reports themselves; ``seconds`` at the most."""
     waiting = [asyncio.ensure_future(rounds.after(number)), asyncio.ensure_future(stirred.wait())]
     try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for one in waiting:
             one.cancel()

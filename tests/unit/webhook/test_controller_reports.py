@@ -246,7 +246,9 @@ async def test_a_report_that_was_made_anew_by_somebody_is_not_taken_away_by_mist
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (ApiError(403, "Forbidden", "namespace is being terminated"), False),
+        (ApiError(403, "Forbidden", "unable to create new content in namespace team-a because it is being terminated"), False),
+        (ApiError(403, "Forbidden", "create not allowed while custom resource definition is terminating"), False),
+        (ApiError(403, "Forbidden", 'User "x" cannot create resource "policyreports"'), True),
         (ApiError(404, "NotFound", "namespace not found"), False),
         (ApiError(500, "InternalError", "etcd"), True),
         (ApiError(413, "RequestEntityTooLarge", "too large"), True),
@@ -262,6 +264,9 @@ async def test_what_fails_is_counted_keeps_nothing_else_from_being_written_and_i
     assert reports.keeper.written.failed == 1
     reports.log.flush()
     assert ("report not written" in reports.text.getvalue()) is told
+    assert await reports.keep(W, other) == ["POST"]
+    reports.log.flush()
+    assert reports.text.getvalue().count("report not written") == told, "once for as long as it lasts"
     reports.errors.clear()
     assert await reports.keep(W, other) == ["POST"]
     assert reports.report() is not None

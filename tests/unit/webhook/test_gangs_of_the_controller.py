@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 import pytest
-from audits import deployment, owned, replica_set
+from audits import a_pod, deployment, named, owned, replica_set
 from recorded_pod_groups import PodGroupApi, Teller
 
 from gpugate.policies.facts import Known
@@ -142,6 +142,20 @@ async def test_a_job_that_has_ended_or_is_gone_is_no_gang_any_more() -> None:
     assert len(stand.gangs.look()) == 1
     stand.gangs.heard(_PLACE, None)
     assert stand.gangs.look() == []
+
+
+@pytest.mark.parametrize("owner", [("x.example.com/v1", "Crew"), ("batch/v1", "Job")])
+async def test_a_plain_pod_that_a_controller_adopts_is_of_no_gang_of_its_own_any_more(owner: tuple[str, str]) -> None:
+    stand, feed = _Stand(), SubjectFeed()
+    feed.listeners.append(stand.gangs.heard)
+    pods = next(one for one in SUBJECT_KINDS if one.name == "Pod")
+    plain = a_pod("p", **{"nvidia.com/gpu": 1})
+    plain["metadata"] |= {"namespace": "team-a", "labels": {"scheduling.x-k8s.io/pod-group": "crew"}}
+    feed.changed(pods, "ADDED", see(plain))
+    assert len(list(stand.gangs.keeper._book.plans())) == 2, "the Job and the pods of that group"
+    api_version, kind = owner
+    feed.changed(pods, "MODIFIED", see(owned(plain, named(api_version, kind, "crew"))))
+    assert [one.about.kind for one in stand.gangs.keeper._book.plans()] == ["Job"]
 
 
 async def test_a_full_list_of_replica_sets_that_deployments_made_is_taken_whole() -> None:

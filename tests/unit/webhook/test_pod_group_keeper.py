@@ -359,3 +359,21 @@ async def test_nothing_is_kept_of_gangs_that_are_gone() -> None:
     await stand.look()
     assert not stand.keeper._delays
     assert not stand.keeper._told
+
+
+async def test_a_workload_whose_insides_nobody_checked_keeps_no_other_from_its_pod_group() -> None:
+    # Within the templates of an AppWrapper the apiserver takes whatever it is given.
+    template = {"metadata": {"labels": "none"}, "spec": _job()["spec"]["template"]["spec"]}
+    wrapped = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "v"}}
+    workers = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template}}}
+    unread = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {"name": "a", "namespace": "team-a", "uid": "wrapper-1"},
+        "spec": {"components": [{"template": {**wrapped, "spec": workers}}]},
+    }
+    stand = _Stand()
+    stand.book.seen(("workload.codeflare.dev", "AppWrapper", "team-a", "a"), unread)
+    stand.book.seen(_PLACE, _job())
+    await stand.look()
+    assert stand.group is not None

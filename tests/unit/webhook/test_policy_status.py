@@ -207,7 +207,9 @@ async def test_nothing_is_written_twice_while_the_watch_lags() -> None:
     assert len(cluster.patches) == 1
 
 
-@pytest.mark.parametrize("error", [ConnectionLostError("gone"), ApiError(409, "Conflict", "m"), ApiError(403, "Forbidden", "m")])
+@pytest.mark.parametrize(
+    "error", [ConnectionLostError("gone"), ApiError(500, "InternalError", "m"), ApiError(403, "Forbidden", "m")]
+)
 @pytest.mark.asyncio
 async def test_what_was_not_taken_is_written_again(error: Exception) -> None:
     cluster = Cluster(gpu_policy(**GOOD))
@@ -216,6 +218,30 @@ async def test_what_was_not_taken_is_written_again(error: Exception) -> None:
     cluster.error = None
     assert await cluster.writer.write()
     assert len(cluster.patches) == 1
+
+
+@pytest.mark.parametrize("error", [ApiError(409, "Conflict", "m"), ApiError(404, "NotFound", "m")])
+@pytest.mark.asyncio
+async def test_a_policy_that_changed_or_went_meanwhile_keeps_no_other_waiting(error: ApiError) -> None:
+    cluster = Cluster(gpu_policy(**GOOD))
+    cluster.error = error
+    assert await cluster.writer.write(), "the apiserver is well, and is not to be left alone for a while"
+    cluster.error = None
+    assert await cluster.writer.write()
+    assert not cluster.patches, "as long as the watch shows nothing newer it would be refused again"
+    cluster.relist()
+    assert await cluster.writer.write()
+    assert len(cluster.patches) == 1
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_kept_of_policies_that_are_gone() -> None:
+    cluster = Cluster(*(gpu_policy(f"p-{at}", **GOOD) for at in range(3)))
+    await cluster.settle()
+    cluster.objects = {"q": gpu_policy("q", **GOOD)}
+    cluster.relist()
+    await cluster.settle()
+    assert cluster.writer._written.keys() == {"q"}
 
 
 @pytest.mark.asyncio

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import io
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from audits import audit, item, workload
 
 from gpugate.webhook.audit.policy_reports import LABELS, NAME, POLICY_REPORT
+from gpugate.webhook.audit.records import Audit
 from gpugate.webhook.cluster import ApiError
+from gpugate.webhook.controller import reports
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
+from gpugate.webhook.controller.rounds import Rounds
 from gpugate.webhook.log import Log
 
 Object = dict[str, Any]
@@ -124,3 +128,65 @@ async def test_a_report_of_its_own_that_its_watch_does_not_show_yet_is_put_right
     await late.keep("now")
     assert _named(api.stored[_PATH]) == {"now"}
     assert late.log() == ""
+
+
+class _OneRound:
+    """An audit after which nothing happens for a long time."""
+
+    def __init__(self, latest: Audit) -> None:
+        self.latest, self.done = latest, 1
+
+    async def after(self, number: int) -> Audit:
+        if number < self.done:
+            return self.latest
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("status", [429, 500, 403])
+async def test_what_the_apiserver_did_not_take_is_written_though_no_audit_follows(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "_SHORTEST_BREAK", 0.01)
+    api = _Reports()
+    stand = _Stand(api)
+    stand.keeper._spacing = 0
+    taken = api.create
+    refusals = iter(range(3))
+
+    async def create(path: str, report: Object) -> Object:
+        if next(refusals, None) is not None:
+            raise ApiError(status, "Refused", "for now")
+        return await taken(path, report)
+
+    monkeypatch.setattr(api, "create", create)
+    rounds = _OneRound(audit(workload("w", item(), namespace="team-a")))
+    running = asyncio.create_task(stand.keeper.run(cast("Rounds", rounds)))
+    try:
+        async with asyncio.timeout(10):
+            while _PATH not in api.stored:  # noqa: ASYNC110 - an apiserver tells nobody
+                await asyncio.sleep(0.005)
+    finally:
+        running.cancel()
+    assert stand.keeper.written.failed == 3
+    assert _named(api.stored[_PATH]) == {"w"}
+
+
+async def test_nothing_is_kept_of_namespaces_that_are_gone() -> None:
+    api = _Reports()
+    stand = _Stand(api)
+    taken = api.create
+
+    async def create(path: str, report: Object) -> Object:
+        if "broken" in path:
+            raise ApiError(500, "InternalError", "etcd")
+        return await taken(path, report)
+
+    api.create = create  # type: ignore[method-assign]
+    for number in range(3):
+        names = (f"team-{number}", f"broken-{number}")
+        await stand.keeper.keep(audit(*(workload("w", item(), namespace=name) for name in names)))
+        api.stored.clear()
+        stand.show()
+    assert {namespace for _, namespace in stand.keeper._taken} == {"team-2"}
+    assert stand.keeper._failing.keys() == {"broken-2"}
