@@ -244,6 +244,12 @@ def kubeconfig(port: int) -> str:
     return f"apiVersion: v1\nkind: Config\ncurrent-context: bench\n{cluster}{context}"
 
 
+def first_policy(file: Path) -> Mapping[str, Any]:
+    """The first GPUPolicy of a file, which may have more of them for namespaces that the played cluster lacks."""
+    policy: Mapping[str, Any] = next(YAML(typ="safe", pure=True).load_all(file.read_text(encoding="utf-8")))
+    return policy
+
+
 def main() -> None:
     """Serve until killed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -252,7 +258,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--policy", type=Path, required=True)
     options = parser.parse_args()
-    policy = YAML(typ="safe", pure=True).load(options.policy.read_text(encoding="utf-8"))
+    policy = first_policy(options.policy)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(Cluster(options.nodes, options.pods, options.seed, policy)))
 

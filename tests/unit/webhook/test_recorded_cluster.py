@@ -13,7 +13,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
 from benchmarks import other_objects
-from benchmarks.apiserver import LISTED, Cluster, Server, kubeconfig
+from benchmarks.apiserver import LISTED, Cluster, Server, first_policy, kubeconfig
 from benchmarks.objects import Nodes
 from benchmarks.pods import GANG, Pods
 from gpugate.policies.fact_kinds import CONFIGURATION
@@ -48,6 +48,11 @@ async def _until(reached: Any) -> None:
 
 def _pod(pods: Pods, at: int, **how: Any) -> tuple[tuple[str, str], Any]:
     return pods.key(at), orjson.loads(pods.render(at, 1, **how))
+
+
+def test_of_the_examples_policies_it_plays_the_one_that_is_for_everybody() -> None:
+    policy = first_policy(Path(__file__).parents[3] / "examples" / "policy.yaml")
+    assert (policy["metadata"]["name"], policy["spec"]["match"]) == ("default", {})
 
 
 @pytest.mark.asyncio
