@@ -182,9 +182,14 @@ def raised(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams, memo: Mem
     return found
 
 
+def _is_left(targets: Sequence[Target]) -> bool:
+    """Whether the containers stay as they are: nothing is left to raise, or the API is to say what is wrong with them."""
+    return all(target.is_met for target in targets) or any(target.lowers for target in targets)
+
+
 def _raisable(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams) -> tuple[Target, ...]:
     targets, missing = _targets(pods, shapes, params)
-    if missing or all(target.is_met for target in targets) or any(target.lowers for target in targets):
+    if missing or _is_left(targets):
         return ()
     if _overcommitted(targets, params) or not _keeps_shapes(pods, targets, shapes) or _strands(pods, targets, shapes, params):
         return ()
@@ -237,7 +242,7 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams)
             Level.WARN,
         )
         return
-    if all(target.is_met for target in targets) or any(target.lowers for target in targets):
+    if _is_left(targets):
         return
     wide = _overcommitted(targets, params)
     if wide is not None:

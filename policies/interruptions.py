@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 from gpugate.policies.fields import Object, lookup
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.gangs import gang_of
+from gpugate.policies.jobs import API_BACKOFF_LIMIT
 from gpugate.policies.kinds import JOB_SET
-from gpugate.policies.operator_restarts import DEFAULT_BACKOFF, check_operators, number_or
+from gpugate.policies.operator_restarts import check_operators, number_or
 from gpugate.policies.workload import PodSet, Workload
 
 #: Kinds whose pods are made by batch/v1 Jobs, with the Job's spec around their template.
@@ -63,7 +64,7 @@ def _check_job(workload: Workload, pods: PodSet, interruptions: int, *, refuse: 
     if per_index is not None:
         counted, limit, name = min(1, failures.counted), number_or(per_index, 0), "backoffLimitPerIndex"
     else:
-        counted, limit, name = failures.counted, number_or(spec.get("backoffLimit"), DEFAULT_BACKOFF), "backoffLimit"
+        counted, limit, name = failures.counted, number_or(spec.get("backoffLimit"), API_BACKOFF_LIMIT), "backoffLimit"
     needed = interruptions * counted
     if limit < needed:
         yield Finding(

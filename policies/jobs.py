@@ -17,6 +17,8 @@ from gpugate.policies.workload import PodSet, Workload
 
 #: What the API makes of a Job's backoffLimit that nobody states.
 API_BACKOFF_LIMIT: Final = 6
+#: What Volcano's webhook makes of a ``maxRetry`` that is missing or 0.
+VOLCANO_RUNS: Final = 3
 _KUBEFLOW: Final = "kubeflow.org"
 #: Kinds whose pods are those of a Kubernetes Job, with the Job's spec around the template.
 _OF_JOBS: Final = frozenset({JOB, CRON_JOB, JOB_SET})
@@ -103,7 +105,7 @@ def limit_of(part: JobPart, root: Object) -> Limit | None:
     if kind is JOB_SET:
         return Limit(part.path("failurePolicy", "maxRestarts"), 0, by_pod=False)
     if kind is VOLCANO_JOB:
-        return Limit(part.path("maxRetry"), 3, by_pod=False, zero_is_default=True, first=1)
+        return Limit(part.path("maxRetry"), VOLCANO_RUNS, by_pod=False, zero_is_default=True, first=1)
     if kind is RAY_JOB:
         return Limit(part.path("backoffLimit"), 0, by_pod=False)
     if kind.group == _KUBEFLOW:

@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple
 from gpugate.policies.fields import Object, Path, lookup
 from gpugate.policies.finding import Finding, Level
 from gpugate.policies.gangs import gang_of, is_elastic
+from gpugate.policies.jobs import API_BACKOFF_LIMIT, VOLCANO_RUNS
 from gpugate.policies.kinds import JAX_JOB, MPI_JOB, RAY_JOB, TF_JOB, VOLCANO_JOB, XGBOOST_JOB, Kind
 from gpugate.policies.workload import PodSet, Workload
 
@@ -37,10 +38,6 @@ _KUBEFLOW: Final = "kubeflow.org"
 _NEVER: Final = "Never"
 #: Kinds of the training operator whose pods nobody starts again where nothing is stated.
 _NEVER_BY_DEFAULT: Final[frozenset[Kind]] = frozenset({TF_JOB, XGBOOST_JOB, JAX_JOB})
-#: What the API writes where a Job, such as MPI's launcher, states no ``backoffLimit``.
-DEFAULT_BACKOFF: Final = 6
-#: What Volcano's webhook writes where ``maxRetry`` is missing or 0.
-_VOLCANO_RUNS: Final = 3
 _EVICTED: Final = "PodEvicted"
 _FAILED: Final = "PodFailed"
 _ANY_EVENT: Final = "*"
@@ -98,7 +95,7 @@ def _check_mpi(workload: Workload, pods: PodSet, interruptions: int, *, refuse: 
             )
         return
     stated = lookup(workload.root, (*spec, "runPolicy", "backoffLimit"))
-    limit = number_or(stated, DEFAULT_BACKOFF)
+    limit = number_or(stated, API_BACKOFF_LIMIT)
     needed = interruptions + (restarts != _NEVER)
     if limit < needed:
         survived = limit if restarts == _NEVER else max(0, limit - 1)
@@ -165,7 +162,7 @@ def _check_volcano(workload: Workload, pods: PodSet, interruptions: int, *, refu
         return
     spec = pods.path[:-3]
     stated = lookup(workload.root, (*spec, "maxRetry"))
-    runs, needed = number_or(stated, 0) or _VOLCANO_RUNS, interruptions + 1
+    runs, needed = number_or(stated, 0) or VOLCANO_RUNS, interruptions + 1
     more = f", and maxRetry: {needed} or more" if runs < needed else ""
     found = _reaction(workload, pods, _EVICTED)
     if found is None and _peers_stay_failed(workload, pods):

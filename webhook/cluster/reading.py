@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import quote
 
 from gpugate.webhook.cluster import NOT_FOUND, ApiError, JsonObject, WatchedKind
@@ -13,12 +13,19 @@ _PAGE: Final = 500
 _FORBIDDEN: Final = 403
 
 
+class Discovery(Protocol):
+    """Who knows what the cluster serves."""
+
+    async def served(self, group: str, version: str, plural: str) -> bool:
+        """Say whether the resource is served now."""
+
+
 def is_refused(error: ApiError) -> bool:
     """Whether the caller is known and has no right to what he asked for."""
     return error.status == _FORBIDDEN
 
 
-async def version_of(client: ApiClient, kind: WatchedKind) -> str | None:
+async def version_of(client: Discovery, kind: WatchedKind) -> str | None:
     """The first of the kind's versions that the cluster serves; None where it serves none.
 
     Raises:

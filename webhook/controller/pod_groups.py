@@ -12,6 +12,7 @@ from gpugate.policies.records.groups import GroupKey, PodGroup, pod_group_of
 from gpugate.webhook.cluster import CONFLICT, NOT_FOUND, ApiError, ClusterError, WatchedKind
 from gpugate.webhook.cluster.kinds import FACT_KINDS
 from gpugate.webhook.cluster.pace import Pace
+from gpugate.webhook.cluster.reading import version_of
 from gpugate.webhook.controller.fence import Api
 from gpugate.webhook.controller.gang_book import GangBook, Planned
 from gpugate.webhook.event_series import Kind, Reference
@@ -268,13 +269,11 @@ class PodGroupKeeper:
         """The version of the kind that is served now."""
         if system not in self._versions:
             kind = _KINDS[system]
-            for version in kind.versions:
-                if await self._api.served(kind.group, version, kind.plural):
-                    self._versions[system] = version
-                    break
-            else:
+            version = await version_of(self._api, kind)
+            if version is None:
                 message = f"PodGroup of {kind.group} is not served"
                 raise ClusterError(message)
+            self._versions[system] = version
         return self._versions[system]
 
     def _tell_foreign(self, about: Reference, wanted: Wanted, record: PodGroup) -> None:
