@@ -482,8 +482,8 @@ def _settings() -> dict[str, st.SearchStrategy[Object]]:
 
 
 @st.composite
-def bound_rules(draw: st.DrawFn, mode: str | None = None) -> tuple[Bound, ...]:
-    """The rules that a random policy binds; all in ``mode`` where it is given."""
+def policies(draw: st.DrawFn, mode: str | None = None) -> Object:
+    """A random policy as its author writes it; all rules in ``mode`` where it is given."""
     rules: Object = {}
     for rule, settings in _settings().items():
         if draw(st.booleans()):
@@ -494,8 +494,12 @@ def bound_rules(draw: st.DrawFn, mode: str | None = None) -> tuple[Bound, ...]:
                 rules[rule]["onGitConflict"] = draw(st.sampled_from(["Warn", "Refuse"]))
     spec: Object = {"rules": rules, "mode": mode or draw(st.sampled_from(["Enforce", "Warn", "DryRun"]))}
     spec["exemptions"] = {"rules": draw(st.sampled_from([[], ["*"], ["numa"]]))}
-    policy = parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "random"}, "spec": spec})
-    return PolicySet([policy]).bind({}, {})
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "random"}, "spec": spec}
+
+
+def bound_rules(mode: str | None = None) -> st.SearchStrategy[tuple[Bound, ...]]:
+    """The rules that a random policy binds; all in ``mode`` where it is given."""
+    return policies(mode).map(lambda policy: PolicySet([parse_policy(policy)]).bind({}, {}))
 
 
 def node_like(name: str, labels: Object | None = None, **allocatable: str) -> Object:
@@ -785,10 +789,10 @@ def _topologies() -> st.SearchStrategy[list[Object]]:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> Facts:
-    """A random cluster: known, unknown, or still on its way."""
+def cluster_objects(draw: st.DrawFn) -> tuple[list[Object], dict[str, Known]] | None:
+    """The objects of a random cluster, and the kinds that are absent or still on their way; None for no cluster."""
     if draw(st.integers(0, 3)) == 0:
-        return NO_FACTS
+        return None
     objects = draw(_nodes()) + [
         node_like("", {"rack": rack, "karpenter.sh/capacity-type": capacity}, **{"nvidia.com/gpu": "8"})
         for rack, capacity in draw(st.sampled_from([[], [("r1", "spot"), ("r2", "on-demand")], [("r1", "spot"), ("r1", "spot")]]))
@@ -822,7 +826,12 @@ def clusters(draw: st.DrawFn) -> Facts:
     for kinds in (_running(), _fillers(), _topologies()):
         objects.extend(draw(kinds))
     known = draw(st.dictionaries(st.sampled_from(_WATCHED), st.sampled_from([Known.PENDING, Known.ABSENT]), max_size=2))
-    return facts_from_objects(objects, known)
+    return objects, known
+
+
+def clusters() -> st.SearchStrategy[Facts]:
+    """A random cluster: known, unknown, or still on its way."""
+    return cluster_objects().map(lambda found: NO_FACTS if found is None else facts_from_objects(*found))
 
 
 #: Any JSON value, as the wire can bring it, made of words that gpugate looks for.
