@@ -14,14 +14,14 @@ import orjson
 from benchmarks import other_objects, reviews
 from benchmarks.objects import Nodes
 from benchmarks.pods import Pods
-from gpugate.policies.facts import NO_FACTS, Facts, Known
-from gpugate.policies.facts_builder import FactsBuilder
-from gpugate.policies.policy import Policy
-from gpugate.webhook.cluster.kinds import FACT_KINDS, Read, reader_of
-from gpugate.webhook.handlers import Door
-from gpugate.webhook.log import Log
-from gpugate.webhook.metrics import Metrics
-from gpugate.webhook.state import State
+from gpugate.policies.cluster.builder import FactsBuilder
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
+from gpugate.policies.policy.models import Policy
+from gpugate.webhook.admission.handler import Door
+from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.cache.kinds import FACT_KINDS, Read, reader_of
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.runtime.log import Log
 
 KINDS = {kind.resource: kind for kind in FACT_KINDS}
 KNOWN: Mapping[str, Known] = dict.fromkeys(KINDS, Known.SYNCED)

@@ -25,7 +25,7 @@ from benchmarks.curve import Cost, Size
 from benchmarks.load import running
 from benchmarks.served import Gate, Report, measure
 from gpugate.certs.store import ensure
-from gpugate.webhook.inputs import load_policies
+from gpugate.webhook.files.inputs import load_policies
 
 _POLICY = Path(__file__).parent.parent / "examples" / "policy.yaml"
 #: From this many nodes on a cluster has every sort of machine; below, there is less to look at.

@@ -14,8 +14,8 @@ from benchmarks import other_objects
 from benchmarks.curve import KINDS, KNOWN, read_all
 from benchmarks.objects import Nodes
 from benchmarks.pods import Pods
-from gpugate.policies.facts_builder import FactsBuilder
-from gpugate.webhook.cluster.kinds import reader_of
+from gpugate.policies.cluster.builder import FactsBuilder
+from gpugate.webhook.cache.kinds import reader_of
 
 _SAMPLE = 1000
 _REPEATS = 20

@@ -1,1 +1,1 @@
-"""Certificates of the webhook: issue, inspect, plan a rotation, store."""
+"""Issue, renew and store the certificates of the webhook."""

@@ -27,8 +27,8 @@ from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.table import Table
 
-from gpugate.webhook.documents import Document, read_all
-from gpugate.webhook.yaml_out import dump
+from gpugate.webhook.files.documents import Document, read_all
+from gpugate.webhook.files.yaml_out import dump
 
 HERE = Path(os.path.relpath(Path(__file__).parent))
 GPUGATE = Path(sys.executable).with_name("gpugate")

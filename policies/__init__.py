@@ -1,5 +1,1 @@
-"""The decision: a lens over any workload kind, the rules, the engine and cluster facts.
-
-Pure: nothing here reads a file, a clock or the network, logs, or counts. The running
-programs in :mod:`gpugate.webhook` feed it and carry out what it decides.
-"""
+"""Decide what happens to a GPU workload: pure functions of an object, the policies in force and a cluster snapshot."""

@@ -35,14 +35,14 @@ import cases as golden
 import shapes
 import strategies
 
-from gpugate.policies.decision import Decision, Phase
-from gpugate.policies.engine import decide
-from gpugate.policies.facts import NO_FACTS, Facts, Known
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import MalformedError, clone
-from gpugate.policies.kinds import kind_of
-from gpugate.policies.lens import open_workload
-from gpugate.policies.policy import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.framework.decision import Decision, Phase
+from gpugate.policies.kube.fields import MalformedError, clone
+from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.open import open_workload
 
 Object = dict[str, Any]
 _SEED = 20260101

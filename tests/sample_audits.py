@@ -8,10 +8,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from gpugate.policies.finding import Mode
-from gpugate.policies.gang_states import GangState
-from gpugate.policies.usage import DeviceUse, Health, Span
-from gpugate.webhook.audit.records import (
+from gpugate.policies.cluster.gpu_usage import DeviceUse, Health, Span
+from gpugate.policies.findings import Mode
+from gpugate.policies.gangs.status import GangState
+from gpugate.webhook.audit.model import (
     Audit,
     Audited,
     Effect,

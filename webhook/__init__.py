@@ -1,1 +1,1 @@
-"""The running programs: the server at the door, the watchers that feed it, and the command line."""
+"""The programs: webhook server, controller and command line."""

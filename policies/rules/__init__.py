@@ -1,1 +1,1 @@
-"""The rules, one module each; :mod:`gpugate.policies.catalogue` puts them in order."""
+"""The rules, one package or module each, grouped by theme."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from gpugate.webhook.page.render import render
+from gpugate.webhook.audit.page.render import render
 from tests import sample_audits
 from tests.browser.chromium import MissingError, find
 

@@ -11,9 +11,9 @@ import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from gpugate.webhook.audit.model import Audited
 from gpugate.webhook.audit.ownership import divisions_of
-from gpugate.webhook.audit.records import Audited
-from gpugate.webhook.page.figures import gravest
+from gpugate.webhook.audit.page.figures import gravest
 from tests import sample_audits
 from tests.browser.conftest import Open
 

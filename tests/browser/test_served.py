@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from aiohttp import web
 
-from gpugate.webhook.audit.records import Audit
-from gpugate.webhook.page.live import page_app
+from gpugate.webhook.audit.model import Audit
+from gpugate.webhook.audit.page.live import page_app
 from tests import sample_audits
 from tests.browser.conftest import Open
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gpugate.policies.kinds import kind_of
+from gpugate.policies.workloads.kinds import kind_of
 from tests.e2e.controlplane import wait_until
 from tests.e2e.workloads import container, job, pod_spec
 

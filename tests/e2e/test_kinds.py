@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gpugate.policies.fields import from_pointer, lookup
-from gpugate.policies.kinds import KINDS, kind_of
-from gpugate.policies.policy import PolicySet
-from gpugate.webhook.documents import Document, read_all
-from gpugate.webhook.inputs import load_facts, load_policies
-from gpugate.webhook.review import Outcome, review
+from gpugate.policies.kube.fields import from_pointer, lookup
+from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.workloads.kinds import KINDS, kind_of
+from gpugate.webhook.files.documents import Document, read_all
+from gpugate.webhook.files.inputs import load_facts, load_policies
+from gpugate.webhook.review.review import Outcome, review
 from tests.e2e.controlplane import wait_until
 from tests.e2e.workloads import queue
 

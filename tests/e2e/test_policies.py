@@ -15,8 +15,8 @@ import orjson
 import pytest
 from ruamel.yaml import YAML
 
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.finding import Mode
+from gpugate.policies.findings import Mode
+from gpugate.policies.rules.registry import RULES
 from tests.e2e.controller import Controller
 from tests.e2e.controlplane import wait_until
 from tests.e2e.gate import MANIFESTS, Gate

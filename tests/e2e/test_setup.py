@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpugate.policies.setup import catalogue
-from gpugate.policies.setup.api_versions import RETIRED, built_in
-from gpugate.policies.setup.around import Around
+from gpugate.policies.lint import registry as catalogue
+from gpugate.policies.lint.api_versions import RETIRED, built_in
+from gpugate.policies.lint.context import Around
 from tests.e2e.controlplane import wait_until
 from tests.e2e.workloads import container, gpus, job, pod, queue
 

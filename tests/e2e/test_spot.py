@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpugate.policies.kinds import kind_of
+from gpugate.policies.workloads.kinds import kind_of
 from tests.e2e.controlplane import T4, wait_until
 from tests.e2e.controlplane.nodes import GPU_TAINT
 from tests.e2e.workloads import container, cpu_container, gpus, job

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpugate.webhook.cluster import WatchedKind
-from gpugate.webhook.cluster.client import connect
-from gpugate.webhook.cluster.discovery import Discovery
-from gpugate.webhook.cluster.reflector import Reflector, run_all
+from gpugate.webhook.kube.client import connect
+from gpugate.webhook.kube.discovery import Discovery
+from gpugate.webhook.kube.reflector import Reflector, run_all
+from gpugate.webhook.kube.types import WatchedKind
 from tests.e2e.controlplane import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from gpugate.webhook.cluster import EventType, JsonObject
+    from gpugate.webhook.kube.types import EventType, JsonObject
 
 pytestmark = pytest.mark.e2e
 

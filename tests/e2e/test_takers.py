@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gpugate.policies.facts import NO_FACTS
-from gpugate.policies.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, STATEFUL_SET, Kind
-from gpugate.policies.lens import open_workload
-from gpugate.policies.takers import may_take
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.workloads.device_access import may_take
+from gpugate.policies.workloads.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, STATEFUL_SET, Kind
+from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.audit.subjects import may_ask
 from tests.e2e.controlplane import wait_until
 from tests.e2e.workloads import IMAGE, cpu_container, pod

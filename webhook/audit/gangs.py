@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 import orjson
 
-from gpugate.policies.facts import Facts
-from gpugate.policies.fields import MalformedError, Object
-from gpugate.policies.gang_states import GangState, Patience, gang_states
-from gpugate.policies.kinds import POD
-from gpugate.policies.lens import open_workload
-from gpugate.policies.policy import PolicySet
-from gpugate.policies.rules.gang import RULE, GangParams
-from gpugate.policies.workload import Workload
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.gangs.status import GangState, Patience, gang_states
+from gpugate.policies.kube.fields import MalformedError, Object
+from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.rules.gangs.gang.rule import RULE, GangParams
+from gpugate.policies.workloads.kinds import POD
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.audit.subjects import Subject
 
 

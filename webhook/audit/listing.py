@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from gpugate.policies.kinds import KINDS, Kind
+from gpugate.policies.workloads.kinds import KINDS, Kind
 from gpugate.webhook.audit.subjects import Subject, subjects_in
-from gpugate.webhook.cluster import ApiError, NotServed, WatchedKind
-from gpugate.webhook.cluster.client import ApiClient
-from gpugate.webhook.cluster.reading import is_refused, pages_of, version_of
+from gpugate.webhook.kube.client import ApiClient
+from gpugate.webhook.kube.lister import is_refused, pages_of, version_of
+from gpugate.webhook.kube.types import ApiError, NotServed, WatchedKind
 
 
 def _watched(kind: Kind) -> WatchedKind:

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpugate.policies.attribution import DEFAULT_KEYS, AttributionKey, told_by
-from gpugate.policies.decision import Bound
-from gpugate.policies.facts import Facts
-from gpugate.policies.fields import MalformedError
-from gpugate.policies.workload import Workload
-from gpugate.webhook.audit.records import Audit, Audited
-from gpugate.webhook.audit.times import moment
-from gpugate.webhook.verdict import cut
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.framework.decision import Bound
+from gpugate.policies.kube.fields import MalformedError
+from gpugate.policies.rules.ownership.attribution.keys import DEFAULT_KEYS, AttributionKey, told_by
+from gpugate.policies.workloads.workload import Workload
+from gpugate.webhook.admission.response import cut
+from gpugate.webhook.audit.model import Audit, Audited
+from gpugate.webhook.runtime.times import moment
 
 OWNER: Final = "owner"
 _FIRST: Final = tuple(one.what for one in DEFAULT_KEYS)

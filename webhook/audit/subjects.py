@@ -8,15 +8,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from gpugate.policies.facts import NO_FACTS
-from gpugate.policies.fields import MalformedError
-from gpugate.policies.gang_states import is_over
-from gpugate.policies.kinds import POD, Kind, kind_of
-from gpugate.policies.lens import open_workload
-from gpugate.policies.stated import LAST_APPLIED, applied_in_short, managed_in_short
-from gpugate.policies.takers import asks_somehow, goes_to_reserved_nodes, may_take, takes_devices
-from gpugate.policies.usage import place_of
-from gpugate.policies.workload import Workload
+from gpugate.policies.cluster.gpu_usage import place_of
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.gangs.status import is_over
+from gpugate.policies.kube.field_ownership import LAST_APPLIED, applied_in_short, managed_in_short
+from gpugate.policies.kube.fields import MalformedError
+from gpugate.policies.workloads.device_access import asks_somehow, goes_to_reserved_nodes, may_take, takes_devices
+from gpugate.policies.workloads.kinds import POD, Kind, kind_of
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.workload import Workload
 
 JsonObject: TypeAlias = dict[str, Any]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from gpugate.policies.usage import DeviceUse
+from gpugate.policies.cluster.gpu_usage import DeviceUse
+from gpugate.webhook.audit.model import Audit, Audited, Used
 from gpugate.webhook.audit.ownership import OWNER
-from gpugate.webhook.audit.records import Audit, Audited, Used
 
 
 class Line(NamedTuple):

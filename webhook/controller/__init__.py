@@ -1,1 +1,1 @@
-"""The controller: the second program, which looks at what is there and writes what the door may not."""
+"""The controller: leader election and reconcilers."""

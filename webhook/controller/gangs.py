@@ -10,17 +10,17 @@ from typing import Final
 import orjson
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from gpugate.policies.facts import Known
-from gpugate.policies.gang_states import GangState, Place, gang_states
+from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.gangs.status import GangState, Place, gang_states
 from gpugate.webhook.audit.gangs import patience
 from gpugate.webhook.audit.subjects import Subject
-from gpugate.webhook.cluster import ClusterError, JsonObject
-from gpugate.webhook.controller.fence import Api
-from gpugate.webhook.controller.gang_book import GangBook
-from gpugate.webhook.controller.gang_book import Place as ObjectPlace
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.controller.gang_index import GangBook
+from gpugate.webhook.controller.gang_index import Place as ObjectPlace
+from gpugate.webhook.controller.leader_client import Api
 from gpugate.webhook.controller.pod_groups import PodGroupKeeper, Teller
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.webhook.kube.types import ClusterError, JsonObject
+from gpugate.webhook.runtime.log import Log
 
 #: Seconds between two looks at where the gangs stand.
 _EVERY: Final = 15.0

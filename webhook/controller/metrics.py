@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gpugate.webhook.cluster import KindState
-from gpugate.webhook.controller.lease import Elector
+from gpugate.webhook.admission.metrics import fact_families
+from gpugate.webhook.controller.audit_loop import Rounds
+from gpugate.webhook.controller.leader_election import Elector
 from gpugate.webhook.controller.reports import ReportKeeper
-from gpugate.webhook.controller.rounds import Rounds
-from gpugate.webhook.metrics import fact_families
+from gpugate.webhook.kube.types import KindState
 
 
 class ControllerMetrics(Collector):

@@ -6,18 +6,18 @@ import asyncio
 from collections import Counter
 from typing import Final, NamedTuple, Protocol
 
-from gpugate.policies.facts import Facts, Known
-from gpugate.policies.pod_groups import API_GROUPS, Wanted, correction, fits, is_ours, manifest
-from gpugate.policies.records.groups import GroupKey, PodGroup, pod_group_of
-from gpugate.webhook.cluster import CONFLICT, NOT_FOUND, ApiError, ClusterError, WatchedKind
-from gpugate.webhook.cluster.kinds import FACT_KINDS
-from gpugate.webhook.cluster.pace import Pace
-from gpugate.webhook.cluster.reading import version_of
-from gpugate.webhook.controller.fence import Api
-from gpugate.webhook.controller.gang_book import GangBook, Planned
-from gpugate.webhook.event_series import Kind, Reference
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup, pod_group_of
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.rules.gangs.gang.pod_groups import API_GROUPS, Wanted, correction, fits, is_ours, manifest
+from gpugate.webhook.cache.kinds import FACT_KINDS
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.controller.gang_index import GangBook, Planned
+from gpugate.webhook.controller.leader_client import Api
+from gpugate.webhook.kube.event_series import Kind, Reference
+from gpugate.webhook.kube.lister import version_of
+from gpugate.webhook.kube.reflector import Pace
+from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, WatchedKind
+from gpugate.webhook.runtime.log import Log
 
 _KINDS: Final[dict[str, WatchedKind]] = {
     system: next(one for one in FACT_KINDS if one.resource == f"podgroups.{group}") for system, group in API_GROUPS.items()
@@ -34,7 +34,7 @@ _TOUCH_AFTER: Final = 2.0
 
 
 class Teller(Protocol):
-    """Who sends Events; `gpugate.webhook.events.Recorder` is one."""
+    """Who sends Events; `gpugate.webhook.kube.events.Recorder` is one."""
 
     def tell(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
         """Have an Event about `regarding` sent."""

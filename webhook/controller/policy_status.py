@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from gpugate.policies.facts import Facts, Known
-from gpugate.policies.policy import API_VERSION, KIND
-from gpugate.policies.reach import Reach, reach_of
-from gpugate.webhook.audit.times import rfc3339
-from gpugate.webhook.cluster import CONFLICT, NOT_FOUND, ApiError, ClusterError, JsonObject
-from gpugate.webhook.cluster.kinds import POLICIES
-from gpugate.webhook.cluster.policies import SeenPolicy
-from gpugate.webhook.cluster.store import FactStore
-from gpugate.webhook.events import Recorder, Reference
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
-from gpugate.webhook.verdict import cut
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.policy.coverage import Reach, reach_of
+from gpugate.policies.policy.models import API_VERSION, KIND
+from gpugate.webhook.admission.response import cut
+from gpugate.webhook.audit.model import Audited, Effect
+from gpugate.webhook.cache.kinds import POLICIES
+from gpugate.webhook.cache.policies import SeenPolicy
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.kube.events import Recorder, Reference
+from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, JsonObject
+from gpugate.webhook.runtime.log import Log
+from gpugate.webhook.runtime.times import rfc3339
 
 IN_FORCE: Final = "InForce"
 INVALID: Final = "InvalidSpec"
@@ -131,7 +133,7 @@ def difference(before: JsonObject, after: JsonObject) -> JsonObject:
 
 
 class StatusApi(Protocol):
-    """The writing side of an apiserver; `gpugate.webhook.cluster.client.ApiClient` is one."""
+    """The writing side of an apiserver; `gpugate.webhook.kube.client.ApiClient` is one."""
 
     async def patch(self, path: str, patch: JsonObject, /) -> JsonObject:
         """Merge ``patch`` into the object at ``path``."""
@@ -282,3 +284,23 @@ def _labels(facts: Facts) -> dict[str, Mapping[str, str]] | None:
     if facts.known.get("namespaces") is not Known.SYNCED:
         return None
     return {name: facts.namespace_labels(name) for name in facts.namespaces}
+
+
+def sums_by_policy(workloads: Iterable[Audited], at: str) -> dict[str, LastAudit]:
+    """The figures by policy, of an audit of everything ``at`` this time; without policies that bind nothing for any workload."""
+    bound, refused, changed, exempt = (Counter[str]() for _ in range(4))
+    for one in workloads:
+        bound.update(_name(policy) for policy in one.bound_by)
+        effects: dict[str, set[Effect]] = {}
+        for item in one.items:
+            effects.setdefault(_name(item.policy), set()).add(item.effect)
+        for policy, found in effects.items():
+            refused[policy] += Effect.REFUSE in found
+            # Nothing comes of a change to what is refused.
+            changed[policy] += Effect.CHANGE in found and Effect.REFUSE not in found
+            exempt[policy] += Effect.EXEMPT in found
+    return {policy: LastAudit(at, number, changed[policy], refused[policy], exempt[policy]) for policy, number in bound.items()}
+
+
+def _name(policy: str) -> str:
+    return policy.rpartition("@")[0]

@@ -11,36 +11,36 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from gpugate.policies.gang_states import GangState
-from gpugate.policies.policy import Policy
-from gpugate.webhook.audit.auditing import TEAM_LABELS
+from gpugate.policies.gangs.status import GangState
+from gpugate.policies.policy.models import Policy
+from gpugate.webhook.admission.metrics import policy_families
+from gpugate.webhook.audit.evaluate import TEAM_LABELS
 from gpugate.webhook.audit.listing import SUBJECT_KINDS
-from gpugate.webhook.audit.records import Audit
-from gpugate.webhook.cluster import KindState, WatchedKind
-from gpugate.webhook.cluster.client import ApiClient, connect
-from gpugate.webhook.cluster.discovery import Discovery
-from gpugate.webhook.cluster.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reader_of
-from gpugate.webhook.cluster.reflector import Reflector, run_all, wait_synced
-from gpugate.webhook.cluster.store import FactStore
-from gpugate.webhook.controller.feeds import SubjectFeed, Tee, see, strip_for_both
-from gpugate.webhook.controller.fence import Fence
+from gpugate.webhook.audit.metrics import usage_families
+from gpugate.webhook.audit.model import Audit
+from gpugate.webhook.audit.page.live import add_page
+from gpugate.webhook.cache.health import look_after
+from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reader_of
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.controller.allowed_hosts import only_expected
+from gpugate.webhook.controller.audit_loop import Rhythm, Rounds, Source
 from gpugate.webhook.controller.gangs import Gangs
-from gpugate.webhook.controller.hosts import only_expected
-from gpugate.webhook.controller.lease import Elector, Terms
+from gpugate.webhook.controller.informers import SubjectFeed, Tee, see, strip_for_both
+from gpugate.webhook.controller.leader_client import Fence
+from gpugate.webhook.controller.leader_election import Elector, Terms
 from gpugate.webhook.controller.metrics import ControllerMetrics
-from gpugate.webhook.controller.policy_status import PolicyStatusWriter, teller
-from gpugate.webhook.controller.policy_sums import sums_by_policy
+from gpugate.webhook.controller.policy_status import PolicyStatusWriter, sums_by_policy, teller
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
-from gpugate.webhook.controller.rounds import Rhythm, Rounds, Source
-from gpugate.webhook.events import Recorder
-from gpugate.webhook.lifetime import cancelled, listen, look_after, until_signal
-from gpugate.webhook.log import Log
-from gpugate.webhook.metrics import policy_families
-from gpugate.webhook.page.live import add_page
-from gpugate.webhook.state import State
-from gpugate.webhook.usage.keeper import UsageKeeper
-from gpugate.webhook.usage.metrics import usage_families
-from gpugate.webhook.usage.prometheus import Address
+from gpugate.webhook.kube.client import ApiClient, connect
+from gpugate.webhook.kube.discovery import Discovery
+from gpugate.webhook.kube.events import Recorder
+from gpugate.webhook.kube.reflector import Reflector, run_all, wait_synced
+from gpugate.webhook.kube.types import KindState, WatchedKind
+from gpugate.webhook.prometheus.client import Address
+from gpugate.webhook.prometheus.poller import UsageKeeper
+from gpugate.webhook.runtime.lifecycle import cancelled, listen, until_signal
+from gpugate.webhook.runtime.log import Log
 
 #: Seconds that the first round waits for kinds that may not be read, and for those that fail otherwise: an audit without them
 #: would take reports away that others have written.

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
-from gpugate.webhook.audit.policy_reports import (
+from gpugate.webhook.audit.model import Audit
+from gpugate.webhook.audit.output.policy_reports import (
     LABELS,
     LEFT_OUT,
     NAME,
@@ -19,10 +20,9 @@ from gpugate.webhook.audit.policy_reports import (
     ReportKind,
     reports_of,
 )
-from gpugate.webhook.audit.records import Audit
-from gpugate.webhook.cluster import CONFLICT, NOT_FOUND, ApiError, ClusterError, EventType, WatchedKind
-from gpugate.webhook.controller.rounds import Rounds
-from gpugate.webhook.log import Log
+from gpugate.webhook.controller.audit_loop import Rounds
+from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, EventType, WatchedKind
+from gpugate.webhook.runtime.log import Log
 
 JsonObject: TypeAlias = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from gpugate.certs.issue import issue_ca, issue_client
 from gpugate.certs.store import Bundle, ensure
-from gpugate.webhook.commands.certs import app
+from gpugate.webhook.cli.certs import app
 
 _HOSTS = ["a.svc", "127.0.0.1"]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.policy import parse_policy
-from gpugate.policies.rule import Rule
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.policy.models import parse_policy
+from gpugate.policies.rules.registry import RULES
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md", *ROOT.glob("manifests/**/*.md")])

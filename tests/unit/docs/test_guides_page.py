@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.rule import Rule
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.rules.registry import RULES
 from tests import guides
 
 ROOT = Path(__file__).parents[3]

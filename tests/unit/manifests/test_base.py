@@ -6,8 +6,8 @@ import click
 import typer
 from installation import BASE, documents, kustomization, read, the
 
-from gpugate.webhook.cli import app
-from gpugate.webhook.cluster.kinds import FACT_KINDS, POLICIES
+from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES
+from gpugate.webhook.cli.main import app
 
 SELECTED = {"app.kubernetes.io/name": "gpugate", "app.kubernetes.io/component": "webhook"}
 NAMESPACE = "gpugate-system"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from installation import BASE, ROOT, read
 
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.policy import parse_policy
+from gpugate.policies.policy.models import parse_policy
+from gpugate.policies.rules.registry import RULES
 
 CLUSTER = ROOT / "manifests" / "cluster"
 FILES = sorted(CLUSTER.rglob("*.yaml"))

@@ -7,10 +7,10 @@ from typing import Any
 import typer
 from installation import documents, the
 
-from gpugate.policies.kinds import KINDS
-from gpugate.webhook.audit.policy_reports import OPEN_REPORT, POLICY_REPORT
-from gpugate.webhook.cli import app
-from gpugate.webhook.controller.lease import NAME
+from gpugate.policies.workloads.kinds import KINDS
+from gpugate.webhook.audit.output.policy_reports import OPEN_REPORT, POLICY_REPORT
+from gpugate.webhook.cli.main import app
+from gpugate.webhook.controller.leader_election import NAME
 
 SELECTED = {"app.kubernetes.io/name": "gpugate", "app.kubernetes.io/component": "controller"}
 READ = {"get", "list", "watch"}

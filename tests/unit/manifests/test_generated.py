@@ -14,12 +14,12 @@ from installation import BASE, ROOT, the
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
-from gpugate.policies import crd
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.finding import Mode
-from gpugate.policies.policy import SETTINGS, PolicySet, default_policy, parse_policy
-from gpugate.policies.reference import parameters, reference_markdown
-from gpugate.webhook.commands import policies
+from gpugate.policies.findings import Mode
+from gpugate.policies.policy import crd
+from gpugate.policies.policy.models import SETTINGS, PolicySet, default_policy, parse_policy
+from gpugate.policies.policy.reference import parameters, reference_markdown
+from gpugate.policies.rules.registry import RULES
+from gpugate.webhook.cli import policies
 
 HOW = "is stale: run `make docs`"
 app = typer.Typer()
@@ -65,7 +65,7 @@ def test_the_reference_is_current() -> None:
 
 
 def test_another_process_generates_the_same() -> None:
-    code = "from gpugate.webhook.commands.policies import *; print(crd_yaml() + reference() + default_yaml(), end='')"
+    code = "from gpugate.webhook.cli.policies import *; print(crd_yaml() + reference() + default_yaml(), end='')"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8")
     assert other.stdout == policies.crd_yaml() + policies.reference() + policies.default_yaml()
 

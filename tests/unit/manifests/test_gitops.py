@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from installation import ROOT, read
 
-from gpugate.policies.policy import parse_policy
+from gpugate.policies.policy.models import parse_policy
 
 GITOPS = ROOT / "manifests" / "gitops"
 FILES = sorted(GITOPS.rglob("*.yaml"))

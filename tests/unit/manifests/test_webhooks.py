@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from installation import BASE, the
 
-from gpugate.policies import accelerators
-from gpugate.policies.kinds import KINDS
+from gpugate.policies.kube import accelerators
+from gpugate.policies.workloads.kinds import KINDS
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 BOTH = pytest.mark.parametrize("configuration", [MUTATING, VALIDATING])

@@ -77,4 +77,4 @@ def test_a_wheel_holds_every_module_and_file_and_no_top_level_package_of_another
     files = declared["package-data"]
     data = {f"{package.replace('.', '/')}/{name}" for package, names in files.items() for name in names}
     assert held == wanted | data
-    assert data >= {"gpugate/policies/py.typed", "gpugate/webhook/page/templates/page.html"}
+    assert data >= {"gpugate/policies/py.typed", "gpugate/webhook/audit/page/templates/page.html"}

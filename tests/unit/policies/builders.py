@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpugate.policies.decision import Bound, Decision, Phase
-from gpugate.policies.engine import decide
-from gpugate.policies.facts import NO_FACTS, Facts
-from gpugate.policies.kinds import kind_of
-from gpugate.policies.lens import open_workload
-from gpugate.policies.nodes import Node, Shape
-from gpugate.policies.policy import API_VERSION, KIND, Policy, PolicySet, parse_policy
-from gpugate.policies.shape_index import ShapeIndex
-from gpugate.policies.workload import PodSet, Workload
+from gpugate.policies.cluster.node_shapes import ShapeIndex
+from gpugate.policies.cluster.nodes import Node, Shape
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.framework.decision import Bound, Decision, Phase
+from gpugate.policies.policy.models import API_VERSION, KIND, Policy, PolicySet, parse_policy
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.workload import PodSet, Workload
 
 Object = dict[str, Any]
 

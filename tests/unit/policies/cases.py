@@ -11,20 +11,21 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.decision import Bound, Decision, Phase
-from gpugate.policies.engine import decide
-from gpugate.policies.facts import Facts, Known
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import clone
-from gpugate.policies.kinds import kind_of
-from gpugate.policies.lens import open_workload
-from gpugate.policies.pod_groups import manifest, plan
-from gpugate.policies.policy import API_VERSION, KIND, PolicySet, parse_policy
-from gpugate.policies.quantity import whole
-from gpugate.policies.replay import ANNOTATION
-from gpugate.policies.rule import Rule
-from gpugate.policies.usage import DeviceUse, Span, Usage
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.gpu_usage import DeviceUse, Span, Usage
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.engine.exemptions import bound_without_exemption
+from gpugate.policies.framework.decision import Bound, Decision, Phase
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.kube.fields import clone
+from gpugate.policies.kube.quantity import whole
+from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.rules.gangs.gang.pod_groups import manifest, plan
+from gpugate.policies.rules.registry import RULES
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.recorded_edits import ANNOTATION
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 SHARED_FACTS = GOLDEN / "_facts"
@@ -108,7 +109,8 @@ class Case:
         """The spec of the PodGroup that the controller makes for ``root`` as it was decided; None where it makes none."""
         kind = kind_of(root["apiVersion"], root["kind"])
         assert kind is not None
-        wanted = plan(open_workload(kind, root, self.facts()), self.bound()).wanted
+        workload = open_workload(kind, root, self.facts())
+        wanted = plan(workload, bound_without_exemption(workload, self.bound(), "gang")).wanted
         return None if wanted is None else dict(manifest(wanted, "v1")["spec"])
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import shapes
 from hypothesis import strategies as st
 
-from gpugate.policies.accelerators import LEGACY_GPU
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.decision import Bound
-from gpugate.policies.facts import NO_FACTS, Facts, Known
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import clone
-from gpugate.policies.policy import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
+from gpugate.policies.framework.decision import Bound
+from gpugate.policies.kube.accelerators import LEGACY_GPU
+from gpugate.policies.kube.fields import clone
+from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.rules.registry import RULES
 
 Object = dict[str, Any]
 

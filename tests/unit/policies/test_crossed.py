@@ -8,7 +8,7 @@ import jsonpatch
 import pytest
 from builders import bind, container, decided, every_rule, reasons, templated
 
-from gpugate.policies.fields import clone
+from gpugate.policies.kube.fields import clone
 
 _POLICY = bind({"numa": {}, "host-memory": {}, "shared-memory": {}}, mode="Enforce")
 

@@ -14,10 +14,10 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from gpugate.policies.catalogue import BY_ID, RULES
-from gpugate.policies.fields import clone
-from gpugate.policies.policy import PolicyError
-from gpugate.policies.rule import Rule
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.kube.fields import clone
+from gpugate.policies.policy.models import PolicyError
+from gpugate.policies.rules.registry import BY_ID, RULES
 
 _UNIT = Path(__file__).resolve().parents[1]
 #: Parameters that no rule reads at the door, and the test of who does.

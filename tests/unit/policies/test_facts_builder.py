@@ -9,10 +9,10 @@ from builders import container, node, pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.fact_kinds import BY_RESOURCE, fact_kind_of
-from gpugate.policies.facts import Facts, Known
-from gpugate.policies.facts_builder import FactsBuilder, facts_from_objects, key_of
-from gpugate.policies.records.groups import GroupKey
+from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects, key_of
+from gpugate.policies.cluster.kinds import BY_RESOURCE, fact_kind_of
+from gpugate.policies.cluster.records.pod_groups import GroupKey
+from gpugate.policies.cluster.snapshot import Facts, Known
 
 Object = dict[str, Any]
 _GIB = 1 << 30

@@ -11,10 +11,10 @@ import jsonpatch
 import orjson
 import pytest
 
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.fields import clone, dotted
-from gpugate.policies.finding import Judged
-from gpugate.policies.rule import Rule
+from gpugate.policies.findings import Judged
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.kube.fields import clone, dotted
+from gpugate.policies.rules.registry import RULES
 
 _EVERY_CASE = cases.all_paths()
 _FEWEST = 12

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from gpugate.policies.passing import _PREFIXES, _SUFFIXES, _WORDS, _WORDS_PATTERN, is_passing
-from gpugate.policies.policy import API_VERSION, KIND, PolicyError, parse_policy
+from gpugate.policies.kube.taints import _PREFIXES, _SUFFIXES, _WORDS, _WORDS_PATTERN, is_passing
+from gpugate.policies.policy.models import API_VERSION, KIND, PolicyError, parse_policy
 
 CASES: dict[str, Any] = YAML(typ="safe").load(Path(__file__).with_name("gpupolicy_cases.yaml").read_text(encoding="utf-8"))
 

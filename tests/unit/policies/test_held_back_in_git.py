@@ -6,7 +6,7 @@ from typing import Any
 
 from builders import bind, decided, reasons
 
-from gpugate.policies.decision import Phase
+from gpugate.policies.framework.decision import Phase
 
 Object = dict[str, Any]
 

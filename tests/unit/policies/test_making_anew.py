@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, reasons, templated
 
-from gpugate.policies.decision import Phase
-from gpugate.policies.fields import clone
+from gpugate.policies.framework.decision import Phase
+from gpugate.policies.kube.fields import clone
 
 _POLICY = bind(mode="Enforce")
 

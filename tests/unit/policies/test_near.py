@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.near import _is_one_slip, distance, nearest
+from gpugate.policies.kube.suggest import _is_one_slip, distance, nearest
 
 _WORDS = st.text("abc/._1", max_size=8)
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)

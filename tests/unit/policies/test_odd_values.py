@@ -8,8 +8,8 @@ import pytest
 from builders import bind, container, decided, every_rule, pod
 from cases import shared_facts
 
-from gpugate.policies.fields import MalformedError
-from gpugate.policies.variables import lesson
+from gpugate.policies.kube.fields import MalformedError
+from gpugate.policies.rules.lifecycle.environment.variables import lesson
 
 _TOO_LONG = 2**70
 _RULES = {"priority": {}, "attribution": {}, "spread": {"fabricKey": "rack"}}

@@ -9,14 +9,11 @@ from builders import bind, container, decided, pod, pods_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.affinity import both, fits, growth, implies, require, required_terms, rules_out
-from gpugate.policies.edits import Draft
-from gpugate.policies.facts import NO_FACTS
-from gpugate.policies.feasibility import meets
-from gpugate.policies.fields import clone
-from gpugate.policies.kinds import POD
-from gpugate.policies.lens import open_workload
-from gpugate.policies.placement import (
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.kube.fields import clone
+from gpugate.policies.patch import Draft
+from gpugate.policies.rules.placement.gpu_selection.products import is_name, products_called
+from gpugate.policies.rules.placement.gpu_selection.requirements import (
     COMPUTE_LABELS,
     DRIVER_LABELS,
     FAMILIES,
@@ -25,8 +22,11 @@ from gpugate.policies.placement import (
     memory_labels,
     requirements_of,
 )
-from gpugate.policies.products import is_name, products_called
-from gpugate.policies.workload import PodSet, Workload
+from gpugate.policies.scheduling.node_selection import meets
+from gpugate.policies.workloads.kinds import POD
+from gpugate.policies.workloads.node_affinity import both, fits, growth, implies, require, required_terms, rules_out
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.workload import PodSet, Workload
 
 _LABELS: dict[str, tuple[str, ...]] = {
     "nvidia.com/gpu.product": ("NVIDIA-H100-80GB-HBM3", "NVIDIA-L40S-SHARED", "Tesla-T4"),

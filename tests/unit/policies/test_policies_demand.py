@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from builders import pod, pods_of
 
-from gpugate.policies.demand import cpu_sum, demand_of, memory_sum
-from gpugate.policies.fields import MalformedError
+from gpugate.policies.kube.fields import MalformedError
+from gpugate.policies.workloads.requests import cpu_sum, demand_of, memory_sum
 
 
 def _asks(name: str, memory: str | None = None, cpu: str | None = None, **more: Any) -> dict[str, Any]:

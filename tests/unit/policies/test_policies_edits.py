@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.edits import Draft, Edit
-from gpugate.policies.fields import MalformedError, clone, from_pointer, lookup, pointer
+from gpugate.policies.kube.fields import MalformedError, clone, from_pointer, lookup, pointer
+from gpugate.policies.patch import Draft, Edit
 
 
 def test_nested_adds_become_one_operation() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from builders import pod, pods_of
 
-from gpugate.policies.effective import defaults_for, effective_of, limits_for, overhead_of
-from gpugate.policies.facts import NO_FACTS, Facts
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import MalformedError
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.kube.fields import MalformedError
+from gpugate.policies.scheduling.pod_resources import defaults_for, effective_of, limits_for, overhead_of
 
 GIB = 1 << 30
 

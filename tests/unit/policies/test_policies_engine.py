@@ -10,18 +10,18 @@ import jsonpatch
 import pytest
 from builders import bind, container, decided, every_rule, node, opened, pod, reasons, templated
 
-from gpugate.policies.catalogue import BY_ID
-from gpugate.policies.decision import Bound, Phase
-from gpugate.policies.engine import decide
-from gpugate.policies.facts import NO_FACTS
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import MalformedError, clone
-from gpugate.policies.finding import Finding as Found
-from gpugate.policies.finding import Level, Mode, Severity, judge
-from gpugate.policies.kinds import kind_of
-from gpugate.policies.lens import open_workload
-from gpugate.policies.replay import ANNOTATION
-from gpugate.policies.rule import no_edits
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.findings import Finding as Found
+from gpugate.policies.findings import Level, Mode, Severity, judge
+from gpugate.policies.framework.decision import Bound, Phase
+from gpugate.policies.framework.rule import no_edits
+from gpugate.policies.kube.fields import MalformedError, clone
+from gpugate.policies.rules.registry import BY_ID
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.recorded_edits import ANNOTATION
 
 _BAD = pod(
     container(memory="96Gi", volumeMounts=None)

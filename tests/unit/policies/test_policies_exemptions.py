@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, opened, pod, reasons, templated
 
-from gpugate.policies.exemptions import EXEMPT, OWNER, REASON, UNTIL, exempted, plea_of
-from gpugate.policies.fields import MalformedError, clone
-from gpugate.policies.instants import instant_of
+from gpugate.policies.engine.exemptions import EXEMPT, OWNER, REASON, UNTIL, exempted, plea_of
+from gpugate.policies.kube.fields import MalformedError, clone
+from gpugate.policies.kube.times import instant_of
 
 _PLEA = {EXEMPT: "shared-memory", REASON: "mounts its own at run time"}
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, node, opened, pod, reasons, shapes_of, templated
 
-from gpugate.policies.facts import NO_FACTS, Facts, Known
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import MalformedError
-from gpugate.policies.nodes import Node, node_of
-from gpugate.policies.records.classes import claim_of
-from gpugate.policies.records.common import Taint
-from gpugate.policies.records.namespaces import namespace_of
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.nodes import Node, node_of
+from gpugate.policies.cluster.records.common import Taint
+from gpugate.policies.cluster.records.devices import claim_of
+from gpugate.policies.cluster.records.namespaces import namespace_of
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
+from gpugate.policies.kube.fields import MalformedError
 
 
 def _many(count: int) -> list[Node]:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from builders import container, node, pod, pods_of, shapes_of
 
-from gpugate.policies.facts import Facts
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.feasibility import selected, selection, tolerated
-from gpugate.policies.nodes import node_of
-from gpugate.policies.records.common import Taint, toleration_of
-from gpugate.policies.shares import share_of
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.nodes import node_of
+from gpugate.policies.cluster.records.common import Taint, toleration_of
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.scheduling.gpu_share import share_of
+from gpugate.policies.scheduling.node_selection import selected, selection, tolerated
 
 _SHAPE = shapes_of([node_of(node("n1", labels={"product": "H100", "memory": "81559", "odd": "x", "minus": "-5"}))])[0]
 

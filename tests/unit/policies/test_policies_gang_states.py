@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from builders import container, node, opened, pod, templated
 
-from gpugate.policies.facts import Facts
-from gpugate.policies.facts_builder import FactsBuilder, facts_from_objects
-from gpugate.policies.gang_states import GangState, gang_states
-from gpugate.policies.records.pods import pod_record_of
-from gpugate.policies.records.troubles import moment
+from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects
+from gpugate.policies.cluster.records.pod_problems import moment
+from gpugate.policies.cluster.records.pods import pod_record_of
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.gangs.status import GangState, gang_states
 
 Object = dict[str, Any]
 

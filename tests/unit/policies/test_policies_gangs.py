@@ -11,22 +11,22 @@ from builders import bind, container, decided, node, pod, reasons, shapes_of, te
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.demand import Demand
-from gpugate.policies.domains import domains_by, largest, pods_on
-from gpugate.policies.facts import Facts, Known
-from gpugate.policies.facts_builder import FactsBuilder, facts_from_objects
-from gpugate.policies.feasibility import open_shapes, selection
-from gpugate.policies.fields import clone
-from gpugate.policies.gang_minimums import check_minimum
-from gpugate.policies.gangs import gang_of
-from gpugate.policies.in_flight import Admitted
-from gpugate.policies.kinds import Kind, PodSetPlace
-from gpugate.policies.lens import open_workload
-from gpugate.policies.nodes import Node, node_of
-from gpugate.policies.records.groups import GroupKey
-from gpugate.policies.records.pods import pod_record_of
-from gpugate.policies.shape_index import ShapeIndex
-from gpugate.policies.workload import PodSet
+from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects
+from gpugate.policies.cluster.in_flight import Admitted
+from gpugate.policies.cluster.node_shapes import ShapeIndex
+from gpugate.policies.cluster.nodes import Node, node_of
+from gpugate.policies.cluster.records.pod_groups import GroupKey
+from gpugate.policies.cluster.records.pods import pod_record_of
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.gangs.gang import gang_of
+from gpugate.policies.kube.fields import clone
+from gpugate.policies.rules.gangs.gang.minimum import check_minimum
+from gpugate.policies.scheduling.node_selection import open_shapes, selection
+from gpugate.policies.scheduling.topology_domains import domains_by, largest, pods_on
+from gpugate.policies.workloads.kinds import Kind, PodSetPlace
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.requests import Demand
+from gpugate.policies.workloads.workload import PodSet
 
 Object = dict[str, Any]
 

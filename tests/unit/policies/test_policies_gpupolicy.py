@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from builders import policy
 
-from gpugate.policies.catalogue import BY_ID, RULES
-from gpugate.policies.finding import Mode
-from gpugate.policies.policy import API_VERSION, KIND, PolicyError, PolicySet, default_policy, parse_policy
+from gpugate.policies.findings import Mode
+from gpugate.policies.policy.models import API_VERSION, KIND, PolicyError, PolicySet, default_policy, parse_policy
+from gpugate.policies.rules.registry import BY_ID, RULES
 
 
 def _object(**spec: Any) -> dict[str, Any]:

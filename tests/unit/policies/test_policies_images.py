@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpugate.policies.images import Image, read_image
+from gpugate.policies.kube.images import Image, read_image
 
 _DIGEST = "sha256:" + "0123456789abcdef" * 4
 

@@ -8,14 +8,14 @@ import pytest
 import shapes
 from builders import Object, bind, every_rule
 
-from gpugate.policies.decision import Bound, Decision, Phase
-from gpugate.policies.engine import decide
-from gpugate.policies.facts import NO_FACTS, Facts
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import MalformedError, clone, lookup
-from gpugate.policies.finding import Level, Severity
-from gpugate.policies.kinds import Kind, kind_of
-from gpugate.policies.lens import open_workload
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.findings import Level, Severity
+from gpugate.policies.framework.decision import Bound, Decision, Phase
+from gpugate.policies.kube.fields import MalformedError, clone, lookup
+from gpugate.policies.workloads.kinds import Kind, kind_of
+from gpugate.policies.workloads.open import open_workload
 
 QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "train"}}
 NOW = bind({"host-memory": {"memoryPerAccelerator": "8Gi"}, "numa": {"ncclEnv": {"NCCL_DEBUG": "INFO"}}}, mode="Enforce")

@@ -9,14 +9,14 @@ from builders import container, opened, templated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpugate.policies.facts_builder import FactsBuilder, facts_from_objects
-from gpugate.policies.in_flight import Admitted
-from gpugate.policies.kueue_demand import asked_of
-from gpugate.policies.kueue_fit import fit_of, in_flight_into
-from gpugate.policies.kueue_quota import Capacity, bound_without_cohort, capacity
-from gpugate.policies.records.cohorts import CohortTree
-from gpugate.policies.records.common import frozen
-from gpugate.policies.records.queues import ClusterQueue, Cohort, Quota, ResourceGroup
+from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects
+from gpugate.policies.cluster.in_flight import Admitted
+from gpugate.policies.cluster.records.cohorts import CohortTree
+from gpugate.policies.cluster.records.common import frozen
+from gpugate.policies.cluster.records.kueue import ClusterQueue, Cohort, Quota, ResourceGroup
+from gpugate.policies.queueing.cohort_quota import Capacity, bound_without_cohort, capacity
+from gpugate.policies.queueing.flavor_fit import fit_of, in_flight_into
+from gpugate.policies.queueing.workload_demand import asked_of
 
 _KEY = ("h100", "nvidia.com/gpu")
 

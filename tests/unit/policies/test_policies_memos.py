@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, node, pod, templated
 
-from gpugate.policies.alike import key_of_alike
-from gpugate.policies.decision import Phase
-from gpugate.policies.fact_kinds import FACT_KINDS, fact_kind_of
-from gpugate.policies.facts import NO_FACTS, Facts, Known
-from gpugate.policies.facts_builder import FactsBuilder, key_of
-from gpugate.policies.fields import clone
-from gpugate.policies.in_flight import Admitted
-from gpugate.policies.kinds import Kind, PodSetPlace
-from gpugate.policies.lens import open_workload
-from gpugate.policies.memo import keep, recall
+from gpugate.policies.cluster.builder import FactsBuilder, key_of
+from gpugate.policies.cluster.in_flight import Admitted
+from gpugate.policies.cluster.kinds import FACT_KINDS, fact_kind_of
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
+from gpugate.policies.framework.decision import Phase
+from gpugate.policies.kube.fields import clone
+from gpugate.policies.kube.memo import keep, recall
+from gpugate.policies.queueing.headroom_alike import key_of_alike
+from gpugate.policies.workloads.kinds import Kind, PodSetPlace
+from gpugate.policies.workloads.open import open_workload
 
 Object = dict[str, Any]
 

@@ -7,14 +7,34 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, opened, pod, templated
 
-from gpugate.policies.pod_groups import Owner, Plan, Wanted, correction, fits, is_ours, manifest, plan, plan_together
-from gpugate.policies.records.groups import pod_group_of
+from gpugate.policies.cluster.records.pod_groups import pod_group_of
+from gpugate.policies.engine.exemptions import bound_without_exemption
+from gpugate.policies.rules.gangs.gang.pod_groups import (
+    Owner,
+    Plan,
+    Wanted,
+    correction,
+    fits,
+    is_ours,
+    manifest,
+    plan,
+    plan_together,
+)
+from gpugate.policies.workloads.workload import Workload
 
 Object = dict[str, Any]
 
 
 def _rules(scheduler: str = "Coscheduling", **more: Any) -> Any:
     return bind({"gang": {"mode": "Enforce", "scheduler": scheduler, **more}})
+
+
+def _plan(workload: Workload, rules: Any) -> Plan:
+    return plan(workload, bound_without_exemption(workload, rules, "gang"))
+
+
+def _plan_together(members: list[Workload], rules: Any) -> Plan:
+    return plan_together(members, bound_without_exemption(members[0], rules, "gang"))
 
 
 def _job(size: int = 4, *, annotations: Object | None = None, **spec: Any) -> Object:
@@ -27,7 +47,7 @@ def _planned(root: Object, scheduler: str = "Coscheduling", **more: Any) -> Plan
     """The plan for ``root`` as the door leaves it."""
     rules = _rules(scheduler, **more)
     decided(root, rules)
-    return plan(opened(root), rules)
+    return _plan(opened(root), rules)
 
 
 def _jobset(*replicated: Object) -> Object:
@@ -107,13 +127,13 @@ def test_several_gangs_of_one_template_get_none_and_it_is_said_why() -> None:
 
 
 def test_a_gang_whose_pods_name_no_group_gets_none_for_nobody_would_be_in_it() -> None:
-    found = plan(opened(_job()), _rules())
+    found = _plan(opened(_job()), _rules())
     assert found.wanted is None
     assert found.why_not == "its pods name no one group of Coscheduling: they were made before the policy marked them"
 
 
 def test_in_dry_run_it_is_said_what_would_be_made_for_pods_that_carry_no_mark() -> None:
-    found = plan(opened(_job()), bind({"gang": {"mode": "DryRun", "scheduler": "Coscheduling"}}))
+    found = _plan(opened(_job()), bind({"gang": {"mode": "DryRun", "scheduler": "Coscheduling"}}))
     assert found.rehearsal
     assert found.wanted is not None
     assert (found.wanted.name, found.wanted.minimum) == ("w", 4)
@@ -130,9 +150,9 @@ def test_an_exempt_gang_gets_none() -> None:
     rules = bind({"gang": {"mode": "Enforce", "scheduler": "Coscheduling"}}, exemptions={"rules": ["gang"]})
     root = _job(annotations=exempt)
     root["spec"]["template"]["metadata"] = {"labels": {"scheduling.x-k8s.io/pod-group": "w"}}
-    assert plan(opened(root), rules) == Plan()
+    assert _plan(opened(root), rules) == Plan()
     del root["metadata"]["annotations"]
-    assert plan(opened(root), rules).wanted is not None
+    assert _plan(opened(root), rules).wanted is not None
 
 
 def test_a_gang_that_has_ended_gets_none() -> None:
@@ -140,7 +160,7 @@ def test_a_gang_that_has_ended_gets_none() -> None:
     rules = _rules()
     decided(root, rules)
     root["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-    assert plan(opened(root), rules) == Plan()
+    assert _plan(opened(root), rules) == Plan()
 
 
 def test_what_was_scaled_down_to_one_pod_no_longer_waits_for_the_others() -> None:
@@ -148,7 +168,7 @@ def test_what_was_scaled_down_to_one_pod_no_longer_waits_for_the_others() -> Non
     rules = _rules()
     decided(root, rules)
     root["spec"] |= {"parallelism": 1, "completions": 1}
-    found = plan(opened(root), rules)
+    found = _plan(opened(root), rules)
     assert found.wanted is not None
     assert (found.wanted.minimum, found.create) == (1, False)
 
@@ -161,7 +181,7 @@ def _member(number: int, size: object = 2, **more: Any) -> Object:
 
 
 def test_plain_pods_own_their_group_together_and_none_alone() -> None:
-    wanted = plan_together([opened(_member(number)) for number in range(2)], _rules()).wanted
+    wanted = _plan_together([opened(_member(number)) for number in range(2)], _rules()).wanted
     assert wanted is not None
     assert (wanted.name, wanted.minimum) == ("g", 2)
     assert [(one.kind, one.name, one.uid, one.controller) for one in wanted.owners] == [
@@ -171,13 +191,13 @@ def test_plain_pods_own_their_group_together_and_none_alone() -> None:
 
 
 def test_plain_pods_that_disagree_about_their_size_get_none() -> None:
-    found = plan_together([opened(_member(0)), opened(_member(1, 3))], _rules())
+    found = _plan_together([opened(_member(0)), opened(_member(1, 3))], _rules())
     assert (found.wanted, found.why_not) == (None, "its pods state different sizes: [2, 3]")
 
 
 def test_a_member_that_is_being_deleted_has_no_say_in_the_size() -> None:
     gone = _member(1, 3, deletionTimestamp="2026-01-01T10:00:00Z")
-    wanted = plan_together([opened(_member(0)), opened(gone)], _rules()).wanted
+    wanted = _plan_together([opened(_member(0)), opened(gone)], _rules()).wanted
     assert wanted is not None
     assert wanted.minimum == 2
 

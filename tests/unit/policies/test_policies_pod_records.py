@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.demand import demand_of, limited_memory_of
-from gpugate.policies.fields import MalformedError
-from gpugate.policies.records.common import Sharing
-from gpugate.policies.records.pods import pod_record_of
-from gpugate.policies.workload import PodSet
+from gpugate.policies.cluster.records.common import Sharing
+from gpugate.policies.cluster.records.pods import pod_record_of
+from gpugate.policies.kube.fields import MalformedError
+from gpugate.policies.workloads.requests import demand_of, limited_memory_of
+from gpugate.policies.workloads.workload import PodSet
 
 _AMOUNTS = st.sampled_from([None, "1", "250m", "1Gi", 2, "bad"])
 _RESOURCES = st.one_of(

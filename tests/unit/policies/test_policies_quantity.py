@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.quantity import QuantityError, exact, format_bytes, format_millicores, millicores, show_bytes, whole
+from gpugate.policies.kube.quantity import QuantityError, exact, format_bytes, format_millicores, millicores, show_bytes, whole
 
 _INT64 = 2**63 - 1
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 from builders import policy
 
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.finding import Mode
-from gpugate.policies.policy import PolicySet
-from gpugate.policies.reach import reach_of
+from gpugate.policies.findings import Mode
+from gpugate.policies.policy.coverage import reach_of
+from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.rules.registry import RULES
 
 NAMESPACES = {"a": {"team": "a"}, "b": {"team": "b"}, "c": {}}
 

@@ -9,12 +9,12 @@ import orjson
 import pytest
 from builders import bind, container, decided, every_rule, templated
 
-from gpugate.policies.accelerators import LEGACY_GPU
-from gpugate.policies.decision import Decision
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import clone
-from gpugate.policies.replay import ANNOTATION, recorded
-from gpugate.policies.spelling import say_the_same
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.framework.decision import Decision
+from gpugate.policies.kube.accelerators import LEGACY_GPU
+from gpugate.policies.kube.equivalence import say_the_same
+from gpugate.policies.kube.fields import clone
+from gpugate.policies.workloads.recorded_edits import ANNOTATION, recorded
 
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _QUEUES = facts_from_objects([{"kind": "LocalQueue", "metadata": {"namespace": "team-a", "name": "q"}, "spec": {}}])

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from builders import container, node, opened, pod, templated
 
-from gpugate.policies.facts import NO_FACTS, Facts
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.in_flight import Admitted
-from gpugate.policies.quantity import GIB
-from gpugate.policies.room import is_bounded, number_together, obstacle, room_for
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.in_flight import Admitted
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.kube.quantity import GIB
+from gpugate.policies.queueing.headroom_room import is_bounded, number_together, obstacle, room_for
 
 Object = dict[str, Any]
 

@@ -10,9 +10,8 @@ from builders import opened
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpugate.policies.passing import words_in
-from gpugate.policies.taints import _ACCELERATOR_WORDS, MARKING_WORDS, marks_accelerators, names_accelerators
-from gpugate.policies.takers import is_device_file, may_take
+from gpugate.policies.kube.taints import _ACCELERATOR_WORDS, MARKING_WORDS, marks_accelerators, names_accelerators, words_in
+from gpugate.policies.workloads.device_access import is_device_file, may_take
 
 TOLERATING = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
 TAKING = {"containers": [{"name": "c", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]}

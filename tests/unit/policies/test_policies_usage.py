@@ -7,10 +7,10 @@ from fractions import Fraction
 import cases
 import pytest
 
-from gpugate.policies.mig import card_of, part_of, slices_of
-from gpugate.policies.quantity import GIB
-from gpugate.policies.rules.idle import IdleParams, bounds_of
-from gpugate.policies.usage import Bounds, DeviceUse, Health, State, enough_cards, hint_of, peak_of, state_of, times_of
+from gpugate.policies.cluster.gpu_usage import Bounds, DeviceUse, Health, State, enough_cards, hint_of, peak_of, state_of, times_of
+from gpugate.policies.kube.mig import card_of, part_of, slices_of
+from gpugate.policies.kube.quantity import GIB
+from gpugate.policies.rules.ownership.idle import IdleParams, bounds_of
 
 DEFAULT = bounds_of(IdleParams())
 #: GiB that slices really have, where NVIDIA's tools show it.

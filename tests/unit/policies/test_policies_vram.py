@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import strategies
 
-from gpugate.policies.cards import MEMORY_LABEL, card_of
-from gpugate.policies.engine import decide
-from gpugate.policies.facts import NO_FACTS
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.kinds import kind_of
-from gpugate.policies.lens import open_workload
-from gpugate.policies.policy import API_VERSION, KIND, PolicySet, parse_policy
-from gpugate.policies.quantity import MIB
-from gpugate.policies.rules.vram import HeadroomParams
-from gpugate.policies.vram import PARAMETERS, PRECISION, SPLIT, VRAM, Headroom, need_of, said, show_gb
-from gpugate.policies.workload import Workload
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.kube.quantity import MIB
+from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.rules.resources.vram.estimate import PARAMETERS, PRECISION, SPLIT, VRAM, Headroom, need_of, said, show_gb
+from gpugate.policies.rules.resources.vram.rule import HeadroomParams
+from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, card_of
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.workload import Workload
 
 GUIDE = Headroom(Fraction(4, 14), Fraction(8, 14))
 GB = 10**9

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from builders import container, opened, pod, templated
 
-from gpugate.policies.fields import MalformedError, dotted
-from gpugate.policies.kinds import KINDS, Kind, PodSetPlace, kind_of
-from gpugate.policies.places import find_pods
+from gpugate.policies.kube.fields import MalformedError, dotted
+from gpugate.policies.workloads.kinds import KINDS, Kind, PodSetPlace, kind_of
+from gpugate.policies.workloads.pod_sets import find_pods
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)

@@ -13,14 +13,14 @@ from builders import bind, every_rule
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.decision import Bound, Decision, Phase
-from gpugate.policies.engine import decide
-from gpugate.policies.facts import NO_FACTS, Facts
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import MalformedError, clone
-from gpugate.policies.finding import Severity
-from gpugate.policies.kinds import kind_of
-from gpugate.policies.lens import open_workload
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.findings import Severity
+from gpugate.policies.framework.decision import Bound, Decision, Phase
+from gpugate.policies.kube.fields import MalformedError, clone
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.open import open_workload
 
 Object = dict[str, Any]
 

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_properties_of_room import some_bounds, some_nodes, some_workloads
 
-from gpugate.policies.decision import Bound, Phase
-from gpugate.policies.fact_kinds import FACT_KINDS, fact_kind_of
-from gpugate.policies.facts import Facts, Known
-from gpugate.policies.facts_builder import FactsBuilder, facts_from_objects, key_of
-from gpugate.policies.fields import clone, lookup
-from gpugate.policies.in_flight import Admitted, InFlight
+from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects, key_of
+from gpugate.policies.cluster.in_flight import Admitted, InFlight
+from gpugate.policies.cluster.kinds import FACT_KINDS, fact_kind_of
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.framework.decision import Bound, Phase
+from gpugate.policies.kube.fields import clone, lookup
 
 Object = dict[str, Any]
 

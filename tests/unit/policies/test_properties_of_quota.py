@@ -9,10 +9,10 @@ from builders import decided, every_rule
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.facts import Facts
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import clone
-from gpugate.policies.finding import Severity
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.findings import Severity
+from gpugate.policies.kube.fields import clone
 
 _BOUND = every_rule()
 _RULES = frozenset({"queue-quota", "namespace-limits"})

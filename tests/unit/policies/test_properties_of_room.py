@@ -11,10 +11,10 @@ from builders import bind, decided, reasons
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.decision import Bound, Phase
-from gpugate.policies.facts import Facts
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import clone
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.framework.decision import Bound, Phase
+from gpugate.policies.kube.fields import clone
 
 Object = dict[str, Any]
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from builders import bind, container, decided, opened, templated
 
-from gpugate.policies.admitted import admitted_of
-from gpugate.policies.fact_kinds import fact_kind_of
-from gpugate.policies.facts import Facts, Known
-from gpugate.policies.facts_builder import FactsBuilder, facts_from_objects, key_of
-from gpugate.policies.finding import Severity
-from gpugate.policies.records.namespaces import limit_range_of
-from gpugate.policies.records.queues import cluster_queue_of, flavor_of
+from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects, key_of
+from gpugate.policies.cluster.kinds import fact_kind_of
+from gpugate.policies.cluster.records.kueue import cluster_queue_of, flavor_of
+from gpugate.policies.cluster.records.namespaces import limit_range_of
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.engine.admitted import admitted_of
+from gpugate.policies.findings import Severity
 
 _LABELS = {"kueue.x-k8s.io/queue-name": "train"}
 _OBJECTS: list[dict[str, Any]] = [

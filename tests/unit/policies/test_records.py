@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 from builders import container, node, opened, pod
 
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import MalformedError
-from gpugate.policies.nodes import node_of
-from gpugate.policies.records.classes import device_class_of, runtime_class_of
-from gpugate.policies.records.common import Selector, Taint, Toleration, selector_in
-from gpugate.policies.records.groups import GroupKey, pod_group_of
-from gpugate.policies.records.kueue_configuration import Transformation, kueue_configuration_of
-from gpugate.policies.records.namespaces import limit_range_of, namespace_of, resource_quota_of
-from gpugate.policies.records.pods import capacity_of, pod_record_of
-from gpugate.policies.records.queues import (
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.nodes import node_of
+from gpugate.policies.cluster.records.common import Selector, Taint, Toleration, selector_in
+from gpugate.policies.cluster.records.devices import device_class_of, runtime_class_of
+from gpugate.policies.cluster.records.kueue import (
     Quota,
     cluster_queue_of,
     cohort_of,
@@ -26,7 +21,12 @@ from gpugate.policies.records.queues import (
     priority_class_of,
     topology_of,
 )
-from gpugate.policies.records.topologies import node_topology_of
+from gpugate.policies.cluster.records.kueue_config import Transformation, kueue_configuration_of
+from gpugate.policies.cluster.records.namespaces import limit_range_of, namespace_of, resource_quota_of
+from gpugate.policies.cluster.records.numa import node_topology_of
+from gpugate.policies.cluster.records.pod_groups import GroupKey, pod_group_of
+from gpugate.policies.cluster.records.pods import capacity_of, pod_record_of
+from gpugate.policies.kube.fields import MalformedError
 
 _GIB = 1 << 30
 

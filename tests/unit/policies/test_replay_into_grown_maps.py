@@ -5,12 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from gpugate.policies.engine import decide
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.finding import Mode
-from gpugate.policies.kinds import kind_of
-from gpugate.policies.lens import open_workload
-from gpugate.policies.policy import PolicySet, default_policy
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.findings import Mode
+from gpugate.policies.policy.models import PolicySet, default_policy
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.open import open_workload
 
 FACTS = facts_from_objects(
     [

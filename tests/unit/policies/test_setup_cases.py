@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.fields import clone, dotted
-from gpugate.policies.setup import catalogue
-from gpugate.policies.setup.around import Around
-from gpugate.webhook.documents import Document, parse
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.kube.fields import clone, dotted
+from gpugate.policies.lint import registry as catalogue
+from gpugate.policies.lint.context import Around
+from gpugate.webhook.files.documents import Document, parse
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "tests" / "setup_cases"
-MODULES = ROOT / "policies" / "setup"
+MODULES = ROOT / "policies" / "lint"
 
 
 @dataclass(frozen=True)

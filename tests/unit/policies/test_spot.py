@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpugate.policies.checkpoints import is_readable, loss_of
-from gpugate.policies.facts import NO_FACTS
-from gpugate.policies.feasibility import meets
-from gpugate.policies.kinds import POD
-from gpugate.policies.lens import open_workload
-from gpugate.policies.records.common import CAPACITY
-from gpugate.policies.spot import CLOUDS, chosen_by_hand, every_label, notice_of, off_spot, on_spot
-from gpugate.policies.taints import is_never_tolerated
+from gpugate.policies.cluster.records.common import CAPACITY
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.kube.taints import is_never_tolerated
+from gpugate.policies.rules.placement.spot.checkpoints import is_readable, loss_of
+from gpugate.policies.scheduling.node_selection import meets
+from gpugate.policies.scheduling.spot_capacity import CLOUDS, chosen_by_hand, every_label, notice_of, off_spot, on_spot
+from gpugate.policies.workloads.kinds import POD
+from gpugate.policies.workloads.open import open_workload
 
 SPOT_LABELS = every_label(())
 capacities = st.dictionaries(

@@ -7,12 +7,12 @@ from typing import Any
 
 from reviews import pod, policy
 
-from gpugate.policies.facts import NO_FACTS, Facts
-from gpugate.policies.finding import Mode
-from gpugate.policies.policy import Policy, PolicySet
-from gpugate.webhook.audit.auditing import TEAM_LABELS, Lens
-from gpugate.webhook.audit.books import Books, filled
-from gpugate.webhook.audit.records import Audit, Audited, Effect, Item
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.findings import Mode
+from gpugate.policies.policy.models import Policy, PolicySet
+from gpugate.webhook.audit.evaluate import TEAM_LABELS, Lens
+from gpugate.webhook.audit.index import Books, filled
+from gpugate.webhook.audit.model import Audit, Audited, Effect, Item
 from gpugate.webhook.audit.subjects import Subject, subjects_in
 
 Json = dict[str, Any]

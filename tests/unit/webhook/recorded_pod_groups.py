@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from gpugate.webhook.cluster import ApiError, ConnectionLostError, refusal
-from gpugate.webhook.event_series import Reference
+from gpugate.webhook.kube.event_series import Reference
+from gpugate.webhook.kube.types import ApiError, ConnectionLostError, refusal
 
 Object = dict[str, Any]
 PATH = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team-a/podgroups"

@@ -11,13 +11,13 @@ from typing import Any
 import jsonpatch
 import orjson
 
-from gpugate.policies.facts import NO_FACTS, Facts
-from gpugate.policies.policy import Policy, parse_policy
-from gpugate.webhook.handlers import Door
-from gpugate.webhook.log import Log
-from gpugate.webhook.metrics import Metrics
-from gpugate.webhook.state import State
-from gpugate.webhook.traces import Teller, Traces
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.policy.models import Policy, parse_policy
+from gpugate.webhook.admission.denials import Teller, Traces
+from gpugate.webhook.admission.handler import Door
+from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.runtime.log import Log
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpugate.policies.fields import clone
-from gpugate.webhook.documents import Document, parse
-from gpugate.webhook.rewrite.rewrite import Rewritten, rewrite
+from gpugate.policies.kube.fields import clone
+from gpugate.webhook.files.documents import Document, parse
+from gpugate.webhook.files.rewrite.rewrite import Rewritten, rewrite
 
 #: As a value: take the field out.
 GONE = object()

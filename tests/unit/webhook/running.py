@@ -20,7 +20,7 @@ import orjson
 #: Seconds that anything may take before a test gives up on it; a slow machine needs a fraction.
 PATIENCE = 30.0
 _CLEAN = {key: value for key, value in os.environ.items() if key not in {"KUBECONFIG", "FORCE_COLOR", "NO_COLOR"}}
-COMMAND = [sys.executable, "-c", "from gpugate.webhook.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from gpugate.webhook.cli.main import main; main()"]
 
 
 def run(*arguments: str, stdin: bytes | None = b"", **environment: str) -> subprocess.CompletedProcess[str]:

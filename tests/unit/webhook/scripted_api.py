@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from gpugate.webhook.cluster import ApiError, ConnectionLostError, EventType, Gone, JsonObject, NotServed
-from gpugate.webhook.cluster.reflector import KindState, Pace, Reflector, Sink, Strip, WatchedKind
+from gpugate.webhook.kube.reflector import KindState, Pace, Reflector, Sink, Strip, WatchedKind
+from gpugate.webhook.kube.types import ApiError, ConnectionLostError, EventType, Gone, JsonObject, NotServed
 
 NODES = WatchedKind("Node", "", ("v1",), "nodes")
 QUEUES = WatchedKind(

@@ -8,12 +8,12 @@ import pytest
 from audits import Json, a_pod, audited, books_of, deployment, job, job_set, made, named, owned
 from reviews import overcommitted_pod, pod, policy
 
-from gpugate.policies.facts import Known
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.finding import Mode
-from gpugate.policies.instants import instant_of
-from gpugate.policies.policy import Policy
-from gpugate.webhook.audit.records import Audited, Effect, Exemption
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.findings import Mode
+from gpugate.policies.kube.times import instant_of
+from gpugate.policies.policy.models import Policy
+from gpugate.webhook.audit.model import Audited, Effect, Exemption
 
 NOW = instant_of("2026-06-01T12:00:00Z")
 GREEDY = made(overcommitted_pod())

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reviews import overcommitted_pod, policy
 
-from gpugate.policies.facts import NO_FACTS
-from gpugate.policies.policy import PolicySet
-from gpugate.policies.usage import place_of
-from gpugate.webhook.audit.auditing import Lens
-from gpugate.webhook.audit.books import Books, filled
-from gpugate.webhook.audit.records import Audited
+from gpugate.policies.cluster.gpu_usage import place_of
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.policy.models import PolicySet
+from gpugate.webhook.audit.evaluate import Lens
+from gpugate.webhook.audit.index import Books, filled
+from gpugate.webhook.audit.model import Audited
 from gpugate.webhook.audit.subjects import subjects_in
 
 LENS = Lens(PolicySet([policy()]), NO_FACTS)

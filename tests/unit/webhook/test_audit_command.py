@@ -12,7 +12,7 @@ from audits import Json, a_pod, deployment, job, named, owned, replica_set
 from reviews import CLUSTER, WORKLOADS, cpu_pod, overcommitted_pod
 from typer.testing import CliRunner, Result
 
-from gpugate.webhook.cli import app
+from gpugate.webhook.cli.main import app
 
 POLICY: Json = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}}
 

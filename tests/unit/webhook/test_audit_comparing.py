@@ -6,10 +6,10 @@ import pytest
 from audits import a_pod, audited, item, workload
 from reviews import overcommitted_pod, policy
 
-from gpugate.policies.finding import Mode
-from gpugate.policies.policy import Policy
-from gpugate.webhook.audit.comparing import Compared, Verdict, as_json, compare
-from gpugate.webhook.audit.records import Effect, Item
+from gpugate.policies.findings import Mode
+from gpugate.policies.policy.models import Policy
+from gpugate.webhook.audit.compare import Compared, Verdict, as_json, compare
+from gpugate.webhook.audit.model import Effect, Item
 
 REFUSED = item(mode=Mode.ENFORCE)
 CHANGED = item(Effect.CHANGE, mode=Mode.ENFORCE, rule="tolerations")

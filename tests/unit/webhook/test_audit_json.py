@@ -6,7 +6,7 @@ import dataclasses
 
 import orjson
 
-from gpugate.webhook.audit.as_json import as_json
+from gpugate.webhook.audit.output.json import as_json
 from tests import sample_audits
 from tests.sample_audits import HOSTILE, item, workload
 

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 
-from gpugate.webhook.audit.as_json import as_json
-from gpugate.webhook.audit.records import Audit
-from gpugate.webhook.page import live
-from gpugate.webhook.page.render import content_security_policy, render
+from gpugate.webhook.audit.model import Audit
+from gpugate.webhook.audit.output.json import as_json
+from gpugate.webhook.audit.page import live
+from gpugate.webhook.audit.page.render import content_security_policy, render
 from tests import sample_audits
 
 PLAIN = {"Accept-Encoding": "identity"}

@@ -10,10 +10,10 @@ import pytest
 from reviews import policy
 from rich.console import Console
 
-from gpugate.policies.facts_builder import facts_from_objects
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.webhook.audit.model import Audited, Run
+from gpugate.webhook.audit.output.text import print_audit
 from gpugate.webhook.audit.ownership import divisions_of, so_far, until_end
-from gpugate.webhook.audit.records import Audited, Run
-from gpugate.webhook.audit.text import print_audit
 
 Json = dict[str, Any]
 MADE = "2026-01-01T00:00:00Z"

@@ -14,15 +14,15 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gpugate.policies.catalogue import BY_ID
-from gpugate.policies.finding import Mode
+from gpugate.policies.findings import Mode
+from gpugate.policies.rules.registry import BY_ID
+from gpugate.webhook.audit.model import Audit, Effect, Exemption, Item, NodePicture, PolicyLine, ShapePicture
 from gpugate.webhook.audit.ownership import divisions_of
-from gpugate.webhook.audit.records import Audit, Effect, Exemption, Item, NodePicture, PolicyLine, ShapePicture
-from gpugate.webhook.page.figures import figures_of, outcome_of
-from gpugate.webhook.page.pictures import MOST_TILES, tiles_of
-from gpugate.webhook.page.render import MOST_FINDINGS, asset, content_security_policy, render, waiting
-from gpugate.webhook.page.sections import MOST_LINES, exemptions_of, gangs_of, stocks_of
-from gpugate.webhook.page.words import hours, number
+from gpugate.webhook.audit.page.figures import figures_of, outcome_of
+from gpugate.webhook.audit.page.format import hours, number
+from gpugate.webhook.audit.page.render import MOST_FINDINGS, asset, content_security_policy, render, waiting
+from gpugate.webhook.audit.page.sections import MOST_LINES, exemptions_of, gangs_of, stocks_of
+from gpugate.webhook.audit.page.tiles import MOST_TILES, tiles_of
 from tests import sample_audits
 from tests.sample_audits import GIB, item, workload
 
@@ -102,7 +102,7 @@ def test_the_same_audit_gives_the_same_bytes(audit: Audit) -> None:
 
 def test_the_same_audit_gives_the_same_bytes_in_another_process_with_another_hash_seed() -> None:
     code = (
-        "import hashlib; from tests.sample_audits import realistic; from gpugate.webhook.page.render import render;"
+        "import hashlib; from tests.sample_audits import realistic; from gpugate.webhook.audit.page.render import render;"
         "print(hashlib.sha256(render(realistic())).hexdigest())"
     )
     seeds = ("1", "2")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from gpugate.policies.usage import DeviceUse
-from gpugate.webhook.audit.records import Audit, Fleet, Used
-from gpugate.webhook.page.render import render
+from gpugate.policies.cluster.gpu_usage import DeviceUse
+from gpugate.webhook.audit.model import Audit, Fleet, Used
+from gpugate.webhook.audit.page.render import render
 from tests import sample_audits
 
 REALISTIC = sample_audits.realistic()

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reviews import policy
 
-from gpugate.policies.facts_builder import builder_from_objects, facts_from_objects
-from gpugate.policies.nodes import Node
-from gpugate.policies.occupancy import NodeUse
-from gpugate.policies.policy import PolicySet
-from gpugate.webhook.audit.picture import policies_of, queues_of, quotas_of, shapes_of
-from gpugate.webhook.audit.records import NamespaceQuota, NodePicture, PolicyLine, ShapePicture
+from gpugate.policies.cluster.builder import builder_from_objects, facts_from_objects
+from gpugate.policies.cluster.nodes import Node
+from gpugate.policies.cluster.usage import NodeUse
+from gpugate.policies.policy.models import PolicySet
+from gpugate.webhook.audit.cluster_summary import policies_of, queues_of, quotas_of, shapes_of
+from gpugate.webhook.audit.model import NamespaceQuota, NodePicture, PolicyLine, ShapePicture
 
 GIB = 1 << 30
 GPU = "nvidia.com/gpu"

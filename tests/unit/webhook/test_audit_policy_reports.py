@@ -10,8 +10,9 @@ from audits import item, workload
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpugate.policies.finding import Mode
-from gpugate.webhook.audit.policy_reports import (
+from gpugate.policies.findings import Mode
+from gpugate.webhook.audit.model import Audited, Effect
+from gpugate.webhook.audit.output.policy_reports import (
     LEFT_OUT,
     MOST_BYTES,
     MOST_RESULTS,
@@ -22,7 +23,6 @@ from gpugate.webhook.audit.policy_reports import (
     report_of,
     reports_of,
 )
-from gpugate.webhook.audit.records import Audited, Effect
 
 Report = dict[str, Any]
 #: What etcd takes by default.
@@ -149,7 +149,7 @@ def test_no_text_is_too_large_for_a_report_nor_takes_the_room_of_others(field: s
 
 
 def test_a_report_that_just_fits_leaves_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpugate.webhook.audit.policy_reports.MOST_RESULTS", 100)
+    monkeypatch.setattr("gpugate.webhook.audit.output.policy_reports.MOST_RESULTS", 100)
     assert "annotations" not in report_of("team-a", many(100), POLICY_REPORT)["metadata"]
     assert report_of("team-a", many(101), POLICY_REPORT)["metadata"]["annotations"] == {LEFT_OUT: "1"}
 

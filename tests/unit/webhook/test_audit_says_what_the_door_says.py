@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from reviews import CLUSTER, POLICY, WORKLOADS, InProcess, admission, patched
 
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.facts import Facts
-from gpugate.policies.fields import clone
-from gpugate.policies.finding import Mode
-from gpugate.policies.kinds import kind_of
-from gpugate.policies.policy import Policy, PolicySet, settings_of
-from gpugate.webhook.audit.auditing import Lens
-from gpugate.webhook.audit.books import filled
-from gpugate.webhook.audit.records import Audited, Effect
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.findings import Mode
+from gpugate.policies.kube.fields import clone
+from gpugate.policies.policy.models import Policy, PolicySet, settings_of
+from gpugate.policies.rules.registry import RULES
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.webhook.admission.response import harmless
+from gpugate.webhook.audit.evaluate import Lens
+from gpugate.webhook.audit.index import filled
+from gpugate.webhook.audit.model import Audited, Effect
 from gpugate.webhook.audit.subjects import subjects_in
-from gpugate.webhook.inputs import load_facts, load_policies, objects_in
-from gpugate.webhook.verdict import harmless
+from gpugate.webhook.files.inputs import load_facts, load_policies, objects_in
 
 EXAMPLES = [one for one in objects_in([str(WORKLOADS)]) if kind_of(one["apiVersion"], one["kind"]) is not None]
 

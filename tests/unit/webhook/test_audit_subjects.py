@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reviews import cpu_pod, pod
 
-from gpugate.policies.facts import NO_FACTS
-from gpugate.policies.gang_states import is_over
-from gpugate.policies.kinds import KINDS, POD
-from gpugate.policies.lens import open_workload
-from gpugate.policies.stated import LAST_APPLIED
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.gangs.status import is_over
+from gpugate.policies.kube.field_ownership import LAST_APPLIED
+from gpugate.policies.workloads.kinds import KINDS, POD
+from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.audit.subjects import Subject, choose, lean, may_ask, subject_of, subjects_in
 
 ROLLOUT = named("argoproj.io/v1alpha1", "Rollout", "canary")

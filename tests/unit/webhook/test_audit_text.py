@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gpugate.policies.finding import Mode
-from gpugate.policies.gang_states import GangState
-from gpugate.webhook.audit.comparing import compare
-from gpugate.webhook.audit.records import Audit, Audited, Effect, NodePicture, PolicyLine, ShapePicture
-from gpugate.webhook.audit.sums import Sums, sums_by, sums_by_rule, sums_of
-from gpugate.webhook.audit.text import headline, print_audit, print_comparison
+from gpugate.policies.findings import Mode
+from gpugate.policies.gangs.status import GangState
+from gpugate.webhook.audit.compare import compare
+from gpugate.webhook.audit.model import Audit, Audited, Effect, NodePicture, PolicyLine, ShapePicture
+from gpugate.webhook.audit.output.text import headline, print_audit, print_comparison
+from gpugate.webhook.audit.totals import Sums, sums_by, sums_by_rule, sums_of
 
 GREEDY = workload("greedy", item(), item(Effect.CHANGE, rule="tolerations"), team="vision", devices=(("nvidia.com/gpu", 8),))
 CHANGED = workload("changed", item(Effect.CHANGE, rule="tolerations"), item(Effect.WARN, rule="numa"), team="vision")

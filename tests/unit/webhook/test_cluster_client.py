@@ -18,7 +18,9 @@ from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import incluster_config
 
-from gpugate.webhook.cluster import (
+from gpugate.webhook.kube import client
+from gpugate.webhook.kube.client import ApiClient, connect
+from gpugate.webhook.kube.types import (
     ApiError,
     ClusterConfigError,
     ClusterError,
@@ -26,15 +28,13 @@ from gpugate.webhook.cluster import (
     Gone,
     JsonObject,
     NotServed,
-    client,
     events,
 )
-from gpugate.webhook.cluster.client import ApiClient, connect
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpugate.webhook.cluster.reflector import ListWatch
+    from gpugate.webhook.kube.reflector import ListWatch
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}

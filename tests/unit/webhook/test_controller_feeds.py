@@ -9,14 +9,14 @@ import pytest
 from audits import Json, a_pod, deployment, job, made, owned, replica_set
 from reviews import cpu_pod
 
-from gpugate.policies.usage import Place
+from gpugate.policies.cluster.gpu_usage import Place
 from gpugate.webhook.audit.listing import SUBJECT_KINDS
 from gpugate.webhook.audit.subjects import Subject
-from gpugate.webhook.cluster.kinds import FACT_KINDS, reader_of
-from gpugate.webhook.cluster.store import FactStore
-from gpugate.webhook.controller.feeds import Both, SubjectFeed, Tee, see, strip_for_both
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.webhook.cache.kinds import FACT_KINDS, reader_of
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.controller.informers import Both, SubjectFeed, Tee, see, strip_for_both
+from gpugate.webhook.runtime.log import Log
 
 KIND = {kind.name: kind for kind in SUBJECT_KINDS if kind.group != "batch.volcano.sh"}
 VOLCANO = next(kind for kind in SUBJECT_KINDS if kind.group == "batch.volcano.sh")

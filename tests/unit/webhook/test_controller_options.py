@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from gpugate.webhook.cli import app
-from gpugate.webhook.commands import controller
-from gpugate.webhook.controller.lease import Terms
+from gpugate.webhook.cli import controller
+from gpugate.webhook.cli.main import app
+from gpugate.webhook.controller.audit_loop import Rhythm
+from gpugate.webhook.controller.leader_election import Terms
 from gpugate.webhook.controller.program import Options
-from gpugate.webhook.controller.rounds import Rhythm
-from gpugate.webhook.log import Log
+from gpugate.webhook.runtime.log import Log
 
 
 def options_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Options:

@@ -13,12 +13,12 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from audits import audit
 
-from gpugate.policies.facts import Known
-from gpugate.policies.gang_states import GangState
-from gpugate.webhook.cluster import ApiError, JsonObject
-from gpugate.webhook.cluster.client import ApiClient
+from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.gangs.status import GangState
 from gpugate.webhook.controller.program import Options, Shown, _Controller
-from gpugate.webhook.log import Log
+from gpugate.webhook.kube.client import ApiClient
+from gpugate.webhook.kube.types import ApiError, JsonObject
+from gpugate.webhook.runtime.log import Log
 
 _JOB: JsonObject = {
     "apiVersion": "batch/v1",

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from audits import audit, item, workload
 
-from gpugate.webhook.audit.policy_reports import LABELS, LEFT_OUT, NAME, OPEN_REPORT, POLICY_REPORT, ReportKind
-from gpugate.webhook.audit.records import Audit, Audited
-from gpugate.webhook.cluster import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.audit.model import Audit, Audited
+from gpugate.webhook.audit.output.policy_reports import LABELS, LEFT_OUT, NAME, OPEN_REPORT, POLICY_REPORT, ReportKind
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, ReportShelf, shelves, stored_of
-from gpugate.webhook.log import Log
+from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.runtime.log import Log
 
 pytestmark = pytest.mark.asyncio
 KINDS = (OPEN_REPORT, POLICY_REPORT)

@@ -12,17 +12,17 @@ import pytest
 from audits import a_pod
 from reviews import overcommitted_pod, policy
 
-from gpugate.policies.facts import Known
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.policy import Policy
-from gpugate.policies.usage import place_of
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.gpu_usage import place_of
+from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.listing import SUBJECT_KINDS
 from gpugate.webhook.audit.subjects import Subject
-from gpugate.webhook.cluster.store import FactStore
-from gpugate.webhook.controller.feeds import SubjectFeed, see
-from gpugate.webhook.controller.rounds import Rhythm, Rounds, Source
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.controller.audit_loop import Rhythm, Rounds, Source
+from gpugate.webhook.controller.informers import SubjectFeed, see
+from gpugate.webhook.runtime.log import Log
 
 pytestmark = pytest.mark.asyncio
 PODS = next(kind for kind in SUBJECT_KINDS if kind.name == "Pod")

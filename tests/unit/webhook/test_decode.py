@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpugate.webhook.cluster import ConnectionLostError, JsonObject, decoded, events
-from gpugate.webhook.cluster.decode import decode
+from gpugate.webhook.kube.decode import decode
+from gpugate.webhook.kube.types import ConnectionLostError, JsonObject, decoded, events
 
 DEEP = b"[" * 5000 + b"]" * 5000
 #: What `parameters` of a ResourceClaim may hold at a kube-apiserver 1.36, and what is made of it.

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from scripted_api import LOST, NODES, QUEUES, FakeApi, FakeTime, Recorder
 
-from gpugate.webhook.cluster import ConnectionLostError, WatchedKind
-from gpugate.webhook.cluster.discovery import Discovery
-from gpugate.webhook.cluster.reflector import Reflector
+from gpugate.webhook.kube.discovery import Discovery
+from gpugate.webhook.kube.reflector import Reflector
+from gpugate.webhook.kube.types import ConnectionLostError, WatchedKind
 
 LOCAL_QUEUES = WatchedKind("LocalQueue", QUEUES.group, QUEUES.versions, "localqueues")
 OTHERS = WatchedKind("Widget", "example.com", ("v1",), "widgets")

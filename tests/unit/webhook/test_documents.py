@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.webhook import documents
-from gpugate.webhook.documents import Document, Unreadable, files_of, read, read_all
+from gpugate.webhook.files import documents
+from gpugate.webhook.files.documents import Document, Unreadable, files_of, read, read_all
 
 
 @pytest.fixture

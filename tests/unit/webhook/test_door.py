@@ -24,13 +24,13 @@ from reviews import (
     well_formed,
 )
 
-from gpugate.policies import policy as policies
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.finding import Mode
-from gpugate.webhook import handlers
-from gpugate.webhook.app import make_app
-from gpugate.webhook.inputs import load_facts
-from gpugate.webhook.wire import BadRequestError
+from gpugate.policies.findings import Mode
+from gpugate.policies.policy import models as policies
+from gpugate.policies.rules.registry import RULES
+from gpugate.webhook.admission import handler as handlers
+from gpugate.webhook.admission.admission_review import BadRequestError
+from gpugate.webhook.admission.app import make_app
+from gpugate.webhook.files.inputs import load_facts
 
 ENDPOINTS = ("mutate", "validate")
 #: The last part of a qualified name: what the apiserver takes as the key of an audit annotation.

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from reviews import CLUSTER, InProcess, admission, patched, pod, policy, well_formed
 from ruamel.yaml import YAML
 
-from gpugate.policies.kinds import KINDS, POD, Kind, kind_of
-from gpugate.webhook.inputs import load_facts
-from gpugate.webhook.wire import BadRequestError
+from gpugate.policies.workloads.kinds import KINDS, POD, Kind, kind_of
+from gpugate.webhook.admission.admission_review import BadRequestError
+from gpugate.webhook.files.inputs import load_facts
 
 ROOT = Path(__file__).resolve().parents[3]
 _FACTS = load_facts([CLUSTER])

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_api import LOST, FakeTime, settle
 
-from gpugate.webhook.cluster import ApiError, ClusterError, NotServed
-from gpugate.webhook.event_series import cut_bytes
-from gpugate.webhook.events import Limits, Recorder, Reference, about_namespace
-from gpugate.webhook.log import Log
-from gpugate.webhook.tokens import Buckets, Tokens
+from gpugate.webhook.kube.event_series import cut_bytes
+from gpugate.webhook.kube.events import Limits, Recorder, Reference, about_namespace
+from gpugate.webhook.kube.types import ApiError, ClusterError, NotServed
+from gpugate.webhook.runtime.log import Log
+from gpugate.webhook.runtime.rate_limit import Buckets, Tokens
 
 JOB = Reference("batch/v1", "Job", "team-a", "train", "11111111-2222-3333-4444-555555555555")
 BUSY = ApiError(429, "TooManyRequests", "try again")

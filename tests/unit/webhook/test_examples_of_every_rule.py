@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from reviews import CLUSTER, EXAMPLES, POLICY, WORKLOADS
 
-from gpugate.policies.catalogue import BY_ID
-from gpugate.policies.policy import PolicySet
-from gpugate.webhook.documents import read_all
-from gpugate.webhook.entries import Entry
-from gpugate.webhook.inputs import load_facts, load_policies, objects_in
-from gpugate.webhook.review import review
+from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.rules.registry import BY_ID
+from gpugate.webhook.files.documents import read_all
+from gpugate.webhook.files.inputs import load_facts, load_policies, objects_in
+from gpugate.webhook.review.entry import Entry
+from gpugate.webhook.review.review import review
 
 #: Speaks of what monitoring has seen, which no file has.
 _WITHOUT_EXAMPLE = {"idle"}

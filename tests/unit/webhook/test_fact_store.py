@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.facts import Facts, Known
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.finding import Mode
-from gpugate.webhook.cluster import EventType, WatchedKind
-from gpugate.webhook.cluster.kinds import FACT_KINDS, POLICIES, Read, reader_of
-from gpugate.webhook.cluster.store import FactStore
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.findings import Mode
+from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, Read, reader_of
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.kube.types import EventType, WatchedKind
+from gpugate.webhook.runtime.log import Log
 
 ALL = (*FACT_KINDS, POLICIES)
 KIND = {kind.resource: kind for kind in ALL}

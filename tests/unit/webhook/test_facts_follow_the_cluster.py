@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_api import GONE, LOST, UNSUPPORTED, FakeTime, forever
 
-from gpugate.policies.fact_kinds import BY_RESOURCE
-from gpugate.policies.facts import Facts
-from gpugate.policies.facts_builder import FactsBuilder, key_of
-from gpugate.webhook.cluster import JsonObject
-from gpugate.webhook.cluster.kinds import FACT_KINDS, reader_of
-from gpugate.webhook.cluster.reflector import Reflector
-from gpugate.webhook.cluster.store import FactStore
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.policies.cluster.builder import FactsBuilder, key_of
+from gpugate.policies.cluster.kinds import BY_RESOURCE
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.webhook.cache.kinds import FACT_KINDS, reader_of
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.kube.reflector import Reflector
+from gpugate.webhook.kube.types import JsonObject
+from gpugate.webhook.runtime.log import Log
 
 PODS, NODES = (next(kind for kind in FACT_KINDS if kind.resource == resource) for resource in ("pods", "nodes"))
 _MACHINES = [

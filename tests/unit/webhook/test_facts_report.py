@@ -17,13 +17,13 @@ from aiohttp.test_utils import TestClient, TestServer
 from reviews import counted
 from running import serving
 
-from gpugate.policies.facts import Known
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.webhook.app import make_app
-from gpugate.webhook.cluster import KindState
-from gpugate.webhook.log import Log
-from gpugate.webhook.metrics import Metrics
-from gpugate.webhook.state import State
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import Known
+from gpugate.webhook.admission.app import make_app
+from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.kube.types import KindState
+from gpugate.webhook.runtime.log import Log
 
 
 def states() -> Sequence[KindState]:

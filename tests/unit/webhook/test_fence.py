@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpugate.webhook.cluster import ApiError
-from gpugate.webhook.controller.fence import Fence, NotLeadingError
-from gpugate.webhook.controller.lease import Elector, Terms
-from gpugate.webhook.log import Log
+from gpugate.webhook.controller.leader_client import Fence, NotLeadingError
+from gpugate.webhook.controller.leader_election import Elector, Terms
+from gpugate.webhook.kube.types import ApiError
+from gpugate.webhook.runtime.log import Log
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.asyncio

@@ -15,9 +15,9 @@ import pytest
 from reviews import CLUSTER, POLICY, WORKLOADS, cpu_pod, overcommitted_pod, pod
 from typer.testing import CliRunner, Result
 
-from gpugate.webhook.cli import app
-from gpugate.webhook.rewrite import replace
-from gpugate.webhook.rewrite.replace import ReplaceError, Replacement, replace_all
+from gpugate.webhook.cli.main import app
+from gpugate.webhook.files import atomic_write as replace
+from gpugate.webhook.files.atomic_write import ReplaceError, Replacement, replace_all
 
 JOB = """\
 # The comment stays.
@@ -362,7 +362,7 @@ def test_a_full_disk_leaves_every_file_as_it_was(file: Path, monkeypatch: pytest
 
 KILLED_HALF_WAY = """
 import os, signal, sys
-from gpugate.webhook.rewrite import replace
+from gpugate.webhook.files import atomic_write as replace
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 replace.os.fsync = kill

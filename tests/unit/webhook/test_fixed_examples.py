@@ -11,18 +11,18 @@ import pytest
 import yaml
 from reviews import CLUSTER, POLICY, WORKLOADS
 
-from gpugate.policies.decision import Phase
-from gpugate.policies.engine import decide
-from gpugate.policies.facts import Facts
-from gpugate.policies.fields import clone
-from gpugate.policies.kinds import kind_of
-from gpugate.policies.lens import open_workload
-from gpugate.policies.policy import PolicySet
-from gpugate.policies.replay import ANNOTATION
-from gpugate.webhook.documents import Document, parse, read, unfolded
-from gpugate.webhook.fixing import Fixed, fix, open_files
-from gpugate.webhook.inputs import load_facts, load_policies, objects_in
-from gpugate.webhook.review import Outcome
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.framework.decision import Phase
+from gpugate.policies.kube.fields import clone
+from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.recorded_edits import ANNOTATION
+from gpugate.webhook.files.documents import Document, parse, read, unfolded
+from gpugate.webhook.files.inputs import load_facts, load_policies, objects_in
+from gpugate.webhook.review.fix import Fixed, fix, open_files
+from gpugate.webhook.review.review import Outcome
 
 FILES = sorted(WORKLOADS.glob("*.yaml"))
 ARGO_CD = {"annotations": {"argocd.argoproj.io/tracking-id": "team:apps/Deployment:team-a/w"}}

@@ -9,18 +9,18 @@ import pytest
 from audits import a_pod, deployment, named, owned, replica_set
 from recorded_pod_groups import PodGroupApi, Teller
 
-from gpugate.policies.facts import Known
-from gpugate.policies.facts_builder import FactsBuilder
-from gpugate.policies.policy import parse_policy
-from gpugate.policies.records.pods import pod_record_of
-from gpugate.policies.records.troubles import moment
+from gpugate.policies.cluster.builder import FactsBuilder
+from gpugate.policies.cluster.records.pod_problems import moment
+from gpugate.policies.cluster.records.pods import pod_record_of
+from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.policy.models import parse_policy
 from gpugate.webhook.audit.gangs import gangs_among
 from gpugate.webhook.audit.listing import SUBJECT_KINDS
 from gpugate.webhook.audit.subjects import Subject, subjects_in
-from gpugate.webhook.controller.feeds import SubjectFeed, see
+from gpugate.webhook.cache.state import State
 from gpugate.webhook.controller.gangs import Gangs
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.webhook.controller.informers import SubjectFeed, see
+from gpugate.webhook.runtime.log import Log
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.asyncio

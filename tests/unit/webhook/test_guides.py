@@ -9,7 +9,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from gpugate.webhook.cli import app
+from gpugate.webhook.cli.main import app
 from tests import guides
 
 pytestmark = pytest.mark.skipif(not guides.are_there(), reason=guides.MISSING)

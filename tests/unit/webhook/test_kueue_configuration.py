@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpugate.policies.fields import MalformedError
-from gpugate.webhook.cluster.kinds import configuration_in, fact_kinds, reader_of
+from gpugate.policies.kube.fields import MalformedError
+from gpugate.webhook.cache.kinds import configuration_in, fact_kinds, reader_of
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 (KIND,) = [kind for kind in fact_kinds() if kind.plural == "configmaps"]
@@ -49,6 +49,6 @@ def test_what_is_no_configuration_is_left_out_with_a_reason(text: str) -> None:
 
 
 def test_a_config_map_that_is_too_long_is_not_even_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpugate.webhook.cluster.kinds.YAML", None)
+    monkeypatch.setattr("gpugate.webhook.cache.kinds.YAML", None)
     with pytest.raises(MalformedError, match="longer than 65536 characters"):
         configuration_in(config_map(HEAD + "#" * 65536))

@@ -11,14 +11,14 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from reviews import admission, overcommitted_pod, pod
 
-from gpugate.policies.facts import Facts, Known
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.policies.policy import API_VERSION, KIND, parse_policy
-from gpugate.webhook import app
-from gpugate.webhook.ledger import Ledger
-from gpugate.webhook.log import Log
-from gpugate.webhook.metrics import Metrics
-from gpugate.webhook.state import State
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
+from gpugate.webhook.admission import app
+from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.cache.ledger import Ledger
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.runtime.log import Log
 
 _QUEUE = {"kind": "LocalQueue", "metadata": {"name": "train", "namespace": "team-a"}, "spec": {"clusterQueue": "all"}}
 _RULES = {"queue": {"mode": "Enforce"}, "host-memory": {"mode": "Enforce"}}

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gpugate.webhook.cluster import ApiError, ConnectionLostError, JsonObject
-from gpugate.webhook.controller.lease import NAME, Elector, Terms
-from gpugate.webhook.log import Log
+from gpugate.webhook.controller.leader_election import NAME, Elector, Terms
+from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.runtime.log import Log
 
 pytestmark = pytest.mark.asyncio
 COLLECTION = "/apis/coordination.k8s.io/v1/namespaces/gpugate-system/leases"

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reviews import admission, pod
 
-from gpugate.policies.in_flight import Admitted, InFlight
-from gpugate.policies.records.groups import GroupKey
-from gpugate.webhook.cluster.kinds import FACT_KINDS, reader_of
-from gpugate.webhook.cluster.store import FactStore
-from gpugate.webhook.handlers import Door
-from gpugate.webhook.ledger import Ledger
-from gpugate.webhook.log import Log
-from gpugate.webhook.metrics import Metrics
-from gpugate.webhook.state import State
+from gpugate.policies.cluster.in_flight import Admitted, InFlight
+from gpugate.policies.cluster.records.pod_groups import GroupKey
+from gpugate.webhook.admission.handler import Door
+from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.cache.kinds import FACT_KINDS, reader_of
+from gpugate.webhook.cache.ledger import Ledger
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.runtime.log import Log
 
 KIND = {kind.resource: kind for kind in FACT_KINDS}
 GROUP = GroupKey("Kueue", "llm")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gpugate.webhook.lifetime import cancelled, until_signal
+from gpugate.webhook.runtime.lifecycle import cancelled, until_signal
 
 pytestmark = pytest.mark.asyncio
 

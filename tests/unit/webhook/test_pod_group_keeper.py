@@ -9,18 +9,18 @@ import orjson
 import pytest
 from recorded_pod_groups import PATH, PodGroupApi, Teller
 
-from gpugate.policies.facts import Known
-from gpugate.policies.facts_builder import FactsBuilder
-from gpugate.policies.pod_groups import Plan
-from gpugate.policies.policy import parse_policy
-from gpugate.policies.records.groups import GroupKey, pod_group_of
-from gpugate.policies.records.pods import pod_record_of
-from gpugate.webhook.cluster.pace import Pace
-from gpugate.webhook.controller.gang_book import GangBook
+from gpugate.policies.cluster.builder import FactsBuilder
+from gpugate.policies.cluster.records.pod_groups import GroupKey, pod_group_of
+from gpugate.policies.cluster.records.pods import pod_record_of
+from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.policy.models import parse_policy
+from gpugate.policies.rules.gangs.gang.pod_groups import Plan
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.controller.gang_index import GangBook
 from gpugate.webhook.controller.pod_groups import PodGroupKeeper
-from gpugate.webhook.event_series import Reference
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.webhook.kube.event_series import Reference
+from gpugate.webhook.kube.reflector import Pace
+from gpugate.webhook.runtime.log import Log
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.asyncio

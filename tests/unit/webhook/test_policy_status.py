@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from gpugate.policies.catalogue import RULES
-from gpugate.policies.facts_builder import key_of
-from gpugate.policies.finding import Mode
-from gpugate.policies.policy import API_VERSION, KIND
-from gpugate.webhook.cluster import ApiError, ConnectionLostError, JsonObject
-from gpugate.webhook.cluster.kinds import FACT_KINDS, POLICIES, reader_of
-from gpugate.webhook.cluster.policies import SeenPolicy
-from gpugate.webhook.cluster.store import FactStore
+from gpugate.policies.cluster.builder import key_of
+from gpugate.policies.findings import Mode
+from gpugate.policies.policy.models import API_VERSION, KIND
+from gpugate.policies.rules.registry import RULES
+from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reader_of
+from gpugate.webhook.cache.policies import SeenPolicy
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.store import FactStore
 from gpugate.webhook.controller.policy_status import LastAudit, PolicyStatusWriter
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.runtime.log import Log
 
 NAMESPACES = next(kind for kind in FACT_KINDS if kind.resource == "namespaces")
 

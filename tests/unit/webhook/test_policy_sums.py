@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gpugate.policies.finding import Mode
-from gpugate.webhook.audit.records import Audited, Effect, Item
-from gpugate.webhook.controller.policy_status import LastAudit
-from gpugate.webhook.controller.policy_sums import sums_by_policy
+from gpugate.policies.findings import Mode
+from gpugate.webhook.audit.model import Audited, Effect, Item
+from gpugate.webhook.controller.policy_status import LastAudit, sums_by_policy
 
 AT = "2026-11-02T08:00:00Z"
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from rewriting import documents
 from yaml_styles import texts
 
-from gpugate.policies.facts import NO_FACTS
-from gpugate.policies.fields import clone
-from gpugate.policies.finding import Mode
-from gpugate.policies.policy import PolicySet, default_policy
-from gpugate.webhook.documents import Document, Source, parse, unfolded
-from gpugate.webhook.fixing import Opened, fix
-from gpugate.webhook.rewrite.rewrite import rewrite
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.findings import Mode
+from gpugate.policies.kube.fields import clone
+from gpugate.policies.policy.models import PolicySet, default_policy
+from gpugate.webhook.files.documents import Document, Source, parse, unfolded
+from gpugate.webhook.files.rewrite.rewrite import rewrite
+from gpugate.webhook.review.fix import Opened, fix
 
 _NAMES = st.sampled_from(["a", "limits", "nvidia.com/gpu", "on", "1", "x y", "true"])
 _LEAVES = st.one_of(

@@ -16,15 +16,15 @@ from benchmarks import other_objects
 from benchmarks.apiserver import LISTED, Cluster, Server, first_policy, kubeconfig
 from benchmarks.objects import Nodes
 from benchmarks.pods import GANG, Pods
-from gpugate.policies.fact_kinds import CONFIGURATION
-from gpugate.policies.facts import Facts
-from gpugate.policies.facts_builder import facts_from_objects
-from gpugate.webhook.cluster.client import connect
-from gpugate.webhook.cluster.kinds import FACT_KINDS, POLICIES, reader_of
-from gpugate.webhook.cluster.reflector import Reflector, run_all
-from gpugate.webhook.cluster.store import FactStore
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.kinds import CONFIGURATION
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reader_of
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.kube.client import connect
+from gpugate.webhook.kube.reflector import Reflector, run_all
+from gpugate.webhook.runtime.log import Log
 
 POLICY = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "spec": {"mode": "Enforce"}}
 PATIENCE = 30.0

@@ -15,12 +15,12 @@ import pytest
 from reviews import POLICY, InProcess, admission, overcommitted_pod, pod, policy
 from running import PATIENCE, run, serving
 
-from gpugate.webhook.handlers import Door
-from gpugate.webhook.log import Log
-from gpugate.webhook.metrics import Metrics
-from gpugate.webhook.recordings import Recording
-from gpugate.webhook.state import State
-from gpugate.webhook.wire import Verdict
+from gpugate.webhook.admission.admission_review import Verdict
+from gpugate.webhook.admission.handler import Door
+from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.admission.recorder import Recording
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.runtime.log import Log
 
 ALLOWED = Verdict(allowed=True, patch=[], warnings=[], audit={})
 MIB = 1 << 20

@@ -12,19 +12,19 @@ import orjson
 import pytest
 from reviews import CLUSTER, POLICY, ROOT, WORKLOADS, admission, pod
 
-from gpugate.policies.decision import Decision, Phase
-from gpugate.policies.engine import decide
-from gpugate.policies.facts import Facts
-from gpugate.policies.finding import Mode
-from gpugate.policies.policy import PolicySet
-from gpugate.policies.rules import environment
-from gpugate.policies.takers import VARIABLES
-from gpugate.policies.variables import CAPABILITIES
-from gpugate.webhook.documents import Document, read_all
-from gpugate.webhook.handlers import open_request
-from gpugate.webhook.inputs import load_facts, load_policies
-from gpugate.webhook.redaction import Redactor
-from gpugate.webhook.wire import parse_review
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.findings import Mode
+from gpugate.policies.framework.decision import Decision, Phase
+from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.rules.lifecycle.environment import rule as environment
+from gpugate.policies.rules.lifecycle.environment.variables import CAPABILITIES
+from gpugate.policies.workloads.device_access import VARIABLES
+from gpugate.webhook.admission.admission_review import parse_review
+from gpugate.webhook.admission.handler import open_request
+from gpugate.webhook.admission.redaction import Redactor
+from gpugate.webhook.files.documents import Document, read_all
+from gpugate.webhook.files.inputs import load_facts, load_policies
 
 sys.path.insert(0, str(ROOT / "tests" / "unit" / "policies"))
 

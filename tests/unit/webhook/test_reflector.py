@@ -27,8 +27,8 @@ from scripted_api import (
     settle,
 )
 
-from gpugate.webhook.cluster import ApiError, JsonObject
-from gpugate.webhook.cluster.reflector import Reflector, WatchedKind, run_all, wait_synced
+from gpugate.webhook.kube.reflector import Reflector, WatchedKind, run_all, wait_synced
+from gpugate.webhook.kube.types import ApiError, JsonObject
 
 
 @pytest.mark.asyncio

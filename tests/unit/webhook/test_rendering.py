@@ -12,8 +12,8 @@ import pytest
 from reviews import ROOT, pod
 from typer.testing import CliRunner, Result
 
-from gpugate.webhook import rendering
-from gpugate.webhook.cli import app
+from gpugate.webhook.cli.main import app
+from gpugate.webhook.files import rendering
 
 POD = orjson.dumps(pod(memory="64Gi")).decode()
 HELM_OUTPUT = (

@@ -13,16 +13,16 @@ import pytest
 from reviews import CLUSTER, POLICY, WORKLOADS, admission, overcommitted_pod, patched, pod, policy, well_formed
 from running import run
 
-from gpugate.policies.facts import NO_FACTS, Facts
-from gpugate.policies.policy import Policy, PolicySet
-from gpugate.webhook.documents import Document, read_all
-from gpugate.webhook.handlers import Door
-from gpugate.webhook.inputs import load_facts, load_policies
-from gpugate.webhook.log import Log
-from gpugate.webhook.metrics import Metrics
-from gpugate.webhook.recordings import Recording
-from gpugate.webhook.replaying import Effect, Replayed, read, replay
-from gpugate.webhook.state import State
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.policy.models import Policy, PolicySet
+from gpugate.webhook.admission.handler import Door
+from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.admission.recorder import Recording
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.files.documents import Document, read_all
+from gpugate.webhook.files.inputs import load_facts, load_policies
+from gpugate.webhook.review.replay import Effect, Replayed, read, replay
+from gpugate.webhook.runtime.log import Log
 
 FITTING = {"memory": "64Gi", "request": "64Gi"}
 

@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 from audits import audit, item, workload
 
-from gpugate.webhook.audit.policy_reports import LABELS, NAME, POLICY_REPORT
-from gpugate.webhook.audit.records import Audit
-from gpugate.webhook.cluster import ApiError
+from gpugate.webhook.audit.model import Audit
+from gpugate.webhook.audit.output.policy_reports import LABELS, NAME, POLICY_REPORT
 from gpugate.webhook.controller import reports
+from gpugate.webhook.controller.audit_loop import Rounds
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
-from gpugate.webhook.controller.rounds import Rounds
-from gpugate.webhook.log import Log
+from gpugate.webhook.kube.types import ApiError
+from gpugate.webhook.runtime.log import Log
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.asyncio

@@ -14,7 +14,7 @@ from reviews import CLUSTER, EXAMPLES, POLICY, WORKLOADS, admission, cpu_pod, ov
 from running import run
 from typer.testing import CliRunner, Result
 
-from gpugate.webhook.cli import app
+from gpugate.webhook.cli.main import app
 
 ENTRY_KEYS = {"file", "document", "apiVersion", "kind", "namespace", "name", "outcome", "policies", "patch", "findings"}
 FINDING_KEYS = {"rule", "reason", "path", "severity", "message", "remedy"}

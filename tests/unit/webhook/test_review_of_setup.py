@@ -12,7 +12,7 @@ import yaml
 from reviews import admission
 from typer.testing import CliRunner, Result
 
-from gpugate.webhook.cli import app
+from gpugate.webhook.cli.main import app
 
 QUOTA = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"nvidia.com/gpu": "4"}}}
 RESOURCES = {"resources": {"limits": {"nvidia.com/gpu": 2}}}

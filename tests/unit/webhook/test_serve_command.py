@@ -12,7 +12,7 @@ from running import run
 from typer.testing import CliRunner, Result
 
 from gpugate.certs.issue import issue_ca, issue_serving
-from gpugate.webhook.cli import app
+from gpugate.webhook.cli.main import app
 
 _NOW = datetime.now(UTC)
 _CA = issue_ca(_NOW)

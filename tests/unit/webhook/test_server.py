@@ -30,11 +30,11 @@ from reviews import (
 from running import PATIENCE, Server, serving
 
 from gpugate.certs.issue import issue_ca, issue_client
-from gpugate.policies.engine import decide
-from gpugate.policies.kinds import kind_of
-from gpugate.policies.lens import open_workload
-from gpugate.policies.policy import PolicySet
-from gpugate.webhook.inputs import load_facts, load_policies
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.open import open_workload
+from gpugate.webhook.files.inputs import load_facts, load_policies
 
 
 @pytest.fixture(scope="module")

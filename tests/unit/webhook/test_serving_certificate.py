@@ -15,9 +15,9 @@ import pytest
 from cryptography import x509
 
 from gpugate.certs.issue import KeyPair, issue_ca, issue_serving
-from gpugate.webhook import tls
-from gpugate.webhook.log import Log
-from gpugate.webhook.metrics import Metrics
+from gpugate.webhook.admission import tls
+from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.runtime.log import Log
 
 _NOW = datetime.now(UTC)
 _CA = issue_ca(_NOW)

@@ -6,13 +6,13 @@ import io
 
 import pytest
 
-from gpugate.policies.facts import Known
-from gpugate.webhook.cluster import KindState, Phase
-from gpugate.webhook.cluster.kinds import FACT_KINDS
-from gpugate.webhook.cluster.staleness import out_of_date, unreadable
-from gpugate.webhook.cluster.store import FactStore
-from gpugate.webhook.log import Log
-from gpugate.webhook.state import State
+from gpugate.policies.cluster.snapshot import Known
+from gpugate.webhook.cache.kinds import FACT_KINDS
+from gpugate.webhook.cache.staleness import out_of_date, unreadable
+from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.kube.types import KindState, Phase
+from gpugate.webhook.runtime.log import Log
 
 
 @pytest.mark.parametrize(

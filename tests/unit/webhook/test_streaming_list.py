@@ -29,8 +29,8 @@ from scripted_api import (
     settle,
 )
 
-from gpugate.webhook.cluster import ApiError, EventType, JsonObject
-from gpugate.webhook.cluster.reflector import Reflector, WatchedKind
+from gpugate.webhook.kube.reflector import Reflector, WatchedKind
+from gpugate.webhook.kube.types import ApiError, EventType, JsonObject
 
 
 def end(version: int) -> JsonObject:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reviews import InProcess, admission, overcommitted_pod, patched, pod, policy
 
-from gpugate.policies.facts import Facts, Known
-from gpugate.webhook.event_series import Kind, Reference, cut_bytes
-from gpugate.webhook.traces import Teller
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.webhook.admission.denials import Teller
+from gpugate.webhook.kube.event_series import Kind, Reference, cut_bytes
 
 UID = "0f7a3c1e-0000-4000-8000-000000000001"
 OWNER_UID = "0f7a3c1e-0000-4000-8000-000000000002"

@@ -16,28 +16,28 @@ from rich.console import Console
 from test_controller_rounds import PODS, Stand
 from typer.testing import CliRunner
 
-from gpugate.policies.facts import NO_FACTS
-from gpugate.policies.policy import Policy, PolicySet
-from gpugate.policies.usage import DeviceUse, Health, Span, Times
-from gpugate.webhook.audit.as_json import document_of
-from gpugate.webhook.audit.auditing import Lens
-from gpugate.webhook.audit.books import Surroundings, filled
-from gpugate.webhook.audit.homes import homes_of, usage_of
-from gpugate.webhook.audit.records import Audit
+from gpugate.policies.cluster.gpu_usage import DeviceUse, Health, Span, Times
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.policy.models import Policy, PolicySet
+from gpugate.webhook.audit.attribution_of_pods import homes_of, usage_of
+from gpugate.webhook.audit.evaluate import Lens
+from gpugate.webhook.audit.index import Surroundings, filled
+from gpugate.webhook.audit.metrics import usage_families
+from gpugate.webhook.audit.model import Audit
+from gpugate.webhook.audit.output.json import document_of
+from gpugate.webhook.audit.output.text import print_usage, usage_in_words
 from gpugate.webhook.audit.subjects import choose, lean, subjects_in
 from gpugate.webhook.audit.usage import free_in_all, held_by_owner, held_in_all, lines_of
-from gpugate.webhook.audit.usage_text import print_usage, usage_in_words
-from gpugate.webhook.cli import app
-from gpugate.webhook.commands import controller
-from gpugate.webhook.commands.monitoring import monitoring
-from gpugate.webhook.controller.feeds import see
-from gpugate.webhook.inputs import InputError
-from gpugate.webhook.log import Log
-from gpugate.webhook.usage.asking import times_wanted
-from gpugate.webhook.usage.keeper import UsageKeeper
-from gpugate.webhook.usage.metrics import usage_families
-from gpugate.webhook.usage.prometheus import Address, PrometheusError
-from gpugate.webhook.usage.readings import Readings
+from gpugate.webhook.cli import controller
+from gpugate.webhook.cli.main import app
+from gpugate.webhook.cli.options import monitoring
+from gpugate.webhook.controller.informers import see
+from gpugate.webhook.prometheus.client import Address, PrometheusError
+from gpugate.webhook.prometheus.collect import times_wanted
+from gpugate.webhook.prometheus.poller import UsageKeeper
+from gpugate.webhook.prometheus.readings import Readings
+from gpugate.webhook.runtime.errors import InputError
+from gpugate.webhook.runtime.log import Log
 
 AT = 1_772_443_800.0
 MONTH = 2_592_000

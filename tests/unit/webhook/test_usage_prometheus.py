@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gpugate.webhook.inputs import InputError
-from gpugate.webhook.usage import prometheus as module
-from gpugate.webhook.usage.prometheus import Address, Prometheus, PrometheusError, QueryError, address_of
+from gpugate.webhook.prometheus import client as module
+from gpugate.webhook.prometheus.client import Address, Prometheus, PrometheusError, QueryError, address_of
+from gpugate.webhook.runtime.errors import InputError
 
 pytestmark = pytest.mark.asyncio
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

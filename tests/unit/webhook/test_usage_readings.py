@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from gpugate.policies.usage import Times
-from gpugate.webhook.usage.labels import NOBODY, Holder, exporters_among, holder_of
-from gpugate.webhook.usage.prometheus import PrometheusError, QueryError, Series
-from gpugate.webhook.usage.queries import Queries
-from gpugate.webhook.usage.readings import MOST_TIMES, Readings, read
+from gpugate.policies.cluster.gpu_usage import Times
+from gpugate.webhook.prometheus.client import PrometheusError, QueryError, Series
+from gpugate.webhook.prometheus.labels import NOBODY, Holder, exporters_among, holder_of
+from gpugate.webhook.prometheus.queries import Queries
+from gpugate.webhook.prometheus.readings import MOST_TIMES, Readings, read
 
 pytestmark = pytest.mark.asyncio
 EXPORTER = {"namespace": "gpu-operator", "pod": "nvidia-dcgm-exporter-x", "container": "nvidia-dcgm-exporter"}

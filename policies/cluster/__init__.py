@@ -1,0 +1,1 @@
+"""The cluster snapshot that a review reads, and how it is kept."""

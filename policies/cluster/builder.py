@@ -1,0 +1,215 @@
+"""Facts kept up object by object: a change costs what it touches, and a snapshot shares what did not change.
+
+A watch feeds it events, a facts file feeds it once; what comes out depends on the objects alone, not on the way to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from gpugate.policies.cluster.in_flight import InFlight
+from gpugate.policies.cluster.kinds import CONFIGURATION, FACT_KINDS, fact_kind_of
+from gpugate.policies.cluster.node_shapes import ShapeIndex
+from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.records.cohorts import CohortTree
+from gpugate.policies.cluster.records.common import frozen, shared_text
+from gpugate.policies.cluster.records.pod_groups import GroupKey
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.usage import NodeUse, Occupancy
+from gpugate.policies.kube.fields import Object
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace (empty for none) and name."""
+
+
+def _by_name(records: Iterable[tuple[Key, Any]]) -> Mapping[str, Any]:
+    return frozen({name: record for (_, name), record in records})
+
+
+def _by_key(records: Iterable[tuple[Key, Any]]) -> Mapping[Key, Any]:
+    return frozen(dict(records))
+
+
+def _by_namespace(records: Iterable[tuple[Key, Any]]) -> Mapping[str, tuple[Any, ...]]:
+    found: dict[str, list[Any]] = {}
+    for (namespace, _), record in records:
+        found.setdefault(namespace, []).append(record)
+    return frozen({namespace: tuple(sorted(ones, key=_name)) for namespace, ones in found.items()})
+
+
+def _name(record: Any) -> str:  # noqa: ANN401 - a record with a name
+    name: str = record.name
+    return name
+
+
+def _only(records: Iterable[tuple[Key, Any]]) -> Any:  # noqa: ANN401 - a record
+    return next((record for _, record in sorted(records)), None)
+
+
+_View: TypeAlias = Callable[[Iterable[tuple[Key, Any]]], Any]
+#: Field of the facts by resource, and how it is made of the records.
+_VIEWS: Final[Mapping[str, tuple[str, _View]]] = {
+    "namespaces": ("namespaces", _by_name),
+    "limitranges": ("limit_ranges", _by_namespace),
+    "resourcequotas": ("quotas", _by_namespace),
+    "priorityclasses": ("priorities", _by_name),
+    "runtimeclasses": ("runtime_classes", _by_name),
+    "localqueues": ("queues", _by_namespace),
+    "clusterqueues": ("cluster_queues", _by_name),
+    "cohorts": ("cohorts", _by_name),
+    "resourceflavors": ("flavors", _by_name),
+    "topologies": ("topologies", _by_name),
+    "workloadpriorityclasses": ("workload_priorities", _by_name),
+    CONFIGURATION.resource: ("kueue", _only),
+    "deviceclasses": ("device_classes", _by_name),
+    "resourceclaims": ("claims", _by_key),
+    "resourceclaimtemplates": ("claim_templates", _by_key),
+}
+_POD_GROUPS: Final = tuple(one.resource for one in FACT_KINDS if one.kind == "PodGroup")
+#: Kinds of which no fact is made: they only show what is no longer in flight.
+_NOT_KEPT: Final = frozenset({"workloads"})
+
+
+class FactsBuilder:
+    """Keeps the records of all kinds, and publishes snapshots of them."""
+
+    __slots__ = ("_dirty", "_memo", "_nodes", "_occupancy", "_offered", "_records", "_shapes", "_views", "in_flight")
+
+    def __init__(self) -> None:
+        self._records: dict[str, dict[Key, Any]] = {one.resource: {} for one in FACT_KINDS}
+        self._nodes = ShapeIndex()
+        self._occupancy = Occupancy()
+        self._views: dict[str, Any] = {}
+        self._dirty: set[str] = {*_VIEWS, *_POD_GROUPS}
+        self._shapes: tuple[Shape, ...] = ()
+        self._offered: frozenset[str] = frozenset()
+        self._memo: dict[Any, Any] = {}
+        self.in_flight = InFlight()
+
+    def node(self, name: str) -> NodeUse:
+        """What the pods on the node called ``name`` come to."""
+        return self._occupancy.node(name)
+
+    def put(self, resource: str, key: Key, record: Any) -> bool:  # noqa: ANN401 - a record
+        """Take the object ``key`` of ``resource`` as it is now, None where it is gone; say whether a fact changed."""
+        if resource in _NOT_KEPT:
+            return False
+        records = self._records[resource]
+        before = records.get(key)
+        if before == record:
+            return False
+        if record is None:
+            del records[key]
+        else:
+            records[key] = record
+        if resource == "nodes":
+            self._nodes.put(key[1], record)
+        elif resource == "pods":
+            self._occupancy.put(key[0], before, record)
+        elif resource == "noderesourcetopologies":
+            self._nodes.put_topology(key[1], record)
+        else:
+            self._dirty.add(resource)
+        return True
+
+    def replace(self, resource: str, records: Mapping[Key, Any]) -> bool:
+        """Take all objects of ``resource``: what is not among them is gone; say whether a fact changed."""
+        return any([*self.replacing(resource, records)])
+
+    def replacing(self, resource: str, records: Mapping[Key, Any]) -> Iterator[bool]:
+        """Do the same object by object, as the iterator is read: say of each whether a fact changed."""
+        for key in [key for key in self._records[resource] if records.get(key) is None]:
+            yield self.put(resource, key, None)
+        for key, record in records.items():
+            yield self.put(resource, key, record)
+
+    def settling(self) -> Iterator[None]:
+        """Do what a snapshot would do in one go for many changed pods, piece by piece as the iterator is read."""
+        return self._occupancy.settling()
+
+    def get(self, resource: str, key: Key) -> Any:  # noqa: ANN401 - a record
+        """The record of the object ``key``; None where it is not kept."""
+        return self._records[resource].get(key)
+
+    def snapshot(self, known: Mapping[str, Known], stale: Mapping[str, int] | None = None) -> Facts:
+        """The facts as they are now; ``known`` says how far each kind is known, ``stale`` how old some are in minutes."""
+        self._refresh()
+        return Facts(
+            shapes=self._shapes,
+            pools=self._occupancy.pools(self._shapes),
+            groups=self._occupancy.groups(),
+            group_homes=self._occupancy.homes(),
+            crews=self._occupancy.crews(),
+            known=frozen(known),
+            stale=frozen(stale or {}),
+            offered=self._offered,
+            in_flight=self.in_flight,
+            memo=self._memo,
+            **self._views,
+        )
+
+    def _refresh(self) -> None:
+        shapes = self._nodes.shapes()
+        if shapes is not self._shapes:
+            self._shapes = shapes
+            self._offered = frozenset(name for shape in shapes for name in shape.devices)
+            # What was worked out from other shapes holds no longer.
+            self._memo = {}
+        for resource in self._dirty:
+            if resource in _VIEWS:
+                name, view = _VIEWS[resource]
+                self._views[name] = view(self._records[resource].items())
+        if not self._dirty.isdisjoint({"clusterqueues", "cohorts"}):
+            views = self._views
+            views["cohort_tree"] = CohortTree(views["cluster_queues"].values(), views["cohorts"])
+        if not self._dirty.isdisjoint(_POD_GROUPS):
+            groups = (one for resource in _POD_GROUPS for one in self._records[resource].values())
+            self._views["pod_groups"] = frozen({(one.namespace, GroupKey(one.system, one.name)): one for one in groups})
+        self._dirty.clear()
+
+
+def key_of(obj: Object) -> Key:
+    """Namespace and name of an object."""
+    metadata = obj.get("metadata")
+    if type(metadata) is not dict:
+        return ("", "")
+    return (shared_text(str(metadata.get("namespace") or "")), str(metadata.get("name") or ""))
+
+
+#: Kinds of namespaced objects whose manifests may leave the namespace out, and then mean ``default``.
+_NAMESPACED: Final = frozenset(
+    {"pods", "limitranges", "resourcequotas", "localqueues", *_POD_GROUPS, "resourceclaims", "resourceclaimtemplates"}
+)
+
+
+def facts_from_objects(objects: Iterable[Object], known: Mapping[str, Known] | None = None) -> Facts:
+    """A snapshot from plain Kubernetes objects, as exported with ``kubectl get -o yaml``; other kinds are passed over.
+
+    A kind of which there is no object at all counts as not given, not as empty, unless ``known`` says otherwise: nothing
+    may be concluded from what nobody exported.
+
+    Raises:
+        MalformedError: an object's field is of the wrong type.
+    """
+    builder, given = builder_from_objects(objects)
+    return builder.snapshot({**given, **(known or {})})
+
+
+def builder_from_objects(objects: Iterable[Object]) -> tuple[FactsBuilder, dict[str, Known]]:
+    """A builder that has taken plain Kubernetes objects, and of which kinds there were any.
+
+    Raises:
+        MalformedError: an object's field is of the wrong type.
+    """
+    builder = FactsBuilder()
+    given: dict[str, Known] = {}
+    for obj in objects:
+        kind = fact_kind_of(obj)
+        if kind is not None:
+            namespace, name = key_of(obj)
+            if not namespace and kind.resource in _NAMESPACED:
+                namespace = "default"
+            builder.put(kind.resource, (namespace, name), kind.read(obj))
+            given[kind.resource] = Known.SYNCED
+    return builder, given

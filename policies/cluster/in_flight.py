@@ -1,0 +1,107 @@
+"""What was admitted a moment ago and does not show in the watched facts yet.
+
+The sums are read by rules beside a snapshot, so that a burst of objects is not promised the same room twice. They change
+between reviews, never during one: a review is decided without a pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from gpugate.policies.cluster.records.pod_groups import GroupKey
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+class Admitted(NamedTuple):
+    """One object that was admitted.
+
+    Attributes:
+        kind: its kind.
+        namespace: its namespace.
+        name: its name.
+        pods: how many pods it makes, or is.
+        queue: the LocalQueue that it stands in; empty for none.
+        group: the group that it joins, for a plain pod.
+        requests: what all its pods request together: bytes, millicores or counts by resource.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    pods: int
+    queue: str
+    group: GroupKey | None
+    requests: Mapping[str, int]
+
+
+class InFlight:
+    """Sums over what is in flight, kept up entry by entry."""
+
+    __slots__ = ("_entries", "_groups", "_namespaces", "_queues")
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Admitted] = {}
+        self._queues: dict[tuple[str, str], dict[str, int]] = {}
+        self._namespaces: dict[str, dict[str, int]] = {}
+        self._groups: dict[tuple[str, GroupKey], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._entries
+
+    def add(self, uid: str, admitted: Admitted) -> None:
+        """Count ``admitted``, known by its ``uid``."""
+        self.remove(uid)
+        self._entries[uid] = admitted
+        self._count(admitted, 1)
+
+    def remove(self, uid: str) -> Admitted | None:
+        """Count the object known by ``uid`` no longer; None where it is not in flight."""
+        found = self._entries.pop(uid, None)
+        if found is not None:
+            self._count(found, -1)
+        return found
+
+    def _count(self, one: Admitted, sign: int) -> None:
+        if one.queue:
+            _add(self._queues, (one.namespace, one.queue), one.requests, sign)
+        _add(self._namespaces, one.namespace, {**one.requests, "pods": one.pods}, sign)
+        if one.group is not None:
+            key = (one.namespace, one.group)
+            total = self._groups.get(key, 0) + sign * one.pods
+            if total:
+                self._groups[key] = total
+            else:
+                self._groups.pop(key, None)
+
+    def queue(self, namespace: str, name: str) -> Mapping[str, int]:
+        """What is in flight into a LocalQueue, by resource."""
+        return self._queues.get((namespace, name), _NOTHING)
+
+    def queues(self) -> Iterable[tuple[tuple[str, str], Mapping[str, int]]]:
+        """What is in flight by LocalQueue: namespace and name, amounts by resource."""
+        return self._queues.items()
+
+    def namespace(self, name: str) -> Mapping[str, int]:
+        """What is in flight into a namespace, by resource; ``pods`` among them."""
+        return self._namespaces.get(name, _NOTHING)
+
+    def members(self, namespace: str, group: GroupKey) -> int:
+        """How many members of a group are in flight."""
+        return self._groups.get((namespace, group), 0)
+
+
+def _add(sums: dict[Any, dict[str, int]], key: Any, amounts: Mapping[str, int], sign: int) -> None:  # noqa: ANN401 - any hashable
+    found = sums.setdefault(key, {})
+    for name, amount in amounts.items():
+        total = found.get(name, 0) + sign * amount
+        if total:
+            found[name] = total
+        else:
+            found.pop(name, None)
+    if not found:
+        del sums[key]

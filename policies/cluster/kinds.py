@@ -1,0 +1,82 @@
+"""The kinds that facts are made from: one entry each, with what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from gpugate.policies.cluster.nodes import node_of
+from gpugate.policies.cluster.records.devices import claim_of, device_class_of, runtime_class_of
+from gpugate.policies.cluster.records.kueue import (
+    cluster_queue_of,
+    cohort_of,
+    flavor_of,
+    kueue_workload_of,
+    local_queue_of,
+    priority_class_of,
+    topology_of,
+)
+from gpugate.policies.cluster.records.kueue_config import kueue_configuration_of
+from gpugate.policies.cluster.records.namespaces import limit_range_of, namespace_of, resource_quota_of
+from gpugate.policies.cluster.records.numa import node_topology_of
+from gpugate.policies.cluster.records.pod_groups import pod_group_of
+from gpugate.policies.cluster.records.pods import pod_record_of
+from gpugate.policies.kube.fields import Object
+
+
+class FactKind(NamedTuple):
+    """One kind.
+
+    Attributes:
+        resource: its plural name, with its group where other groups have the same one; rules name it so in ``needs``.
+        group: its API group; empty for the core group.
+        kind: its name in manifests.
+        read: makes its record; None where an object says nothing that a rule could use.
+    """
+
+    resource: str
+    group: str
+    kind: str
+    read: Callable[[Object], Any]
+
+
+_KUEUE: Final = "kueue.x-k8s.io"
+_DRA: Final = "resource.k8s.io"
+CONFIGURATION: Final = FactKind("configurations", "config.kueue.x-k8s.io", "Configuration", kueue_configuration_of)
+
+FACT_KINDS: Final[tuple[FactKind, ...]] = (
+    FactKind("nodes", "", "Node", node_of),
+    FactKind("pods", "", "Pod", pod_record_of),
+    FactKind("namespaces", "", "Namespace", namespace_of),
+    FactKind("limitranges", "", "LimitRange", limit_range_of),
+    FactKind("resourcequotas", "", "ResourceQuota", resource_quota_of),
+    FactKind("priorityclasses", "scheduling.k8s.io", "PriorityClass", priority_class_of),
+    FactKind("runtimeclasses", "node.k8s.io", "RuntimeClass", runtime_class_of),
+    FactKind("localqueues", _KUEUE, "LocalQueue", local_queue_of),
+    FactKind("clusterqueues", _KUEUE, "ClusterQueue", cluster_queue_of),
+    FactKind("cohorts", _KUEUE, "Cohort", cohort_of),
+    FactKind("resourceflavors", _KUEUE, "ResourceFlavor", flavor_of),
+    FactKind("topologies", _KUEUE, "Topology", topology_of),
+    FactKind("workloadpriorityclasses", _KUEUE, "WorkloadPriorityClass", priority_class_of),
+    FactKind("workloads", _KUEUE, "Workload", kueue_workload_of),
+    CONFIGURATION,
+    FactKind("podgroups.scheduling.x-k8s.io", "scheduling.x-k8s.io", "PodGroup", pod_group_of),
+    FactKind("podgroups.scheduling.volcano.sh", "scheduling.volcano.sh", "PodGroup", pod_group_of),
+    FactKind("podgroups.scheduling.k8s.io", "scheduling.k8s.io", "PodGroup", pod_group_of),
+    FactKind("noderesourcetopologies", "topology.node.k8s.io", "NodeResourceTopology", node_topology_of),
+    FactKind("deviceclasses", _DRA, "DeviceClass", device_class_of),
+    FactKind("resourceclaims", _DRA, "ResourceClaim", claim_of),
+    FactKind("resourceclaimtemplates", _DRA, "ResourceClaimTemplate", claim_of),
+)
+BY_RESOURCE: Final = {one.resource: one for one in FACT_KINDS}
+_BY_KIND: Final = {one.kind: one for one in reversed(FACT_KINDS)}
+_BY_NAME: Final = {(one.group, one.kind): one for one in FACT_KINDS}
+
+
+def fact_kind_of(obj: Object) -> FactKind | None:
+    """The entry for an object's group and kind, whatever the version; None for a kind that no fact is made from."""
+    kind, version = str(obj.get("kind")), obj.get("apiVersion")
+    if not version:
+        # Items of a list, as some tools write it, come without.
+        return _BY_KIND.get(kind)
+    return _BY_NAME.get((str(version).rpartition("/")[0], kind))

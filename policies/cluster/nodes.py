@@ -1,0 +1,141 @@
+"""Nodes as a decision sees them: stripped records, grouped into shapes so that a check costs the number of shapes.
+
+Amounts are whole numbers: bytes, millicores, counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpugate.policies.cluster.records.common import NO_AMOUNTS, Taint, amount, amount_or_none, frozen, labels_of, taints_in
+from gpugate.policies.cluster.records.numa import NodeTopology
+from gpugate.policies.kube.accelerators import is_accelerator
+from gpugate.policies.kube.fields import Object, mapping, string
+from gpugate.policies.kube.quantity import millicores, whole
+
+
+class Node(NamedTuple):
+    """What a decision needs of a node.
+
+    Attributes:
+        name: its name.
+        labels: its labels.
+        taints: its taints, those of ``spec``.
+        memory: allocatable memory in bytes.
+        cpu: allocatable CPU in millicores.
+        devices: extended resources that the node has, those with a count above zero.
+        topology: what its agent says of its NUMA zones; None where it says nothing.
+        extra: allocatable ephemeral storage and huge pages in bytes, those that it states.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    memory: int
+    cpu: int
+    devices: Mapping[str, int]
+    topology: NodeTopology | None = None
+    extra: Mapping[str, int] = NO_AMOUNTS
+
+    @property
+    def has_accelerators(self) -> bool:
+        """Whether a device plugin offers an accelerator on it."""
+        return any(is_accelerator(name) for name in self.devices)
+
+
+def node_of(obj: Object) -> Node:
+    """The record of a Node object; an amount that does not parse, or is below zero, counts as none.
+
+    Raises:
+        MalformedError: a field is of the wrong type.
+    """
+    metadata = mapping(obj, "metadata", ())
+    status = mapping(obj, "status", ())
+    capacity = mapping(status, "capacity", ("status",))
+    allocatable = mapping(status, "allocatable", ("status",)) or capacity
+    # Allocatable leaves out the devices that are sick now, or all of them while the device plugin restarts: the node
+    # has them still, and what it could ever hold does not change with them.
+    devices = {
+        name: max(amount(allocatable.get(name), whole), amount(capacity.get(name), whole))
+        for name in {*allocatable, *capacity}
+        if "/" in name
+    }
+    return Node(
+        name=string(metadata, "name", ("metadata",)) or "",
+        labels=labels_of(metadata),
+        taints=taints_in(mapping(obj, "spec", ()), "taints", ("spec",)),
+        memory=max(0, amount(allocatable.get("memory"), whole)),
+        cpu=max(0, amount(allocatable.get("cpu"), millicores)),
+        devices=frozen({name: count for name, count in sorted(devices.items()) if count > 0}),
+        extra=_extra(allocatable),
+    )
+
+
+def _extra(allocatable: Object) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for name in sorted(allocatable):
+        if name == "ephemeral-storage" or name.startswith("hugepages-"):
+            size = amount_or_none(allocatable[name], name)
+            # A kubelet that has not looked at its disk yet says that there is none.
+            if size is not None and (size > 0 or name != "ephemeral-storage"):
+                found[name] = max(0, size)
+    return frozen(found) if found else NO_AMOUNTS
+
+
+def _none() -> Mapping[str, int]:
+    return NO_AMOUNTS
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Nodes that are alike for every decision.
+
+    Attributes:
+        nodes: their names, sorted.
+        labels: label key to the values found, None among them where some node lacks the key.
+        taints: the taints, which all of them have.
+        devices: allocatable extended resources per node.
+        memory: allocatable memory in bytes of the node that has most.
+        least_memory: the same of the node that has least.
+        cpu: allocatable CPU in millicores.
+        total_memory: allocatable memory of all its nodes together in bytes.
+        topology: what their agents say of their NUMA zones, the same on all; None where they say nothing.
+        extra: allocatable ephemeral storage and huge pages in bytes of the node that has most, where every node states them.
+        counts: label key to value to how many of the nodes carry it, for keys of which some value is on several nodes.
+    """
+
+    nodes: tuple[str, ...]
+    labels: Mapping[str, frozenset[str | None]]
+    taints: tuple[Taint, ...]
+    devices: Mapping[str, int]
+    memory: int
+    least_memory: int
+    cpu: int
+    total_memory: int = 0
+    topology: NodeTopology | None = None
+    extra: Mapping[str, int] = field(default_factory=_none)
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def carriers(self, key: str) -> Mapping[str, int]:
+        """How many of the nodes carry each value of label ``key``."""
+        found = self.counts.get(key)
+        if found is None:
+            # Names and serial numbers: one node for each value, which the set of values says already.
+            return {value: 1 for value in self.labels.get(key, ()) if value is not None}
+        return found
+
+    @property
+    def accelerators(self) -> int:
+        """Accelerators of all names on one node."""
+        return sum(count for name, count in self.devices.items() if is_accelerator(name))
+
+    @property
+    def title(self) -> str:
+        """What people call such a node: its product, else its instance type, else its first name."""
+        for key in ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type"):
+            values = sorted(value for value in self.labels.get(key, ()) if value)
+            if values:
+                return values[0]
+        return self.nodes[0]

@@ -1,0 +1,1 @@
+"""What a snapshot keeps of each kind of object: small frozen records, one module per API group."""

@@ -1,0 +1,54 @@
+"""Kueue's cohorts as a tree: which ClusterQueues and cohorts lie in which, kept with the facts that it is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from gpugate.policies.cluster.records.common import frozen
+from gpugate.policies.cluster.records.kueue import ClusterQueue, Cohort
+
+_NOTHING: Final[Mapping[Any, Any]] = frozen({})
+
+
+class CohortTree:
+    """All cohorts, with and without an object, and what is in them.
+
+    Attributes:
+        cohorts: Cohort objects by name.
+        queues: ClusterQueues by the cohort that they are in.
+        children: names of cohorts by their parent.
+        memo: what :mod:`gpugate.policies.queueing.cohort_quota` worked out, to be found again.
+    """
+
+    __slots__ = ("children", "cohorts", "memo", "queues")
+
+    def __init__(self, queues: Iterable[ClusterQueue] = (), cohorts: Mapping[str, Cohort] = _NOTHING) -> None:
+        self.cohorts = cohorts
+        self.queues: dict[str, list[ClusterQueue]] = {}
+        self.children: dict[str, list[str]] = {}
+        self.memo: dict[Any, Any] = {}
+        for queue in queues:
+            if queue.cohort:
+                self.queues.setdefault(queue.cohort, []).append(queue)
+        for cohort in cohorts.values():
+            if cohort.parent:
+                self.children.setdefault(cohort.parent, []).append(cohort.name)
+
+    def parent(self, name: str) -> str:
+        """The cohort that cohort ``name`` is in; empty for none, and for a cohort without an object."""
+        found = self.cohorts.get(name)
+        return found.parent if found else ""
+
+    def way_up(self, name: str) -> list[str] | None:
+        """Cohort ``name``, its parent, and so on to the root; None where that goes in a circle."""
+        way = [name]
+        above = self.parent(name)
+        seen = {name}
+        while above:
+            if above in seen:
+                return None
+            seen.add(above)
+            way.append(above)
+            above = self.parent(above)
+        return way

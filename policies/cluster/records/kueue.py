@@ -1,0 +1,267 @@
+"""Kueue's objects (v0.15; ``v1beta1`` and ``v1beta2``): queues, quota, cohorts, flavors, topologies.
+
+Between the versions a ClusterQueue's ``cohort`` became ``cohortName``; a Cohort's parent is ``parentName`` in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gpugate.policies.cluster.records.common import (
+    Selector,
+    Taint,
+    Toleration,
+    amount_or_none,
+    frozen,
+    name_of,
+    namespace_in,
+    selector_in,
+    taints_in,
+    texts,
+    tolerations_in,
+)
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, string
+
+
+class LocalQueue(NamedTuple):
+    """A Kueue LocalQueue.
+
+    Attributes:
+        namespace: its namespace.
+        name: its name.
+        cluster_queue: the ClusterQueue that it leads to.
+        stopped: whether its ``stopPolicy`` admits nothing now.
+    """
+
+    namespace: str
+    name: str
+    cluster_queue: str
+    stopped: bool = False
+
+
+class Quota(NamedTuple):
+    """Quota of one resource in one flavor; amounts in bytes, millicores or counts.
+
+    Attributes:
+        nominal: what belongs to the queue or cohort.
+        borrowing: the most that it may borrow; None without limit.
+        lending: the most that it lends; None without limit.
+    """
+
+    nominal: int
+    borrowing: int | None = None
+    lending: int | None = None
+
+
+class ResourceGroup(NamedTuple):
+    """A group of resources with the flavors that they come in.
+
+    Attributes:
+        covered: names of its resources.
+        flavors: flavor names in the order in which Kueue tries them, with the quota of each resource.
+    """
+
+    covered: frozenset[str]
+    flavors: tuple[tuple[str, Mapping[str, Quota]], ...]
+
+
+class ClusterQueue(NamedTuple):
+    """A Kueue ClusterQueue. It admits no workload that asks for a resource that it does not cover.
+
+    Attributes:
+        name: its name.
+        covered: the resources of all groups.
+        groups: its resource groups.
+        cohort: the cohort that it belongs to; empty for none.
+        namespaces: which namespaces it admits from; None admits from none.
+        stopped: whether its ``stopPolicy`` admits nothing now.
+        reserved: what is reserved now, by flavor and resource (``status.flavorsReservation``).
+        pending: workloads that wait (``status.pendingWorkloads``).
+        inactive: why it admits nothing (its ``Active`` condition is False), else empty.
+        checked: whether it has admission checks, which may make nodes or send workloads to another cluster.
+    """
+
+    name: str
+    covered: frozenset[str]
+    groups: tuple[ResourceGroup, ...] = ()
+    cohort: str = ""
+    namespaces: Selector | None = Selector(())
+    stopped: bool = False
+    reserved: Mapping[tuple[str, str], int] = frozen({})
+    pending: int = 0
+    inactive: str = ""
+    checked: bool = False
+
+
+class Cohort(NamedTuple):
+    """A Kueue Cohort: quota shared by the ClusterQueues and Cohorts in it.
+
+    A cohort that ClusterQueues merely name exists for Kueue, too, without an object, quota or parent.
+    """
+
+    name: str
+    parent: str
+    groups: tuple[ResourceGroup, ...]
+
+
+class ResourceFlavor(NamedTuple):
+    """A Kueue ResourceFlavor.
+
+    Attributes:
+        name: its name.
+        labels: labels that its nodes carry and that admitted pods get as node selector.
+        taints: taints of its nodes that a workload must tolerate.
+        tolerations: tolerations that admitted pods get.
+        topology: the Topology of its nodes; empty for none.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    tolerations: tuple[Toleration, ...]
+    topology: str
+
+
+class Topology(NamedTuple):
+    """A Kueue Topology: node label keys from the widest level to the narrowest."""
+
+    name: str
+    levels: tuple[str, ...]
+
+
+class PriorityClass(NamedTuple):
+    """A PriorityClass or Kueue WorkloadPriorityClass.
+
+    Attributes:
+        name: its name.
+        value: the higher, the sooner.
+        is_default: whether pods that name none get it.
+        preempts: whether its pods may push others aside, or only come before them in the queue (``preemptionPolicy: Never``).
+    """
+
+    name: str
+    value: int
+    is_default: bool
+    preempts: bool = True
+
+
+class KueueWorkload(NamedTuple):
+    """A Kueue Workload, as far as it shows that an object has come into its queue.
+
+    Attributes:
+        owners: uids of the objects that it stands for.
+        reserved: whether quota is reserved for it.
+        finished: whether it has ended.
+    """
+
+    owners: tuple[str, ...]
+    reserved: bool
+    finished: bool
+
+
+def _is_stopped(spec: Object) -> bool:
+    return string(spec, "stopPolicy", ("spec",)) not in {None, "None"}
+
+
+def local_queue_of(obj: Object) -> LocalQueue:
+    """The record of a LocalQueue."""
+    metadata, spec = mapping(obj, "metadata", ()), mapping(obj, "spec", ())
+    return LocalQueue(namespace_in(metadata), name_of(metadata), string(spec, "clusterQueue", ("spec",)) or "", _is_stopped(spec))
+
+
+def _groups_of(spec: Object) -> tuple[ResourceGroup, ...]:
+    groups = []
+    for group in mappings(spec, "resourceGroups", ("spec",)):
+        covered = frozenset(str(name) for name in sequence(group, "coveredResources", ("spec", "resourceGroups")))
+        flavors = tuple((str(one.get("name") or ""), _quotas_of(one)) for one in mappings(group, "flavors", ()))
+        groups.append(ResourceGroup(covered, flavors))
+    return tuple(groups)
+
+
+def _quotas_of(flavor: Object) -> Mapping[str, Quota]:
+    found = {}
+    for one in mappings(flavor, "resources", ()):
+        name = str(one.get("name") or "")
+        nominal = amount_or_none(one.get("nominalQuota"), name)
+        borrowing = amount_or_none(one.get("borrowingLimit"), name)
+        found[name] = Quota(nominal or 0, borrowing, amount_or_none(one.get("lendingLimit"), name))
+    return frozen(found)
+
+
+def cluster_queue_of(obj: Object) -> ClusterQueue:
+    """The record of a ClusterQueue."""
+    spec, status = mapping(obj, "spec", ()), mapping(obj, "status", ())
+    groups = _groups_of(spec)
+    pending = status.get("pendingWorkloads")
+    return ClusterQueue(
+        name=name_of(mapping(obj, "metadata", ())),
+        covered=frozenset(name for group in groups for name in group.covered),
+        groups=groups,
+        cohort=str(spec.get("cohortName") or spec.get("cohort") or ""),
+        namespaces=selector_in(spec, "namespaceSelector"),
+        stopped=_is_stopped(spec),
+        reserved=_reserved(status),
+        pending=pending if type(pending) is int else 0,
+        inactive=_why_inactive(status),
+        checked=bool(spec.get("admissionChecks") or spec.get("admissionChecksStrategy")),
+    )
+
+
+def _reserved(status: Object) -> Mapping[tuple[str, str], int]:
+    found = {}
+    for flavor in mappings(status, "flavorsReservation", ("status",)):
+        for one in mappings(flavor, "resources", ()):
+            resource = str(one.get("name") or "")
+            found[(str(flavor.get("name") or ""), resource)] = amount_or_none(one.get("total"), resource) or 0
+    return frozen(found)
+
+
+def _why_inactive(status: Object) -> str:
+    for condition in mappings(status, "conditions", ("status",)):
+        if condition.get("type") == "Active" and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason") or "it is not active")
+    return ""
+
+
+def cohort_of(obj: Object) -> Cohort:
+    """The record of a Cohort."""
+    spec = mapping(obj, "spec", ())
+    return Cohort(name_of(mapping(obj, "metadata", ())), str(spec.get("parentName") or spec.get("parent") or ""), _groups_of(spec))
+
+
+def flavor_of(obj: Object) -> ResourceFlavor:
+    """The record of a ResourceFlavor."""
+    spec = mapping(obj, "spec", ())
+    return ResourceFlavor(
+        name_of(mapping(obj, "metadata", ())),
+        texts(spec, "nodeLabels"),
+        taints_in(spec, "nodeTaints"),
+        tolerations_in(spec, "tolerations"),
+        str(spec.get("topologyName") or ""),
+    )
+
+
+def topology_of(obj: Object) -> Topology:
+    """The record of a Topology."""
+    levels = mappings(mapping(obj, "spec", ()), "levels", ("spec",))
+    return Topology(name_of(mapping(obj, "metadata", ())), tuple(str(level.get("nodeLabel") or "") for level in levels))
+
+
+def priority_class_of(obj: Object) -> PriorityClass:
+    """The record of a PriorityClass or WorkloadPriorityClass."""
+    value = obj.get("value")
+    return PriorityClass(
+        name_of(mapping(obj, "metadata", ())),
+        value if type(value) is int else 0,
+        is_default=obj.get("globalDefault") is True,
+        preempts=obj.get("preemptionPolicy") != "Never",
+    )
+
+
+def kueue_workload_of(obj: Object) -> KueueWorkload:
+    """The record of a Workload."""
+    status = mapping(obj, "status", ())
+    holds = {str(one.get("type")) for one in mappings(status, "conditions", ("status",)) if one.get("status") == "True"}
+    owners = mappings(mapping(obj, "metadata", ()), "ownerReferences", ("metadata",))
+    return KueueWorkload(tuple(str(owner.get("uid") or "") for owner in owners), "QuotaReserved" in holds, "Finished" in holds)

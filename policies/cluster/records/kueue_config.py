@@ -1,0 +1,72 @@
+"""Kueue's own Configuration (``config.kueue.x-k8s.io``, v0.15): how it counts workloads, and which kinds it manages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from gpugate.policies.cluster.records.common import frozen
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.kube.quantity import QuantityError, exact
+
+
+class Transformation(NamedTuple):
+    """How Kueue counts one resource as others (``resources.transformations``).
+
+    Attributes:
+        resource: the resource that pods ask for.
+        replaces: whether it is no longer counted itself.
+        outputs: what one unit of it (a core, a byte, a device) counts as, by resource: cores, bytes or counts, not rounded.
+    """
+
+    resource: str
+    replaces: bool
+    outputs: Mapping[str, Fraction]
+
+
+class KueueConfiguration(NamedTuple):
+    """Kueue's own Configuration, as far as it says how workloads are counted and which kinds are managed.
+
+    Attributes:
+        excluded: prefixes of resources that Kueue does not count (``resources.excludeResourcePrefixes``).
+        transformations: what it counts otherwise.
+        frameworks: kinds that it manages (``integrations.frameworks``), as it writes them: ``batch/job``, ``pod``.
+        device_classes: device class of dynamic resource allocation to the resource that it counts as.
+    """
+
+    excluded: tuple[str, ...] = ()
+    transformations: tuple[Transformation, ...] = ()
+    frameworks: frozenset[str] = frozenset()
+    device_classes: Mapping[str, str] = frozen({})
+
+
+def _factors(transformation: Object) -> Mapping[str, Fraction]:
+    found = {}
+    for name, quantity in mapping(transformation, "outputs", ()).items():
+        try:
+            found[str(name)] = exact(quantity)
+        except QuantityError:
+            continue
+    return frozen(found)
+
+
+def kueue_configuration_of(obj: Object) -> KueueConfiguration:
+    """The record of a Configuration (``config.kueue.x-k8s.io``, ``v1beta1`` or ``v1beta2``)."""
+    resources = mapping(obj, "resources", ())
+    transformations = []
+    for one in mappings(resources, "transformations", ("resources",)):
+        replaces = one.get("strategy") == "Replace"
+        transformations.append(Transformation(str(one.get("input") or ""), replaces, _factors(one)))
+    classes = {
+        str(name): str(one.get("name") or "")
+        for one in mappings(resources, "deviceClassMappings", ("resources",))
+        for name in sequence(one, "deviceClassNames", ("resources",))
+    }
+    frameworks = sequence(mapping(obj, "integrations", ()), "frameworks", ("integrations",))
+    return KueueConfiguration(
+        tuple(sorted(map(str, sequence(resources, "excludeResourcePrefixes", ("resources",))))),
+        tuple(sorted(transformations, key=lambda one: one.resource)),
+        frozenset(map(str, frameworks)),
+        frozen(classes),
+    )

@@ -1,0 +1,121 @@
+"""Namespaces and what is bound to them: limits for each pod, and quota for all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Final, NamedTuple
+
+from gpugate.policies.cluster.records.common import Expression, amounts, frozen, labels_of, name_of, namespace_in, shared_text
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, string
+
+_NO_TEXTS: Final[Mapping[str, str]] = frozen({})
+#: What is kept of a namespace's annotations: short words, such as who owns it. Characters, and how many.
+_LONGEST: Final = 128
+_MOST: Final = 64
+
+
+class Namespace(NamedTuple):
+    """A namespace, its labels, and those of its annotations that may say who it belongs to or what it may do."""
+
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str] = _NO_TEXTS
+
+
+class Limit(NamedTuple):
+    """One item of a LimitRange; amounts in bytes, millicores or counts by resource.
+
+    Attributes:
+        type: ``Container``, ``Pod`` or ``PersistentVolumeClaim``.
+        most: ``max``.
+        least: ``min``.
+        default: the limit that a container without one gets.
+        default_request: the request that a container without one gets.
+        ratios: ``maxLimitRequestRatio``, as text, since it may be fractional.
+    """
+
+    type: str
+    most: Mapping[str, int]
+    least: Mapping[str, int]
+    default: Mapping[str, int]
+    default_request: Mapping[str, int]
+    ratios: Mapping[str, str]
+
+
+class LimitRange(NamedTuple):
+    """A LimitRange: what the LimitRanger plugin defaults and enforces for each pod in a namespace."""
+
+    namespace: str
+    name: str
+    limits: tuple[Limit, ...]
+
+
+class ResourceQuota(NamedTuple):
+    """A ResourceQuota: what all objects in a namespace, or those in its scopes, may come to.
+
+    Attributes:
+        namespace: its namespace.
+        name: its name.
+        hard: the most by resource as written there (``requests.memory``, ``pods``, ``count/jobs.batch``).
+        used: what is used now, by the same names.
+        scopes: expressions that a pod must all meet to count (``spec.scopes`` are ``Exists``).
+    """
+
+    namespace: str
+    name: str
+    hard: Mapping[str, int]
+    used: Mapping[str, int]
+    scopes: tuple[Expression, ...]
+
+
+def namespace_of(obj: Object) -> Namespace:
+    """The record of a Namespace."""
+    metadata = mapping(obj, "metadata", ())
+    name = name_of(metadata)
+    labels = frozen({"kubernetes.io/metadata.name": name, **labels_of(metadata)})
+    return Namespace(name, labels, _annotations_of(metadata))
+
+
+def _annotations_of(metadata: Object) -> Mapping[str, str]:
+    """The annotations that people write: no JSON, no long texts, gpugate's own first where there are too many."""
+    found = mapping(metadata, "annotations", ("metadata",))
+    if not found:
+        return _NO_TEXTS
+    short = (key for key, value in found.items() if type(value) is str and 0 < len(value) <= _LONGEST and value[0] not in "{[")
+    kept = islice(sorted(short, key=lambda key: (not key.startswith("gpugate.io/"), key)), _MOST)
+    return frozen({key: shared_text(found[key]) for key in kept})
+
+
+def limit_range_of(obj: Object) -> LimitRange:
+    """The record of a LimitRange."""
+    metadata = mapping(obj, "metadata", ())
+    limits = tuple(
+        Limit(
+            str(one.get("type") or ""),
+            amounts(one, "max"),
+            amounts(one, "min"),
+            amounts(one, "default"),
+            amounts(one, "defaultRequest"),
+            frozen({name: str(value) for name, value in mapping(one, "maxLimitRequestRatio", ()).items()}),
+        )
+        for one in mappings(mapping(obj, "spec", ()), "limits", ("spec",))
+    )
+    return LimitRange(namespace_in(metadata), name_of(metadata), limits)
+
+
+def resource_quota_of(obj: Object) -> ResourceQuota:
+    """The record of a ResourceQuota.
+
+    The apiserver enforces ``status.hard``, which its controller takes from ``spec.hard`` a moment after that changes: the
+    larger of the two counts, and only what both state, so that nothing is refused for a bound that is on its way out.
+    """
+    metadata, spec, status = mapping(obj, "metadata", ()), mapping(obj, "spec", ()), mapping(obj, "status", ())
+    scopes = [Expression(str(name), "Exists", frozenset()) for name in sequence(spec, "scopes", ("spec",))]
+    for one in mappings(mapping(spec, "scopeSelector", ("spec",)), "matchExpressions", ("spec", "scopeSelector")):
+        name = string(one, "scopeName", ("spec", "scopeSelector")) or ""
+        scopes.append(Expression(name, str(one.get("operator")), frozenset(map(str, sequence(one, "values", ())))))
+    hard, enforced = amounts(spec, "hard"), amounts(status, "hard")
+    if hard and enforced:
+        hard = frozen({name: max(amount, enforced[name]) for name, amount in hard.items() if name in enforced})
+    return ResourceQuota(namespace_in(metadata), name_of(metadata), hard or enforced, amounts(status, "used"), tuple(scopes))

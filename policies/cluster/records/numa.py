@@ -1,0 +1,76 @@
+"""NodeResourceTopology (``topology.node.k8s.io/v1alpha2``): what each NUMA zone of a node has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from gpugate.policies.cluster.records.common import amount_or_none, frozen, name_of
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+
+
+class Zone(NamedTuple):
+    """One NUMA zone of a node: allocatable amounts by resource, in bytes, millicores or counts; devices that are sick count."""
+
+    name: str
+    allocatable: Mapping[str, int]
+
+
+class NodeTopology(NamedTuple):
+    """What a node's agent says of its NUMA zones.
+
+    Attributes:
+        node: the node.
+        policy: the kubelet's Topology Manager policy (``single-numa-node``, ``restricted``, ...); empty where it is not said.
+        scope: its scope, ``container`` or ``pod``; empty where it is not said.
+        zones: the zones of type ``Node``, sorted by name.
+    """
+
+    node: str
+    policy: str
+    scope: str
+    zones: tuple[Zone, ...]
+
+
+#: ``topologyPolicies`` of v1alpha1 objects, deprecated: policy and scope in one word.
+_LEGACY: Final = {
+    "SingleNUMANodeContainerLevel": ("single-numa-node", "container"),
+    "SingleNUMANodePodLevel": ("single-numa-node", "pod"),
+    "Restricted": ("restricted", ""),
+    "RestrictedContainerLevel": ("restricted", "container"),
+    "RestrictedPodLevel": ("restricted", "pod"),
+    "BestEffort": ("best-effort", ""),
+    "BestEffortContainerLevel": ("best-effort", "container"),
+    "BestEffortPodLevel": ("best-effort", "pod"),
+    "None": ("none", ""),
+}
+
+
+def node_topology_of(obj: Object) -> NodeTopology:
+    """The record of a NodeResourceTopology, which is named like its node."""
+    attributes = {str(one.get("name")): str(one.get("value")) for one in mappings(obj, "attributes", ())}
+    old = next((_LEGACY[str(one)] for one in sequence(obj, "topologyPolicies", ()) if str(one) in _LEGACY), ("", ""))
+    return NodeTopology(
+        name_of(mapping(obj, "metadata", ())),
+        attributes.get("topologyManagerPolicy", old[0]),
+        attributes.get("topologyManagerScope", old[1]),
+        tuple(sorted((_zone_of(one) for one in mappings(obj, "zones", ()) if one.get("type") == "Node"), key=_name)),
+    )
+
+
+def _name(zone: Zone) -> str:
+    return zone.name
+
+
+def _zone_of(zone: Object) -> Zone:
+    found: dict[str, int] = {}
+    for one in mappings(zone, "resources", ()):
+        name = str(one.get("name") or "")
+        amounts = [amount_or_none(one.get("allocatable"), name)]
+        if "/" in name:
+            # A device that is sick now is the zone's still.
+            amounts.append(amount_or_none(one.get("capacity"), name))
+        known = [amount for amount in amounts if amount is not None]
+        if known:
+            found[name] = max(known)
+    return Zone(str(zone.get("name") or ""), frozen(found))

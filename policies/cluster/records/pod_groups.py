@@ -1,0 +1,111 @@
+"""Groups of pods that start together: which group a pod belongs to, and the PodGroup objects of the schedulers.
+
+Names are those of each system: Kueue v0.15 ``pkg/controller/jobs/pod``, the coscheduling plugin of scheduler-plugins v0.34,
+Volcano v1.10, Kubernetes 1.36 ``scheduling.k8s.io``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpugate.policies.kube.fields import Object, mapping, mappings
+
+KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_FAST_ADMISSION: Final = "kueue.x-k8s.io/pod-group-fast-admission"
+COSCHEDULING_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+COSCHEDULING_LEGACY: Final = "pod-group.scheduling.sigs.k8s.io"
+VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
+#: Written by KAI's pod grouper, and read by its scheduler alone.
+KAI_GROUP: Final = "pod-group-name"
+KAI_SCHEDULER: Final = "kai-scheduler"
+OWN_GROUP: Final = "gpugate.io/gang-name"
+OWN_SIZE: Final = "gpugate.io/gang-size"
+#: The label of the PodGroups that gpugate makes, and what it says.
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGER: Final = "gpugate"
+
+
+class GroupKey(NamedTuple):
+    """A group of pods within a namespace.
+
+    Attributes:
+        system: who holds the group together: ``Kueue``, ``Coscheduling``, ``Volcano``, ``Kubernetes``, ``KAI`` or ``gpugate``
+            (named by gpugate's own annotation alone).
+        name: its name.
+    """
+
+    system: str
+    name: str
+
+
+class PodGroup(NamedTuple):
+    """A PodGroup object of a scheduler.
+
+    Attributes:
+        system: ``Coscheduling``, ``Volcano`` or ``Kubernetes``.
+        namespace: its namespace.
+        name: its name.
+        minimum: pods that must be there before any starts; None where it states none.
+        phase: ``status.phase`` (``Running``, ``Finished``, ...); empty for none.
+        managed: whether its label says that gpugate made it.
+        owners: uids of what it goes with, as they stand in it.
+    """
+
+    system: str
+    namespace: str
+    name: str
+    minimum: int | None
+    phase: str
+    managed: bool = False
+    owners: tuple[str, ...] = ()
+
+
+_SYSTEMS: Final = {
+    "scheduling.x-k8s.io": "Coscheduling",
+    "scheduling.volcano.sh": "Volcano",
+    "scheduling.k8s.io": "Kubernetes",
+}
+
+
+def group_key(labels: Object, annotations: Object, spec: Object) -> GroupKey | None:
+    """The group that a pod with these labels, annotations and spec belongs to; None for a pod on its own."""
+    for system, where, key in (
+        ("Kueue", labels, KUEUE_GROUP),
+        ("Coscheduling", labels, COSCHEDULING_GROUP),
+        ("Coscheduling", labels, f"{COSCHEDULING_LEGACY}/name"),
+        ("Volcano", annotations, VOLCANO_GROUP),
+    ):
+        if key in where:
+            name = where[key]
+            if type(name) is str and name:
+                return GroupKey(system, name)
+    if "schedulingGroup" in spec:
+        name = mapping(spec, "schedulingGroup", ("spec",)).get("podGroupName")
+        if type(name) is str and name:
+            return GroupKey("Kubernetes", name)
+    if KAI_GROUP in annotations and spec.get("schedulerName") == KAI_SCHEDULER:
+        name = annotations[KAI_GROUP]
+        if type(name) is str and name:
+            return GroupKey("KAI", name)
+    name = annotations.get(OWN_GROUP)
+    return GroupKey("gpugate", name) if type(name) is str and name else None
+
+
+def pod_group_of(obj: Object) -> PodGroup:
+    """The record of a PodGroup of coscheduling, Volcano or Kubernetes (1.36: ``spec.schedulingPolicy.gang.minCount``)."""
+    metadata, spec = mapping(obj, "metadata", ()), mapping(obj, "spec", ())
+    system = _SYSTEMS.get(str(obj.get("apiVersion")).partition("/")[0], "Coscheduling")
+    if system == "Kubernetes":
+        minimum = mapping(mapping(spec, "schedulingPolicy", ("spec",)), "gang", ("spec", "schedulingPolicy")).get("minCount")
+    else:
+        minimum = spec.get("minMember")
+    return PodGroup(
+        system,
+        str(metadata.get("namespace") or "default"),
+        str(metadata.get("name") or ""),
+        minimum if type(minimum) is int else None,
+        str(mapping(obj, "status", ()).get("phase") or ""),
+        mapping(metadata, "labels", ("metadata",)).get(MANAGED_BY) == MANAGER,
+        tuple(str(one.get("uid") or "") for one in mappings(metadata, "ownerReferences", ("metadata",))),
+    )

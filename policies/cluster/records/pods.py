@@ -1,0 +1,241 @@
+"""Pods as facts: what each holds of its node, and which group it is a member of."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpugate.policies.cluster.records.common import CAPACITY, Sharing, shared_text
+from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUEUE_COUNT, OWN_SIZE, GroupKey, group_key
+from gpugate.policies.cluster.records.pod_problems import Trouble, trouble_of
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.workloads.requests import Demand, demand_of, limited_memory_of
+from gpugate.policies.workloads.resources import memo_key
+from gpugate.policies.workloads.workload import PodSet
+
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+_NO_CLAIMS: Final[frozenset[str]] = frozenset()
+_NOTHING: Final[Object] = {}
+_MOST_DIGITS: Final = 7
+
+
+class Member(NamedTuple):
+    """What the members of one group must agree on.
+
+    Attributes:
+        size: how many members the pod says there are; 0 where it does not say.
+        queue: its Kueue queue; empty for none.
+        priority: its priority class; empty for none.
+        asks: what one member asks for: its accelerators, then millicores of CPU and bytes of memory.
+        capacity: ``spot`` or ``on-demand`` where its own selectors ask for either; else empty.
+    """
+
+    size: int
+    queue: str
+    priority: str
+    asks: tuple[tuple[str, int], ...]
+    capacity: str
+
+
+class PodRecord(NamedTuple):
+    """A pod that holds something of a node, waits for accelerators, or is a member of a group.
+
+    Attributes:
+        uid: its uid.
+        owner: uid of its controller; empty for none.
+        node: the node that it is bound to; empty while it waits, and once it has ended and holds nothing any more.
+        phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed``, or ``Leaving`` while it is being deleted.
+        memory: bytes that the scheduler counts.
+        memory_limit: bytes that it may grow to: its limits, its requests where it has no limit.
+        cpu: millicores that the scheduler counts.
+        devices: accelerators, sorted by name.
+        group: the group that it is a member of.
+        member: what its group must agree on.
+        crew: what it is counted with as one of several, by :func:`crew_of`; empty for a pod on its own, or without accelerators.
+        trouble: why it does not run; None where it does, has ended, or is counted with no others.
+    """
+
+    uid: str
+    owner: str
+    node: str
+    phase: str
+    memory: int
+    memory_limit: int
+    cpu: int
+    devices: tuple[tuple[str, int], ...]
+    group: GroupKey | None
+    member: Member | None
+    crew: str = ""
+    trouble: Trouble | None = None
+
+
+class _Held(NamedTuple):
+    """What a pod asks for; see :class:`PodRecord`, and :class:`Member` for ``asks``."""
+
+    memory: int
+    memory_limit: int
+    cpu: int
+    devices: tuple[tuple[str, int], ...]
+    asks: tuple[tuple[str, int], ...]
+
+
+#: What pods ask for by what their containers state: the pods of a cluster state little that others do not.
+_held: Final[dict[bytes, _Held]] = {}
+_REMEMBERED: Final = 4096
+_shared_members: Final[Sharing[Member]] = Sharing()
+_shared_groups: Final[Sharing[GroupKey]] = Sharing()
+
+
+def pod_record_of(obj: Object) -> PodRecord | None:
+    """The record of a Pod; None where it neither holds anything of a node, nor waits for accelerators, nor is in a group.
+
+    Raises:
+        MalformedError: a field is of the wrong type.
+    """
+    metadata, spec = mapping(obj, "metadata", ()), mapping(obj, "spec", ())
+    status = mapping(obj, "status", ())
+    phase = str(status.get("phase") or "Pending")
+    group = group_key(mapping(metadata, "labels", ("metadata",)), mapping(metadata, "annotations", ("metadata",)), spec)
+    ended = phase in {"Succeeded", "Failed"}
+    node = "" if ended else str(spec.get("nodeName") or "")
+    if group is None and (ended or (not node and not _may_ask(spec))):
+        return None
+    held = _held_by(obj, spec)
+    if group is None and not node and not held.devices:
+        return None
+    owner = shared_text(_owner(metadata))
+    crew = crew_of(mapping(metadata, "labels", ("metadata",)), owner, group) if held.devices else ""
+    return PodRecord(
+        uid=str(metadata.get("uid") or ""),
+        owner=owner,
+        node=shared_text(node),
+        phase=shared_text("Leaving" if metadata.get("deletionTimestamp") and not ended else phase),
+        memory=held.memory,
+        memory_limit=held.memory_limit,
+        cpu=held.cpu,
+        devices=held.devices,
+        group=None if group is None else _shared_groups(group),
+        member=None if group is None else _shared_members(_member_of(PodSet(obj, spec, (), 1, _NO_CLAIMS), held.asks)),
+        crew=crew,
+        trouble=trouble_of(metadata, status, phase, node) if crew else None,
+    )
+
+
+#: Labels by which the pods of a workload are told that its controller makes through others, with its kind.
+_FAMILIES: Final = (
+    ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
+    ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
+    ("ray.io/cluster", "RayCluster"),
+)
+_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+
+
+def crew_of(labels: Object, owner: str, group: GroupKey | None) -> str:
+    """What a pod is counted with: the workload that its labels name, else its controller's uid, else its group; empty for none.
+
+    The pods of a JobSet belong to Jobs, those of a LeaderWorkerSet to StatefulSets: only their labels name the whole.
+    """
+    if not owner:
+        return "" if group is None else shared_text(f"{group.system}/{group.name}")
+    for label, kind in _FAMILIES:
+        if label in labels:
+            index = f"/{labels[_GROUP_INDEX]}" if kind == "LeaderWorkerSet" and _GROUP_INDEX in labels else ""
+            return shared_text(f"{kind}/{labels[label]}{index}")
+    return owner
+
+
+def _held_by(obj: Object, spec: Object) -> _Held:
+    """What one pod asks for, worked out once for all pods whose containers state the same."""
+    key = _stated(spec)
+    found = _held.get(key) if key is not None else None
+    if found is None:
+        pods = PodSet(obj, spec, (), 1, _NO_CLAIMS)
+        demand = demand_of(pods)
+        devices = tuple(sorted(demand.devices.items()))
+        found = _Held(demand.memory, limited_memory_of(pods), demand.cpu, devices, _asks(demand))
+        if key is not None:
+            if len(_held) >= _REMEMBERED:
+                _held.clear()
+            _held[key] = found
+    return found
+
+
+def _stated(spec: Object) -> bytes | None:
+    """A key that only pods which ask for the same have; None where the pod is better read as a whole."""
+    if "resources" in spec or "overhead" in spec or "ephemeralContainers" in spec:
+        return None
+    parts: list[object] = []
+    for place in ("initContainers", "containers"):
+        for container in mappings(spec, place, ("spec",)) if place in spec else ():
+            resources = container.get("resources", _NOTHING)
+            if type(resources) is not dict or type(container.get("name")) is not str:
+                return None
+            parts += (resources, container.get("restartPolicy") == "Always" if place == "initContainers" else place)
+    return memo_key(parts)
+
+
+def _may_ask(spec: Object) -> bool:
+    """Whether a container names any extended resource: most pods that wait do not, and are passed over without a sum."""
+    for key in ("containers", "initContainers"):
+        for container in mappings(spec, key, ("spec",)) if key in spec else ():
+            if any("/" in name for name in mapping(mapping(container, "resources", ()), "limits", ())):
+                return True
+    return False
+
+
+def _owner(metadata: Object) -> str:
+    for owner in mappings(metadata, "ownerReferences", ("metadata",)) if "ownerReferences" in metadata else ():
+        if owner.get("controller") is True:
+            return str(owner.get("uid") or "")
+    return ""
+
+
+def member_of(pods: PodSet) -> Member:
+    """What a pod of ``pods`` brings into its group."""
+    return _member_of(pods, _asks(demand_of(pods)))
+
+
+def _asks(demand: Demand) -> tuple[tuple[str, int], ...]:
+    return (*sorted(demand.devices.items()), ("cpu", demand.cpu), ("memory", demand.memory))
+
+
+def _member_of(pods: PodSet, asks: tuple[tuple[str, int], ...]) -> Member:
+    labels, annotations, spec = pods.labels(), pods.annotations(), pods.spec
+    return Member(
+        size=_size(annotations, labels),
+        queue=str(labels.get(QUEUE_NAME) or ""),
+        priority=str(labels.get("kueue.x-k8s.io/priority-class") or spec.get("priorityClassName") or ""),
+        asks=asks,
+        capacity=capacity_of(pods),
+    )
+
+
+def _size(annotations: Object, labels: Object) -> int:
+    for written in (
+        annotations.get(KUEUE_COUNT),
+        annotations.get(OWN_SIZE),
+        labels.get(f"{COSCHEDULING_LEGACY}/min-available"),
+    ):
+        if type(written) is str and written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS:
+            return int(written)
+    return 0
+
+
+def capacity_of(pods: PodSet) -> str:
+    """``spot`` or ``on-demand`` where nodeSelector or required affinity of the pods asks for either; else empty."""
+    spec = pods.spec
+    found = {_kind(key, [value]) for key, value in mapping(spec, "nodeSelector", pods.field()).items() if key in CAPACITY}
+    if "affinity" in spec:
+        affinity = mapping(mapping(spec, "affinity", pods.field()), "nodeAffinity", pods.field("affinity"))
+        required = mapping(affinity, "requiredDuringSchedulingIgnoredDuringExecution", pods.field("affinity"))
+        for term in mappings(required, "nodeSelectorTerms", pods.field("affinity")):
+            for one in mappings(term, "matchExpressions", pods.field("affinity")):
+                key = str(one.get("key"))
+                if key in CAPACITY and one.get("operator") == "In":
+                    found.add(_kind(key, sequence(one, "values", pods.field("affinity"))))
+    return found.pop() if len(found) == 1 else ""
+
+
+def _kind(key: str, values: list[object]) -> str:
+    if len(values) != 1:
+        return ""
+    return "spot" if str(values[0]) == CAPACITY[key] else "on-demand"

@@ -1,0 +1,172 @@
+"""What is known of the cluster: one snapshot of plain frozen records.
+
+Records are made from plain Kubernetes objects, so that a watch and a file exported with ``kubectl get -o yaml`` give
+the same facts. Amounts are whole numbers: bytes, millicores, counts.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpugate.policies.cluster.gpu_usage import Usage
+from gpugate.policies.cluster.in_flight import InFlight
+from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.pod_counts import NOBODY, Crew
+from gpugate.policies.cluster.records.cohorts import CohortTree
+from gpugate.policies.cluster.records.common import frozen
+from gpugate.policies.cluster.records.devices import ClaimDevices, DeviceClass, RuntimeClass
+from gpugate.policies.cluster.records.kueue import (
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    PriorityClass,
+    ResourceFlavor,
+    Topology,
+)
+from gpugate.policies.cluster.records.kueue_config import KueueConfiguration
+from gpugate.policies.cluster.records.namespaces import LimitRange, Namespace, ResourceQuota
+from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup
+from gpugate.policies.cluster.usage import NO_POOL_USE, Group, PoolUse
+
+
+class Known(enum.Enum):
+    """How far the objects of one kind are known."""
+
+    SYNCED = "synced"
+    PENDING = "pending"
+    #: The cluster does not serve the kind.
+    ABSENT = "absent"
+    #: Nobody watches the kind and no file gave any: nothing may be concluded.
+    NOT_GIVEN = "not given"
+
+
+_EMPTY: Final[Mapping[Any, Any]] = frozen({})
+
+
+def _none() -> Mapping[Any, Any]:
+    return _EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One snapshot of the cluster. It does not change, but for what is in flight.
+
+    Attributes:
+        shapes: the nodes, grouped.
+        pools: what the pods on each shape's nodes come to, by the shape's first node.
+        groups: groups of pods by namespace and key.
+        crews: pods that are counted together by namespace and :func:`gpugate.policies.cluster.records.pods.crew_of`.
+        group_homes: namespaces that have members of a group of this key, sorted.
+        namespaces: namespaces by name.
+        queues: LocalQueues by namespace, sorted by name.
+        cluster_queues: ClusterQueues by name.
+        cohorts: Cohorts by name.
+        cohort_tree: cohorts and ClusterQueues by the cohort that they are in, made from the two.
+        flavors: ResourceFlavors by name.
+        topologies: Kueue Topologies by name.
+        workload_priorities: WorkloadPriorityClasses by name.
+        priorities: PriorityClasses by name.
+        runtime_classes: RuntimeClasses by name.
+        limit_ranges: LimitRanges by namespace, sorted by name.
+        quotas: ResourceQuotas by namespace, sorted by name.
+        pod_groups: PodGroup objects by namespace and key.
+        device_classes: DeviceClasses by name.
+        claims: ResourceClaims by namespace and name.
+        claim_templates: ResourceClaimTemplates by namespace and name.
+        kueue: Kueue's own Configuration; None where it is not known.
+        known: how far each kind is known, by its resource name as in :data:`gpugate.policies.cluster.kinds.FACT_KINDS`.
+        stale: how old what is known of a kind is, in whole minutes, for kinds whose watch is broken.
+        offered: every extended resource that some accelerator node has.
+        usage: what workloads make of the accelerators that they hold; None but in an audit that monitoring was given to.
+        in_flight: what was admitted and does not show in the other facts yet.
+        memo: what was worked out from the shapes, and what :mod:`gpugate.policies.kube.memo` keeps, to be found again.
+    """
+
+    shapes: tuple[Shape, ...] = ()
+    pools: Mapping[str, PoolUse] = field(default_factory=_none)
+    groups: Mapping[str, Mapping[GroupKey, Group]] = field(default_factory=_none)
+    group_homes: Mapping[GroupKey, tuple[str, ...]] = field(default_factory=_none)
+    crews: Mapping[str, Mapping[str, Crew]] = field(default_factory=_none)
+    namespaces: Mapping[str, Namespace] = field(default_factory=_none)
+    queues: Mapping[str, tuple[LocalQueue, ...]] = field(default_factory=_none)
+    cluster_queues: Mapping[str, ClusterQueue] = field(default_factory=_none)
+    cohorts: Mapping[str, Cohort] = field(default_factory=_none)
+    cohort_tree: CohortTree = field(default_factory=CohortTree, compare=False, repr=False)
+    flavors: Mapping[str, ResourceFlavor] = field(default_factory=_none)
+    topologies: Mapping[str, Topology] = field(default_factory=_none)
+    workload_priorities: Mapping[str, PriorityClass] = field(default_factory=_none)
+    priorities: Mapping[str, PriorityClass] = field(default_factory=_none)
+    runtime_classes: Mapping[str, RuntimeClass] = field(default_factory=_none)
+    limit_ranges: Mapping[str, tuple[LimitRange, ...]] = field(default_factory=_none)
+    quotas: Mapping[str, tuple[ResourceQuota, ...]] = field(default_factory=_none)
+    pod_groups: Mapping[tuple[str, GroupKey], PodGroup] = field(default_factory=_none)
+    device_classes: Mapping[str, DeviceClass] = field(default_factory=_none)
+    claims: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=_none)
+    claim_templates: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=_none)
+    kueue: KueueConfiguration | None = None
+    known: Mapping[str, Known] = field(default_factory=_none)
+    stale: Mapping[str, int] = field(default_factory=_none)
+    offered: frozenset[str] = frozenset()
+    usage: Usage | None = None
+    in_flight: InFlight = field(default_factory=InFlight, compare=False, repr=False)
+    memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def state(self, resource: str) -> Known:
+        """How far objects of ``resource`` (a plural name: ``nodes``) are known."""
+        return self.known.get(resource, Known.NOT_GIVEN)
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """The labels of namespace ``name``; just its name label where it is not known."""
+        found = self.namespaces.get(name)
+        return found.labels if found else {"kubernetes.io/metadata.name": name}
+
+    def namespace_says(self, name: str, keys: Iterable[str]) -> str | None:
+        """The first of ``keys`` that namespace ``name`` has, as label or annotation; None where it has none or is not known."""
+        found = self.namespaces.get(name)
+        if found is None:
+            return None
+        values = (found.labels.get(key) or found.annotations.get(key) for key in keys)
+        return next(filter(None, values), None)
+
+    def queue(self, namespace: str, name: str) -> LocalQueue | None:
+        """The LocalQueue of this name; None where it is not known."""
+        for queue in self.queues.get(namespace, ()):
+            if queue.name == name:
+                return queue
+        return None
+
+    def is_gpu_claim(self, namespace: str, claim: str, template: str) -> bool:
+        """Whether the ResourceClaim or ResourceClaimTemplate of this name requests a GPU or a part of one."""
+        return any(self._gpu_claims(namespace, claim, template))
+
+    def may_be_slice(self, namespace: str, claim: str, template: str) -> bool:
+        """Whether what it requests may be a part of a GPU."""
+        return any(one.may_be_slice for one in self._gpu_claims(namespace, claim, template))
+
+    def _gpu_claims(self, namespace: str, claim: str, template: str) -> Iterator[ClaimDevices]:
+        """Those of the two that request a GPU: by NVIDIA's own classes, or by an administrator's class of NVIDIA's driver."""
+        for found in (self.claims.get((namespace, claim)), self.claim_templates.get((namespace, template))):
+            if found is None:
+                continue
+            classes = (self.device_classes.get(name) for name in found.classes)
+            if found.is_gpu or any(one is not None and one.is_gpu for one in classes):
+                yield found
+
+    def pool(self, shape: Shape) -> PoolUse:
+        """What the pods on the nodes of ``shape`` come to."""
+        return self.pools.get(shape.nodes[0], NO_POOL_USE)
+
+    def group(self, namespace: str, key: GroupKey) -> Group | None:
+        """The known members of a group; None where there are none."""
+        return self.groups.get(namespace, _EMPTY).get(key)
+
+    def crew(self, namespace: str, key: str) -> Crew:
+        """What is known of the pods that are counted together under ``key``."""
+        found: Crew = self.crews.get(namespace, _EMPTY).get(key, NOBODY)
+        return found
+
+
+NO_FACTS: Final = Facts()

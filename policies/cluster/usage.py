@@ -1,0 +1,310 @@
+"""What running pods hold of the nodes, and who is in which group: sums kept up pod by pod.
+
+The sums are always those of a recount from scratch: a pod's new share is added and its old one taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.pod_counts import Crew, CrewSum
+from gpugate.policies.cluster.records.common import NO_AMOUNTS, frozen
+from gpugate.policies.cluster.records.pod_groups import GroupKey
+from gpugate.policies.cluster.records.pods import PodRecord
+
+
+class NodeUse(NamedTuple):
+    """What the pods on one node come to.
+
+    Attributes:
+        pods: how many they are.
+        memory: bytes requested.
+        memory_limit: bytes that they may grow to.
+        cpu: millicores requested.
+        devices: accelerators held, by name.
+    """
+
+    pods: int
+    memory: int
+    memory_limit: int
+    cpu: int
+    devices: Mapping[str, int]
+
+
+class PoolUse(NamedTuple):
+    """What the pods on all nodes of one shape come to.
+
+    Attributes:
+        memory: bytes requested.
+        memory_limit: bytes that they may grow to.
+        devices: accelerators held, by name.
+        least_limit: the smallest ``memory_limit`` of one node.
+    """
+
+    memory: int
+    memory_limit: int
+    devices: Mapping[str, int]
+    least_limit: int
+
+
+class Group(NamedTuple):
+    """The members of one group that are known.
+
+    Attributes:
+        pending: members that are there and do not run yet.
+        running: members that run.
+        succeeded: members that have ended well.
+        failed: members that have failed; others may take their places.
+        leaving: members that are being deleted.
+        sizes: sizes that members state, sorted (those without one left out).
+        queues: queues that members name, sorted.
+        priorities: priority classes that members name, sorted.
+        asks: what members ask for, each once, sorted.
+        capacities: ``spot`` and ``on-demand``, as members ask for them, sorted.
+        owners: uids of the members' controllers, sorted; an empty one for plain pods.
+    """
+
+    pending: int
+    running: int
+    succeeded: int
+    failed: int
+    leaving: int
+    sizes: tuple[int, ...]
+    queues: tuple[str, ...]
+    priorities: tuple[str, ...]
+    asks: tuple[tuple[tuple[str, int], ...], ...]
+    capacities: tuple[str, ...]
+    owners: tuple[str, ...]
+
+    @property
+    def present(self) -> int:
+        """Members that are there or have done their part: what another would be one more than."""
+        return self.pending + self.running + self.succeeded
+
+
+NO_POOL_USE: Final = PoolUse(0, 0, NO_AMOUNTS, 0)
+_PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Leaving")
+_TRAITS: Final = ("sizes", "queues", "priorities", "asks", "capacities", "owners")
+
+
+class _NodeSum:
+    __slots__ = ("cpu", "devices", "memory", "memory_limit", "pods")
+
+    def __init__(self) -> None:
+        self.pods = self.memory = self.memory_limit = self.cpu = 0
+        self.devices: dict[str, int] = {}
+
+    def add(self, pod: PodRecord, sign: int) -> None:
+        self.pods += sign
+        self.memory += sign * pod.memory
+        self.memory_limit += sign * pod.memory_limit
+        self.cpu += sign * pod.cpu
+        for name, count in pod.devices:
+            _count(self.devices, name, sign * count)
+
+
+class _GroupSum:
+    __slots__ = ("_built", "phases", "traits")
+
+    def __init__(self) -> None:
+        self.phases: dict[str, int] = {}
+        self.traits: dict[str, dict[Any, int]] = {name: {} for name in _TRAITS}
+        self._built: Group | None = None
+
+    def add(self, pod: PodRecord, sign: int) -> None:
+        self._built = None
+        member, traits = pod.member, self.traits
+        _count(self.phases, pod.phase if pod.phase in _PHASES else "Pending", sign)
+        # What a member that is gone, or has failed, once asked for binds nobody.
+        if member is None or pod.phase in {"Failed", "Leaving"}:
+            return
+        if member.size:
+            _count(traits["sizes"], member.size, sign)
+        _count(traits["queues"], member.queue, sign)
+        _count(traits["priorities"], member.priority, sign)
+        _count(traits["asks"], member.asks, sign)
+        if member.capacity:
+            _count(traits["capacities"], member.capacity, sign)
+        _count(traits["owners"], pod.owner, sign)
+
+    def built(self) -> Group:
+        if self._built is None:
+            phases: list[Any] = [self.phases.get(phase, 0) for phase in _PHASES]
+            traits: list[Any] = [tuple(sorted(self.traits[name])) for name in _TRAITS]
+            self._built = Group(*phases, *traits)
+        return self._built
+
+
+def _count(counts: dict[Any, int], key: Any, change: int) -> None:  # noqa: ANN401 - any hashable
+    total = counts.get(key, 0) + change
+    if total:
+        counts[key] = total
+    else:
+        counts.pop(key, None)
+
+
+class Occupancy:
+    """Sums over all known pods by node, by group, and by what counts them together."""
+
+    __slots__ = (
+        *("_changed", "_crews", "_crews_published", "_crews_unpublished", "_groups", "_homes", "_nodes", "_pools"),
+        *("_published", "_published_homes", "_shapes", "_unpublished"),
+    )
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _NodeSum] = {}
+        self._groups: dict[str, dict[GroupKey, _GroupSum]] = {}
+        #: Groups by namespace as published last, and the namespaces whose groups changed since.
+        self._published: Mapping[str, Mapping[GroupKey, Group]] = frozen({})
+        self._unpublished: set[str] = set()
+        #: The same for pods that are counted together.
+        self._crews: dict[str, dict[str, CrewSum]] = {}
+        self._crews_published: Mapping[str, Mapping[str, Crew]] = frozen({})
+        self._crews_unpublished: set[str] = set()
+        #: Namespaces with members of a group, for groups of the same name in several.
+        self._homes: dict[GroupKey, set[str]] = {}
+        self._published_homes: Mapping[GroupKey, tuple[str, ...]] | None = None
+        self._changed: set[str] = set()
+        self._shapes: tuple[Shape, ...] = ()
+        self._pools: Mapping[str, PoolUse] = frozen({})
+
+    def put(self, namespace: str, before: PodRecord | None, after: PodRecord | None) -> None:
+        """Take a pod of ``namespace`` as it is now, in place of what it was; None where it is not there."""
+        # The new share first: a group or node that goes on does not vanish in between.
+        for pod, sign in ((after, 1), (before, -1)):
+            if pod is None:
+                continue
+            if pod.node:
+                self._add_to_node(pod, sign)
+            if pod.group is not None:
+                self._add_to_group(namespace, pod, pod.group, sign)
+            if pod.crew:
+                self._add_to_crew(namespace, pod, sign)
+
+    def _add_to_node(self, pod: PodRecord, sign: int) -> None:
+        found = self._nodes.setdefault(pod.node, _NodeSum())
+        found.add(pod, sign)
+        if not found.pods:
+            del self._nodes[pod.node]
+        self._changed.add(pod.node)
+
+    def _add_to_group(self, namespace: str, pod: PodRecord, key: GroupKey, sign: int) -> None:
+        groups = self._groups.setdefault(namespace, {})
+        if key not in groups:
+            groups[key] = _GroupSum()
+            self._homes.setdefault(key, set()).add(namespace)
+            self._published_homes = None
+        found = groups[key]
+        found.add(pod, sign)
+        if not found.phases:
+            del groups[key]
+            self._leave_home(namespace, key)
+            if not groups:
+                del self._groups[namespace]
+        self._unpublished.add(namespace)
+
+    def _add_to_crew(self, namespace: str, pod: PodRecord, sign: int) -> None:
+        crews = self._crews.setdefault(namespace, {})
+        found = crews.setdefault(pod.crew, CrewSum())
+        found.add(pod, sign)
+        if not any(found.phases):
+            del crews[pod.crew]
+            if not crews:
+                del self._crews[namespace]
+        self._crews_unpublished.add(namespace)
+
+    def settling(self) -> Iterator[None]:
+        """Build the groups that changed one by one, as the iterator is read: :meth:`groups` then finds them built."""
+        for namespace in sorted(self._unpublished):
+            for one in list(self._groups.get(namespace, {}).values()):
+                one.built()
+                yield None
+        for namespace in sorted(self._crews_unpublished):
+            for crew in list(self._crews.get(namespace, {}).values()):
+                crew.built()
+                yield None
+
+    def _leave_home(self, namespace: str, key: GroupKey) -> None:
+        homes = self._homes[key]
+        homes.remove(namespace)
+        if not homes:
+            del self._homes[key]
+        self._published_homes = None
+
+    def homes(self) -> Mapping[GroupKey, tuple[str, ...]]:
+        """The namespaces that have members of a group of each key, sorted; added up anew only where one came or went."""
+        if self._published_homes is None:
+            self._published_homes = frozen({key: tuple(sorted(found)) for key, found in self._homes.items()})
+        return self._published_homes
+
+    def groups(self) -> Mapping[str, Mapping[GroupKey, Group]]:
+        """The groups by namespace."""
+        if self._unpublished:
+            published = dict(self._published)
+            for namespace in self._unpublished:
+                found = self._groups.get(namespace)
+                if found is None:
+                    published.pop(namespace, None)
+                else:
+                    published[namespace] = MappingProxyType({key: one.built() for key, one in found.items()})
+            self._published = MappingProxyType(published)
+            self._unpublished.clear()
+        return self._published
+
+    def crews(self) -> Mapping[str, Mapping[str, Crew]]:
+        """The pods that are counted together, by namespace."""
+        if self._crews_unpublished:
+            published = dict(self._crews_published)
+            for namespace in self._crews_unpublished:
+                found = self._crews.get(namespace)
+                if found is None:
+                    published.pop(namespace, None)
+                else:
+                    published[namespace] = MappingProxyType({key: one.built() for key, one in found.items()})
+            self._crews_published = MappingProxyType(published)
+            self._crews_unpublished.clear()
+        return self._crews_published
+
+    def node(self, name: str) -> NodeUse:
+        """What the pods on the node called ``name`` come to."""
+        found = self._nodes.get(name)
+        if found is None:
+            return NodeUse(0, 0, 0, 0, NO_AMOUNTS)
+        return NodeUse(found.pods, found.memory, found.memory_limit, found.cpu, frozen(found.devices))
+
+    def pools(self, shapes: tuple[Shape, ...]) -> Mapping[str, PoolUse]:
+        """What the pods on each of ``shapes`` come to, by the shape's first node; only shapes that changed are added up anew."""
+        if shapes is self._shapes and not self._changed:
+            return self._pools
+        # A shape that is the very same has the same nodes, and so the same sums unless one of these changed.
+        same = {id(one) for one in self._shapes}
+        pools: dict[str, PoolUse] = {}
+        for shape in shapes:
+            first = shape.nodes[0]
+            kept = id(shape) in same and self._changed.isdisjoint(shape.nodes)
+            pools[first] = self._pools[first] if kept else self._pool(shape)
+        self._shapes = shapes
+        self._changed.clear()
+        self._pools = MappingProxyType(pools)
+        return self._pools
+
+    def _pool(self, shape: Shape) -> PoolUse:
+        known = self._nodes
+        memory = limit = 0
+        least: int | None = None
+        devices: dict[str, int] = {}
+        for name in shape.nodes:
+            one = known.get(name)
+            if one is None:
+                least = 0
+                continue
+            memory += one.memory
+            limit += one.memory_limit
+            if least is None or one.memory_limit < least:
+                least = one.memory_limit
+            for device, count in one.devices.items():
+                devices[device] = devices.get(device, 0) + count
+        return PoolUse(memory, limit, frozen(dict(sorted(devices.items()))), least or 0)

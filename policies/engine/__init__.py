@@ -1,0 +1,1 @@
+"""Decide a review: exemptions, edits, checks, and what an UPDATE changes."""

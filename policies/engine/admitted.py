@@ -1,0 +1,40 @@
+"""What an admitted object will ask for once its pods are made: the entry that it gets while no watch shows it."""
+
+from __future__ import annotations
+
+from gpugate.policies.cluster.in_flight import Admitted
+from gpugate.policies.cluster.records.pod_groups import group_key
+from gpugate.policies.workloads.kinds import CRON_JOB
+from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.requests import demand_of
+from gpugate.policies.workloads.workload import Workload
+
+
+def admitted_of(workload: Workload) -> Admitted | None:
+    """The entry for ``workload``, just admitted.
+
+    None for what makes no pods now (a CronJob), and for what a controller made: its owner was counted.
+
+    Raises:
+        MalformedError: an amount is no quantity.
+    """
+    if workload.kind is CRON_JOB or workload.controller() is not None:
+        return None
+    pods_in_all, requests = 0, {"cpu": 0, "memory": 0}
+    for pods in workload.pod_sets:
+        count = pods.count or 0
+        if not count:
+            continue
+        demand = demand_of(pods)
+        pods_in_all += count
+        requests["cpu"] += demand.cpu * count
+        requests["memory"] += demand.memory * count
+        for name, devices in demand.devices.items():
+            requests[name] = requests.get(name, 0) + devices * count
+    if not pods_in_all:
+        return None
+    group = None
+    if workload.is_pod():
+        group = group_key(workload.labels(), workload.annotations(), workload.pod_sets[0].spec)
+    name, queue = workload.name, queue_label(workload) or ""
+    return Admitted(workload.kind.kind, workload.namespace, name, pods_in_all, queue, group, requests)

@@ -1,0 +1,121 @@
+"""What a check says: a finding with its sums and its remedy."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gpugate.policies.kube.fields import Path, dotted
+
+
+class Level(enum.Enum):
+    """How much a finding weighs before the rule's mode is asked."""
+
+    DENY = "deny"
+    WARN = "warn"
+    UNKNOWN = "unknown"
+
+
+class Severity(enum.Enum):
+    """What a finding means for the object once the rule's mode has been asked."""
+
+    DENY = "deny"
+    WARN = "warn"
+    DRYRUN = "dryrun"
+    UNKNOWN = "unknown"
+
+
+class Mode(enum.Enum):
+    """How a rule acts (``Disabled``, not ``Off``: YAML 1.1 reads that as a boolean)."""
+
+    ENFORCE = "Enforce"
+    WARN = "Warn"
+    DRY_RUN = "DryRun"
+    DISABLED = "Disabled"
+
+    def at_most(self, most: Mode) -> Mode:
+        """The weaker of the two modes: Disabled is the weakest, then DryRun, Warn and Enforce."""
+        strongest_first = list(Mode)
+        return max(self, most, key=strongest_first.index)
+
+
+class Finding(NamedTuple):
+    """One statement of a rule about one place.
+
+    Attributes:
+        reason: a stable CamelCase word for machines.
+        path: the field it is about.
+        message: what is wrong, with the sums that show it.
+        remedy: what to write instead, a sentence.
+        level: how much it weighs.
+        measure: how bad it is, in the finding's own unit: an UPDATE is refused only where it rises.
+        rests_on: resource names of the facts without which it would not hold (``nodes``): where those are out of date, it is
+            not known to hold.
+    """
+
+    reason: str
+    path: Path
+    message: str
+    remedy: str
+    level: Level = Level.DENY
+    measure: int = 0
+    rests_on: tuple[str, ...] = ()
+
+    def as_warning(self) -> Finding:
+        """The finding, a warning where it is a refusal."""
+        return self._replace(level=Level.WARN) if self.level is Level.DENY else self
+
+
+def not_synced(reason: str, path: Path, kinds: str, what: str) -> Finding:
+    """The finding where ``kinds`` (``the nodes``) are on their way, so that it is not known ``what`` (``whether ...``)."""
+    message = f"{kinds} are not synced yet, so it is not known {what}"
+    return Finding(reason, path, message, "Try again in a few seconds.", Level.UNKNOWN)
+
+
+class Judged(NamedTuple):
+    """A finding with the rule that made it and the severity that the rule's mode gives it.
+
+    Attributes:
+        rule: the rule's id.
+        severity: what the finding means for the object.
+        finding: what the rule found.
+        would_refuse: whether the object is not refused only since the rule is in DryRun.
+    """
+
+    rule: str
+    severity: Severity
+    finding: Finding
+    would_refuse: bool = False
+
+    @property
+    def sort_key(self) -> tuple[str, str, str, str]:
+        """Findings are listed in this order, so that the same input gives the same text."""
+        return (self.rule, dotted(self.finding.path), self.finding.reason, self.finding.message)
+
+
+def aged(finding: Finding, stale: Mapping[str, int]) -> Finding:
+    """``finding`` in view of facts that are ``stale``: how many minutes old, by resource.
+
+    What rests on them is said with their age, and is no longer known to hold.
+    """
+    old = {resource: stale[resource] for resource in sorted(finding.rests_on) if resource in stale}
+    if not old:
+        return finding
+    ages = ", ".join(f"{resource} as of {minutes} minute{'s' if minutes != 1 else ''} ago" for resource, minutes in old.items())
+    level = Level.UNKNOWN if finding.level is Level.DENY else finding.level
+    return finding._replace(message=f"{finding.message} ({ages}: the watch is broken)", level=level)
+
+
+def judge(rule: str, mode: Mode, finding: Finding, *, refuse_unknown: bool = False) -> Judged:
+    """``finding`` of ``rule``, weighed by the rule's ``mode``; ``refuse_unknown``: whether what is not known is refused."""
+    if mode is Mode.DRY_RUN:
+        would_refuse = finding.level is Level.DENY or (refuse_unknown and finding.level is Level.UNKNOWN)
+        return Judged(rule, Severity.DRYRUN, finding, would_refuse)
+    if finding.level is Level.UNKNOWN:
+        severity = Severity.DENY if refuse_unknown and mode is Mode.ENFORCE else Severity.UNKNOWN
+    elif finding.level is Level.DENY and mode is Mode.ENFORCE:
+        severity = Severity.DENY
+    else:
+        severity = Severity.WARN
+    return Judged(rule, severity, finding)

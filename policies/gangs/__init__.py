@@ -1,0 +1,1 @@
+"""Find out which pods must start together, and how far a gang has come."""

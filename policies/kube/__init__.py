@@ -1,0 +1,1 @@
+"""Kubernetes' own vocabulary: field paths, quantities, labels, taints, images and times."""

@@ -1,0 +1,1 @@
+"""Review the objects around workloads: quotas, queues, device plugins, exporters and alerts."""

@@ -1,0 +1,109 @@
+"""Alerts on GPUs: a PrometheusRule whose expressions say what they are meant to.
+
+The expressions are not parsed: what is looked for are names of metrics, and two shapes that are wrong whatever stands around them.
+
+Sources of the names: NVIDIA dcgm-exporter ``etc/default-counters.csv`` and its own counters (``DCGM_EXP_*``);
+utkuozdemir/nvidia_gpu_exporter ``docs/METRICS.md`` for ``nvidia_smi_*``. NVIDIA's device plugin writes no metrics of GPUs at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from gpugate.policies.findings import Finding, Level
+from gpugate.policies.kube.fields import Object, Path
+from gpugate.policies.lint.context import Around, maps_at, text_at
+
+USED: Final = "DCGM_FI_DEV_FB_USED"
+FREE: Final = "DCGM_FI_DEV_FB_FREE"
+XID: Final = "DCGM_FI_DEV_XID_ERRORS"
+
+
+class Instead(NamedTuple):
+    """What to write for a name that no exporter writes.
+
+    Attributes:
+        dcgm: the metric of dcgm-exporter.
+        smi: the metric of nvidia_gpu_exporter.
+    """
+
+    dcgm: str
+    smi: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What to write, a sentence."""
+        other = f", or {self.smi} (nvidia_gpu_exporter)" if self.smi else ""
+        return f"Write {self.dcgm} (dcgm-exporter){other}."
+
+
+_UTILISATION: Final = Instead("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gpu_ratio, from 0 to 1")
+_MEMORY: Final = Instead(USED, "nvidia_smi_memory_used_bytes")
+_TEMPERATURE: Final = Instead("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
+_POWER: Final = Instead("DCGM_FI_DEV_POWER_USAGE", "nvidia_smi_power_draw_watts")
+#: Names that are found in guides and dashboards, and that no exporter writes.
+UNWRITTEN: Final = {
+    "nvidia_smi_utilization_gpu": _UTILISATION,
+    "nvidia_smi_gpu_utilization": _UTILISATION,
+    "nvidia_smi_memory_used_mb": _MEMORY,
+    "nvidia_smi_memory_used": _MEMORY,
+    "nvidia_smi_memory_total_mb": Instead(f"{USED} + {FREE}", "nvidia_smi_memory_total_bytes"),
+    "nvidia_smi_gpu_temperature": _TEMPERATURE,
+    "nvidia_smi_power_draw": _POWER,
+    "DCGM_FI_DEV_GPU_UTILIZATION": _UTILISATION,
+    "DCGM_FI_DEV_MEM_USED": _MEMORY,
+    "DCGM_FI_DEV_MEMORY_USED": _MEMORY,
+    "DCGM_FI_DEV_GPU_TEMPERATURE": _TEMPERATURE,
+    "DCGM_FI_DEV_POWER_DRAW": _POWER,
+    "DCGM_FI_DEV_XID_ERROR": Instead(XID),
+}
+
+_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_TEXT: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
+_LABELS: Final = r"(?:\s*\{[^}]*\})?"
+_USED_BY_FREE: Final = re.compile(
+    rf"\b{USED}{_LABELS}\s*/\s*(?:(?:on|ignoring)\s*\([^)]*\)\s*)?{FREE}\b{_LABELS}(?:\s*>=?\s*(\d*\.?\d+))?"
+)
+_COUNTED: Final = re.compile(rf"\b(increase|rate|irate|delta|idelta|deriv)\s*\(\s*{XID}\b")
+
+
+def check(obj: Object, _around: Around) -> Iterator[Finding]:
+    """What the expressions of a PrometheusRule get wrong about GPUs."""
+    for at, group in maps_at(obj, "spec", "groups"):
+        for number, rule in maps_at(group, "rules"):
+            expression = text_at(rule, "expr")
+            if expression:
+                yield from check_expression(("spec", "groups", at, "rules", number, "expr"), expression)
+
+
+def check_expression(path: Path, expression: str) -> Iterator[Finding]:
+    """What an expression gets wrong about GPUs."""
+    bare = _TEXT.sub('""', expression)
+    for name in sorted({found[0] for found in _NAME.finditer(bare)} & set(UNWRITTEN)):
+        message = f"no exporter writes {name}: the expression is empty, and an alert on it never fires"
+        yield Finding("UnwrittenMetric", path, message, UNWRITTEN[name].sentence)
+    found = _USED_BY_FREE.search(bare)
+    if found:
+        yield _not_a_share(path, found[1])
+    counted = _COUNTED.search(bare)
+    if counted:
+        message = (
+            f"{XID} is a gauge that holds the number of the last Xid: {counted[1]}() subtracts numbers of errors from each other, "
+            "and does not see the same error twice"
+        )
+        remedy = (
+            f"Write {XID} != 0, which holds until the driver is loaded anew, or DCGM_EXP_XID_ERRORS_COUNT > 0, which dcgm-exporter "
+            "writes where it is configured to."
+        )
+        yield Finding("GaugeCounted", path, message, remedy, Level.WARN)
+
+
+def _not_a_share(path: Path, threshold: str | None) -> Finding:
+    message = f"{USED} / {FREE} is not the share that is used: it is 1 at half, and has no upper bound"
+    if threshold:
+        bound = float(threshold)
+        message += f"; above {threshold} it fires from {bound / (1 + bound):.0%} used"
+    remedy = f"Write {USED} / ({USED} + {FREE})."
+    return Finding("NotAShare", path, message, remedy, Level.WARN)

@@ -1,0 +1,163 @@
+"""API versions that servers have ceased to serve, and kinds in a group that is not theirs.
+
+Sources: Kubernetes' Deprecated API Migration Guide and the ``prerelease-lifecycle`` of ``k8s.io/api`` (each built-in line is held
+against a real apiserver in ``tests/e2e/test_setup.py``); for the rest the CRDs of Kueue v0.15, JobSet v0.10, LeaderWorkerSet v0.7,
+KubeRay v1.5, Kubeflow's training operator v1.9 and trainer v2.1, Volcano v1.10 and scheduler-plugins v0.34.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from gpugate.policies.findings import Finding, Level
+from gpugate.policies.kube.fields import Object
+from gpugate.policies.lint.context import group_of, text_at
+from gpugate.policies.workloads.kinds import KINDS, Kind
+
+
+class Retired(NamedTuple):
+    """A version of a kind that is served no more.
+
+    Attributes:
+        right: the ``apiVersion`` to write; empty where the kind itself is gone.
+        gone: since when, or by which release, it is not served.
+        instead: what takes the place of a kind that is gone, a sentence; or what else changes with the version.
+        is_served: whether servers of today still have it, and say that it is deprecated.
+    """
+
+    right: str
+    gone: str
+    instead: str = ""
+    is_served: bool = False
+
+
+_SELECTOR: Final = "spec.selector must be stated there, too."
+_POD_SECURITY: Final = "Use Pod Security Admission: label namespaces pod-security.kubernetes.io/enforce."
+
+
+def _lines(api_version: str, kinds: str, right: str, since: str, instead: str = "") -> dict[tuple[str, str], Retired]:
+    return {(api_version, kind): Retired(right, f"since Kubernetes {since}", instead) for kind in kinds.split()}
+
+
+#: Versions of Kubernetes' own kinds, by ``apiVersion`` and kind.
+BUILT_IN: Final[dict[tuple[str, str], Retired]] = {
+    **_lines("extensions/v1beta1", "DaemonSet Deployment ReplicaSet", "apps/v1", "1.16", _SELECTOR),
+    **_lines("extensions/v1beta1", "NetworkPolicy", "networking.k8s.io/v1", "1.16"),
+    **_lines("extensions/v1beta1", "Ingress", "networking.k8s.io/v1", "1.22", "Its fields are others there."),
+    **_lines("extensions/v1beta1", "PodSecurityPolicy", "", "1.16", _POD_SECURITY),
+    **_lines("apps/v1beta1", "Deployment StatefulSet", "apps/v1", "1.16", _SELECTOR),
+    **_lines("apps/v1beta2", "DaemonSet Deployment ReplicaSet StatefulSet", "apps/v1", "1.16", _SELECTOR),
+    **_lines("batch/v2alpha1", "CronJob", "batch/v1", "1.21"),
+    **_lines("batch/v1beta1", "CronJob", "batch/v1", "1.25"),
+    **_lines("autoscaling/v2beta1", "HorizontalPodAutoscaler", "autoscaling/v2", "1.25"),
+    **_lines("autoscaling/v2beta2", "HorizontalPodAutoscaler", "autoscaling/v2", "1.26"),
+    **_lines("policy/v1beta1", "PodDisruptionBudget", "policy/v1", "1.25"),
+    **_lines("policy/v1beta1", "PodSecurityPolicy", "", "1.25", _POD_SECURITY),
+    ("scheduling.k8s.io/v1alpha1", "PriorityClass"): Retired("scheduling.k8s.io/v1", "by Kubernetes 1.36"),
+    **_lines("scheduling.k8s.io/v1beta1", "PriorityClass", "scheduling.k8s.io/v1", "1.22"),
+    **_lines("node.k8s.io/v1beta1", "RuntimeClass", "node.k8s.io/v1", "1.25"),
+    **_lines("networking.k8s.io/v1beta1", "Ingress", "networking.k8s.io/v1", "1.22", "Its fields are others there."),
+    **_lines("networking.k8s.io/v1beta1", "IngressClass", "networking.k8s.io/v1", "1.22"),
+    **_lines(
+        "rbac.authorization.k8s.io/v1beta1",
+        "ClusterRole ClusterRoleBinding Role RoleBinding",
+        "rbac.authorization.k8s.io/v1",
+        "1.22",
+    ),
+    **_lines("storage.k8s.io/v1beta1", "CSIDriver CSINode StorageClass VolumeAttachment", "storage.k8s.io/v1", "1.22"),
+    **_lines(
+        "apiextensions.k8s.io/v1beta1", "CustomResourceDefinition", "apiextensions.k8s.io/v1", "1.22", "It needs a schema there."
+    ),
+    **_lines(
+        "admissionregistration.k8s.io/v1beta1",
+        "MutatingWebhookConfiguration ValidatingWebhookConfiguration",
+        "admissionregistration.k8s.io/v1",
+        "1.22",
+    ),
+    **_lines("apiregistration.k8s.io/v1beta1", "APIService", "apiregistration.k8s.io/v1", "1.22"),
+    **_lines("certificates.k8s.io/v1beta1", "CertificateSigningRequest", "certificates.k8s.io/v1", "1.22"),
+    **_lines("coordination.k8s.io/v1beta1", "Lease", "coordination.k8s.io/v1", "1.22"),
+    **_lines("discovery.k8s.io/v1beta1", "EndpointSlice", "discovery.k8s.io/v1", "1.25"),
+    **_lines("settings.k8s.io/v1alpha1", "PodPreset", "", "1.20", "Use a mutating admission policy or webhook."),
+    **_lines(
+        "resource.k8s.io/v1alpha2",
+        "ResourceClaim ResourceClaimTemplate",
+        "resource.k8s.io/v1",
+        "1.31",
+        "Its fields are others there.",
+    ),
+    **_lines("resource.k8s.io/v1alpha2", "ResourceClass", "", "1.31", "A DeviceClass of resource.k8s.io/v1 takes its place."),
+}
+
+
+def _others(versions: str, group: str, kinds: str, right: str, release: str) -> dict[tuple[str, str], Retired]:
+    return {(f"{group}/{version}", kind): Retired(right, f"by {release}") for version in versions.split() for kind in kinds.split()}
+
+
+_KUEUE: Final = "ClusterQueue LocalQueue ResourceFlavor Workload WorkloadPriorityClass AdmissionCheck Cohort Topology"
+_V1_JOBS: Final = "TFJob PyTorchJob XGBoostJob PaddleJob MXJob"
+_RAY: Final = "RayCluster RayJob RayService"
+#: Versions of the kinds of operators, likewise.
+OF_OPERATORS: Final[dict[tuple[str, str], Retired]] = {
+    **_others("v1alpha1", "kueue.x-k8s.io", _KUEUE, "kueue.x-k8s.io/v1beta1", "Kueue 0.15"),
+    **_others("v1alpha2", "kueue.x-k8s.io", _KUEUE, "kueue.x-k8s.io/v1beta1", "Kueue 0.15"),
+    **_others("v1alpha1 v1alpha2 v1beta1 v1beta2", "kubeflow.org", _V1_JOBS, "kubeflow.org/v1", "Kubeflow's training operator 1.9"),
+    **_others("v1alpha1 v1alpha2", "kubeflow.org", "MPIJob", "kubeflow.org/v2beta1", "Kubeflow's MPI operator 0.7"),
+    **_others("v1alpha1", "jobset.x-k8s.io", "JobSet", "jobset.x-k8s.io/v1alpha2", "JobSet 0.10"),
+    **_others("v1alpha1", "leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet 0.7"),
+    **_others("v1alpha1 v1alpha2", "scheduling.volcano.sh", "PodGroup Queue", "scheduling.volcano.sh/v1beta1", "Volcano 1.10"),
+    **_others("v1alpha1", "scheduling.incubator.k8s.io", "PodGroup Queue", "scheduling.volcano.sh/v1beta1", "Volcano 1.10"),
+    **_others("v1alpha1", "scheduling.sigs.k8s.io", "PodGroup", "scheduling.x-k8s.io/v1alpha1", "scheduler-plugins 0.34"),
+    **{("ray.io/v1alpha1", kind): Retired("ray.io/v1", "since KubeRay 1.0", is_served=True) for kind in _RAY.split()},
+}
+RETIRED: Final = {**BUILT_IN, **OF_OPERATORS}
+#: Groups of which it is known that they have no other kinds than those in the tables here and in the table of workloads.
+_CLOSED: Final = frozenset({"", "apps", "batch", "extensions", "kubeflow.org", "batch.volcano.sh", "scheduling.k8s.io"})
+
+
+def check(obj: Object) -> Iterator[Finding]:
+    """An API version that is gone, or a kind that its group does not have."""
+    api_version, kind = text_at(obj, "apiVersion"), text_at(obj, "kind")
+    retired = RETIRED.get((api_version, kind))
+    if retired is not None:
+        yield _ceased(api_version, kind, retired)
+        return
+    homes = _homes(kind)
+    if homes and group_of(api_version) in _CLOSED and not any(home.group == group_of(api_version) for home in homes):
+        right = " or ".join(_written(home) for home in homes)
+        message = f"{api_version} has no kind {kind}: no server takes it"
+        yield Finding("WrongGroup", ("apiVersion",), message, f"Write apiVersion: {right}.")
+
+
+def _ceased(api_version: str, kind: str, retired: Retired) -> Finding:
+    if retired.is_served:
+        message = f"{api_version} of {kind} is deprecated {retired.gone}"
+    elif retired.right:
+        message = f"{api_version} of {kind} is not served {retired.gone}: no server takes it"
+    else:
+        message = f"{kind} does not exist {retired.gone}: no server takes it"
+    remedy = f"Write apiVersion: {retired.right}. {retired.instead}".rstrip() if retired.right else retired.instead
+    return Finding("RetiredVersion", ("apiVersion",), message, remedy, Level.WARN if retired.is_served else Level.DENY)
+
+
+def current(api_version: str, kind: str) -> str:
+    """The ``apiVersion`` by which an object is to be judged: the right one where its own is gone."""
+    retired = RETIRED.get((api_version, kind))
+    return retired.right if retired and retired.right else api_version
+
+
+_BY_NAME: Final = {one.kind: [kind for kind in KINDS if kind.kind == one.kind] for one in KINDS}
+
+
+def _homes(kind: str) -> list[Kind]:
+    return _BY_NAME.get(kind, [])
+
+
+def _written(home: Kind) -> str:
+    return f"{home.group}/{home.versions[-1]}" if home.group else home.versions[-1]
+
+
+def built_in() -> Iterable[tuple[str, str, Retired]]:
+    """Every line of the table of Kubernetes' own kinds: ``apiVersion``, kind, and what is known of it."""
+    return ((*key, retired) for key, retired in BUILT_IN.items())

@@ -1,0 +1,105 @@
+"""The configuration of NVIDIA's device plugin (``version: v1``), in a ConfigMap or by itself.
+
+Source: NVIDIA k8s-device-plugin ``api/config/v1`` (``config.go``, ``sharing.go``, ``replicas.go``): the file is not read strictly,
+so that fields which do not exist are passed over in silence; ``resources``, ``rename`` and ``devices`` are read and not used; fewer
+than two replicas, and a migStrategy of another name, keep the plugin from starting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gpugate.policies.findings import Finding, Level
+from gpugate.policies.kube.fields import Object, Path, type_name
+from gpugate.policies.lint.context import Around, map_at, maps_at, text_at, texts_at
+
+_FIELDS: Final = ("version", "flags", "resources", "sharing", "imex", "health")
+_SHARING: Final = ("timeSlicing", "mps")
+_STRATEGIES: Final = ("none", "single", "mixed")
+_MIG: Final = "nvidia.com/mig-"
+_FEWEST: Final = 2
+#: What a configuration has in it, and how long it may be: a ConfigMap may hold anything.
+_LOOKS: Final = re.compile(r"(?:sharing|flags)\"?\s*:")
+_LONGEST: Final = 64 * 1024
+
+
+def is_config(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Whether ``value`` is a configuration of the device plugin."""
+    return isinstance(value, dict) and value.get("version") == "v1" and any(name in value for name in ("sharing", "flags"))
+
+
+def check(obj: Object, around: Around) -> Iterator[Finding]:
+    """The configurations that a ConfigMap holds."""
+    for key, text in sorted(texts_at(obj, "data").items()):
+        if len(text) <= _LONGEST and _LOOKS.search(text):
+            config = around.read_yaml(text)
+            if is_config(config):
+                yield from check_config(("data", key), config)
+
+
+def check_config(path: Path, config: Object) -> Iterator[Finding]:
+    """What the device plugin would make of a configuration that lies at ``path``."""
+    yield from _check_fields(path, config)
+    strategy = map_at(config, "flags").get("migStrategy")
+    if strategy is not None and strategy not in _STRATEGIES:
+        message = f"migStrategy {strategy} does not exist: the device plugin does not start"
+        remedy = f"Write one of {', '.join(_STRATEGIES)}."
+        yield Finding("UnknownMigStrategy", (*path, "flags", "migStrategy"), message, remedy)
+    sharing = map_at(config, "sharing")
+    if "timeSlicing" in sharing and "mps" in sharing:
+        message = "it has both timeSlicing and mps: the device plugin shares by MPS and passes over timeSlicing"
+        yield Finding("TwoSharings", (*path, "sharing"), message, "Leave one of them out.", Level.WARN)
+    for how in _SHARING:
+        for at, resource in maps_at(sharing, how, "resources"):
+            place = (*path, "sharing", how, "resources", at)
+            yield from _check_replicas(place, resource)
+            yield from _check_unused(place, resource)
+    if strategy == "single":
+        yield from _check_single(path, sharing)
+
+
+def _check_fields(path: Path, config: Object) -> Iterator[Finding]:
+    for name in sorted(set(config) - set(_FIELDS)):
+        message = f"the configuration has no field {name}: the device plugin passes over it in silence"
+        yield Finding("UnknownField", (*path, name), message, f"The fields are {', '.join(_FIELDS)}.")
+    for name in sorted(set(map_at(config, "sharing")) - set(_SHARING)):
+        message = f"sharing has no field {name}: the device plugin passes over it in silence"
+        remedy = f"Share by one of {' or '.join(_SHARING)}."
+        if name == "mig":
+            remedy = (
+                "Leave it out: MIG devices keep the names that flags.migStrategy: mixed gives them (nvidia.com/mig-1g.5gb); "
+                "nothing renames them."
+            )
+        yield Finding("UnknownField", (*path, "sharing", name), message, remedy)
+    if map_at(config, "resources"):
+        message = "resources is passed over: the device plugin does not rename resources"
+        yield Finding("NotUsed", (*path, "resources"), message, "Leave it out.", Level.WARN)
+
+
+def _check_replicas(path: Path, resource: Object) -> Iterator[Finding]:
+    replicas = resource.get("replicas")
+    if type(replicas) is int and replicas >= _FEWEST:
+        return
+    shown = str(replicas) if type(replicas) is int else type_name(replicas)
+    message = f"replicas is {shown}, and must be {_FEWEST} or more: the device plugin does not start, and the node has no GPUs"
+    yield Finding("TooFewReplicas", (*path, "replicas"), message, "Write two or more replicas, or leave the sharing out.")
+
+
+def _check_unused(path: Path, resource: Object) -> Iterator[Finding]:
+    for name in ("rename", "devices"):
+        if name in resource and resource[name] != "all":
+            message = f"{name} is passed over: the device plugin shares all devices of a resource, under its own name"
+            remedy = "Leave it out; renameByDefault adds .shared to the name." if name == "rename" else "Leave it out."
+            yield Finding("NotUsed", (*path, name), message, remedy, Level.WARN)
+
+
+def _check_single(path: Path, sharing: Object) -> Iterator[Finding]:
+    """Resources of MIG profiles, which exist with the strategy mixed alone."""
+    named = sorted({text_at(one, "name") for how in sharing for _, one in maps_at(sharing, how, "resources")})
+    profiles = [name for name in named if name.startswith(_MIG)]
+    if profiles:
+        message = f"migStrategy single serves every slice as nvidia.com/gpu: {', '.join(profiles)} does not exist then"
+        remedy = "Write migStrategy: mixed, which serves each profile by its own name."
+        yield Finding("NotServed", (*path, "flags", "migStrategy"), message, remedy)

@@ -1,0 +1,137 @@
+"""Parts of manifests: the ``resources`` of a container, an ``affinity``, as pages show them without the object around.
+
+A part is put into a Pod of its own, judged there, and taken out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from gpugate.policies.kube.accelerators import NVIDIA_GPU
+from gpugate.policies.kube.fields import Object, Path, clone, from_pointer, lookup, pointer
+
+_SPEC: Final[Path] = ("spec",)
+_CONTAINER: Final[Path] = ("spec", "containers", 0)
+_OF_A_CONTAINER: Final = "a container of a pod"
+_OF_A_POD: Final = "the spec of a pod, or of a pod template"
+_OF_A_JOB: Final = "the spec of a Job"
+
+
+class Place(NamedTuple):
+    """Where a field belongs.
+
+    Attributes:
+        parent: the path of what holds it in the Pod that is made around it; None where it is no field of a pod.
+        inside: the same in words.
+        is_one: whether a value is one that the field may have.
+    """
+
+    parent: Path | None
+    inside: str
+    is_one: Callable[[Any], bool]
+
+
+def _is_list(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+
+
+def _is_map(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    return isinstance(value, dict) and bool(value)
+
+
+def _is_pod_spec(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    return _is_map(value) and _is_list(value.get("containers"))
+
+
+def _is_number(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    return type(value) is int
+
+
+def _has(*names: str) -> Callable[[Any], bool]:
+    """Whether a value is a map with some of ``names``, and nothing else."""
+    return lambda value: _is_map(value) and set(value) <= set(names)
+
+
+_PLACES: Final[dict[str, Place]] = {
+    "resources": Place(_CONTAINER, _OF_A_CONTAINER, _has("limits", "requests", "claims")),
+    **dict.fromkeys(("env", "volumeMounts"), Place(_CONTAINER, _OF_A_CONTAINER, _is_list)),
+    "affinity": Place(_SPEC, _OF_A_POD, _has("nodeAffinity", "podAffinity", "podAntiAffinity")),
+    "nodeSelector": Place(_SPEC, _OF_A_POD, _is_map),
+    **dict.fromkeys(("tolerations", "topologySpreadConstraints", "volumes"), Place(_SPEC, _OF_A_POD, _is_list)),
+    **dict.fromkeys(("containers", "initContainers"), Place(_SPEC, _OF_A_POD, _is_list)),
+    "spec": Place((), "a pod, or a pod template", _is_pod_spec),
+    "metadata": Place((), "an object or a pod template", _has("annotations", "labels")),
+    **dict.fromkeys(
+        ("backoffLimit", "parallelism", "completions", "activeDeadlineSeconds", "ttlSecondsAfterFinished"),
+        Place(None, _OF_A_JOB, _is_number),
+    ),
+}
+
+
+class Part(NamedTuple):
+    """A part of a manifest.
+
+    Attributes:
+        value: what stands in the file.
+        pod: a Pod that has it.
+    """
+
+    value: Object
+    pod: Object
+
+    @property
+    def inside(self) -> str:
+        """Where its fields belong, in words."""
+        places: dict[str, list[str]] = {}
+        for key in self.value:
+            places.setdefault(_PLACES[key].inside, []).append(key)
+        return "; ".join(f"{', '.join(keys)} in {inside}" for inside, keys in places.items())
+
+    def within(self, path: Path) -> Path | None:
+        """The place in the part of what lies at ``path`` in the Pod; None where that is no place of the part."""
+        for key in self.value:
+            parent = _PLACES[key].parent
+            if parent is not None and path[: len(parent) + 1] == (*parent, key):
+                return path[len(parent) :]
+        return None
+
+    def patch(self, patch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What a patch of the Pod changes in the part."""
+        found = []
+        for operation in patch:
+            path = self.within(from_pointer(operation["path"]))
+            if path is not None:
+                found.append({**operation, "path": pointer(path)})
+        return found
+
+    def taken_from(self, pod: Object) -> Object:
+        """The part as it is in ``pod``."""
+        after = {}
+        for key, value in self.value.items():
+            parent = _PLACES[key].parent
+            after[key] = value if parent is None else lookup(pod, (*parent, key))
+        return after
+
+
+def _overlaps(parents: set[Path | None], value: Object) -> bool:
+    """Whether a field would stand within another one of the same part."""
+    return ("spec" in value and bool({_SPEC, _CONTAINER} & parents)) or ("containers" in value and _CONTAINER in parents)
+
+
+def part_in(value: Any) -> Part | None:  # noqa: ANN401 - any JSON value
+    """``value`` as a part of a manifest; None where it is something else."""
+    if not _is_map(value) or any(key not in _PLACES or not _PLACES[key].is_one(one) for key, one in value.items()):
+        return None
+    if _overlaps({_PLACES[key].parent for key in value}, value):
+        return None
+    # Rules look at pods with accelerators alone, and most parts do not say of which pod they are.
+    container: Object = {"name": "main", "resources": {"limits": {NVIDIA_GPU: 1}}}
+    pod: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "part"}, "spec": {"containers": [container]}}
+    for key, one in value.items():
+        parent = _PLACES[key].parent
+        if key == "metadata":
+            pod["metadata"] |= clone(one)
+        elif parent is not None:
+            lookup(pod, parent)[key] = clone(one)
+    return Part(value, pod)

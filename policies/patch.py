@@ -1,0 +1,187 @@
+"""Edits: what a rule wants changed, how that is applied, and the JSON Patch it becomes.
+
+A rule states edits by meaning (set this field, append to this list). :class:`Draft` applies them in place to the
+object under review and records the patch as it goes, so no two objects are ever compared on the hot path.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, NamedTuple
+
+from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, pointer
+
+#: Lists that server-side apply and three-way merge join by key, so that an element added in admission is no
+#: drift (Kubernetes OpenAPI, ``x-kubernetes-list-type: map`` and ``patchMergeKey``; the CRDs of JobSet and of Kubeflow's
+#: TrainingRuntime say the same of ``replicatedJobs``). All others are atomic, Ray's ``workerGroupSpecs`` too.
+_KEYED_LISTS: Final = frozenset(
+    {
+        "containers",
+        "env",
+        "ephemeralContainers",
+        "imagePullSecrets",
+        "initContainers",
+        "replicatedJobs",
+        "volumeMounts",
+        "volumes",
+    }
+)
+#: Maps that server-side apply replaces as a whole.
+_ATOMIC_MAPS: Final = frozenset({"nodeSelector", "matchLabels", "labelSelector"})
+
+
+class Edit(NamedTuple):
+    """One change that a rule wants.
+
+    Attributes:
+        op: ``set`` a field, ``append`` to a list (made where it is absent), ``remove`` a field.
+        path: the field, or the list that ``append`` extends.
+        value: what goes there; copied when it is applied.
+        note: a few words for people: ``toleration nvidia.com/gpu:NoSchedule``.
+        group: edits of one rule with the same group are applied all or none.
+        defaulted: the value being replaced is one that the apiserver's defaulting put there.
+    """
+
+    op: Literal["set", "append", "remove"]
+    path: Path
+    value: Any = None
+    note: str = ""
+    group: str = ""
+    defaulted: bool = False
+
+
+class Draft:
+    """The object under review while edits are applied to it, and the patch that they make."""
+
+    __slots__ = ("_fresh", "ops", "overwritten", "root")
+
+    def __init__(self, root: Object) -> None:
+        self.root = root
+        self.ops: list[Object] = []
+        #: What stood at each place that was overwritten, by its JSON Pointer.
+        self.overwritten: dict[str, Any] = {}
+        # Maps and lists that this review itself added: later edits inside them change the value of an
+        # operation already recorded, so they need none of their own.
+        self._fresh: set[int] = set()
+
+    def apply(self, edit: Edit) -> bool:
+        """Apply ``edit``; False where the object already is as it wants.
+
+        Raises:
+            MalformedError: something on the way is no map or list.
+        """
+        op, path, value = edit.op, edit.path, edit.value
+        if op == "remove":
+            return self._remove(path)
+        if type(value) is dict or type(value) is list:
+            value = self._adopt(value)
+        parent: Any = self.root
+        key = path[-1]
+        for part in path[:-1]:
+            if type(parent) is dict:
+                child = parent.get(part)
+            elif type(part) is int and part < len(parent):
+                child = parent[part]
+            else:
+                raise MalformedError(self._stretch(path), "does not exist")
+            if type(child) is dict or type(child) is list:
+                parent = child
+            elif child is None:
+                # The first missing map on the way is added with all below it as one operation.
+                return self._add_branch(path, self._wrap(value) if op == "append" else value)
+            else:
+                raise MalformedError(self._stretch(path), "must be a map")
+        current = parent.get(key) if type(parent) is dict else self._element(parent, path, key)
+        if op == "append":
+            if current is not None:
+                return self._extend(current, path, value)
+            value = self._wrap(value)
+        return self._put(parent, path, current, value)
+
+    def _stretch(self, path: Path) -> Path:
+        """As much of ``path`` as leads into something that is no map or list."""
+        found: Any = self.root
+        for depth, part in enumerate(path):
+            found = lookup(found, (part,))
+            if type(found) is not dict and type(found) is not list:
+                return path[: depth + 1]
+        return path
+
+    def _element(self, parent: list[Any], path: Path, at: str | int) -> Any:  # noqa: ANN401 - any JSON value
+        if type(at) is not int or at >= len(parent):
+            raise MalformedError(self._stretch(path), "does not exist")
+        return parent[at]
+
+    def _add_branch(self, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        depth = len(self._stretch(path)) - 1
+        for key in reversed(path[depth + 1 :]):
+            value = {key: value}
+            self._fresh.add(id(value))
+        return self._put(lookup(self.root, path[:depth]), path[: depth + 1], None, value)
+
+    def _extend(self, existing: Any, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        if type(existing) is not list:
+            raise MalformedError(path, "must be a list")
+        existing.append(value)
+        if id(existing) not in self._fresh:
+            self.ops.append({"op": "add", "path": f"{pointer(path)}/-", "value": value})
+        return True
+
+    def _wrap(self, value: Any) -> list[Any]:  # noqa: ANN401 - any JSON value
+        wrapped = [value]
+        self._fresh.add(id(wrapped))
+        return wrapped
+
+    def _put(self, parent: Any, path: Path, current: Any, value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        key = path[-1]
+        exists = current is not None or type(parent) is list or key in parent
+        if exists and current == value and type(current) is type(value):
+            return False
+        parent[key] = value
+        if id(parent) not in self._fresh:
+            at = pointer(path)
+            if current is not None:
+                self.overwritten.setdefault(at, current)
+            self.ops.append({"op": "replace" if exists else "add", "path": at, "value": value})
+        return True
+
+    def _remove(self, path: Path) -> bool:
+        parent = lookup(self.root, path[:-1])
+        key = path[-1]
+        if type(parent) is not dict or key not in parent:
+            return False
+        del parent[key]
+        if id(parent) not in self._fresh:
+            self.ops.append({"op": "remove", "path": pointer(path)})
+        return True
+
+    def _adopt(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        """A copy of ``value``, so that no rule's own value is ever edited, known as added by this review."""
+        copy: Any = value.copy()
+        for key, item in value.items() if type(value) is dict else enumerate(value):
+            if type(item) is dict or type(item) is list:
+                copy[key] = self._adopt(item)
+        self._fresh.add(id(copy))
+        return copy
+
+    def drifts(self, edit: Edit) -> bool:
+        """Whether ``edit`` would show as drift for a tool that compares the live object with what Git states.
+
+        Adding a key that the submitted object lacks, or an element to a list merged by key, never does;
+        overwriting a value, or extending an atomic list or map that the object states, does in some mode of
+        some tool.
+        """
+        value: Any = self.root
+        atomic = False
+        for part in edit.path:
+            if id(value) in self._fresh:
+                return False
+            child = lookup(value, (part,))
+            if child is None:
+                return atomic or edit.op == "remove"
+            atomic = atomic or (part in _ATOMIC_MAPS and child != {}) or (type(child) is list and part not in _KEYED_LISTS)
+            value = child
+        if edit.op == "append":
+            if type(value) is list and (not value or id(value) in self._fresh):
+                return False
+            return edit.path[-1] not in _KEYED_LISTS
+        return not edit.defaulted and (edit.op == "remove" or value != edit.value)

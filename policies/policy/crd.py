@@ -1,0 +1,300 @@
+"""What a GPUPolicy's status holds, and what ``kubectl get gpupolicies`` shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from gpugate.policies.kube.cel import KEY as VALIDATIONS
+from gpugate.policies.policy.models import API_VERSION, KIND, PolicySpec
+from gpugate.policies.rules.registry import RULES
+
+Schema: TypeAlias = dict[str, Any]
+
+_READY = '.status.conditions[?(@.type=="Ready")]'
+
+
+def _condition() -> Schema:
+    """One condition, as the API's own kinds have it (``k8s.io/apimachinery/pkg/apis/meta/v1`` ``Condition``)."""
+    text: Schema = {"type": "string"}
+    return {
+        "type": "object",
+        "description": "One aspect of the policy's state.",
+        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+        "properties": {
+            "lastTransitionTime": {"type": "string", "format": "date-time", "description": "When status last changed."},
+            "message": {"type": "string", "maxLength": 32768, "description": "Details for people; may be empty."},
+            "observedGeneration": {
+                "type": "integer",
+                "format": "int64",
+                "minimum": 0,
+                "description": "The metadata.generation that the condition is about.",
+            },
+            "reason": {
+                **text,
+                "minLength": 1,
+                "maxLength": 1024,
+                "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+                "description": "Why the condition has this status, a CamelCase word.",
+            },
+            "status": {**text, "enum": ["True", "False", "Unknown"], "description": "Whether the condition holds."},
+            "type": {
+                **text,
+                "maxLength": 316,
+                "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+                r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+                "description": "The condition's name, such as Ready.",
+            },
+        },
+    }
+
+
+def _count(description: str) -> Schema:
+    return {"type": "integer", "format": "int64", "minimum": 0, "description": description}
+
+
+def _last_audit() -> Schema:
+    return {
+        "type": "object",
+        "description": "What the last audit found of the rules that the policy binds.",
+        "required": ["exempt", "time", "workloads", "wouldChange", "wouldRefuse"],
+        "properties": {
+            "exempt": _count("Workloads that are exempt from one of these rules."),
+            "time": {"type": "string", "format": "date-time", "description": "When the audit ended."},
+            "workloads": _count("Workloads that the policy binds a rule for."),
+            "wouldChange": _count("Of them, those that enforcing these rules would change."),
+            "wouldRefuse": _count("Of them, those that enforcing these rules would refuse."),
+        },
+    }
+
+
+def status_schema() -> Schema:
+    """The schema of a GPUPolicy's status."""
+    return {
+        "type": "object",
+        "description": "The observed state of the policy, written by gpugate's controller.",
+        "properties": {
+            "conditions": {
+                "type": "array",
+                "description": "Ready says whether the policy is in force, and if not, why; Stalled that it needs somebody's hand.",
+                "maxItems": 8,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+                "items": _condition(),
+            },
+            "generationInForce": _count("The metadata.generation that reviews are judged by; none where none is in force."),
+            "lastAudit": _last_audit(),
+            "matchedNamespaces": _count("Namespaces that the policy's namespaceSelector selects."),
+            "observedGeneration": _count("The metadata.generation that was last looked at."),
+            "rules": {
+                "type": "string",
+                "maxLength": 256,
+                "description": "The rules that the policy binds somewhere, counted by mode, such as 12 Enforce, 3 DryRun.",
+            },
+        },
+    }
+
+
+def _column(name: str, kind: str, path: str, description: str, *, wide: bool = False) -> Schema:
+    column = {"name": name, "type": kind, "jsonPath": path, "description": description}
+    return {**column, "priority": 1} if wide else column
+
+
+def columns() -> list[Schema]:
+    """The columns of ``kubectl get gpupolicies``, and with ``-o wide``."""
+    return [
+        _column("Mode", "string", ".spec.mode", "Mode of every rule that states none."),
+        _column("Priority", "integer", ".spec.priority", "The policy with the highest priority binds a rule."),
+        _column("Ready", "string", f"{_READY}.status", "Whether the policy is in force."),
+        _column("Reason", "string", f"{_READY}.reason", "Why it is, or is not."),
+        _column("Namespaces", "integer", ".status.matchedNamespaces", "Namespaces that it selects."),
+        _column("Would-Change", "integer", ".status.lastAudit.wouldChange", "Workloads that enforcing it would change."),
+        _column("Would-Refuse", "integer", ".status.lastAudit.wouldRefuse", "Workloads that enforcing it would refuse."),
+        _column("Age", "date", ".metadata.creationTimestamp", "Time since the policy was made."),
+        _column("Rules", "string", ".status.rules", "Rules that it binds, by mode.", wide=True),
+        _column("In-Force", "integer", ".status.generationInForce", "The generation that reviews are judged by.", wide=True),
+        _column("Message", "string", f"{_READY}.message", "What there is to say of it.", wide=True),
+    ]
+
+
+GROUP, _, VERSION = API_VERSION.partition("/")
+PLURAL: Final = "gpupolicies"
+
+_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+#: What ``gpugate.policies.kube.quantity`` reads, without a sign: no parameter may be negative.
+_QUANTITY: Final[Schema] = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    # One digit that is not 0 at least: nothing of something is no parameter.
+    "pattern": r"^([0-9]*[1-9][0-9]*(\.[0-9]*)?|0*\.[0-9]*[1-9][0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$",
+    "maxLength": 64,
+    "minimum": 1,
+    _INT_OR_STRING: True,
+}
+
+#: Keys taken over as they are, keys left out, and keys said in other words; any other is refused.
+_KEPT: Final = frozenset(
+    {"description", "enum", "maxItems", "maxLength", "maxProperties", "minItems", "minLength", "pattern", "type", VALIDATIONS}
+)
+_DROPPED: Final = frozenset({"$defs", "default", "title"})
+_CHANGED: Final = frozenset(
+    {"additionalProperties", "anyOf", "exclusiveMaximum", "exclusiveMinimum", "items", "maximum", "minimum", "properties"}
+) | {"required", "uniqueItems", _INT_OR_STRING}
+
+
+class _WithWrittenDefaults(GenerateJsonSchema):
+    """Defaults as people write them: ``32Gi``, not its bytes."""
+
+    def default_schema(self, schema: Any) -> Schema:  # noqa: ANN401 - one of pydantic's core schemas
+        """The schema of a field with a default."""
+        made: Schema = super().default_schema(schema)
+        inner = schema
+        while isinstance(inner := inner.get("schema"), dict):
+            serialization = inner.get("serialization") or {}
+            if serialization.get("type") == "function-plain" and made.get("default") is not None:
+                made["default"] = serialization["function"](made["default"])
+                break
+        return made
+
+
+@cache
+def _spec_text() -> str:
+    made = PolicySpec.model_json_schema(by_alias=True, schema_generator=_WithWrittenDefaults)
+    definitions = made.get("$defs", {})
+    resolved = _resolved(made, definitions)
+    resolved["properties"]["exemptions"]["properties"]["rules"]["items"]["enum"] = ["*", *sorted(rule.id for rule in RULES)]
+    return json.dumps(resolved)
+
+
+def spec_schema() -> Schema:
+    """The JSON schema of a GPUPolicy's spec, every reference resolved, with defaults as people write them."""
+    found: Schema = json.loads(_spec_text())
+    return found
+
+
+def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    """``node`` with what it refers to in it, and ``X or null`` as ``X``."""
+    node = dict(node)
+    while "$ref" in node or _alternative(node) is not None:
+        if "$ref" in node:
+            base = definitions[node.pop("$ref").rpartition("/")[2]]
+        else:
+            base = _alternative(node) or {}
+            del node["anyOf"]
+        node = {**base, **node}
+    if "properties" in node:
+        node["properties"] = {name: _resolved(child, definitions) for name, child in node["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            node[key] = _resolved(node[key], definitions)
+    return node
+
+
+def _alternative(node: Schema) -> Schema | None:
+    """The X of ``X or null``; None where the node is no such choice."""
+    options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
+    return options[0] if len(options) == 1 else None
+
+
+def written(value: object) -> str:
+    """A default as people write it in YAML; empty where there is none to speak of."""
+    if value is None or value == [] or isinstance(value, dict):
+        return ""
+    if isinstance(value, list):
+        # What an element is called comes first in it; `gpugate policies --default` writes all of it out.
+        return ", ".join(str(next(iter(one.values()), "")) if isinstance(one, dict) else str(one) for one in value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _structural(node: Schema) -> Schema:
+    """``node``, a resolved schema, as the API server takes it.
+
+    Raises:
+        ValueError: it says something that has no place in a structural schema yet.
+    """
+    unknown = set(node) - _KEPT - _DROPPED - _CHANGED
+    if not node.get(_INT_OR_STRING):
+        unknown |= {"anyOf"}.intersection(node)
+    if unknown:
+        message = f"no structural schema for {', '.join(sorted(unknown))} in {node.get('title', node)!s:.200}"
+        raise ValueError(message)
+    made = {key: value for key, value in node.items() if key in _KEPT}
+    if "description" in made:
+        made["description"] = _description(made["description"], written(node.get("default")))
+    return made | (_QUANTITY if node.get(_INT_OR_STRING) else _bounds(node)) | _children(node)
+
+
+def _bounds(node: Schema) -> Schema:
+    """Numeric bounds in the words of OpenAPI 3.0, where an exclusive one is a flag."""
+    made: Schema = {}
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if exclusive in node:
+            made |= {bound: node[exclusive], exclusive: True}
+        elif bound in node:
+            made[bound] = node[bound]
+    return made
+
+
+def _children(node: Schema) -> Schema:
+    """What ``node`` says about its fields, elements or values."""
+    made: Schema = {}
+    if "properties" in node:
+        made["properties"] = {name: _structural(child) for name, child in node["properties"].items()}
+        if node.get("required"):
+            made["required"] = list(node["required"])
+        if "matchLabels" in node["properties"]:  # a label selector has one owner, as in the API's own kinds
+            made["x-kubernetes-map-type"] = "atomic"
+    if isinstance(node.get("additionalProperties"), dict):
+        made["additionalProperties"] = _structural(node["additionalProperties"])
+    if "items" in node:
+        made |= {"items": _structural(node["items"]), "x-kubernetes-list-type": "set" if node.get("uniqueItems") else "atomic"}
+    return made
+
+
+def _description(text: str, default: str) -> str:
+    text = " ".join(text.replace("``", "`").split())
+    return f"{text} Default: {default}." if default else text
+
+
+def gpupolicy_crd() -> Schema:
+    """The CustomResourceDefinition of GPUPolicy, as it is applied to a cluster."""
+    schema = {
+        "type": "object",
+        "description": "A GPUPolicy says which rules hold for GPU workloads, how strictly, and with which parameters.",
+        "properties": {
+            "apiVersion": {"type": "string", "description": "The version of the schema of this object."},
+            "kind": {"type": "string", "description": "The kind of this object."},
+            "metadata": {"type": "object"},
+            "spec": _structural(spec_schema()),
+            "status": status_schema(),
+        },
+    }
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": columns(),
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}", "labels": {"app.kubernetes.io/name": "gpugate"}},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["gpol"],
+            },
+            "conversion": {"strategy": "None"},
+            "versions": [version],
+        },
+    }

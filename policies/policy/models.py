@@ -1,0 +1,389 @@
+"""GPUPolicy: the models, and which policy binds which rule for an object."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
+
+from gpugate.policies.cluster.records.common import meets
+from gpugate.policies.findings import Mode
+from gpugate.policies.framework.decision import Bound, BoundRules
+from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.kube.cel import LABEL_PATTERNS, LONGEST_KEY, MOST, UNIQUE, LabelKey, LabelValue, Validation
+from gpugate.policies.kube.fields import Object, dotted
+from gpugate.policies.rules.registry import BY_ID, RULES
+
+API_VERSION: Final = "gpugate.io/v1alpha1"
+KIND: Final = "GPUPolicy"
+
+
+class PolicyError(ValueError):
+    """A GPUPolicy that does not parse; its message names the field and what belongs there.
+
+    Attributes:
+        rules: the keys below ``spec.rules`` that alone are at fault; empty where something else is, too.
+    """
+
+    def __init__(self, message: str, rules: frozenset[str] = frozenset()) -> None:
+        super().__init__(message)
+        self.rules = rules
+
+
+class Requirement(Params):
+    """One expression of a label selector."""
+
+    validations = (
+        Validation(
+            "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+            "values: In and NotIn need some, Exists and DoesNotExist take none",
+        ),
+    )
+
+    key: LabelKey
+    """The label's key."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How the label is compared."""
+    values: Annotated[tuple[LabelValue, ...], Field(max_length=MOST)] = ()
+    """What it is compared with, for In and NotIn."""
+
+    @model_validator(mode="after")
+    def _compares_with_what_it_needs(self) -> Self:
+        compares = self.operator in {"In", "NotIn"}
+        if compares and not self.values:
+            message = f"values: {self.operator} needs some to compare with"
+            raise ValueError(message)
+        if self.values and not compares:
+            message = f"values: {self.operator} takes none"
+            raise ValueError(message)
+        return self
+
+    def matches(self, labels: Mapping[str, Any]) -> bool:
+        """Whether ``labels`` meet the expression."""
+        return meets(self.key, self.operator, self.values, labels)
+
+
+class LabelSelector(Params):
+    """A Kubernetes label selector; an empty one selects everything."""
+
+    validations = (
+        Validation(
+            f"!has(self.matchLabels) || self.matchLabels.all(key, size(key) > 0 && size(key) <= {LONGEST_KEY})",
+            f"matchLabels: a label's key has 1 to {LONGEST_KEY} characters",
+        ),
+    )
+
+    match_labels: Annotated[dict[str, LabelValue], Field(max_length=MOST)] = Field(default_factory=dict)
+    """Labels that must have these values."""
+    match_expressions: Annotated[tuple[Requirement, ...], Field(max_length=MOST)] = ()
+    """Expressions that must be met, too."""
+
+    @field_validator("match_labels")
+    @classmethod
+    def _with_keys(cls, labels: dict[str, str]) -> dict[str, str]:
+        for key in labels:
+            if not 0 < len(key) <= LONGEST_KEY:
+                message = f"{key!r:.60}: a label's key has 1 to {LONGEST_KEY} characters"
+                raise ValueError(message)
+        return labels
+
+    def matches(self, labels: Mapping[str, Any]) -> bool:
+        """Whether ``labels`` are selected."""
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            one.matches(labels) for one in self.match_expressions
+        )
+
+
+class Match(Params):
+    """What a policy applies to."""
+
+    namespace_selector: LabelSelector = LabelSelector()
+    """Labels of the namespaces."""
+    object_selector: LabelSelector = LabelSelector()
+    """Labels of the objects themselves."""
+
+
+class Exemptions(Params):
+    """From which rules workloads may be exempt."""
+
+    validations = (
+        Validation(
+            "!has(self.longestDays) || !has(self.requireUntil) || self.requireUntil",
+            "longestDays asks for an end: leave requireUntil out, or say true",
+        ),
+    )
+
+    rules: Annotated[tuple[str, ...], *UNIQUE] = ()
+    """Rule ids; `*` for every rule."""
+    require_until: bool | None = None
+    """Whether an exemption must say when it ends, by the annotation gpugate.io/exempt-until. Where it is left out: if longestDays
+    is given."""
+    longest_days: Annotated[int, Field(ge=1, le=3650)] | None = None
+    """How many days after the workload was made an exemption may end at the latest."""
+
+    @field_validator("rules")
+    @classmethod
+    def _known(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        for name in rules:
+            if name != "*" and name not in BY_ID:
+                message = f"{name!r:.60} is no rule: name one of {', '.join(sorted(BY_ID))}, or *"
+                raise ValueError(message)
+        return rules
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.longest_days is not None and self.require_until is False:
+            message = "longestDays asks for an end: leave requireUntil out, or say true"
+            raise ValueError(message)
+        return self
+
+    @property
+    def needs_end(self) -> bool:
+        """Whether an exemption must say when it ends."""
+        return self.longest_days is not None if self.require_until is None else self.require_until
+
+
+def _settings_model(rule: Rule) -> Any:  # noqa: ANN401 - a model made at run time
+    """The model of ``spec.rules.<rule>``: the rule's parameters, its mode, and what becomes of held-back edits."""
+    name = rule.params.__name__.removesuffix("Params") + "Settings"
+    fields: dict[str, Any] = {
+        "mode": (Mode | None, Field(default=None, description="How the rule acts; the policy's mode where it is left out.")),
+        "on_git_conflict": (
+            Literal["Warn", "Refuse"],
+            Field(default="Warn", description="Whether an edit that would overwrite what Git states is warned about or refused."),
+        ),
+        "on_unknown": (
+            Literal["Warn", "Refuse"],
+            Field(
+                default="Warn",
+                description="Whether what cannot be judged, since facts about the cluster are missing or out of date, is warned"
+                " about or, by a rule in Enforce, refused.",
+            ),
+        ),
+    }
+    return create_model(name, __base__=rule.params, __doc__=rule.title + ".", **fields)
+
+
+SETTINGS: Final[dict[str, Any]] = {rule.id: _settings_model(rule) for rule in RULES}
+
+
+def _field_name(rule_id: str) -> str:
+    return rule_id.replace("-", "_")
+
+
+_RULE_FIELDS: Final[dict[str, Any]] = {
+    _field_name(rule.id): (SETTINGS[rule.id] | None, Field(default=None, alias=rule.id, description=rule.title + "."))
+    for rule in RULES
+}
+
+
+class _RulesBase(Params):
+    model_config = ConfigDict(alias_generator=None)
+
+
+RuleSettings: Final[Any] = create_model("RuleSettings", __base__=_RulesBase, __doc__="Settings by rule id.", **_RULE_FIELDS)
+
+
+class PolicySpec(Params):
+    """The desired state of a GPUPolicy."""
+
+    match: Match = Match()
+    """What the policy applies to; everything where it is left out."""
+    priority: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)] = 0
+    """Of several policies that match, the one with the highest priority binds a rule; then the first by name."""
+    mode: Mode | None = None
+    """Mode of every rule that states none. Where it is left out, the policy binds only the rules that it names."""
+    exemptions: Exemptions = Exemptions()
+    """From which rules workloads may be exempt."""
+    rules: RuleSettings = Field(default_factory=RuleSettings)
+    """Settings by rule id."""
+
+
+class Policy(Params):
+    """A parsed GPUPolicy.
+
+    Attributes:
+        name: its name.
+        spec: what it says.
+        generation: its ``metadata.generation``, 0 where it comes from a file.
+    """
+
+    name: str
+    spec: PolicySpec
+    generation: int = 0
+
+
+#: What pydantic says of some slips would help nobody.
+_IN_OTHER_WORDS: Final = {
+    "extra_forbidden": "there is no such field",
+    "string_pattern_mismatch": "must be letters, digits, - . and _, and begin and end with a letter or digit",
+    "string_too_short": "must not be empty: name one",
+}
+
+
+def _explain(error: ValidationError, prefix: tuple[str | int, ...] = ("spec",)) -> str:
+    texts = []
+    for problem in error.errors(include_url=False, include_input=False)[:5]:
+        message = str(problem["msg"]).removeprefix("Value error, ")
+        message = _IN_OTHER_WORDS.get(problem["type"], message)
+        pattern = str(problem.get("ctx", {}).get("pattern"))
+        if problem["type"] == "string_pattern_mismatch" and pattern not in LABEL_PATTERNS:
+            message = f"must match {pattern}"
+        texts.append(f"{dotted((*prefix, *problem['loc']))}: {message}")
+    return "; ".join(texts)
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """``value`` without the keys that hold nothing, which the apiserver prunes, too."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def parse_policy(obj: Object) -> Policy:
+    """The policy that a GPUPolicy object states.
+
+    Raises:
+        PolicyError: it is of another kind or version, has no name, or a field of its spec is wrong.
+    """
+    if obj.get("kind") != KIND or obj.get("apiVersion") != API_VERSION:
+        found = f"{obj.get('kind')!s:.60} of {obj.get('apiVersion')!s:.60}"
+        message = f"is a {found}, not a {KIND} of {API_VERSION}"
+        raise PolicyError(message)
+    metadata = obj.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        message = "metadata.name: a policy needs a name"
+        raise PolicyError(message)
+    unknown = sorted(set(map(str, obj)) - {"apiVersion", "kind", "metadata", "spec", "status"})
+    if unknown:
+        message = f"{name}: {unknown[0]}: there is no such field"
+        raise PolicyError(message)
+    try:
+        spec = PolicySpec.model_validate(_without_nulls(obj.get("spec") or {}), by_alias=True, by_name=False)
+    except ValidationError as error:
+        message = f"{name}: {_explain(error)}"
+        raise PolicyError(message, _rules_at_fault(error)) from None
+    generation = metadata.get("generation") if isinstance(metadata, dict) else None
+    return Policy(name=name, spec=spec, generation=generation if isinstance(generation, int) else 0)
+
+
+def _rules_at_fault(error: ValidationError) -> frozenset[str]:
+    places = [problem["loc"] for problem in error.errors(include_url=False, include_input=False)]
+    inside = [str(place[1]) for place in places if len(place) > 1 and place[0] == "rules"]
+    return frozenset(inside) if len(inside) == len(places) else frozenset()
+
+
+def without_rules(obj: Object, rules: Collection[str]) -> Policy:
+    """The policy that a GPUPolicy states, with ``rules`` disabled, which do not parse.
+
+    Disabled, not left to their defaults: those could refuse what the settings that cannot be read allow.
+
+    Raises:
+        PolicyError: something else does not parse, either.
+    """
+    spec = obj.get("spec") or {}
+    kept = {name: settings for name, settings in (spec.get("rules") or {}).items() if name not in rules}
+    off = {name: {"mode": Mode.DISABLED.value} for name in rules if name in BY_ID}
+    return parse_policy({**obj, "spec": {**spec, "rules": {**kept, **off}}})
+
+
+def default_policy(mode: Mode) -> Policy:
+    """The policy that holds where there is none: every rule with its defaults, in ``mode``."""
+    return Policy(name="default", spec=PolicySpec(mode=mode))
+
+
+@cache
+def _defaults(rule_id: str) -> Any:  # noqa: ANN401 - a settings model made at run time
+    return SETTINGS[rule_id]()
+
+
+class PolicySet:
+    """Policies in order, and the rules that they bind.
+
+    Attributes:
+        policies: the policies, the one that wins first.
+    """
+
+    __slots__ = ("_bound", "_by_namespaces", "_by_objects", "policies")
+
+    #: Distinct label sets remembered; namespaces with the same labels share an entry.
+    _REMEMBERED: Final = 4096
+
+    def __init__(self, policies: Iterable[Policy]) -> None:
+        self.policies: Sequence[Policy] = sorted(policies, key=lambda one: (-one.spec.priority, one.name))
+        everything = LabelSelector()
+        self._by_namespaces = any(one.spec.match.namespace_selector != everything for one in self.policies)
+        self._by_objects = any(one.spec.match.object_selector != everything for one in self.policies)
+        self._bound: dict[Any, BoundRules] = {}
+
+    def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
+        """The rules for an object with these labels, in the catalogue's order; disabled ones left out."""
+        key = (
+            frozenset(namespace_labels.items()) if self._by_namespaces else None,
+            frozenset((name, str(value)) for name, value in object_labels.items()) if self._by_objects else None,
+        )
+        found = self._bound.get(key)
+        if found is None:
+            found = self._bind(namespace_labels, object_labels)
+            if len(self._bound) >= self._REMEMBERED:
+                self._bound.clear()
+            self._bound[key] = found
+        return found
+
+    def _bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
+        matching = [
+            one
+            for one in self.policies
+            if one.spec.match.namespace_selector.matches(namespace_labels) and one.spec.match.object_selector.matches(object_labels)
+        ]
+        bound = (_bind_rule(rule, matching) for rule in RULES)
+        return BoundRules.of(one for one in bound if one is not None)
+
+
+def settings_of(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
+    """What ``policy`` says of ``rule``; None where it leaves the rule to others, as one does that is off unless named."""
+    settings = getattr(policy.spec.rules, _field_name(rule.id))
+    if settings is not None or policy.spec.mode is None or rule.unnamed is Mode.DISABLED:
+        return settings
+    return _defaults(rule.id)
+
+
+def mode_of(policy: Policy, rule: Rule) -> Mode | None:
+    """How ``rule`` acts where ``policy`` binds it; None where the policy leaves it to others.
+
+    A rule that not every team wants (:attr:`gpugate.policies.framework.rule.Rule.unnamed`) has the policy's own mode only
+    where the policy names it.
+    """
+    settings = settings_of(policy, rule)
+    if settings is None:
+        return None
+    stated: Mode = settings.mode or policy.spec.mode or Mode.ENFORCE
+    return stated if names(policy, rule) else stated.at_most(rule.unnamed)
+
+
+def names(policy: Policy, rule: Rule) -> bool:
+    """Whether ``policy`` says something of ``rule`` itself."""
+    return getattr(policy.spec.rules, _field_name(rule.id)) is not None
+
+
+def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> Bound | None:
+    for policy in matching:
+        spec, chosen = policy.spec, settings_of(policy, rule)
+        if chosen is None:
+            continue
+        return Bound(
+            rule=rule,
+            params=chosen,
+            mode=mode_of(policy, rule) or Mode.ENFORCE,
+            policy=policy.name,
+            exemptable=rule.id in spec.exemptions.rules or "*" in spec.exemptions.rules,
+            refuse_held=chosen.on_git_conflict == "Refuse",
+            refuse_unknown=chosen.on_unknown == "Refuse",
+            generation=policy.generation,
+            needs_end=spec.exemptions.needs_end,
+            longest_days=spec.exemptions.longest_days or 0,
+        )
+    return None

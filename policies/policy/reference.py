@@ -1,0 +1,191 @@
+"""The rule reference, generated from what the rules say of themselves: one page for people, one list for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from gpugate.policies.findings import Mode
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.policy.crd import Schema, spec_schema, written
+from gpugate.policies.policy.models import API_VERSION, KIND
+from gpugate.policies.rules.registry import RULES
+
+#: Rule id to its reasons, each with what becomes of it; the empty id stands for any rule.
+Reasons: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
+
+_FACTS: Final = {
+    "nodes": "nodes",
+    "namespaces": "namespaces",
+    "localqueues": "Kueue's LocalQueues",
+    "usage": "what monitoring says of devices (audits alone)",
+    "resourceclaims": "ResourceClaims",
+    "resourceclaimtemplates": "ResourceClaimTemplates",
+}
+#: Parameters that every rule has, in the reference once.
+COMMON: Final = ("mode", "onGitConflict", "onUnknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a rule, as a policy writes it.
+
+    Attributes:
+        name: its path below ``spec.rules.<rule>``; ``[]`` marks the elements of a list.
+        type: what belongs there, in words.
+        default: what holds where it is left out, as a policy would write it.
+        description: what it is for.
+    """
+
+    name: str
+    type: str
+    default: Any
+    description: str
+
+    @property
+    def written(self) -> str:
+        """The default as text; empty where there is none to speak of."""
+        return written(self.default)
+
+
+def parameters(rule: Rule) -> tuple[Parameter, ...]:
+    """The parameters of ``rule`` but the common ones, nested ones after what holds them."""
+    fields: Mapping[str, Schema] = spec_schema()["properties"]["rules"]["properties"][rule.id]["properties"]
+    own = {name: field for name, field in fields.items() if name not in COMMON}
+    return tuple(_flatten(own, "", frozenset()))
+
+
+def common_parameters() -> tuple[Parameter, ...]:
+    """The parameters that every rule has."""
+    fields: Mapping[str, Schema] = spec_schema()["properties"]["rules"]["properties"][RULES[0].id]["properties"]
+    return tuple(_flatten({name: fields[name] for name in COMMON}, "", frozenset()))
+
+
+def _flatten(fields: Mapping[str, Schema], prefix: str, required: frozenset[str]) -> Iterator[Parameter]:
+    for name, field in fields.items():
+        kind = _type(field) + (", required" if name in required else "")
+        text = " ".join(str(field.get("description", "")).split())
+        yield Parameter(prefix + name, kind, field.get("default"), text)
+        inner, mark = (field["items"], "[].") if field.get("type") == "array" else (field, ".")
+        if "properties" in inner:
+            yield from _flatten(inner["properties"], f"{prefix}{name}{mark}", frozenset(inner.get("required", ())))
+
+
+def _type(field: Schema) -> str:
+    """What belongs in ``field``, in words."""
+    if field.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    if "enum" in field:
+        return " or ".join(field["enum"])
+    kind: str = field["type"]
+    if kind == "array":
+        return f"list of {_type(field['items'])}"
+    if kind == "object":
+        values = field.get("additionalProperties")
+        return f"map to {_type(values)}" if isinstance(values, dict) else "object"
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    bounds = [f"{sign} {field[key]}" for key, sign in signs.items() if key in field]
+    return " ".join([kind, ", ".join(bounds)]).strip()
+
+
+def default_policy_object(mode: str) -> dict[str, Any]:
+    """The policy that holds where there is none, as an object with every default written out."""
+    rules = spec_schema()["properties"]["rules"]["properties"]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": "default"},
+        "spec": {"priority": 0, "mode": mode, "rules": {rule.id: _default_settings(rule, rules, mode) for rule in RULES}},
+    }
+
+
+def _default_settings(rule: Rule, schemas: Mapping[str, Schema], mode: str) -> dict[str, Any]:
+    # Written out, so that it stays as it is where somebody changes the mode of the whole.
+    stated = {} if rule.unnamed is Mode.ENFORCE else {"mode": Mode(mode).at_most(rule.unnamed).value}
+    return stated | _defaults(schemas[rule.id])
+
+
+def _defaults(schema: Schema) -> dict[str, Any]:
+    return {name: field["default"] for name, field in schema["properties"].items() if field.get("default") is not None}
+
+
+def reference_markdown(reasons: Reasons | None = None) -> str:
+    """The rule reference in Markdown.
+
+    Args:
+        reasons: the reasons of the rules' findings, left out of the page where they are not given.
+    """
+    reasons = reasons or {}
+    lines = [
+        "# Rules",
+        "",
+        "<!-- Written by `make docs` from the rules' own code: change it there. -->",
+        "",
+        f"A {KIND} sets a rule's parameters under `spec.rules.<rule>`. The rules act in this order:",
+        "",
+        *_table(("Rule", "What it sees to"), [(f"[`{rule.id}`](#{rule.id})", rule.title) for rule in RULES]),
+        "",
+        "Every rule also has:",
+        "",
+        *_parameter_table(common_parameters()),
+        "",
+    ]
+    for rule in RULES:
+        lines += _section(rule, reasons.get(rule.id, ()))
+    if reasons.get(""):
+        lines += ["## Findings of any rule", "", *_reason_table(reasons[""]), ""]
+    return "\n".join(lines)
+
+
+def _section(rule: Rule, reasons: Sequence[tuple[str, str]]) -> list[str]:
+    facts = ", ".join(sorted(_FACTS.get(name, name) for name in rule.needs))
+    updates = "a template that a user changed in an UPDATE, too" if rule.on_update else "objects at CREATE only"
+    found = parameters(rule)
+    return [
+        f"## {rule.id}",
+        "",
+        f"**{rule.title}.**",
+        "",
+        f"Since {rule.since}. Reads {facts or 'nothing but the object'}. Edits {updates}.",
+        "",
+        *_unnamed(rule),
+        *_documentation(rule),
+        "### Parameters",
+        "",
+        *(_parameter_table(found) if found else ["None of its own."]),
+        "",
+        *(["### Findings", "", *_reason_table(reasons), ""] if reasons else []),
+    ]
+
+
+def _unnamed(rule: Rule) -> list[str]:
+    if rule.unnamed is Mode.ENFORCE:
+        return []
+    held = "off" if rule.unnamed is Mode.DISABLED else f"at most in mode {rule.unnamed.value}"
+    return [f"Where a policy does not name it, it is {held}: {rule.opinion}", ""]
+
+
+def _documentation(rule: Rule) -> list[str]:
+    """The docstring of the rule's module below its first line, its headings one level down."""
+    _, _, body = rule.documentation.strip().partition("\n\n")
+    fenced = False
+    lines = []
+    for line in body.splitlines():
+        fenced ^= line.startswith("```")
+        lines.append(f"#{line}" if line.startswith("#") and not fenced else line)
+    return [*lines, ""]
+
+
+def _parameter_table(found: Sequence[Parameter]) -> list[str]:
+    rows = [(f"`{one.name}`", one.type, f"`{one.written}`" if one.written else "", one.description) for one in found]
+    return _table(("Parameter", "Type", "Default", "Description"), rows)
+
+
+def _reason_table(reasons: Sequence[tuple[str, str]]) -> list[str]:
+    return _table(("Reason", "In mode Enforce"), [(f"`{reason}`", outcome) for reason, outcome in reasons])
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
+    return ["| " + " | ".join(row) + " |" for row in (cells[0], ["---"] * len(head), *cells[1:])]

@@ -1,0 +1,1 @@
+"""Compare requests with quotas: ResourceQuota, LimitRange and Kueue."""

@@ -1,0 +1,38 @@
+"""Workloads that were found to fit their queue, remembered: the next that asks the same need not be added up again."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gpugate.policies.cluster.records.kueue import ClusterQueue
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.kube.memo import keep, recall
+from gpugate.policies.queueing.headroom_alike import key_of_alike
+from gpugate.policies.queueing.workload_demand import numbers_of
+from gpugate.policies.workloads.workload import Workload
+
+_FITTING: Final = "fitting"
+
+
+def key_of_asked(workload: Workload, queue: ClusterQueue) -> Any | None:  # noqa: ANN401 - any hashable
+    """A key that only workloads have which ask the same of ``queue``; None where the workload is better added up."""
+    if len(workload.pod_sets) != 1:
+        return None
+    pods = workload.pod_sets[0]
+    alike = key_of_alike(workload, pods)
+    return None if alike is None else (queue.name, *numbers_of(workload, pods), alike)
+
+
+def is_known_to_fit(key: Any, facts: Facts) -> bool:  # noqa: ANN401 - a key of :func:`key_of_asked`
+    """Whether a workload of this ``key`` was found to fit, ever and now, nothing in flight counted."""
+    return recall(facts.cohort_tree.memo, _FITTING, key, *_rests_on(facts)) is not None
+
+
+def fits(key: Any, facts: Facts) -> None:  # noqa: ANN401 - a key of :func:`key_of_asked`
+    """Remember that a workload of this ``key`` fits, ever and now, nothing in flight counted."""
+    keep(facts.cohort_tree.memo, _FITTING, key, True, *_rests_on(facts))  # noqa: FBT003 - all that is to be known
+
+
+def _rests_on(facts: Facts) -> tuple[object, ...]:
+    """Beside quotas and reservations, which are the tree's: what pods come to by default, and what flavors take."""
+    return facts.flavors, facts.limit_ranges, facts.runtime_classes, facts.kueue

@@ -1,0 +1,108 @@
+"""What the LimitRanger plugin turns a pod away for (``k8s.io/kubernetes`` 1.36.3, ``plugin/pkg/admission/limitranger``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+from gpugate.policies.cluster.records.namespaces import Limit, LimitRange
+from gpugate.policies.kube.quantity import QuantityError, exact
+from gpugate.policies.scheduling.pod_resources import Defaults, Effective, Filled
+
+
+class Breach(NamedTuple):
+    """One bound that a container or pod does not keep to.
+
+    Attributes:
+        bound: ``max``, ``min``, ``ratio``, or ``default`` (a request above the limit that the LimitRange gives).
+        container: the container; None for the pod as a whole.
+        kind: ``requests`` or ``limits``: which of the two is out of bounds or missing.
+        resource: the resource.
+        found: its amount; None where it is missing.
+        allowed: the bound; for a ratio the other amount that it is held against.
+        ratio: the ratio allowed, as text; empty for another bound.
+        source: the LimitRange.
+    """
+
+    bound: Literal["max", "min", "ratio", "default"]
+    container: Filled | None
+    kind: str
+    resource: str
+    found: int | None
+    allowed: int
+    ratio: str
+    source: str
+
+
+def breaches(ranges: Sequence[LimitRange], containers: Sequence[Filled], pod: Effective, defaults: Defaults) -> Iterator[Breach]:
+    """What of ``ranges`` is not kept to.
+
+    Args:
+        ranges: the LimitRanges of the namespace.
+        containers: the containers with all defaults in.
+        pod: what they come to, without overhead.
+        defaults: what the LimitRanges give; what they are not sure about is not judged.
+    """
+    for one in ranges:
+        for item in one.limits:
+            if item.type == "Container":
+                for container in containers:
+                    unsure = _unsure(container, defaults)
+                    yield from _of_item(one.name, item, container, container.requests, container.limits, unsure)
+            elif item.type == "Pod":
+                yield from _of_item(one.name, item, None, pod.requests, pod.limits, defaults.unsure)
+    if ranges:
+        for container in containers:
+            yield from _of_default(ranges[0].name, container, defaults)
+
+
+def _unsure(container: Filled, defaults: Defaults) -> frozenset[str]:
+    limits, requests = container.stated
+    return frozenset(name for name in defaults.unsure if name not in limits or name not in requests)
+
+
+def _of_item(
+    source: str,
+    item: Limit,
+    container: Filled | None,
+    requests: Mapping[str, int],
+    limits: Mapping[str, int],
+    unsure: frozenset[str],
+) -> Iterator[Breach]:
+    for name in sorted(item.least.keys() - unsure):
+        least = item.least[name]
+        if name not in requests or requests[name] < least:
+            yield Breach("min", container, "requests", name, requests.get(name), least, "", source)
+        elif name in limits and limits[name] < least:
+            yield Breach("min", container, "limits", name, limits[name], least, "", source)
+    for name in sorted(item.most.keys() - unsure):
+        most = item.most[name]
+        if name not in limits or limits[name] > most:
+            yield Breach("max", container, "limits", name, limits.get(name), most, "", source)
+        elif requests.get(name, 0) > most:
+            yield Breach("max", container, "requests", name, requests[name], most, "", source)
+    for name in sorted(item.ratios.keys() - unsure):
+        yield from _of_ratio(source, item.ratios[name], container, name, requests.get(name, 0), limits.get(name, 0))
+
+
+def _of_ratio(source: str, ratio: str, container: Filled | None, name: str, request: int, limit: int) -> Iterator[Breach]:
+    try:
+        allowed = exact(ratio)
+    except QuantityError:
+        return
+    if not request:
+        yield Breach("ratio", container, "requests", name, None, limit, ratio, source)
+    elif not limit:
+        yield Breach("ratio", container, "limits", name, None, request, ratio, source)
+    elif Fraction(limit, request) > allowed:
+        yield Breach("ratio", container, "limits", name, limit, request, ratio, source)
+
+
+def _of_default(source: str, container: Filled, defaults: Defaults) -> Iterator[Breach]:
+    """A stated request above the limit that is put in: the API takes no request above its limit."""
+    limits, requests = container.stated
+    for name, request in sorted(requests.items()):
+        given = defaults.limits.get(name)
+        if name not in limits and name not in defaults.unsure and given is not None and request > given:
+            yield Breach("default", container, "requests", name, request, given, "", source)

@@ -1,0 +1,81 @@
+"""What Kueue's own webhooks turn away once an object names a queue, so that naming one would stop what runs without it.
+
+Source: Kueue v0.15.0 ``pkg/controller/jobs/raycluster/raycluster_webhook.go``, ``.../rayjob/rayjob_webhook.go`` and
+``apis/kueue/v1beta2/workload_types.go`` (``podSets``: at most 8).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpugate.policies.kube.fields import Path, lookup
+from gpugate.policies.workloads.kinds import RAY_CLUSTER, RAY_JOB
+from gpugate.policies.workloads.workload import Workload
+
+_ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
+#: A Workload holds no more pod sets.
+_MOST_POD_SETS: Final = 8
+#: The pod set of a Ray cluster's head.
+_HEAD: Final = "head"
+
+
+class Obstacle(NamedTuple):
+    """What keeps an object out of every queue.
+
+    Attributes:
+        path: where it is.
+        what: what is wrong with it, in words that follow "Kueue takes".
+        remedy: what to write instead.
+    """
+
+    path: Path
+    what: str
+    remedy: str
+
+
+def obstacle_to_queueing(workload: Workload) -> Obstacle | None:
+    """Why Kueue would refuse the workload in any queue; None where nothing is known to be in the way."""
+    if len(workload.pod_sets) > _MOST_POD_SETS:
+        return Obstacle(
+            ("spec",),
+            f"no workload with more than {_MOST_POD_SETS} sorts of pods, and this has {len(workload.pod_sets)}",
+            f"Make it {_MOST_POD_SETS} sorts of pods at most.",
+        )
+    if workload.kind is RAY_JOB:
+        return _of_ray_job(workload)
+    return _of_ray_cluster(workload, ("spec",)) if workload.kind is RAY_CLUSTER else None
+
+
+def _of_ray_job(workload: Workload) -> Obstacle | None:
+    if lookup(workload.root, ("spec", "clusterSelector")):
+        return Obstacle(
+            ("spec", "clusterSelector"),
+            "no RayJob that runs on a cluster which is there already",
+            "State rayClusterSpec, so that the job gets a cluster of its own, or leave the queue to that cluster.",
+        )
+    if lookup(workload.root, ("spec", "shutdownAfterJobFinishes")) is not True:
+        return Obstacle(
+            ("spec", "shutdownAfterJobFinishes"),
+            "no RayJob that keeps its cluster, and the quota with it, when it has ended",
+            "Write shutdownAfterJobFinishes: true.",
+        )
+    return _of_ray_cluster(workload, ("spec", "rayClusterSpec"))
+
+
+def _of_ray_cluster(workload: Workload, place: Path) -> Obstacle | None:
+    is_elastic = workload.kind is RAY_CLUSTER and workload.annotations().get(_ELASTIC) == "true"
+    if lookup(workload.root, (*place, "enableInTreeAutoscaling")) is True and not is_elastic:
+        return Obstacle(
+            (*place, "enableInTreeAutoscaling"),
+            "no Ray cluster that scales by itself, for its quota is counted once",
+            "Write enableInTreeAutoscaling: false with the number of workers that is needed.",
+        )
+    groups = lookup(workload.root, (*place, "workerGroupSpecs"))
+    for at, group in enumerate(groups if type(groups) is list else ()):
+        if type(group) is dict and group.get("groupName") == _HEAD:
+            return Obstacle(
+                (*place, "workerGroupSpecs", at, "groupName"),
+                f"no group of workers called {_HEAD}",
+                "Give the group another name.",
+            )
+    return None

@@ -1,0 +1,273 @@
+"""A pod that joins a gang agrees with the others, and there is a place left for it.
+
+## What it does
+
+Compares a pod that names a group (Kueue, coscheduling, Volcano, the `schedulingGroup` of Kubernetes, or gpugate's own
+`gpugate.io/gang-name`) with the members that are there and those that were admitted a moment ago.
+
+Refuses a pod that states another size, queue or priority than the others; one that asks for other resources in a Kueue group
+of fast admission, which is counted from one pod; one that asks for spot capacity where others ask for on-demand; one more than
+the gang's size; and one that would join a gang that runs in full or has ended. Refuses a PodGroup's minimum that is below the
+size, unless the gang is declared elastic, or above it. Warns where a group of the same name and size waits in another
+namespace. Where a pod was made by a controller, which counts its pods itself, what differs is a warning.
+
+## Why
+
+Nothing in Kubernetes looks at a group as a whole when a pod of it is created. Kueue waits for ever where members state
+different sizes or queues, and deletes a pod too many; other schedulers start it beside a gang that has no part for it to play.
+
+## Practice
+
+- NUMA guide, "Gang Scheduling for Distributed Training": the gang waits for as many pods as it says that it has, so that all
+  of them must say the same.
+- Field guide, step 2: no pods hold GPUs while they wait for a member that never comes.
+
+## Example
+
+Refused: a fifth pod that joins the Kueue group `llm`, whose four pods each say
+
+```yaml
+metadata:
+  labels:
+    kueue.x-k8s.io/pod-group-name: llm
+  annotations:
+    kueue.x-k8s.io/pod-group-total-count: "4"
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, Literal
+
+from gpugate.policies.cluster.records.pod_groups import OWN_SIZE, GroupKey
+from gpugate.policies.cluster.records.pods import Member, member_of
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.usage import Group
+from gpugate.policies.findings import Finding, Level
+from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.gangs.gang import gang_of, group_of, group_path, is_elastic, least_size
+from gpugate.policies.rules.gangs.gang_members.consistency import (
+    check_asks,
+    check_capacity,
+    check_priority,
+    check_queue,
+    check_stated_size,
+    size_path,
+)
+from gpugate.policies.workloads.kinds import GANG_ELASTIC
+from gpugate.policies.workloads.workload import PodSet, Workload
+
+_NOBODY: Final = Group(0, 0, 0, 0, 0, (), (), (), (), (), ())
+_POD_GROUPS: Final = {
+    "Coscheduling": ("podgroups.scheduling.x-k8s.io", "minMember"),
+    "Volcano": ("podgroups.scheduling.volcano.sh", "minMember"),
+    "Kubernetes": ("podgroups.scheduling.k8s.io", "minCount"),
+}
+#: Namespaces looked at for a group of the same name: enough to point one out.
+_MOST_HOMES: Final = 16
+
+
+class GangMembersParams(Params):
+    """Parameters of `gang-members`."""
+
+    priority: Literal["Deny", "Warn", "Allow"] = "Deny"
+    """What is done about a member with another priority class than the others."""
+
+
+def check(workload: Workload, params: GangMembersParams, facts: Facts) -> Iterator[Finding]:
+    """Refuse members that do not agree with the others, or are too many."""
+    if len(workload.pod_sets) != 1:
+        return
+    pods = workload.pod_sets[0]
+    key = group_of(pods)
+    if key is None:
+        return
+    if not workload.is_pod():
+        yield from _check_pod_group_of_template(workload, pods, key, facts)
+    elif not _is_stored(workload):
+        yield from _check_pod(workload, pods, key, params, facts)
+
+
+def _is_stored(workload: Workload) -> bool:
+    """Whether the pod is among the facts itself: the API gives no object a resourceVersion before it is stored."""
+    return workload.operation == "UPDATE" or bool(workload.metadata().get("resourceVersion"))
+
+
+def _check_pod(workload: Workload, pods: PodSet, key: GroupKey, params: GangMembersParams, facts: Facts) -> Iterator[Finding]:
+    member = member_of(pods)
+    pending = _pending(key, member, facts)
+    if pending:
+        yield _unknown(pods, key, pending)
+        return
+    if member.size:
+        yield from _check_minimum(workload, pods, key, member.size, facts)
+    if facts.state("pods") is not Known.SYNCED:
+        return
+    group = facts.group(workload.namespace, key) or _NOBODY
+    differing = list(_differences(pods, key, member, group, params, facts))
+    if workload.controller() is not None:
+        # Its controller counts its pods, and changes them one by one while it rolls an update out.
+        yield from (one._replace(level=Level.WARN) for one in differing)
+        return
+    yield from differing
+    if any(one.reason == "SizeDiffers" for one in differing):
+        return
+    size = _full_size(workload, pods, key, member, group)
+    if size:
+        joining = _joining(workload, key, facts)
+        yield from _check_place(pods, key, size, group, joining)
+        if not group.present and not joining:
+            yield from _check_other_namespaces(workload, key, size, facts)
+
+
+def _full_size(workload: Workload, pods: PodSet, key: GroupKey, member: Member, group: Group) -> int:
+    """How many members there are to be at most; 0 where nobody says, or where the gang may grow."""
+    if key.system == "Coscheduling" and OWN_SIZE not in pods.annotations():
+        # What the plugin's own labels state is a minimum.
+        return 0
+    if is_elastic(workload) and key.system != "Kueue":
+        return 0
+    return member.size or (group.sizes[0] if len(group.sizes) == 1 else 0)
+
+
+def _joining(workload: Workload, key: GroupKey, facts: Facts) -> int:
+    """Members admitted a moment ago that are not among the known ones yet, this very pod left out."""
+    in_flight = facts.in_flight
+    return in_flight.members(workload.namespace, key) - (str(workload.metadata().get("uid")) in in_flight)
+
+
+def _pending(key: GroupKey, member: Member, facts: Facts) -> str:
+    """The kind of facts that is on its way and would be needed; empty for none."""
+    if facts.state("pods") is Known.PENDING:
+        return "pods"
+    resource, _ = _POD_GROUPS.get(key.system, ("", ""))
+    return "PodGroups" if member.size and resource and facts.state(resource) is Known.PENDING else ""
+
+
+def _unknown(pods: PodSet, key: GroupKey, kind: str) -> Finding:
+    return Finding(
+        "GroupUnknown",
+        group_path(pods, key),
+        f"the cluster's {kind} are not synced yet, so it is not known whether the group {key.name} has a place for the pod",
+        "Try again in a few seconds.",
+        Level.UNKNOWN,
+    )
+
+
+def _differences(
+    pods: PodSet,
+    key: GroupKey,
+    member: Member,
+    group: Group,
+    params: GangMembersParams,
+    facts: Facts,
+) -> Iterator[Finding]:
+    yield from check_stated_size(pods, key, member, group)
+    yield from check_queue(pods, key, member, group)
+    if params.priority != "Allow":
+        yield from check_priority(pods, key, member, group, facts, refuse=params.priority == "Deny")
+    yield from check_asks(pods, key, member, group)
+    yield from check_capacity(pods, key, member, group)
+
+
+def _check_place(pods: PodSet, key: GroupKey, size: int, group: Group, joining: int) -> Iterator[Finding]:
+    path = group_path(pods, key)
+    if group.succeeded >= size:
+        yield Finding(
+            "GangOver",
+            path,
+            f"the gang {key.name} has ended: {group.succeeded} of its {size} members have succeeded",
+            "Give the new gang a group name of its own, or delete the pods that have ended first.",
+            measure=1,
+            rests_on=("pods",),
+        )
+    elif group.running + group.succeeded >= size:
+        yield Finding(
+            "GangRuns",
+            path,
+            f"the gang {key.name} runs with all its members: {group.running} running + {group.succeeded} succeeded >= {size}",
+            "Give the pod another group name, or delete a member before its replacement is created.",
+            measure=1,
+            rests_on=("pods",),
+        )
+    elif group.present + joining >= size:
+        there = [(group.pending, "pending"), (group.running, "running"), (group.succeeded, "succeeded"), (joining, "just admitted")]
+        sums = " + ".join(f"{count} {what}" for count, what in there if count)
+        yield Finding(
+            "OneTooMany",
+            path,
+            f"the gang {key.name} has its {size} members: {sums}; this pod would be number {group.present + joining + 1}",
+            f"Give the pod another group name, or state the larger size in all members ({size_path(pods, key)[-1]}).",
+            measure=1,
+            rests_on=("pods",),
+        )
+
+
+def _check_other_namespaces(workload: Workload, key: GroupKey, size: int, facts: Facts) -> Iterator[Finding]:
+    for home in islice(facts.group_homes.get(key, ()), _MOST_HOMES):
+        found = facts.group(home, key)
+        if home == workload.namespace or found is None or found.sizes != (size,) or found.running or not 0 < found.present < size:
+            continue
+        yield Finding(
+            "OtherNamespace",
+            ("metadata", "namespace"),
+            f"{found.present} of {size} members of a group {key.name} wait in namespace {home}, and this pod is in"
+            f" {workload.namespace}: members in different namespaces never meet",
+            f"Create the pod in {home} if it belongs to that gang.",
+            Level.WARN,
+            rests_on=("pods",),
+        )
+        return
+
+
+def _check_pod_group_of_template(workload: Workload, pods: PodSet, key: GroupKey, facts: Facts) -> Iterator[Finding]:
+    gang = gang_of(workload)
+    if gang is None or key.system not in _POD_GROUPS:
+        return
+    if facts.state(_POD_GROUPS[key.system][0]) is Known.PENDING:
+        yield _unknown(pods, key, "PodGroups")
+        return
+    yield from _check_minimum(workload, pods, key, gang.size, facts)
+
+
+def _check_minimum(workload: Workload, pods: PodSet, key: GroupKey, size: int, facts: Facts) -> Iterator[Finding]:
+    resource, field = _POD_GROUPS.get(key.system, ("", ""))
+    found = facts.pod_groups.get((workload.namespace, key))
+    if found is None or found.minimum is None:
+        return
+    least = least_size(workload, size)
+    if found.minimum < least:
+        yield Finding(
+            "PartialStart",
+            group_path(pods, key),
+            f"{field} {found.minimum} of PodGroup {key.name} lets {found.minimum} of {size} pods start: {found.minimum} < {least}",
+            f'Write {field}: {least} in PodGroup {key.name}; a gang that can run with fewer says so by {GANG_ELASTIC}: "true".',
+            measure=least - found.minimum,
+            rests_on=(resource,),
+        )
+    elif found.minimum > size:
+        yield Finding(
+            "NeverEnough",
+            group_path(pods, key),
+            f"{field} {found.minimum} of PodGroup {key.name} is never reached by the gang of {size}: {found.minimum} > {size}",
+            f"Write {field}: {size} in PodGroup {key.name}, or make {found.minimum} pods.",
+            # Pods of a second workload may be in the same group.
+            Level.DENY if workload.is_pod() else Level.WARN,
+            measure=found.minimum - size,
+            rests_on=(resource,),
+        )
+
+
+RULE = Rule(
+    id="gang-members",
+    title="A pod that joins a gang agrees with the others, and there is a place left for it",
+    since="0.1.0",
+    params=GangMembersParams,
+    mutate=no_edits,
+    check=check,
+    needs=frozenset({"pods", "priorityclasses", *(resource for resource, _ in _POD_GROUPS.values())}),
+    documentation=__doc__,
+    on_update=False,
+)

@@ -1,0 +1,1 @@
+"""Rules on how workloads start, run and end."""

@@ -1,0 +1,1 @@
+"""Rules on whose workloads hold GPUs, and whether they use them."""

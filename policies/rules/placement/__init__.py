@@ -1,0 +1,1 @@
+"""Rules on which nodes pods may run on."""

@@ -1,0 +1,217 @@
+"""What pods ask of their nodes, and of the pods beside them, is said in words that the API, the scheduler and the nodes know.
+
+## What it does
+
+Refuses what the apiserver takes in the template of a custom resource and in none of its pods, so that these never come:
+
+- an operator that does not exist in its place (`Gte` in node affinity, `Gt` in a label selector, `In` in a toleration), with the
+  one that says the same and the value that goes with it;
+- values that the operator does not take: `In` without any, `Exists` with some, `Gt` with two, numbers that stand without quotes; a
+  toleration without a key that is not `Exists`; an effect that no taint has.
+
+Refuses what is taken everywhere and never lets a pod be placed: `Gt` and `Lt` with something that is no whole number, where
+no alternative is left; required pod affinity without a labelSelector, which selects no pods.
+
+Warns about what does nothing, or waits for nodes that nobody has heard of, with the right word where there is one:
+
+- a spread constraint, anti-affinity or preferred affinity without a labelSelector, with one for the workload's own pods;
+- a topologyKey that no node carries, such as `topology.kubernetes.io/NUMANode`;
+- a label that no component writes on nodes (`nvidia.com/gpu.mem`, `nvidia.com/gpu`), or that no node with accelerators carries;
+- `nvidia.com/gpu.memory` compared with a number of GiB, where it counts MiB;
+- selectors and tolerations that together leave none of the nodes which offer the accelerators, with what these have;
+- a toleration that matches no taint, with the taint that is near. Taints of spot nodes, of a node's condition, of accelerators by
+  their resource's name and of Kueue's flavors count as there.
+
+Pods without accelerators are judged where they select nodes by a label that speaks of accelerators.
+
+## Why
+
+Nothing tells the author of a manifest. The apiserver checks operators in pods and in its own templates; a PyTorchJob or a JobSet
+with a wrong one is created, and its controller fails to make pods, again and again. A selector on a label that nobody writes
+leaves the pod Pending with the words `didn't match Pod's node affinity/selector`, which do not say which of six labels it was. A
+constraint without labelSelector is silently met.
+
+## Practice
+
+- NUMA guide, "Node Affinity for GPU Topology": nodes with at least so many GPUs are asked for by an operator that exists.
+- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": a spread constraint names a label that nodes have, and
+  selects the pods it spreads.
+- Basics guide, "Node Selection": nodes are chosen by the labels that GPU feature discovery writes, memory in MiB.
+- Basics guide, "Taints and Tolerations": a toleration has the key, value and effect of the taint that is on the nodes.
+- Orchestration guide, "GPU Affinity Rules": anti-affinity selects the training job's own pods.
+- Field guide, "Topology-aware scheduling": the key by which workers share a fabric is on the nodes.
+
+## Example
+
+Refused, with the words `Write operator Gt with the value "3".`:
+
+```yaml
+matchExpressions:
+  - key: nvidia.com/gpu.count
+    operator: Gte
+    values: ["4"]
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Final, NamedTuple
+
+from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.records.common import Taint
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.findings import Finding
+from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.kube.cel import UNIQUE, LabelKey
+from gpugate.policies.kube.memo import keep, recall, remember
+from gpugate.policies.kube.node_labels import speaks_of_accelerators
+from gpugate.policies.rules.placement.node_terms.labels import check_label, check_selected, check_unit, wishes
+from gpugate.policies.rules.placement.node_terms.operators import check_node_term, check_pod_term, check_tolerations
+from gpugate.policies.rules.placement.node_terms.taints import check_taints
+from gpugate.policies.rules.placement.node_terms.terms import SPREAD, node_terms, pod_terms
+from gpugate.policies.rules.placement.node_terms.topology import check_selector, check_topology
+from gpugate.policies.scheduling.node_fit import doubt_about
+from gpugate.policies.scheduling.node_selection import HOSTNAME, Selection, selection
+from gpugate.policies.workloads.resources import memo_key
+from gpugate.policies.workloads.selectors import own_selector
+from gpugate.policies.workloads.workload import PodSet, Workload
+
+#: What of a pod spec the rule reads.
+_READ: Final = ("affinity", "nodeSelector", "tolerations", SPREAD)
+
+
+class NodeTermsParams(Params):
+    """Parameters of `node-terms`."""
+
+    known: Annotated[tuple[LabelKey, ...], *UNIQUE] = ()
+    """Keys of labels and taints that nodes carry which are not there now: those of pools that scale up from none."""
+
+
+class _Carried(NamedTuple):
+    """What the nodes with accelerators carry, all together.
+
+    Attributes:
+        labels: keys of labels.
+        taints: taints, sorted.
+    """
+
+    labels: frozenset[str]
+    taints: tuple[Taint, ...]
+
+
+def _carried(facts: Facts) -> _Carried:
+    """What the nodes carry, remembered with them."""
+    found: _Carried | None = facts.memo.get("carried by nodes")
+    if found is None:
+        labels = frozenset(key for shape in facts.shapes for key in shape.labels)
+        found = _Carried(labels | {HOSTNAME}, tuple(sorted({taint for shape in facts.shapes for taint in shape.taints})))
+        remember(facts.memo, "carried by nodes", found)
+    return found
+
+
+def check(workload: Workload, params: NodeTermsParams, facts: Facts) -> Iterable[Finding]:
+    """Name what no component reads or knows."""
+    found: list[Finding] = []
+    for pods in workload.pod_sets:
+        if pods.asks():
+            if pods.is_whole and not pods.is_windows():
+                found += _check(workload, pods, params, facts)
+        elif ("nodeSelector" in pods.spec or "affinity" in pods.spec) and _speaks(pods):
+            found += _check(workload, pods, params, facts)
+    return found
+
+
+def _speaks(pods: PodSet) -> bool:
+    return any(speaks_of_accelerators(wish.key) for wish in wishes(pods, list(node_terms(pods))))
+
+
+def _check(workload: Workload, pods: PodSet, params: NodeTermsParams, facts: Facts) -> Iterable[Finding]:
+    """What is found of the pods. That nothing is, as with nearly all, is remembered."""
+    chosen = selection(pods, facts)
+    key = _key(workload, pods, facts)
+    if key is not None and recall(facts.memo, "node-terms", key, chosen, params, facts.flavors):
+        return ()
+    found = list(_look(workload, pods, chosen, params, facts))
+    if not found:
+        keep(facts.memo, "node-terms", key, "nothing", chosen, params, facts.flavors)
+    return found
+
+
+def _key(workload: Workload, pods: PodSet, facts: Facts) -> Any:  # noqa: ANN401 - any hashable
+    """All that decides whether something is found, but the nodes; None where it is better worked out each time."""
+    spec, affinity = pods.spec, pods.spec.get("affinity")
+    # Whom an affinity selects depends on the pods' labels, and whether nodes are looked at on RuntimeClasses and LimitRanges.
+    if not workload.is_pod() or "runtimeClassName" in spec or (type(affinity) is dict and "podAffinity" in affinity):
+        return None
+    written = memo_key([{field: spec[field] for field in _READ if field in spec}, pods.foreseen])
+    return None if written is None else (written, facts.state("nodes"), workload.judged_before())
+
+
+def _look(workload: Workload, pods: PodSet, chosen: Selection, params: NodeTermsParams, facts: Facts) -> Iterator[Finding]:
+    spec = pods.spec
+    if "affinity" in spec or "nodeSelector" in spec:
+        yield from _check_nodes(workload, pods, chosen, params, facts)
+    elif chosen.offering and doubt_about(workload, pods, facts) is None:
+        yield from check_selected(pods, chosen, (), _carried(facts).labels)
+    if "affinity" in spec or SPREAD in spec:
+        yield from _check_pods(workload, pods, chosen, facts)
+    if "tolerations" in spec:
+        yield from check_tolerations(pods)
+        if facts.known.get("nodes") is Known.SYNCED and facts.shapes and not workload.judged_before():
+            yield from _check_taints(pods, params, facts)
+
+
+def _check_nodes(workload: Workload, pods: PodSet, chosen: Selection, params: NodeTermsParams, facts: Facts) -> Iterator[Finding]:
+    """What the pods ask of their nodes' labels."""
+    terms = list(node_terms(pods))
+    alone = sum(term.required for term in terms) == 1
+    found = [finding for term in terms for finding in check_node_term(term, alone=alone)]
+    yield from found
+    state = facts.state("nodes")
+    if found or state is Known.PENDING:
+        return
+    asked = list(wishes(pods, terms))
+    carried = None
+    if state is Known.SYNCED and facts.shapes:
+        carried = _carried(facts).labels
+        if chosen.offering and doubt_about(workload, pods, facts) is None:
+            found = list(check_selected(pods, chosen, asked, carried))
+            yield from found
+    to_come = {*params.known, *(key for flavor in facts.flavors.values() for key in flavor.labels)}
+    for wish in asked:
+        yield from check_unit(wish)
+        # What leaves no node at all is told with the labels that do.
+        if not (found and wish.required) and wish.key not in to_come and (carried is None or wish.key not in carried):
+            yield from check_label(wish, carried, facts.shapes)
+
+
+def _check_pods(workload: Workload, pods: PodSet, chosen: Selection, facts: Facts) -> Iterator[Finding]:
+    """What the pods ask of the pods beside them."""
+    state = facts.state("nodes")
+    shapes: Sequence[Shape] | None = None
+    if state is Known.SYNCED and facts.shapes:
+        shapes = chosen.reachable or chosen.offering or facts.shapes
+    for term in pod_terms(pods):
+        yield from check_pod_term(term)
+        yield from check_selector(term, own_selector(workload, pods))
+        if state is not Known.PENDING:
+            yield from check_topology(term, shapes, pods.labels())
+
+
+def _check_taints(pods: PodSet, params: NodeTermsParams, facts: Facts) -> Iterator[Finding]:
+    flavors = facts.flavors.values()
+    known = {*params.known, *(one.key for flavor in flavors for one in flavor.tolerations)}
+    yield from check_taints(pods, (*_carried(facts).taints, *(taint for flavor in flavors for taint in flavor.taints)), known)
+
+
+RULE = Rule(
+    id="node-terms",
+    title="What pods ask of nodes, and of the pods beside them, is said in words that something reads",
+    since="0.1.0",
+    params=NodeTermsParams,
+    mutate=no_edits,
+    check=check,
+    needs=frozenset({"limitranges", "nodes", "resourceflavors", "runtimeclasses"}),
+    documentation=__doc__,
+)

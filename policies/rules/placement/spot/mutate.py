@@ -1,0 +1,110 @@
+"""What sends pods to spot nodes or keeps them off: node affinity, tolerations, and what the pods must know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.gangs.gang import gang_of
+from gpugate.policies.kube.fields import mapping, mappings
+from gpugate.policies.kube.managers import kueue_marked
+from gpugate.policies.patch import Edit
+from gpugate.policies.rules.placement.spot.checkpoints import NOTHING, is_readable, loss_of
+from gpugate.policies.rules.placement.spot.params import SpotParams, every_of, labels_of
+from gpugate.policies.rules.placement.toleration_params import covers, want
+from gpugate.policies.scheduling.spot_capacity import (
+    CHECKPOINT,
+    CLOUDS,
+    NEVER,
+    PREFER,
+    REQUIRED,
+    SPOT,
+    off_spot,
+    on_spot,
+    spot_taints,
+)
+from gpugate.policies.workloads.annotations import told_to_pods, written_before, written_for
+from gpugate.policies.workloads.node_affinity import PREFERRED, implies, node_affinity, require
+from gpugate.policies.workloads.workload import PodSet, Workload
+
+_WEIGHT: Final = 100
+
+
+def send(workload: Workload, pods: PodSet, params: SpotParams, facts: Facts) -> list[Edit]:
+    """Edits that send ``pods`` to spot nodes, or keep them off, as the annotation says."""
+    word = written_for(workload, pods, SPOT)
+    if word == PREFER and gang_of(workload) is not None:
+        word = REQUIRED if params.preferred_gang == "Required" else None
+    if word in {REQUIRED, PREFER} and not _is_kept(workload, pods):
+        word = None
+    labels = labels_of(params, facts)
+    edits = list(_select(workload, pods, word, labels, params)) if _is_free(workload) else []
+    if word in {REQUIRED, PREFER}:
+        edits += _tolerate(pods, labels, params, facts)
+    if edits and ("affinity" in pods.spec or "tolerations" in pods.spec):
+        edits += _tell(workload, pods, word)
+    return edits
+
+
+def _select(
+    workload: Workload, pods: PodSet, word: str | None, labels: Sequence[tuple[str, str]], params: SpotParams
+) -> Iterator[Edit]:
+    """Edits of the node affinity for ``word``, and of what another word put there before."""
+    asks = {REQUIRED: on_spot(labels), NEVER: off_spot(every_of(params))}
+    selector = mapping(pods.spec, "nodeSelector", pods.field())
+    named = any(selector.get(key) == value for key, value in labels)
+    wanted = () if word == REQUIRED and named else asks.get(word or "", ())
+    note = {REQUIRED: "node affinity for spot nodes", NEVER: "node affinity off spot nodes"}.get(word or "", "")
+    yield from require(pods, wanted, note, asks.get(written_before(workload, pods, SPOT) or "", ()))
+    if word == PREFER and not named:
+        yield from _prefer(pods, labels)
+
+
+def _tell(workload: Workload, pods: PodSet, word: str | None) -> Iterator[Edit]:
+    """What the pods must know where their template keeps its lists: a gang's pods do not know that they are one."""
+    yield from told_to_pods(workload, pods, [CHECKPOINT] if word is not None else [CHECKPOINT, SPOT])
+    if word is not None and not workload.is_pod() and pods.annotations().get(SPOT) != word:
+        yield Edit("set", pods.meta("annotations", SPOT), word)
+
+
+def _is_free(workload: Workload) -> bool:
+    """Whether the pods' place is still to be chosen: Kueue chose that of its pods by the template."""
+    return not (workload.is_pod() and workload.controller() is not None and kueue_marked(workload.root))
+
+
+def _is_kept(workload: Workload, pods: PodSet) -> bool:
+    """Whether what the run has done outlives its pods."""
+    written = written_for(workload, pods, CHECKPOINT)
+    if written is None or not is_readable(written) or (written == NOTHING and runs_to_an_end(workload)):
+        return False
+    return loss_of(workload, pods, written, ()) is None
+
+
+def runs_to_an_end(workload: Workload) -> bool:
+    """Whether the workload has something to lose: a run to completion, or a gang."""
+    return workload.is_batch or gang_of(workload) is not None
+
+
+def _prefer(pods: PodSet, labels: Sequence[tuple[str, str]]) -> Iterator[Edit]:
+    place = pods.field("affinity", "nodeAffinity", PREFERRED)
+    present = mappings(node_affinity(pods), PREFERRED, place[:-1])
+    stated = [mapping(one, "preference", place) for one in present]
+    note = "preference for spot nodes"
+    for one in on_spot(labels):
+        if any(all(implies(term, part) for part in one) for term in stated):
+            continue
+        yield Edit("append", place, {"weight": _WEIGHT, "preference": {"matchExpressions": list(one)}}, note, "spot")
+        note = ""
+
+
+def _tolerate(pods: PodSet, labels: Sequence[tuple[str, str]], params: SpotParams, facts: Facts) -> Iterator[Edit]:
+    keys = {key for key, _ in labels}
+    wanted = [want(*taint) for cloud in CLOUDS.values() for taint in cloud.taints if taint.key in keys]
+    wanted += [want(one.key, one.value, one.effect) for one in params.taints if one.effect != "PreferNoSchedule"]
+    wanted += [want(*taint) for taint in spot_taints(pods, labels, facts)] if params.from_nodes else []
+    present = list(mappings(pods.spec, "tolerations", pods.field()))
+    for one in wanted:
+        if not any(covers(toleration, one.key, one.value, one.effect) for toleration in present):
+            present.append(one.toleration)
+            yield Edit("append", pods.field("tolerations"), one.toleration, one.note)

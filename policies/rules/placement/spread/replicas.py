@@ -1,0 +1,59 @@
+"""What pods state of how they are spread, and how they are told from others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpugate.policies.kube.field_ownership import is_stated
+from gpugate.policies.kube.fields import Object, lookup, mapping, mappings
+from gpugate.policies.workloads.jobs import number
+from gpugate.policies.workloads.kinds import DEPLOYMENT, REPLICA_SET, STATEFUL_SET
+from gpugate.policies.workloads.node_affinity import PREFERRED, REQUIRED
+from gpugate.policies.workloads.workload import PodSet, Workload
+
+#: Kinds whose replicas serve one by one, and the label that tells their revisions apart.
+SERVING: Final = {DEPLOYMENT: "pod-template-hash", STATEFUL_SET: "controller-revision-hash", REPLICA_SET: ""}
+_OTHERS: Final = ("podAffinity", "podAntiAffinity")
+
+
+def has_replicas(workload: Workload, pods: PodSet) -> bool:
+    """Whether there are several of the pods, or may be: an autoscaler's number of replicas is stated nowhere."""
+    path = (*pods.path[:-1], "replicas")
+    written = number(workload.root, path)
+    return written is None or written > 1 or (written == 1 and is_stated(workload.root, path) is False)
+
+
+def selector_of(workload: Workload, pods: PodSet) -> Object | None:
+    """The label selector by which the controller knows its pods; None where it has none that selects something."""
+    path = (*pods.path[:-1], "selector")
+    found = lookup(workload.root, path)
+    if type(found) is not dict:
+        return None
+    labels, expressions = mapping(found, "matchLabels", path), mappings(found, "matchExpressions", path)
+    selector: Object = {"matchLabels": labels} if labels else {}
+    return (selector | {"matchExpressions": expressions} if expressions else selector) or None
+
+
+def revision_keys(pods: PodSet, selector: Object) -> list[str]:
+    """The labels by which only pods of the same revision are counted; the API takes none that the selector has, too."""
+    key = SERVING[pods.kind]
+    named = {*selector.get("matchLabels", ()), *(str(one.get("key")) for one in selector.get("matchExpressions", ()))}
+    return [key] if key and key not in named else []
+
+
+def placed_over(pods: PodSet) -> set[str]:
+    """The topology keys over which the pods state how they are spread, or kept together."""
+    constraints = mappings(pods.spec, "topologySpreadConstraints", pods.field())
+    found = {str(one.get("topologyKey")) for one in constraints}
+    return found | {str(term.get("topologyKey")) for term in _terms(pods)}
+
+
+def _terms(pods: PodSet) -> Iterator[Object]:
+    affinity = mapping(pods.spec, "affinity", pods.field())
+    for kind in _OTHERS:
+        path = pods.field("affinity", kind)
+        stated = mapping(affinity, kind, path[:-1])
+        yield from mappings(stated, REQUIRED, path)
+        for term in mappings(stated, PREFERRED, path):
+            yield mapping(term, "podAffinityTerm", (*path, PREFERRED))

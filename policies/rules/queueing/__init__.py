@@ -1,0 +1,1 @@
+"""Rules on queues, quotas and priorities."""

@@ -1,0 +1,1 @@
+"""Rules on what pods request: accelerators, memory, CPU and GPU memory."""

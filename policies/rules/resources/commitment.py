@@ -1,0 +1,191 @@
+"""The memory limits on accelerator nodes stay within what these nodes can make good.
+
+## What it does
+
+Adds up the memory limits of the pods that run on the nodes which a workload's pods may land on, adds the workload's own, and
+compares the sum with the policy's ratio of the memory that these nodes can give. A container without a limit counts with its
+request. Warns, or refuses where the policy says so:
+
+- no single node could take one more such pod within the ratio, or
+- all these nodes together could not take all of the workload's pods.
+
+A pod whose own limit is above the ratio on every node, empty as it may be, is refused in any case. What stands in a queue
+waits for its turn, and is only ever warned about: the nodes may be free by then.
+
+## Why
+
+The scheduler counts requests alone. Limits are promises to let a pod grow; where they come to more than the node has, and the
+pods do grow, the kernel kills one of them, and it need not be the one that grew. A ratio of 1.5 leaves room for pods that peak
+at different times, and less than every pod at twice its request would take.
+
+## Practice
+
+- NUMA guide, "GPU Memory Management": oversubscribed memory ends in pods that are killed. The guide means the card; it holds
+  of the node.
+- None of the guides bounds the sum of limits on a node: limits above requests, as all four write them, add up, and it is the
+  kernel that decides which training dies.
+
+## Example
+
+On a node with 2000Gi whose pods are limited to 2900Gi together, a pod with a limit of 200Gi is warned about: 3100Gi is more than
+1.5 x 2000Gi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.findings import Finding, Level, not_synced
+from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.kube.quantity import GIB, show_bytes
+from gpugate.policies.scheduling.node_fit import ask_of, fitting
+from gpugate.policies.scheduling.node_selection import selection
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.requests import limited_memory_of
+from gpugate.policies.workloads.workload import PodSet, Workload
+
+
+class CommitmentParams(Params):
+    """Parameters of `commitment`."""
+
+    max_ratio: Annotated[float, Field(ge=1)] = 1.5
+    """How many times a node's allocatable memory the limits of its pods may come to."""
+    refuse: bool = False
+    """Whether what would pass the ratio with the pods that run now is refused; otherwise it is warned about."""
+
+
+def check(workload: Workload, params: CommitmentParams, facts: Facts) -> Iterable[Finding]:
+    """Warn about limits that the nodes could not make good."""
+    found: list[Finding] = []
+    # Its template was counted when it was made.
+    if workload.judged_before():
+        return found
+    for pods in workload.asking():
+        if Known.PENDING in (facts.known.get("nodes"), facts.known.get("pods")):
+            return (_unknown(pods, "nodes" if facts.known.get("nodes") is Known.PENDING else "pods"),)
+        chosen = selection(pods, facts)
+        if not chosen.reachable:
+            continue
+        ask = ask_of(pods, facts, workload.namespace)
+        # What none of them could hold anyway is told of by the rule host-memory.
+        shapes = fitting(pods, chosen, ask)
+        limit = limited_memory_of(pods) if shapes else 0
+        if limit:
+            finding = _judge(workload, pods, limit, shapes, params, facts)
+            if finding is not None:
+                found.append(finding)
+    return found
+
+
+def _judge(
+    workload: Workload, pods: PodSet, limit: int, shapes: Sequence[Shape], params: CommitmentParams, facts: Facts
+) -> Finding | None:
+    if all(limit > params.max_ratio * shape.memory for shape in shapes):
+        return _above_ratio(pods, limit, shapes, params)
+    # Pods of an object that is there already are among those that run.
+    if facts.state("pods") is not Known.SYNCED or (workload.operation != "UPDATE" and workload.metadata().get("resourceVersion")):
+        return None
+    more = _more(workload, pods, limit, shapes, facts)
+    if more <= 0:
+        return None
+    full = _full(pods, limit, more, shapes, params, facts)
+    refuse = params.refuse and queue_label(workload) is None
+    return full._replace(level=Level.DENY) if full is not None and refuse else full
+
+
+def _full(pods: PodSet, limit: int, more: int, shapes: Sequence[Shape], params: CommitmentParams, facts: Facts) -> Finding | None:
+    if all(facts.pool(shape).least_limit + limit > params.max_ratio * shape.memory for shape in shapes):
+        return _no_node_left(pods, limit, shapes, params, facts)
+    used, total = sum(facts.pool(shape).memory_limit for shape in shapes), sum(shape.total_memory for shape in shapes)
+    return _pool_full(pods, used, more, shapes, params) if used + more > params.max_ratio * total else None
+
+
+def _count(pods: PodSet, shapes: Sequence[Shape]) -> int:
+    """How many pods there are to be; one for each node where the workload does not say."""
+    return sum(len(shape.nodes) for shape in shapes) if pods.count is None else pods.count
+
+
+def _more(workload: Workload, pods: PodSet, limit: int, shapes: Sequence[Shape], facts: Facts) -> int:
+    """Bytes of limits that the object adds to what runs: all of its pods', or what an UPDATE adds to them."""
+    total = limit * _count(pods, shapes)
+    if workload.operation != "UPDATE" or workload.old is None:
+        return total
+    before = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
+    same = (one for one in before.pod_sets if one.path == pods.path)
+    return total - sum(limited_memory_of(one) * _count(one, shapes) for one in same)
+
+
+def _unknown(pods: PodSet, kind: str) -> Finding:
+    return not_synced("CommitmentUnknown", pods.field("containers"), f"the {kind}", "what the nodes have promised already")
+
+
+def _largest(shapes: Sequence[Shape]) -> Shape:
+    return max(shapes, key=lambda shape: shape.memory)
+
+
+def _room(shapes: Sequence[Shape], params: CommitmentParams) -> str:
+    memory = _largest(shapes).memory
+    return f"{params.max_ratio:g} x {show_bytes(memory)} = {show_bytes(int(params.max_ratio * memory))}"
+
+
+def _above_ratio(pods: PodSet, limit: int, shapes: Sequence[Shape], params: CommitmentParams) -> Finding:
+    largest = _largest(shapes)
+    most = int(params.max_ratio * largest.memory)
+    return Finding(
+        "LimitAboveRatio",
+        pods.field("containers"),
+        f"the pod's memory limits come to {show_bytes(limit)}, more than the policy lets be promised on any node that it may land"
+        f" on, even an empty one: {largest.title}: {show_bytes(limit)} > {_room(shapes, params)}",
+        f"Lower the memory limits to {show_bytes(most // GIB * GIB or most)} per pod, or to what a node has.",
+        measure=limit,
+        rests_on=("nodes",),
+    )
+
+
+def _no_node_left(pods: PodSet, limit: int, shapes: Sequence[Shape], params: CommitmentParams, facts: Facts) -> Finding:
+    nearest = min(shapes, key=lambda shape: facts.pool(shape).least_limit + limit - params.max_ratio * shape.memory)
+    least = facts.pool(nearest).least_limit
+    return Finding(
+        "NodesOvercommitted",
+        pods.field("containers"),
+        f"no node that the pod may land on can promise its memory limit of {show_bytes(limit)} besides those of the pods there:"
+        f" the freest of {nearest.title}: {show_bytes(least)} + {show_bytes(limit)} = {show_bytes(least + limit)} >"
+        f" {_room([nearest], params)}",
+        "Lower the memory limit towards the request, or wait until pods there have ended.",
+        Level.WARN,
+        measure=limit,
+        rests_on=("nodes", "pods"),
+    )
+
+
+def _pool_full(pods: PodSet, used: int, more: int, shapes: Sequence[Shape], params: CommitmentParams) -> Finding:
+    total, nodes = sum(shape.total_memory for shape in shapes), sum(len(shape.nodes) for shape in shapes)
+    return Finding(
+        "PoolOvercommitted",
+        pods.field("containers"),
+        f"the memory limits on the {nodes} node{'s' if nodes > 1 else ''} that the pods may land on would come to"
+        f" {show_bytes(used)} + {show_bytes(more)} = {show_bytes(used + more)} > {params.max_ratio:g} x {show_bytes(total)} ="
+        f" {show_bytes(int(params.max_ratio * total))}",
+        "Lower the memory limits towards the requests, ask for fewer pods, or wait until others have ended.",
+        Level.WARN,
+        measure=more,
+        rests_on=("nodes", "pods"),
+    )
+
+
+RULE = Rule(
+    id="commitment",
+    title="The memory limits on accelerator nodes stay within a ratio of what the nodes have",
+    since="0.1.0",
+    params=CommitmentParams,
+    mutate=no_edits,
+    check=check,
+    needs=frozenset({"nodes", "pods"}),
+    documentation=__doc__,
+)

@@ -1,0 +1,1 @@
+"""Rules on what pods may reach."""

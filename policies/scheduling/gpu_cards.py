@@ -1,0 +1,129 @@
+"""How much memory the cards of a node shape have, and what part of a card one shared device is.
+
+The figures are those of NVIDIA's GPU Feature Discovery (k8s-device-plugin, ``internal/lm/resource.go``), in MiB:
+``nvidia.com/gpu.memory`` for whole cards (of a slice under MIG's single strategy), ``nvidia.com/mig-<profile>.memory`` for
+slices under the mixed strategy. A card without its label is unknown; for a slice the size in its profile's name stands in,
+which is rounded up (``1g.5gb`` has 4864 MiB), so that nothing is refused by it that the slice could hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, Form, form_of
+from gpugate.policies.kube.quantity import GIB, MIB
+from gpugate.policies.scheduling.node_selection import named, open_shapes, selection, tolerated
+from gpugate.policies.workloads.workload import PodSet
+
+#: The label that says how many MiB of memory a node's cards have.
+MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
+_SHARED: Final = ".shared"
+_PROFILE: Final = re.compile(r"nvidia\.com/(?:mig|gpu)-(?:\d+c\.)?\d+g\.?(\d{1,6})gb", re.ASCII)
+#: Values of the sharing strategy's label under which one device is a share of a card.
+_SHARING: Final = frozenset({"time-slicing", "mps"})
+_MOST_DIGITS: Final = 12
+
+
+class Card(NamedTuple):
+    """The device that a resource name hands out on the nodes of one shape.
+
+    Attributes:
+        title: what people call it.
+        shape: the nodes.
+        per_node: how many such devices one of them offers.
+        memory: bytes that the card or slice has; None where nothing says so.
+        replicas: how many pods share the card; 1 where it is one pod's alone.
+    """
+
+    title: str
+    shape: Shape
+    per_node: int
+    memory: int | None
+    replicas: int
+
+    @property
+    def share(self) -> int:
+        """Bytes of its memory that belong to one of the pods that share it."""
+        return (self.memory or 0) // self.replicas
+
+
+def card_of(shape: Shape, resource: str) -> Card:
+    """The device that ``resource``, which ``shape`` offers, hands out there."""
+    base = resource.removesuffix(_SHARED)
+    memory, replicas = None, 1
+    title = shape.title
+    if base in {NVIDIA_GPU, LEGACY_GPU}:
+        memory = _mebibytes(shape, MEMORY_LABEL)
+        replicas = _replicas(shape, NVIDIA_GPU, resource)
+    else:
+        profile = _PROFILE.match(base)
+        if profile is not None:
+            memory = _mebibytes(shape, f"{base}.memory") or int(profile[1]) * GIB
+            replicas = _replicas(shape, base, resource)
+            title = f"{base} of {title}"
+    return Card(title, shape, shape.devices[resource], memory, replicas)
+
+
+def _cards_for(shapes: Iterable[Shape], names: Iterable[str]) -> list[Card]:
+    """The largest device of each of ``shapes`` among those called ``names``; an unknown one where any is unknown."""
+    return [
+        max((card_of(shape, name) for name in sorted(names)), key=lambda card: (card.memory is None, card.memory or 0))
+        for shape in shapes
+    ]
+
+
+def all_cards(shapes: Iterable[Shape]) -> list[Card]:
+    """Every device of ``shapes`` whose memory is known, the smallest first."""
+    found = [card_of(shape, name) for shape in shapes for name in shape.devices if form_of(name) is not None]
+    return sorted((card for card in found if card.memory is not None), key=lambda card: (card.memory, card.title))
+
+
+def cards_in_reach(pods: PodSet, facts: Facts) -> list[Card]:
+    """The devices that a pod may be given: of the nodes that it may land on and that have as many."""
+    names = pods.accelerators()
+    return _cards_for(_with_as_many(pods, open_shapes(pods, selection(pods, facts))), names) if names else []
+
+
+def _with_as_many(pods: PodSet, shapes: Iterable[Shape]) -> list[Shape]:
+    names = pods.accelerators()
+    return [shape for shape in shapes if all(shape.devices[name] >= count for name, count in names.items())]
+
+
+def all_labelled(pods: PodSet, facts: Facts) -> bool:
+    """Whether every node says what its cards have that the pods could be given, were it not for their node affinity.
+
+    Rules that come later may add to that, and what they shut out would make for another answer the next time.
+    """
+    shapes = [one for one in selection(pods, facts).offering if named(pods, one) and tolerated(pods, one)]
+    return all(card.memory is not None for card in _cards_for(_with_as_many(pods, shapes), (NVIDIA_GPU,)))
+
+
+def bound_above(enough: int) -> int:
+    """What the label must be greater than (``Gt`` is strict) on nodes whose cards have ``enough`` bytes."""
+    return -(-enough // MIB) - 1
+
+
+def _mebibytes(shape: Shape, label: str) -> int | None:
+    """Bytes of the largest value of ``label``; None where a node of the shape has no readable one."""
+    sizes = [_number(value) for value in shape.labels.get(label, ())]
+    known = [size for size in sizes if size > 0]
+    return max(known) * MIB if known and len(known) == len(sizes) else None
+
+
+def _replicas(shape: Shape, base: str, resource: str) -> int:
+    """How many pods share one card at most; 1 where the card is nobody else's."""
+    if form_of(resource) is not Form.SHARED and _SHARING.isdisjoint(
+        value for key in (base, NVIDIA_GPU) for value in shape.labels.get(f"{key}.sharing-strategy", ())
+    ):
+        return 1
+    counts = [_number(value) for value in shape.labels.get(f"{base}.replicas", ())]
+    return max(1, min(counts, default=1))
+
+
+def _number(written: str | None) -> int:
+    """A whole number; 0 where it is none."""
+    return int(written) if written is not None and written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS else 0

@@ -1,0 +1,321 @@
+"""What one pod comes to once the defaults of the API, of its namespace's LimitRanges and of its RuntimeClass are in.
+
+Amounts are bytes, millicores or counts by resource. Formulas, all of Kubernetes 1.36: a missing request is the limit
+(``pkg/apis/core/v1/defaults.go`` ``SetDefaults_Pod``); the LimitRanger then puts in what is still missing
+(``plugin/pkg/admission/limitranger``); the RuntimeClass plugin adds the overhead; the sums are those of
+``k8s.io/component-helpers/resource`` ``PodRequests`` and ``PodLimits``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from gpugate.policies.cluster.records.common import NO_AMOUNTS, unit_of
+from gpugate.policies.cluster.records.namespaces import Limit, LimitRange
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.kube.fields import MalformedError, mapping
+from gpugate.policies.kube.memo import keep, recall
+from gpugate.policies.kube.quantity import QuantityError, exact
+from gpugate.policies.workloads.container import EPHEMERAL, INIT, SIDECAR, Container
+from gpugate.policies.workloads.workload import PodSet
+
+_Number = TypeVar("_Number", int, Fraction)
+_POD_LEVEL: Final = frozenset({"cpu", "memory"})
+#: Fields of a pod spec that weigh in beside its containers.
+_BESIDE: Final = frozenset({"overhead", "resources", "runtimeClassName"})
+
+#: Limits and requests that take the place of what containers state, by index of the container.
+Changes: TypeAlias = Mapping[int, tuple[Mapping[str, int], Mapping[str, int]]]
+NO_CHANGES: Final[Changes] = {}
+
+
+class Defaults(NamedTuple):
+    """What the LimitRanges of a namespace give a container that does not state it.
+
+    Attributes:
+        limits: limits by resource.
+        requests: requests by resource.
+        unsure: resources that several LimitRanges default differently: the least is taken, the plugin takes any.
+    """
+
+    limits: Mapping[str, int]
+    requests: Mapping[str, int]
+    unsure: frozenset[str]
+
+
+NO_DEFAULTS: Final = Defaults(NO_AMOUNTS, NO_AMOUNTS, frozenset())
+
+
+class Bounds(NamedTuple):
+    """Between what each container of a namespace must stay.
+
+    Attributes:
+        least: the highest ``min`` by resource.
+        most: the lowest ``max`` by resource.
+        ratio: the lowest ``maxLimitRequestRatio`` by resource.
+        most_in_pod: the lowest ``max`` of a whole pod by resource.
+    """
+
+    least: Mapping[str, int]
+    most: Mapping[str, int]
+    ratio: Mapping[str, Fraction]
+    most_in_pod: Mapping[str, int]
+
+
+NO_BOUNDS: Final = Bounds(NO_AMOUNTS, NO_AMOUNTS, {}, NO_AMOUNTS)
+
+
+class Filled(NamedTuple):
+    """A container with its requests and limits once the defaults are in; ``stated``: limits and requests without them."""
+
+    container: Container
+    requests: Mapping[str, int]
+    limits: Mapping[str, int]
+    stated: tuple[Mapping[str, int], Mapping[str, int]]
+
+
+class Effective(NamedTuple):
+    """What one pod requests, and what it is limited to, by resource."""
+
+    requests: Mapping[str, int]
+    limits: Mapping[str, int]
+
+
+def _items(ranges: Iterable[LimitRange]) -> list[Limit]:
+    return [item for one in ranges for item in one.limits if item.type == "Container"]
+
+
+def _defaults_in(item: Limit) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Limits and requests that ``item`` gives, where it leaves them to the API (``SetDefaults_LimitRangeItem``)."""
+    limits = {**item.most, **item.default}
+    return limits, {**item.least, **limits, **item.default_request}
+
+
+def _least_of(choices: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], set[str]]:
+    found: dict[str, int] = {}
+    unsure: set[str] = set()
+    for one in choices:
+        for name, amount in one.items():
+            if found.setdefault(name, amount) != amount:
+                unsure.add(name)
+                found[name] = min(found[name], amount)
+    return found, unsure
+
+
+def defaults_for(facts: Facts, namespace: str) -> Defaults:
+    """What the LimitRanges of ``namespace`` give a container; nothing where none are known."""
+    ranges = facts.limit_ranges.get(namespace)
+    if ranges is None:
+        return NO_DEFAULTS
+    found: Defaults | None = recall(facts.memo, "defaults", namespace, facts.limit_ranges)
+    if found is None:
+        found = _defaults_of(ranges)
+        keep(facts.memo, "defaults", namespace, found, facts.limit_ranges)
+    return found
+
+
+def _defaults_of(ranges: Iterable[LimitRange]) -> Defaults:
+    items = _items(ranges)
+    if not items:
+        return NO_DEFAULTS
+    made = [_defaults_in(item) for item in items]
+    limits, unsure_limits = _least_of([one for one, _ in made])
+    requests, unsure_requests = _least_of([one for _, one in made])
+    return Defaults(limits, requests, frozenset(unsure_limits | unsure_requests))
+
+
+def _lowest(choices: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
+    found: dict[str, _Number] = {}
+    for one in choices:
+        for name, amount in one.items():
+            found[name] = min(amount, found.get(name, amount))
+    return found
+
+
+def _ratios_in(item: Limit) -> dict[str, Fraction]:
+    found = {}
+    for name, written in item.ratios.items():
+        try:
+            found[name] = exact(written)
+        except QuantityError:
+            continue
+    return found
+
+
+def limits_for(facts: Facts, namespace: str) -> Bounds:
+    """Between what the LimitRanges of ``namespace`` hold each container, and each pod; nothing where none are known."""
+    ranges = facts.limit_ranges.get(namespace, ())
+    if not ranges:
+        return NO_BOUNDS
+    items = _items(ranges)
+    least: dict[str, int] = {}
+    for item in items:
+        for name, amount in item.least.items():
+            least[name] = max(amount, least.get(name, amount))
+    whole = _lowest(item.most for one in ranges for item in one.limits if item.type == "Pod")
+    return Bounds(least, _lowest(item.most for item in items), _lowest(map(_ratios_in, items)), whole)
+
+
+def limit_within(bounds: Bounds, pods: PodSet, container: Container, resource: str, amount: int) -> int:
+    """``amount`` as a limit of ``resource`` in ``container``, brought within ``bounds``; never below what it requests.
+
+    Raises:
+        MalformedError: an amount is no quantity.
+    """
+    if bounds is NO_BOUNDS:
+        return amount
+    request = container.every[1].get(resource)
+    if resource in bounds.most_in_pod:
+        others = limited(one for one in filled(pods) if one.container is not container)
+        amount = min(amount, max(1, bounds.most_in_pod[resource] - others.get(resource, 0)))
+    if request and resource in bounds.ratio:
+        amount = min(amount, int(request * bounds.ratio[resource]))
+    amount = max(min(amount, bounds.most.get(resource, amount)), bounds.least.get(resource, 0))
+    return max(amount, request or 0)
+
+
+def filled(pods: PodSet, defaults: Defaults = NO_DEFAULTS, changes: Changes = NO_CHANGES) -> list[Filled]:
+    """The containers of a pod as the API keeps them: stated limits stand in for requests before ``defaults`` do.
+
+    Args:
+        pods: the pods.
+        defaults: what LimitRanges put in.
+        changes: what the containers would state in place of what they do.
+
+    Raises:
+        MalformedError: an amount is no quantity.
+    """
+    found = []
+    for at, container in enumerate(pods.containers):
+        if container.role is not EPHEMERAL:
+            limits, requests = container.every
+            if at in changes:
+                limits, requests = {**limits, **changes[at][0]}, {**requests, **changes[at][1]}
+            all_requests = {**defaults.requests, **limits, **requests}
+            found.append(Filled(container, all_requests, {**defaults.limits, **limits}, (limits, requests)))
+    return found
+
+
+def add_up(parts: Sequence[tuple[str, Mapping[str, int]]]) -> dict[str, int]:
+    """What runs together, or the peak of an init container, by resource; ``parts`` are roles and amounts, in order."""
+    running: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for role, amounts in parts:
+        for name, amount in amounts.items():
+            if role is INIT:
+                peak[name] = max(peak.get(name, 0), amount + sidecars.get(name, 0))
+                continue
+            running[name] = running.get(name, 0) + amount
+            if role is SIDECAR:
+                sidecars[name] = sidecars.get(name, 0) + amount
+    for name, amount in peak.items():
+        running[name] = max(running.get(name, 0), amount)
+    return running
+
+
+def requested(containers: Iterable[Filled]) -> dict[str, int]:
+    """What ``containers`` request together."""
+    return add_up([(one.container.role, one.requests) for one in containers])
+
+
+def limited(containers: Iterable[Filled]) -> dict[str, int]:
+    """What the limits of ``containers`` come to; a container without a limit adds none."""
+    return add_up([(one.container.role, one.limits) for one in containers])
+
+
+def is_pod_level(resource: str) -> bool:
+    """Whether ``spec.resources`` of a pod may state ``resource``."""
+    return resource in _POD_LEVEL or resource.startswith("hugepages-")
+
+
+def stated_for_pod(pods: PodSet, kind: str) -> Mapping[str, int]:
+    """The pod-level ``kind`` (``requests`` or ``limits``) as stated, by resource.
+
+    Raises:
+        MalformedError: an amount is no quantity.
+    """
+    if "resources" not in pods.spec:
+        return NO_AMOUNTS
+    path = pods.field("resources")
+    stated = mapping(mapping(pods.spec, "resources", pods.field()), kind, path)
+    return {name: amount for name, amount in _read(stated, (*path, kind)).items() if is_pod_level(name)}
+
+
+def _read(stated: Mapping[str, object], path: tuple[str | int, ...]) -> dict[str, int]:
+    found = {}
+    for name, written in stated.items():
+        if written is not None and type(name) is str:
+            try:
+                found[name] = unit_of(name)(written)
+            except QuantityError as error:
+                raise MalformedError((*path, name), str(error)) from None
+    return found
+
+
+def overhead_of(pods: PodSet, facts: Facts) -> Mapping[str, int]:
+    """What the runtime adds to each pod: ``spec.overhead``, or that of its RuntimeClass where it is known.
+
+    Raises:
+        MalformedError: an amount is no quantity.
+    """
+    spec = pods.spec
+    if "overhead" in spec:
+        stated = _read(mapping(spec, "overhead", pods.field()), pods.field("overhead"))
+        if stated:
+            return stated
+    if "runtimeClassName" not in spec:
+        return NO_AMOUNTS
+    known = facts.runtime_classes.get(str(spec["runtimeClassName"]))
+    return known.overhead if known else NO_AMOUNTS
+
+
+def _stated_requests(pods: PodSet, changes: Changes) -> dict[str, int]:
+    """Pod-level requests as the API keeps them (``defaultPodRequests``): what containers request goes before a pod's limit."""
+    requests, limits = stated_for_pod(pods, "requests"), stated_for_pod(pods, "limits")
+    if not limits:
+        return dict(requests)
+    # The API fills this in before the LimitRanger sees the pod.
+    summed = requested(filled(pods, changes=changes))
+    native = {name: amount for name, amount in summed.items() if name in _POD_LEVEL}
+    return {**limits, **native, **requests}
+
+
+def effective_of(
+    pods: PodSet, facts: Facts, namespace: str, *, with_overhead: bool = True, changes: Changes = NO_CHANGES
+) -> Effective:
+    """What one pod of ``pods`` comes to in ``namespace``, once it is made; ``changes`` as for :func:`filled`.
+
+    Raises:
+        MalformedError: an amount is no quantity.
+    """
+    if changes or not states_by_container(pods):
+        return _effective_of(pods, facts, namespace, with_overhead=with_overhead, changes=changes)
+    # Pods whose containers state the same have the very same totals, and nothing else weighs in.
+    key = (namespace if namespace in facts.limit_ranges else "", pods.totals)
+    found: Effective | None = recall(facts.memo, "effective", key, facts.limit_ranges)
+    if found is None:
+        found = _effective_of(pods, facts, namespace, with_overhead=False, changes=NO_CHANGES)
+        keep(facts.memo, "effective", key, found, facts.limit_ranges)
+    return found
+
+
+def states_by_container(pods: PodSet) -> bool:
+    """Whether nothing but its containers decides on what a pod comes to: no pod-level resources, overhead or RuntimeClass."""
+    return _BESIDE.isdisjoint(pods.spec)
+
+
+def _effective_of(pods: PodSet, facts: Facts, namespace: str, *, with_overhead: bool, changes: Changes) -> Effective:
+    containers = filled(pods, defaults_for(facts, namespace), changes)
+    requests, limits = requested(containers), limited(containers)
+    if "resources" in pods.spec:
+        requests |= _stated_requests(pods, changes)
+        limits |= stated_for_pod(pods, "limits")
+    overhead = overhead_of(pods, facts) if with_overhead else NO_AMOUNTS
+    for name, amount in overhead.items():
+        requests[name] = requests.get(name, 0) + amount
+        if limits.get(name):
+            limits[name] += amount
+    return Effective(requests, limits)

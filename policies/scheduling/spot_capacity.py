@@ -1,0 +1,179 @@
+"""Spot and preemptible capacity: what marks it on each cloud, and which pods ask for it.
+
+==========  ==========================================================  ==============================================  ======
+cloud       label                                                       taint of its own                                notice
+==========  ==========================================================  ==============================================  ======
+EKS         ``eks.amazonaws.com/capacityType=SPOT``                     none                                            120 s
+GKE         ``cloud.google.com/gke-spot=true``, ``.../gke-preemptible``  the same, where node auto-provisioning makes it  30 s
+AKS         ``kubernetes.azure.com/scalesetpriority=spot``              the same                                        30 s
+Karpenter   ``karpenter.sh/capacity-type=spot``                         none                                            cloud's
+==========  ==========================================================  ==============================================  ======
+
+Sources: EKS user guide, "Simplify node lifecycle with managed node groups", capacity types; GKE documentation, "Spot VMs" and
+"Use preemptible VMs"; AKS documentation, "Add an Azure Spot node pool"; sigs.k8s.io/karpenter ``pkg/apis/v1/labels.go``, and
+Karpenter's documentation, "Disruption", for the notice of EC2. In a GKE node pool that somebody makes, the taint is theirs to set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpugate.policies.cluster.records.common import Taint
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.kube.fields import Object, Path, mapping, mappings
+from gpugate.policies.kube.memo import remember
+from gpugate.policies.kube.taints import is_never_tolerated, words_in
+from gpugate.policies.scheduling.node_selection import selection
+from gpugate.policies.workloads.node_affinity import PREFERRED, Alternative, implies, node_affinity, required_terms
+from gpugate.policies.workloads.node_affinity import REQUIRED as MUST
+from gpugate.policies.workloads.workload import PodSet
+
+#: Whether the pods are to run on spot capacity.
+SPOT: Final = "gpugate.io/spot"
+#: Where a run keeps what it needs to go on after an interruption.
+CHECKPOINT: Final = "gpugate.io/checkpoint"
+REQUIRED: Final = "required"
+PREFER: Final = "preferred"
+NEVER: Final = "never"
+WORDS: Final = (REQUIRED, PREFER, NEVER)
+_SPOT_WORDS: Final = frozenset({"spot", "preemptible"})
+
+
+class Cloud(NamedTuple):
+    """How one platform marks its spot nodes.
+
+    Attributes:
+        labels: labels of spot nodes.
+        taints: taints that the platform itself puts on them.
+        notice: seconds from the notice to the end of the node; None where that is another's.
+        marks: how the keys of labels begin that all nodes of the platform have, spot or not.
+    """
+
+    labels: tuple[tuple[str, str], ...]
+    taints: tuple[Taint, ...]
+    notice: int | None
+    marks: tuple[str, ...]
+
+
+CLOUDS: Final[Mapping[str, Cloud]] = {
+    "EKS": Cloud((("eks.amazonaws.com/capacityType", "SPOT"),), (), 120, ("eks.amazonaws.com/",)),
+    "GKE": Cloud(
+        (("cloud.google.com/gke-spot", "true"), ("cloud.google.com/gke-preemptible", "true")),
+        (
+            Taint("cloud.google.com/gke-spot", "true", "NoSchedule"),
+            Taint("cloud.google.com/gke-preemptible", "true", "NoSchedule"),
+        ),
+        30,
+        ("cloud.google.com/gke-",),
+    ),
+    "AKS": Cloud(
+        (("kubernetes.azure.com/scalesetpriority", "spot"),),
+        (Taint("kubernetes.azure.com/scalesetpriority", "spot", "NoSchedule"),),
+        30,
+        ("kubernetes.azure.com/",),
+    ),
+    "Karpenter": Cloud((("karpenter.sh/capacity-type", "spot"),), (), None, ("karpenter.sh/",)),
+}
+
+
+def clouds_on_nodes(facts: Facts) -> tuple[str, ...]:
+    """The platforms whose labels are found on nodes, spot or not."""
+    found: tuple[str, ...] | None = facts.memo.get("spot")
+    if found is None:
+        keys = {key for shape in facts.shapes for key in shape.labels}
+        found = tuple(name for name, cloud in CLOUDS.items() if any(key.startswith(cloud.marks) for key in keys))
+        remember(facts.memo, "spot", found)
+    return found
+
+
+def every_label(own: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The labels of spot nodes on all platforms, and the cluster's ``own``."""
+    return (*(label for cloud in CLOUDS.values() for label in cloud.labels), *own)
+
+
+def on_spot(labels: Sequence[tuple[str, str]]) -> tuple[Alternative, ...]:
+    """What a node has to meet to be one with any of ``labels``."""
+    return tuple(({"key": key, "operator": "In", "values": [value]},) for key, value in labels)
+
+
+def off_spot(labels: Sequence[tuple[str, str]]) -> tuple[Alternative, ...]:
+    """What a node has to meet to have none of ``labels``; one that lacks the key does."""
+    return (tuple({"key": key, "operator": "NotIn", "values": [value]} for key, value in labels),)
+
+
+class Chosen(NamedTuple):
+    """Where pods ask for spot capacity by themselves, without the annotation.
+
+    Attributes:
+        path: the field that asks for it.
+        only: whether they run on nothing else.
+        label: the label that they name.
+    """
+
+    path: Path
+    only: bool
+    label: str
+
+
+def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> Chosen | None:
+    """How ``pods`` select spot capacity; None where they name no label of ``spot`` with its value there."""
+    spec = pods.spec
+    if "nodeSelector" in spec:
+        for key, value in mapping(spec, "nodeSelector", pods.field()).items():
+            if key in spot and spot[key] == value:
+                return Chosen(pods.field("nodeSelector", key), only=True, label=key)
+    if "affinity" not in spec:
+        return None
+    affinity = node_affinity(pods)
+    return _chosen_by_affinity(pods, affinity, spot) if affinity else None
+
+
+def _chosen_by_affinity(pods: PodSet, affinity: Object, spot: Mapping[str, str]) -> Chosen | None:
+    path = pods.field("affinity", "nodeAffinity")
+    stated = required_terms(pods) if MUST in affinity else []
+    terms = [term for term in stated if term.get("matchExpressions") or term.get("matchFields")]
+    named = [_named_in(term, spot) for term in terms]
+    if any(named):
+        alternatives = on_spot(tuple(spot.items()))
+        only = all(named) and all(any(implies(term, part) for (part,) in alternatives) for term in terms)
+        return Chosen((*path, MUST), only, next(filter(None, named)))
+    for one in mappings(affinity, PREFERRED, path) if PREFERRED in affinity else ():
+        label = _named_in(mapping(one, "preference", path), spot)
+        if label:
+            return Chosen((*path, PREFERRED), only=False, label=label)
+    return None
+
+
+def _named_in(term: Object, spot: Mapping[str, str]) -> str:
+    """The label by which ``term`` lets pods onto spot nodes by name; empty where it names none."""
+    for one in mappings(term, "matchExpressions", ()):
+        key, values = one.get("key"), one.get("values")
+        if one.get("operator") == "In" and type(key) is str and type(values) is list and spot.get(key) in values:
+            return key
+    return ""
+
+
+def notice_of(labels: Iterable[str], clouds: Iterable[str]) -> int | None:
+    """The shortest notice in seconds of the platforms that are named or own a label; None where none is known."""
+    keys = set(labels)
+    known = [
+        cloud.notice
+        for name, cloud in CLOUDS.items()
+        if cloud.notice is not None and (name in set(clouds) or any(key in keys for key, _ in cloud.labels))
+    ]
+    return min(known, default=None)
+
+
+def spot_taints(pods: PodSet, labels: Sequence[tuple[str, str]], facts: Facts) -> list[Taint]:
+    """Taints that say spot, found on spot nodes that offer what ``pods`` ask for, sorted."""
+    found = {
+        taint
+        for shape in selection(pods, facts).offering
+        if any(value in shape.labels.get(key, ()) for key, value in labels)
+        for taint in shape.taints
+        if taint.effect != "PreferNoSchedule"
+        and not _SPOT_WORDS.isdisjoint(words_in(taint.key, taint.value))
+        and not is_never_tolerated(taint.key, taint.value)
+    }
+    return sorted(found)

@@ -1,0 +1,88 @@
+"""How many pods of a gang the nodes could ever hold: in all, and in the largest domain of a topology label.
+
+A node is taken as empty, and a shape's memory as that of its node with most: a gang that does not fit here fits nowhere.
+Two domains of the same label value (racks called ``r1`` in two blocks) count as one, for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.kube.fields import mapping
+from gpugate.policies.kube.memo import remember
+from gpugate.policies.scheduling.node_selection import HOSTNAME, Selection, tolerations_key
+from gpugate.policies.workloads.requests import Demand
+from gpugate.policies.workloads.workload import PodSet
+
+
+def pods_on(shape: Shape, demand: Demand) -> int:
+    """How many pods that each ask for ``demand`` one empty node of ``shape`` holds."""
+    rooms = [shape.devices.get(name, 0) // count for name, count in demand.devices.items() if count]
+    if demand.memory:
+        rooms.append(shape.memory // demand.memory)
+    if demand.cpu:
+        rooms.append(shape.cpu // demand.cpu)
+    return min(rooms, default=0)
+
+
+def nodes_of(pods: PodSet, shape: Shape) -> int:
+    """At most how many nodes of ``shape`` the nodeSelector of ``pods`` leaves."""
+    left = len(shape.nodes)
+    for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
+        # A label that is not counted has another value on every node.
+        left = min(left, shape.counts[key].get(value, 0) if key in shape.counts else 1)
+    return left
+
+
+class Domain(NamedTuple):
+    """Domains made of the same numbers of nodes of the same shapes.
+
+    Attributes:
+        example: the label value of the first by name.
+        number: how many such domains there are.
+        nodes: shape, by its place among the shapes asked about, and how many of its nodes the domain has.
+    """
+
+    example: str
+    number: int
+    nodes: tuple[tuple[int, int], ...]
+
+
+def domains_by(key: str, pods: PodSet, shapes: Sequence[Shape], chosen: Selection) -> tuple[Domain, ...]:
+    """The domains of label ``key`` among ``shapes``, those that the pods' tolerations open; remembered with the shapes."""
+    tolerations = tolerations_key(pods)
+    place = None if tolerations is None else ("domains", key, tolerations)
+    found: tuple[Domain, ...] | None = None if place is None else chosen.memo.get(place)
+    if found is None:
+        found = _domains(key, shapes)
+        if place is not None:
+            remember(chosen.memo, place, found)
+    return found
+
+
+def _domains(key: str, shapes: Sequence[Shape]) -> tuple[Domain, ...]:
+    made: dict[str, list[tuple[int, int]]] = {}
+    for at, shape in enumerate(shapes):
+        counts = shape.carriers(key)
+        if not counts and key == HOSTNAME:
+            counts = dict.fromkeys(shape.nodes, 1)
+        for value, count in counts.items():
+            made.setdefault(value, []).append((at, count))
+    alike: dict[tuple[tuple[int, int], ...], list[str]] = {}
+    for value, nodes in made.items():
+        alike.setdefault(tuple(nodes), []).append(value)
+    return tuple(sorted(Domain(min(values), len(values), nodes) for nodes, values in alike.items()))
+
+
+def largest(domains: Sequence[Domain], shapes: Sequence[Shape], demand: Demand) -> tuple[Domain, int]:
+    """The domain that holds most pods which each ask for ``demand``, and how many it holds.
+
+    Raises:
+        ValueError: there are no domains.
+    """
+    rooms = [pods_on(shape, demand) for shape in shapes]
+    held = [(sum(count * rooms[at] for at, count in domain.nodes), domain) for domain in domains]
+    most = max(room for room, _ in held)
+    return next(domain for room, domain in held if room == most), most

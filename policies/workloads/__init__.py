@@ -1,0 +1,1 @@
+"""Read any kind of workload as sets of equal pods and their containers."""

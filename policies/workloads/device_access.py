@@ -1,0 +1,253 @@
+"""Pods that get at accelerators, or at the nodes kept for them, without asking for any.
+
+This is the one definition of what is sent to the webhooks for takers (``webhook/admission/configuration.py``, in CEL) and what an audit looks
+at besides objects that ask. It is coarser than the rules that judge: what it lets through may still be right.
+
+Facts: NVIDIA container toolkit (``internal/config/image/cuda_image.go``) reads device lists from annotations ``cdi.k8s.io/``,
+from mounts of /dev/null below /var/run/nvidia-container-devices, and from ``NVIDIA_VISIBLE_DEVICES``; AMD's container toolkit
+(``internal/oci/oci.go``), Habana's container runtime and Ascend Docker Runtime read variables of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import Field
+
+from gpugate.policies.kube.accelerators import may_be_accelerator
+from gpugate.policies.kube.cel import UNIQUE
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.kube.quantity import QuantityError, exact
+from gpugate.policies.kube.taints import names_accelerators
+from gpugate.policies.workloads.container import Container
+from gpugate.policies.workloads.kinds import DAEMON_SET
+from gpugate.policies.workloads.node_affinity import required_terms
+from gpugate.policies.workloads.workload import PodSet, Workload
+
+#: Variables by which a container runtime hands devices to a container, with what the resources are called that ask for them.
+VARIABLES: Final[Mapping[str, str]] = {
+    "AMD_VISIBLE_DEVICES": "amd.com/gpu",
+    "ASCEND_VISIBLE_DEVICES": "huawei.com/Ascend",
+    "HABANA_VISIBLE_DEVICES": "habana.ai/gaudi",
+    "NVIDIA_VISIBLE_DEVICES": "nvidia.com/gpu",
+}
+#: Values of theirs that hand out no device.
+NO_DEVICES: Final = frozenset({"", "none", "void"})
+#: Device files of accelerators, however the path is spelled (the API takes no ``..`` in it).
+DEVICE_FILES: Final = r"^/[/.]*dev/[/.]*(nvidia|kfd|accel|neuron|davinci)"
+#: What the paths of mounts that list devices have in them.
+DEVICE_LIST: Final = "nvidia-container-devices"
+#: What the annotations begin with that name devices to the runtime.
+DEVICE_ANNOTATIONS: Final = "cdi.k8s.io/"
+#: Classes of pods that a cluster needs to run at all.
+SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+#: Operators of node affinity that keep pods off the nodes with a label.
+AVOIDING: Final = frozenset({"DoesNotExist", "NotIn"})
+
+#: Annotations by which a pod asks KAI for a part of a GPU (KAI-Scheduler, ``docs/gpu-sharing``).
+_FRACTIONS: Final = frozenset({"gpu-fraction", "gpu-memory"})
+_DEVICE_FILES: Final = re.compile(DEVICE_FILES)
+
+
+@lru_cache(maxsize=1024)
+def is_device_file(path: str) -> bool:
+    """Whether the path of a host is that of an accelerator's device file."""
+    return _DEVICE_FILES.search(path) is not None
+
+
+def takes(entry: Object) -> bool:
+    """Whether an entry of a container's environment may hand devices to it; what it takes from elsewhere cannot be seen."""
+    name = entry.get("name")
+    if type(name) is not str or name not in VARIABLES:
+        return False
+    return entry.get("valueFrom") is not None or value_of(entry) not in NO_DEVICES
+
+
+def value_of(entry: Object) -> str:
+    """The value of an entry of a container's environment; a number that stands without quotes is what it is written for."""
+    value = entry.get("value")
+    return "" if value is None else str(value)
+
+
+def host_path(volume: Object) -> str:
+    """The path of a hostPath volume; empty where it is none."""
+    source = volume.get("hostPath")
+    found = source.get("path") if type(source) is dict else None
+    return found if type(found) is str else ""
+
+
+def takes_devices(pods: PodSet) -> bool:
+    """Whether the pods name devices themselves: in the environment, by mounts or by annotations."""
+    for container in pods.containers:
+        spec = container.spec
+        if "env" in spec and any(map(takes, mappings(spec, "env", container.path))):
+            return True
+        if "volumeMounts" in spec and any(map(_lists_devices, mappings(spec, "volumeMounts", container.path))):
+            return True
+    if "volumes" in pods.spec and any(is_device_file(host_path(volume)) for volume in pods.volumes()):
+        return True
+    return any(key.startswith(DEVICE_ANNOTATIONS) for key in pods.annotations())
+
+
+def _lists_devices(mount: Object) -> bool:
+    return DEVICE_LIST in str(mount.get("mountPath"))
+
+
+def reserved_tolerations(pods: PodSet) -> Iterator[tuple[int, Object]]:
+    """The tolerations that name a taint which may keep others off accelerator nodes, with their indices."""
+    if "tolerations" in pods.spec:
+        for at, one in enumerate(mappings(pods.spec, "tolerations", pods.field())):
+            if names_accelerators(str(one.get("key") or ""), str(one.get("value") or "")):
+                yield at, one
+
+
+def reserved_labels(pods: PodSet) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The labels of accelerator nodes by which the pods choose their nodes, with their paths below the pod spec."""
+    if "nodeSelector" in pods.spec:
+        for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
+            if value != "false" and names_accelerators(key):
+                yield ("nodeSelector", key), key
+    if "affinity" in pods.spec:
+        yield from _reserved_terms(required_terms(pods))
+
+
+def _reserved_terms(terms: Iterable[Object]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    place = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    for at, term in enumerate(terms):
+        for number, one in enumerate(mappings(term, "matchExpressions", ())):
+            key = str(one.get("key") or "")
+            if str(one.get("operator")) not in AVOIDING and sequence(one, "values", ()) != ["false"] and names_accelerators(key):
+                yield (*place, at, "matchExpressions", number), key
+
+
+def is_of_daemon_set(workload: Workload) -> bool:
+    """Whether the object is a DaemonSet, or a pod that one made."""
+    if workload.kind is DAEMON_SET:
+        return True
+    owner = workload.controller() if workload.is_pod() else None
+    return owner is not None and owner.get("kind") == DAEMON_SET.kind
+
+
+def goes_to_reserved_nodes(pods: PodSet) -> bool:
+    """Whether the pods name accelerator nodes, by their taints or their labels; not those that a cluster needs to run."""
+    if str(pods.spec.get("priorityClassName")) in SYSTEM_CLASSES:
+        return False
+    return any(True for _ in reserved_tolerations(pods)) or any(True for _ in reserved_labels(pods))
+
+
+def asks_somehow(pods: PodSet) -> bool:
+    """Whether the pods ask for what may be an accelerator, rightly spelt or not, by resource or by claim."""
+    if pods.spec.get("resourceClaims"):
+        return True
+    for container in pods.containers:
+        for amounts in (container.limits, container.requests):
+            if any(may_be_accelerator(name) and not _is_zero(amounts[name]) for name in amounts):
+                return True
+    return False
+
+
+def _is_zero(amount: object) -> bool:
+    """Whether an amount is zero, however it is spelled: ``0.0``, ``0k``."""
+    try:
+        return not exact(amount)
+    except QuantityError:
+        return False
+
+
+def asks_for_a_part(pods: PodSet) -> bool:
+    """Whether the pods ask KAI for a part of a GPU, which is no resource: its binder names the device in a ConfigMap."""
+    return not _FRACTIONS.isdisjoint(pods.annotations())
+
+
+def may_take(workload: Workload) -> bool:
+    """Whether the object's pods may get at accelerators, or at the nodes kept for them, whatever they ask for."""
+    if any(map(takes_devices, workload.pod_sets)):
+        return True
+    return not is_of_daemon_set(workload) and any(map(goes_to_reserved_nodes, workload.pod_sets))
+
+
+#: An image with ``*`` for any characters.
+ImagePattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9._/:@*-]+$")]
+ImagePatterns: TypeAlias = Annotated[tuple[ImagePattern, ...], *UNIQUE]
+#: A service account with its namespace; ``*`` for every one in the namespace.
+AccountPattern: TypeAlias = Annotated[
+    str, Field(min_length=3, max_length=317, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9.*-]+$")
+]
+AccountPatterns: TypeAlias = Annotated[tuple[AccountPattern, ...], *UNIQUE]
+
+#: Images of what runs on every accelerator node, from the makers' own registries.
+STACK_IMAGES: Final = (
+    "docker.io/rocm/device-metrics-exporter*",
+    "docker.io/rocm/k8s-device-plugin*",
+    "nvcr.io/nvidia/cloud-native/*",
+    "nvcr.io/nvidia/driver*",
+    "nvcr.io/nvidia/gpu-feature-discovery*",
+    "nvcr.io/nvidia/gpu-operator*",
+    "nvcr.io/nvidia/k8s-device-plugin*",
+    "nvcr.io/nvidia/k8s-dra-driver-gpu*",
+    "nvcr.io/nvidia/k8s/container-toolkit*",
+    "nvcr.io/nvidia/k8s/dcgm-exporter*",
+    "public.ecr.aws/neuron/neuron-device-plugin*",
+    "public.ecr.aws/neuron/neuron-monitor*",
+    "rocm/device-metrics-exporter*",
+    "rocm/k8s-device-plugin*",
+    "vault.habana.ai/docker-k8s-device-plugin/*",
+    "vault.habana.ai/gaudi-metric-exporter/*",
+)
+#: Service accounts of operators and device plugins in the namespaces that their makers' instructions give them, and in
+#: ``gpu-operator-system``, where the orchestration guide installs the GPU operator.
+STACK_ACCOUNTS: Final = (
+    "gpu-operator-resources/*",
+    "gpu-operator-system/*",
+    "gpu-operator/*",
+    "kube-amd-gpu/*",
+    "nvidia-device-plugin/*",
+    "nvidia-dra-driver-gpu/*",
+    "nvidia-gpu-operator/*",
+)
+
+
+#: The account under which the GPU operator tries out the devices of a node before it calls the node ready (GPU operator v25.3,
+#: ``validator/manifests/plugin-workload-validation.yaml``).
+_VALIDATOR: Final = "nvidia-operator-validator"
+
+
+@lru_cache(maxsize=2048)
+def _matches(text: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def has_account(workload: Workload, pods: PodSet, patterns: tuple[str, ...]) -> bool:
+    """Whether the pods run under one of these service accounts."""
+    name = pods.spec.get("serviceAccountName") or pods.spec.get("serviceAccount") or "default"
+    return _matches(f"{workload.namespace}/{name}"[:600], patterns)
+
+
+def tries_a_node_out(workload: Workload) -> bool:
+    """Whether it is the pod by which the GPU operator sees that a node's devices work, bound to that node from the start.
+
+    What is written into it for the sake of others (the memory of a share of the node) is refused by the kubelet of a node that
+    is in use, and then no GPU of the node is offered to anybody.
+    """
+    if not workload.is_pod():
+        return False
+    pods = workload.pod_sets[0]
+    return (
+        pods.spec.get("serviceAccountName") == _VALIDATOR
+        and "nodeName" in pods.spec
+        and has_account(workload, pods, STACK_ACCOUNTS)
+    )
+
+
+def has_image(container: Container, patterns: tuple[str, ...]) -> bool:
+    """Whether the container runs one of these images."""
+    return _matches(str(container.spec.get("image"))[:600], patterns)
+
+
+def runs_stack_image(workload: Workload, container: Container, patterns: tuple[str, ...]) -> bool:
+    """Whether the container runs one of these images on every node, in a DaemonSet."""
+    return is_of_daemon_set(workload) and has_image(container, patterns)

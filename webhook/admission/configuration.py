@@ -1,0 +1,248 @@
+"""The webhook configurations as YAML: which objects the apiserver sends to the door, written from the table of kinds.
+
+Every field that the apiserver would default is written out, so that a GitOps tool finds what it states. The conditions are CEL
+(Kubernetes ``matchConditions``): an object is sent only where it asks for an accelerator, or gets at one without asking, so no
+other waits for gpugate.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from gpugate.policies.kube.accelerators import LOOKS_LIKE
+from gpugate.policies.kube.fields import Path
+from gpugate.policies.workloads.kinds import APP_WRAPPER, CRON_JOB, KINDS, POD, TRAIN_JOB, Kind
+from gpugate.webhook.admission.match_conditions import taker_condition
+
+_ASKS: Final = """\
+spec.?resourceClaims.orValue([]).size() > 0 ||
+[spec.?containers, spec.?initContainers].exists(list, list.orValue([]).exists(container,
+[container.?resources.?limits, container.?resources.?requests].exists(amounts, amounts.orValue({}).exists(name,
+name.contains('/') && amounts.value()[name] != '0' && !name.endsWith('_monitoring') &&
+name.matches('(?i)@LOOKS_LIKE@')))))""".replace("@LOOKS_LIKE@", LOOKS_LIKE)
+_OBJECTS: Final = "[object, oldObject].filter(o, o != null)"
+#: Groups of Kubernetes itself, whose objects the conditions see typed.
+_OWN_GROUPS: Final = ("apps", "batch")
+_HEADS: Final = {
+    "mutate": """\
+# Written by `make docs` from the table of kinds (policies/workloads/kinds.py): change it there, or in webhook/admission/configuration.py.
+#
+# Rewrites objects that ask for an accelerator. Where gpugate can't answer they pass as they are: the validating webhooks,
+# which see the final object, turn away what must not run so.
+#
+# The name sorts before Kueue's, so that Kueue sees the queue names that gpugate puts in.
+""",
+    "validate": """\
+# Written by `make docs` from the table of kinds (policies/workloads/kinds.py): change it there, or in webhook/admission/configuration.py.
+#
+# Judges the final state of objects that ask for an accelerator; where gpugate can't answer, these and no others are refused.
+# The webhooks called takers-... see objects that ask for none, and take devices or go to accelerator nodes all the same. Where
+# gpugate can't answer these pass: device plugins, exporters and the GPU operator are such objects (docs/decisions/0019).
+# No rule names DELETE or a status: nothing that ends, cleans up or reports ever waits for gpugate.
+""",
+}
+_REMARK: Final = """\
+#
+# sideEffects: a refusal may leave an Event, and nothing else is written; a dry run leaves nothing (traces in docs/observing.md).
+#
+# Every field that the apiserver would default is written out, and clientConfig.caBundle is left out: what a GitOps tool
+# states here is what it finds again, while the bundle belongs to whoever issues the certificate. matchConditions see typed
+# objects: quantities in their shortest form (zero is '0'), absent fields absent; those of custom resources are as written.
+"""
+_CONDITIONS: Final = {
+    "is-no-mirror-pod": "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))",
+    "is-no-replica-set-of-a-controller": (
+        "request.resource.resource != 'replicasets' ||\n"
+        "!object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
+    ),
+    "is-not-being-deleted": "!has(object.metadata.deletionTimestamp)",
+    "changes-more-than-finalizers": (
+        "oldObject == null || object.spec != oldObject.spec ||\n"
+        "object.metadata.?labels != oldObject.metadata.?labels ||\n"
+        "object.metadata.?annotations != oldObject.metadata.?annotations"
+    ),
+}
+
+
+class _Rule(NamedTuple):
+    group: str
+    versions: tuple[str, ...]
+    operations: str
+    resources: tuple[str, ...]
+
+
+class _Webhook(NamedTuple):
+    """One webhook.
+
+    Attributes:
+        name: the first part of its name.
+        rules: what the apiserver matches by group and resource.
+        conditions: names of conditions that keep out what nobody needs to judge.
+        asks: the condition that an object asks for an accelerator.
+        takes: the condition that one does not, and gets at accelerators all the same; empty for those that ask.
+    """
+
+    name: str
+    rules: tuple[_Rule, ...]
+    conditions: tuple[str, ...]
+    asks: str
+    takes: str = ""
+
+    def failure_policy(self, door: str) -> str:
+        """What becomes of an object that gpugate gives no answer for."""
+        return "Ignore" if door == "mutate" or self.takes else "Fail"
+
+    def timeout(self, door: str) -> int:
+        """How many seconds the apiserver waits."""
+        return 2 if self.takes else 3 if door == "mutate" else 5
+
+
+def configuration(door: str) -> str:
+    """The configuration for ``door`` (``mutate`` or ``validate``) as YAML."""
+    kind, name = {
+        "mutate": ("MutatingWebhookConfiguration", "gpugate-mutating"),
+        "validate": ("ValidatingWebhookConfiguration", "gpugate-validating"),
+    }[door]
+    head = f"""\
+apiVersion: admissionregistration.k8s.io/v1
+kind: {kind}
+metadata:
+  name: {name}
+  labels:
+    app.kubernetes.io/name: gpugate
+webhooks:
+"""
+    return _HEADS[door] + _REMARK + head + "".join(_written(one, door) for one in _webhooks(door))
+
+
+def _webhooks(door: str) -> Iterable[_Webhook]:
+    updates = ("is-not-being-deleted", "changes-more-than-finalizers")
+    rules = [_Rule("", ("v1",), "CREATE" if door == "mutate" else "CREATE, UPDATE", (POD.resource,))]
+    if door == "validate":
+        rules.append(_Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers", "pods/resize")))
+    mirror = ("is-no-mirror-pod",) if door == "mutate" else ("is-no-mirror-pod", *updates)
+    yield _Webhook("pods", tuple(rules), mirror, _asks_of("o.spec"))
+    templates = [kind for kind in KINDS if kind.group in _OWN_GROUPS and kind is not CRON_JOB]
+    yield _Webhook(
+        "templates",
+        tuple(_rules(templates)),
+        ("is-no-replica-set-of-a-controller", *updates),
+        _asks_of("o.spec.template.spec"),
+    )
+    yield _Webhook("cronjobs", tuple(_rules([CRON_JOB])), updates, _asks_of("o.spec.jobTemplate.spec.template.spec"))
+    custom = [kind for kind in KINDS if kind.group and kind.group not in _OWN_GROUPS]
+    for group in dict.fromkeys(kind.group for kind in custom):
+        kinds = [kind for kind in custom if kind.group == group]
+        yield _Webhook(_name_of(group), tuple(_rules(kinds)), updates, _asks_of_custom(kinds))
+    if door == "validate":
+        yield from _takers(templates, updates)
+
+
+def _takers(templates: list[Kind], updates: tuple[str, ...]) -> Iterable[_Webhook]:
+    """The webhooks for objects that ask for nothing. Pods of every other kind pass the first of them when they are made."""
+    pods = (_Rule("", ("v1",), "CREATE", (POD.resource,)), _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)))
+    owned = ("is-no-replica-set-of-a-controller", *updates)
+    yield _taker("pods", pods, ("is-no-mirror-pod", *updates), "object")
+    yield _taker("templates", tuple(_rules(templates)), owned, "object.spec.template")
+    yield _taker("cronjobs", tuple(_rules([CRON_JOB])), updates, "object.spec.jobTemplate.spec.template")
+
+
+def _taker(name: str, rules: tuple[_Rule, ...], conditions: tuple[str, ...], place: str) -> _Webhook:
+    asks = "!" + _asks_of(f"o{place.removeprefix('object')}.spec")
+    return _Webhook(f"takers-{name}", rules, conditions, asks, taker_condition(place, is_pod=name == "pods"))
+
+
+def _name_of(group: str) -> str:
+    return group.replace(".", "-")
+
+
+def _rules(kinds: Iterable[Kind]) -> list[_Rule]:
+    by_place: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for kind in kinds:
+        by_place.setdefault((kind.group, kind.versions), []).append(kind.resource)
+    return [_Rule(group, versions, "CREATE, UPDATE", tuple(sorted(found))) for (group, versions), found in sorted(by_place.items())]
+
+
+def _asks_of(place: str) -> str:
+    return f"{_OBJECTS}.map(o, {place}).exists(spec,\n{_ASKS})"
+
+
+def _asks_of_custom(kinds: list[Kind]) -> str:
+    if kinds == [APP_WRAPPER]:
+        wrapped = _specs([kind for kind in KINDS if kind.pod_sets and kind is not TRAIN_JOB], "c.?template")
+        # Where an AppWrapper itself says where pods are, they may be anywhere.
+        return (
+            f"{_OBJECTS}.exists(o, o.?spec.?components.orValue([]).exists(c,\nc.?podSets.orValue([]).size() > 0 ||\n"
+            f"c.?template.?spec.?trainer.?resourcesPerNode.hasValue() ||\n({wrapped}).exists(spec,\n{_ASKS})))"
+        )
+    if kinds == [TRAIN_JOB]:
+        specs = "[optional.of({'containers': [{?'resources': o.?spec.?trainer.?resourcesPerNode}]})]"
+        return f"{_OBJECTS}.exists(o, {specs}.exists(spec,\n{_ASKS}))"
+    return f"{_OBJECTS}.exists(o, ({_specs(kinds, 'o')}).exists(spec,\n{_ASKS}))"
+
+
+def _specs(kinds: Iterable[Kind], root: str) -> str:
+    """A CEL list of the pod specs (optional values) that objects of ``kinds`` at ``root`` may have."""
+    paths = {(*place.template, "spec"): bool(place.role) for kind in kinds for place in kind.pod_sets}
+    plain = [_optional(root, path) for path in paths if "*" not in path]
+    parts = ["[" + ",\n".join(plain) + "]"] if plain else []
+    for path, is_map in paths.items():
+        if "*" in path:
+            at = path.index("*")
+            holder = _optional(root, path[:at])
+            if is_map:
+                parts.append(f"{holder}.orValue({{}}).map(x, {_optional(f'{holder}[?x]', path[at + 1 :])})")
+            else:
+                parts.append(f"{holder}.orValue([]).map(x, {_optional('x', path[at + 1 :])})")
+    return " +\n".join(parts)
+
+
+def _optional(root: str, path: Path) -> str:
+    return "".join((root, *(f".?{part}" for part in path)))
+
+
+def _written(one: _Webhook, door: str) -> str:
+    reinvocation = "    reinvocationPolicy: IfNeeded\n" if door == "mutate" else ""
+    text = f"""\
+  - name: {one.name}.{door}.gpugate.io
+    admissionReviewVersions: [v1]
+    clientConfig:
+      service:
+        name: gpugate
+        namespace: gpugate-system
+        path: /{door}
+        port: 443
+    failurePolicy: {one.failure_policy(door)}
+    matchPolicy: Equivalent
+    namespaceSelector:
+      matchExpressions:
+        - key: kubernetes.io/metadata.name
+          operator: NotIn
+          values: [gpugate-system, kube-system]
+    objectSelector: {{}}
+{reinvocation}    sideEffects: NoneOnDryRun
+    timeoutSeconds: {one.timeout(door)}
+    rules:
+"""
+    for rule in one.rules:
+        text += f"""\
+      - apiGroups: [{rule.group or '""'}]
+        apiVersions: [{", ".join(rule.versions)}]
+        operations: [{rule.operations}]
+        resources: [{", ".join(rule.resources)}]
+        scope: Namespaced
+"""
+    text += "    matchConditions:\n"
+    for name in one.conditions:
+        if name == "is-no-replica-set-of-a-controller":
+            text += "      # The Deployment controller knows its ReplicaSets by their templates: those stay as it made them.\n"
+        text += _condition(name, _CONDITIONS[name])
+    if not one.takes:
+        return text + _condition("asks-for-an-accelerator", one.asks)
+    return text + _condition("asks-for-no-accelerator", one.asks) + _condition("gets-at-accelerators", one.takes)
+
+
+def _condition(name: str, expression: str) -> str:
+    return f"      - name: {name}\n        expression: >-\n{textwrap.indent(expression, ' ' * 10)}\n"

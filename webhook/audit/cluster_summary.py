@@ -1,0 +1,130 @@
+"""The cluster around the workloads: nodes, quotas and policies, as a report shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from gpugate.policies.cluster.nodes import Node, Shape
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.usage import NodeUse
+from gpugate.policies.kube.accelerators import is_accelerator
+from gpugate.policies.kube.quantity import format_millicores, show_bytes
+from gpugate.policies.policy.models import Match, Policy, PolicySet
+from gpugate.webhook.audit.model import NamespaceQuota, NodePicture, PolicyLine, QueueLine, ShapePicture
+
+#: An accelerator is stranded where less than this part of its fair share of memory or CPU is left for it.
+LEAST_SHARE: Final = 0.5
+_COUNTED: Final = ("cpu", "memory")
+
+NodeOf = Callable[[str], Node | None]
+UseOf = Callable[[str], NodeUse]
+
+
+def shapes_of(facts: Facts, node_of: NodeOf, use_of: UseOf) -> tuple[ShapePicture, ...]:
+    """Nodes with accelerators, shape by shape, those with most accelerators first."""
+    found = [_shape(shape, node_of, use_of) for shape in facts.shapes if shape.accelerators]
+    # A node may have gone since the snapshot was made.
+    there = [one for one in found if one.nodes]
+    return tuple(sorted(there, key=lambda one: (-sum(node.devices for node in one.nodes), one.title, one.nodes[0].name)))
+
+
+def _shape(shape: Shape, node_of: NodeOf, use_of: UseOf) -> ShapePicture:
+    nodes = tuple(_node(node, use_of(node.name)) for node in map(node_of, shape.nodes) if node is not None)
+    names = sorted((name for name in shape.devices if is_accelerator(name)), key=lambda name: (-shape.devices[name], name))
+    return ShapePicture(shape.title, names[0], nodes, _why_stranded(nodes))
+
+
+def _node(node: Node, use: NodeUse) -> NodePicture:
+    devices = sum(count for name, count in node.devices.items() if is_accelerator(name))
+    held = min(devices, sum(count for name, count in use.devices.items() if is_accelerator(name)))
+    free = devices - held
+    usable = min(free, *(_usable(devices, room, taken) for room, taken in ((node.memory, use.memory), (node.cpu, use.cpu))))
+    return NodePicture(node.name, devices, held, free - usable, node.memory, use.memory, use.memory_limit, node.cpu, use.cpu)
+
+
+def _usable(devices: int, room: int, taken: int) -> int:
+    """For how many accelerators what is left of ``room`` is enough; for all where the node does not say what it has."""
+    if room <= 0:
+        return devices
+    return int(max(0, room - taken) * devices / (room * LEAST_SHARE))
+
+
+def _why_stranded(nodes: Iterable[NodePicture]) -> str:
+    stranded = [one for one in nodes if one.stranded]
+    if not stranded:
+        return ""
+    worst = max(stranded, key=lambda one: (one.stranded, one.name))
+    short = [
+        f"{shown(taken)} of {shown(room)} {what} are requested"
+        for what, room, taken, shown in (
+            ("memory", worst.memory, worst.requested, show_bytes),
+            ("CPU", worst.cpu, worst.cpu_requested, format_millicores),
+        )
+        if _usable(worst.devices, room, taken) < worst.devices - worst.held
+    ]
+    count = sum(one.stranded for one in stranded)
+    have = "s on {} have less than half of their" if count > 1 else " on {} has less than half of its"
+    return (
+        f"{count} free accelerator{have.format(f'{len(stranded)} node' + ('s' if len(stranded) > 1 else ''))}"
+        f" fair share of the node left: on {worst.name} {' and '.join(short)} by pods that hold"
+        f" {worst.held} of {worst.devices}"
+    )
+
+
+def queues_of(facts: Facts) -> tuple[QueueLine, ...]:
+    """Quotas of the ClusterQueues, sorted."""
+    return tuple(sorted(_queue_lines(facts)))
+
+
+def _queue_lines(facts: Facts) -> Iterator[QueueLine]:
+    for queue in facts.cluster_queues.values():
+        stopped = "it is stopped" if queue.stopped else queue.inactive
+        for group in queue.groups:
+            for flavor, quotas in group.flavors:
+                for resource, quota in quotas.items():
+                    yield QueueLine(
+                        queue.name,
+                        queue.cohort,
+                        flavor,
+                        resource,
+                        quota.nominal,
+                        queue.reserved.get((flavor, resource), 0),
+                        queue.pending,
+                        stopped,
+                    )
+
+
+def quotas_of(facts: Facts) -> tuple[NamespaceQuota, ...]:
+    """ResourceQuotas that bound accelerators, and memory and CPU beside them in the same namespaces, sorted."""
+    found = []
+    for namespace, quotas in facts.quotas.items():
+        if any(_is_accelerator(name) for one in quotas for name in one.hard):
+            found += [
+                NamespaceQuota(namespace, one.name, name, hard, one.used.get(name, 0))
+                for one in quotas
+                for name, hard in one.hard.items()
+                if _is_accelerator(name) or name.rpartition(".")[2] in _COUNTED
+            ]
+    return tuple(sorted(found))
+
+
+def _is_accelerator(resource: str) -> bool:
+    return is_accelerator(resource.removeprefix("requests.").removeprefix("limits."))
+
+
+def policies_of(policies: PolicySet, problems: Mapping[str, str]) -> tuple[PolicyLine, ...]:
+    """The policies, the one that wins first, and those that are not in force at all, by their ``problems``."""
+    known = {one.name for one in policies.policies}
+    lines = [
+        PolicyLine(one.name, one.generation, one.spec.priority, _modes(one), problems.get(one.name, ""))
+        for one in policies.policies
+    ]
+    lines += [PolicyLine(name, 0, 0, (), problem) for name, problem in sorted(problems.items()) if name not in known]
+    return tuple(lines)
+
+
+def _modes(policy: Policy) -> tuple[tuple[str, str], ...]:
+    """The modes of the rules that the policy binds where it matches."""
+    everywhere = policy.model_copy(update={"spec": policy.spec.model_copy(update={"match": Match()})})
+    return tuple(sorted((one.rule.id, one.mode.value) for one in PolicySet([everywhere]).bind({}, {})))

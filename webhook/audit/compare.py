@@ -1,0 +1,111 @@
+"""What another policy would make of the same workloads: which are newly refused or changed, and which are freed."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from gpugate.webhook.audit.model import Audited, Effect, Item
+
+
+class Verdict(enum.Enum):
+    """What becomes of a workload, when one policy takes the other's place."""
+
+    NEWLY_REFUSED = "newly refused"
+    NEWLY_CHANGED = "newly changed"
+    CHANGED_OTHERWISE = "changed otherwise"
+    REFUSED_OTHERWISE = "refused for other reasons"
+    NO_LONGER_CHANGED = "no longer changed"
+    FREED = "freed"
+    SAME = "the same"
+
+
+class Compared(NamedTuple):
+    """One workload under both policies.
+
+    Attributes:
+        verdict: what becomes of it.
+        workload: it, as the new policy sees it.
+        gone: what the old policy alone says.
+        come: what the new policy alone says.
+    """
+
+    verdict: Verdict
+    workload: Audited
+    gone: tuple[Item, ...]
+    come: tuple[Item, ...]
+
+
+def compare(before: Iterable[Audited], after: Iterable[Audited], *, as_if_enforced: bool = False) -> list[Compared]:
+    """Every workload that ``after`` has, with what differs from ``before``: two audits of the same objects.
+
+    A rule in DryRun does nothing, and does not count, but ``as_if_enforced``: then what it would do counts on both sides.
+    """
+    old = {one.key: one for one in before}
+    return [_compare(old.get(one.key), one, as_if_enforced=as_if_enforced) for one in after]
+
+
+def _compare(old: Audited | None, new: Audited, *, as_if_enforced: bool) -> Compared:
+    was = {_said(item): item for item in _acting(old, as_if_enforced=as_if_enforced)} if old is not None else {}
+    now = {_said(item): item for item in _acting(new, as_if_enforced=as_if_enforced)}
+    gone = tuple(item for key, item in was.items() if key not in now)
+    come = tuple(item for key, item in now.items() if key not in was)
+    return Compared(_verdict(was.values(), now.values(), differs=bool(gone or come)), new, gone, come)
+
+
+def _acting(workload: Audited, *, as_if_enforced: bool) -> list[Item]:
+    """What the rules do to the workload."""
+    return [
+        item for item in workload.items if item.effect in {Effect.REFUSE, Effect.CHANGE} and (as_if_enforced or not item.rehearsed)
+    ]
+
+
+def _said(item: Item) -> tuple[str, ...]:
+    return (item.rule, item.effect.value, item.reason, item.path, item.message)
+
+
+def _verdict(was: Iterable[Item], now: Iterable[Item], *, differs: bool) -> Verdict:
+    before, after = {item.effect for item in was}, {item.effect for item in now}
+    if Effect.REFUSE in after:
+        if Effect.REFUSE not in before:
+            return Verdict.NEWLY_REFUSED
+        return Verdict.REFUSED_OTHERWISE if differs else Verdict.SAME
+    if Effect.REFUSE in before:
+        return Verdict.FREED
+    if Effect.CHANGE in after:
+        if Effect.CHANGE not in before:
+            return Verdict.NEWLY_CHANGED
+        return Verdict.CHANGED_OTHERWISE if differs else Verdict.SAME
+    return Verdict.NO_LONGER_CHANGED if Effect.CHANGE in before else Verdict.SAME
+
+
+def as_json(compared: Iterable[Compared]) -> list[dict[str, Any]]:
+    """The comparison for machines, the same ones left out."""
+    return [
+        {
+            "verdict": one.verdict.value,
+            "apiVersion": one.workload.api_version,
+            "kind": one.workload.kind,
+            "namespace": one.workload.namespace,
+            "name": one.workload.name,
+            "team": one.workload.team,
+            "accelerators": one.workload.accelerators,
+            "noLonger": [_item(item) for item in one.gone],
+            "newly": [_item(item) for item in one.come],
+        }
+        for one in compared
+        if one.verdict is not Verdict.SAME
+    ]
+
+
+def _item(item: Item) -> Mapping[str, str]:
+    return {
+        "rule": item.rule,
+        "policy": item.policy,
+        "effect": item.effect.value,
+        "reason": item.reason,
+        "path": item.path,
+        "message": item.message,
+        "remedy": item.remedy,
+    }

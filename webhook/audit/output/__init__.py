@@ -1,0 +1,1 @@
+"""Write an audit as text, JSON or PolicyReports."""

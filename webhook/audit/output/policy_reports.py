@@ -1,0 +1,135 @@
+"""Reports as objects of the cluster: one for each namespace, of bounded size.
+
+Two kinds carry the same fields: PolicyReport (``wgpolicyk8s.io/v1alpha2``) and Report (``openreports.io/v1alpha1``), its successor.
+A report holds no time of its own, so that it changes only when what it says does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import orjson
+
+from gpugate.webhook.admission.response import cut
+from gpugate.webhook.audit.model import Audited, Effect, Item
+
+JsonObject: TypeAlias = dict[str, Any]
+
+#: What every report is called.
+NAME: Final = "gpugate"
+LABELS: Final = {"app.kubernetes.io/managed-by": "gpugate"}
+SELECTOR: Final = "app.kubernetes.io/managed-by=gpugate"
+#: How many results, at most, a report did not take in: annotation.
+LEFT_OUT: Final = "gpugate.io/results-left-out"
+#: What one report may hold. An object in etcd is at most 1.5 MiB; a report is rewritten as a whole.
+MOST_RESULTS: Final = 1000
+MOST_BYTES: Final = 256 * 1024
+#: A message is for reading on; the page and `gpugate audit` have all of it. Characters.
+_LONGEST: Final = 600
+
+
+class ReportKind(NamedTuple):
+    """One of the kinds that reports come in."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+    def collection(self, namespace: str) -> str:
+        """The path of the reports of a namespace."""
+        return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}"
+
+
+POLICY_REPORT: Final = ReportKind("wgpolicyk8s.io/v1alpha2", "PolicyReport", "policyreports")
+OPEN_REPORT: Final = ReportKind("openreports.io/v1alpha1", "Report", "reports")
+
+_RESULTS: Final = {
+    Effect.REFUSE: ("fail", "high"),
+    Effect.CHANGE: ("warn", "low"),
+    Effect.WARN: ("warn", "medium"),
+    Effect.UNKNOWN: ("error", "info"),
+    Effect.EXEMPT: ("skip", "info"),
+}
+_ORDER: Final = {effect: at for at, effect in enumerate(Effect)}
+
+
+def reports_of(workloads: Iterable[Audited], kind: ReportKind) -> Iterator[JsonObject]:
+    """A report for every namespace that has workloads, sorted by namespace."""
+    by_namespace: dict[str, list[Audited]] = {}
+    for one in workloads:
+        by_namespace.setdefault(one.namespace, []).append(one)
+    for namespace in sorted(by_namespace):
+        yield report_of(namespace, by_namespace[namespace], kind)
+
+
+def report_of(namespace: str, workloads: Sequence[Audited], kind: ReportKind) -> JsonObject:
+    """The report of one namespace: the gravest results first, as many as fit; the summary counts all of them.
+
+    ``pass`` counts the workloads that the rules leave as they are, the others count results.
+    """
+    pairs = [(one, item) for one in workloads for item in one.items]
+    pairs.sort(key=_gravest_first)
+    counts = Counter(_RESULTS[item.effect][0] for _, item in pairs)
+    results = list(_as_many_as_fit(_result(one, item) for one, item in pairs[:MOST_RESULTS]))
+    metadata: JsonObject = {"name": NAME, "namespace": namespace, "labels": dict(LABELS)}
+    if len(results) < len(pairs):
+        metadata["annotations"] = {LEFT_OUT: str(len(pairs) - len(results))}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": metadata,
+        **({"source": NAME} if kind is OPEN_REPORT else {}),
+        "summary": {
+            "pass": sum(1 for one in workloads if not one.items),
+            **{result: counts[result] for result in ("fail", "warn", "error", "skip")},
+        },
+        "results": results,
+    }
+
+
+def _gravest_first(pair: tuple[Audited, Item]) -> tuple[object, ...]:
+    workload, item = pair
+    return (_ORDER[item.effect], workload.key, item.rule, item.path, item.reason, item.message)
+
+
+def _as_many_as_fit(results: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    size = 0
+    for one in results:
+        size += len(orjson.dumps(one)) + 1
+        if size > MOST_BYTES:
+            return
+        yield one
+
+
+def _result(one: Audited, item: Item) -> JsonObject:
+    result, severity = _RESULTS[item.effect]
+    # Of an owner of an unknown kind, the API bounds not even the name.
+    named = {"apiVersion": one.api_version, "kind": one.kind, "namespace": one.namespace, "name": one.name, "uid": one.uid}
+    resource = {key: cut(text, _LONGEST) for key, text in named.items() if text}
+    properties = {"effect": item.effect.value, "mode": item.mode.value, "reason": item.reason}
+    if item.path:
+        properties["path"] = item.path
+    if one.team:
+        properties["team"] = one.team
+    if one.devices:
+        properties["accelerators"] = ", ".join(f"{count} {name}" for name, count in one.devices)
+    return {
+        "source": NAME,
+        "policy": item.policy.partition("@")[0] or NAME,
+        "rule": item.rule,
+        "category": "GPU",
+        "severity": severity,
+        "result": result,
+        "scored": True,
+        "message": _message(item),
+        "resources": [resource],
+        "properties": {key: cut(text, _LONGEST) for key, text in properties.items()},
+    }
+
+
+def _message(item: Item) -> str:
+    would = "would be " if item.rehearsed and item.effect in {Effect.REFUSE, Effect.CHANGE} else ""
+    head = {Effect.REFUSE: f"{would}refused: ", Effect.CHANGE: f"{would}changed: "}.get(item.effect, "")
+    return cut(f"{head}{item.message}" + (f". {item.remedy}" if item.remedy else ""), _LONGEST)

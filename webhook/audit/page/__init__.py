@@ -1,0 +1,1 @@
+"""Show an audit as an HTML page."""

@@ -1,0 +1,140 @@
+"""Which kinds are watched, in which versions, and how an object becomes a record as it comes off the wire."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final, NamedTuple
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from gpugate.policies.cluster.builder import Key, key_of
+from gpugate.policies.cluster.kinds import BY_RESOURCE, CONFIGURATION
+from gpugate.policies.kube.fields import MalformedError
+from gpugate.webhook.kube.types import JsonObject, WatchedKind
+
+POLICIES: Final = WatchedKind("GPUPolicy", "gpugate.io", ("v1alpha1",), "gpupolicies")
+
+_KUEUE: Final = ("v1beta2", "v1beta1")
+_DRA: Final = ("v1", "v1beta2", "v1beta1")
+#: Versions by resource; the first that is served is watched.
+_VERSIONS: Final = {
+    "nodes": ("v1",),
+    "pods": ("v1",),
+    "namespaces": ("v1",),
+    "limitranges": ("v1",),
+    "resourcequotas": ("v1",),
+    "priorityclasses": ("v1",),
+    "runtimeclasses": ("v1",),
+    "localqueues": _KUEUE,
+    "clusterqueues": _KUEUE,
+    "cohorts": _KUEUE,
+    "resourceflavors": _KUEUE,
+    "topologies": (*_KUEUE, "v1alpha1"),
+    "workloadpriorityclasses": _KUEUE,
+    "workloads": _KUEUE,
+    "podgroups.scheduling.x-k8s.io": ("v1alpha1",),
+    "podgroups.scheduling.volcano.sh": ("v1beta1",),
+    "podgroups.scheduling.k8s.io": ("v1beta1", "v1alpha3", "v1alpha2"),
+    "noderesourcetopologies": ("v1alpha2", "v1alpha1"),
+    "deviceclasses": _DRA,
+    "resourceclaims": _DRA,
+    "resourceclaimtemplates": _DRA,
+}
+
+
+def _watched(resource: str, versions: tuple[str, ...]) -> WatchedKind:
+    kind = BY_RESOURCE[resource]
+    return WatchedKind(kind.kind, kind.group, versions, resource.partition(".")[0], resource=resource)
+
+
+#: Where Kueue's manifests put it (v0.15 ``config/default``).
+KUEUE_NAMESPACE: Final = "kueue-system"
+
+
+def _kueue_config(namespace: str) -> WatchedKind:
+    """The ConfigMap that Kueue's manifests put its Configuration into (v0.15 ``config/components/manager``).
+
+    In its own namespace alone: anyone may call a ConfigMap so elsewhere, and would have a say in how Kueue is seen to count.
+    """
+    selector = f"metadata.name=kueue-manager-config,metadata.namespace={namespace}"
+    return WatchedKind("ConfigMap", "", ("v1",), "configmaps", field_selector=selector, resource=CONFIGURATION.resource)
+
+
+def fact_kinds(kueue_namespace: str = KUEUE_NAMESPACE) -> tuple[WatchedKind, ...]:
+    """All kinds that facts are made from, where Kueue runs in this namespace."""
+    return (*(_watched(resource, versions) for resource, versions in _VERSIONS.items()), _kueue_config(kueue_namespace))
+
+
+FACT_KINDS: Final = fact_kinds()
+#: Kueue's own is 3 KB; to read one this large takes a second, during which no review is answered. Characters.
+_LONGEST_CONFIGURATION: Final = 64 * 1024
+
+
+class Read(NamedTuple):
+    """An object off the wire, reduced to what is kept.
+
+    Attributes:
+        key: namespace and name.
+        uid: its uid; empty where it is not kept.
+        record: what facts are made from; None where it says nothing that a rule could use.
+        error: why it could not be read; empty where it could.
+    """
+
+    key: Key
+    uid: str
+    record: Any
+    error: str = ""
+
+
+#: Kinds whose uids show what is in flight no longer.
+_WITH_UID: Final = frozenset({"pods"})
+
+
+def reader_of(kind: WatchedKind) -> Any:  # noqa: ANN401 - a function from an object to its Read
+    """What turns an object of ``kind`` into a :class:`Read` as it arrives, so that no list is held with all its fields."""
+    if kind is POLICIES:
+        return lambda item: Read(key_of(item), str(item["metadata"].get("uid") or ""), item)
+    read = _configuration if kind.resource == CONFIGURATION.resource else BY_RESOURCE[kind.resource].read
+    with_uid = kind.resource in _WITH_UID
+
+    def reduce(item: JsonObject) -> Read:
+        key = key_of(item)
+        try:
+            record = read(item)
+        except MalformedError as error:
+            return Read(key, "", None, str(error))
+        return Read(key, str(item["metadata"].get("uid") or "") if with_uid else "", record)
+
+    return reduce
+
+
+def configuration_in(config_map: JsonObject) -> JsonObject | None:
+    """Kueue's Configuration in its ConfigMap; None where there is none.
+
+    Raises:
+        MalformedError: the text is no YAML, or too long for a Configuration.
+    """
+    data = config_map.get("data")
+    for text in data.values() if isinstance(data, dict) else ():
+        if isinstance(text, str) and "config.kueue.x-k8s.io" in text:
+            found = _yaml(text)
+            return found if isinstance(found, dict) else None
+    return None
+
+
+def _yaml(text: str) -> Any:  # noqa: ANN401 - any YAML value
+    if len(text) > _LONGEST_CONFIGURATION:
+        message = f"longer than {_LONGEST_CONFIGURATION} characters, which is no Configuration of Kueue"
+        raise MalformedError(("data",), message)
+    try:
+        return YAML(typ="safe", pure=True).load(io.StringIO(text))
+    # Values that only look like dates or numbers, and lists within lists without end.
+    except (YAMLError, ValueError, RecursionError) as error:
+        message = str(error).partition("\n")[0]
+        raise MalformedError(("data",), message) from None
+
+
+def _configuration(config_map: JsonObject) -> Any:  # noqa: ANN401 - a record
+    found = configuration_in(config_map)
+    return None if found is None else CONFIGURATION.read(found)

@@ -1,0 +1,64 @@
+"""What a review decides from: one snapshot of facts and policies, swapped as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.findings import Mode
+from gpugate.policies.policy.models import Policy, PolicySet, default_policy
+from gpugate.webhook.cache.policies import SeenPolicy
+from gpugate.webhook.kube.types import KindState
+
+
+class Snapshot(NamedTuple):
+    """Facts and policies that belong together for one review."""
+
+    facts: Facts
+    policies: PolicySet
+
+
+class State:
+    """Holds the current snapshot; a review reads it once.
+
+    Attributes:
+        snapshot: facts and policies in force.
+        draining: whether the server is going down and wants no new connections.
+        watched: gives the state of every kind that is watched, as it is when called.
+        policies: gives every GPUPolicy that is watched, as it is when called.
+    """
+
+    __slots__ = ("_pending", "draining", "policies", "snapshot", "watched")
+
+    def __init__(self, facts: Facts = NO_FACTS, policies: Sequence[Policy] = ()) -> None:
+        self.snapshot = Snapshot(facts, PolicySet(policies or [default_policy(Mode.DRY_RUN)]))
+        self.draining = False
+        self.watched: Callable[[], Sequence[KindState]] = tuple
+        self.policies: Callable[[], Sequence[SeenPolicy]] = tuple
+        self._pending: tuple[str, ...] = ()
+
+    def publish(self, facts: Facts | None = None, policies: Sequence[Policy] | None = None) -> None:
+        """Put new facts or policies in force; without any policy the default holds, in DryRun."""
+        now = self.snapshot
+        self.snapshot = Snapshot(
+            now.facts if facts is None else facts,
+            now.policies if policies is None else PolicySet(policies or [default_policy(Mode.DRY_RUN)]),
+        )
+
+    def wait_for(self, pending: Sequence[str]) -> None:
+        """State which kinds are not synced for the first time yet; none means ready."""
+        self._pending = tuple(sorted(pending))
+
+    @property
+    def not_ready(self) -> str:
+        """Why the server is not ready; empty when it is."""
+        if self.draining:
+            return "shutting down"
+        if not self._pending:
+            return ""
+        phases = {one.resource: one.phase for one in self.watched()}
+        troubled = {name: phases[name] for name in self._pending if phases.get(name) in {"failing", "forbidden"}}
+        names = [f"{name} ({troubled[name]})" if name in troubled else name for name in self._pending]
+        remedy = "; gpugate's ClusterRole must allow get, list and watch" if "forbidden" in troubled.values() else ""
+        return f"not synced yet: {', '.join(names)}{remedy}"

@@ -1,0 +1,310 @@
+"""`gpugate audit`: what the policies make of the workloads that are there."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Console
+
+from gpugate.policies.cluster.builder import FactsBuilder
+from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.findings import Mode
+from gpugate.policies.kube.fields import lookup
+from gpugate.policies.policy.models import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
+from gpugate.webhook.audit.attribution_of_pods import usage_of
+from gpugate.webhook.audit.compare import Verdict, as_json, compare
+from gpugate.webhook.audit.evaluate import TEAM_LABELS, Lens
+from gpugate.webhook.audit.gangs import gangs_among
+from gpugate.webhook.audit.index import Books, Surroundings, filled
+from gpugate.webhook.audit.listing import subjects_of
+from gpugate.webhook.audit.model import Audit
+from gpugate.webhook.audit.output.json import as_json as document
+from gpugate.webhook.audit.output.json import written
+from gpugate.webhook.audit.output.policy_reports import OPEN_REPORT, POLICY_REPORT, reports_of
+from gpugate.webhook.audit.output.text import print_audit, print_comparison
+from gpugate.webhook.audit.page.render import render
+from gpugate.webhook.audit.subjects import Subject, describe, subjects_in
+from gpugate.webhook.cache.fetch import fetch
+from gpugate.webhook.cache.kinds import POLICIES
+from gpugate.webhook.cli.context import ClusterFiles, Colour, ColourOption, Context, Kubeconfig, unknown_policies
+from gpugate.webhook.cli.options import (
+    PrometheusCa,
+    PrometheusMatchers,
+    PrometheusToken,
+    PrometheusUrl,
+    fail,
+    monitoring,
+)
+from gpugate.webhook.files.inputs import builder_of, dumped_in, gives_facts, load_policies, objects_in
+from gpugate.webhook.files.yaml_out import dump
+from gpugate.webhook.kube.client import connect
+from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.prometheus.client import Address, PrometheusError
+from gpugate.webhook.prometheus.collect import ask, times_wanted
+from gpugate.webhook.prometheus.readings import Readings
+from gpugate.webhook.runtime.errors import InputError
+from gpugate.webhook.runtime.times import rfc3339
+
+REFUSED = 1
+
+
+class Output(StrEnum):
+    """How to print an audit."""
+
+    TABLE = "table"
+    JSON = "json"
+    POLICY_REPORT = "policyreport"
+    OPEN_REPORT = "openreport"
+
+
+class _World(NamedTuple):
+    """What is looked at.
+
+    Attributes:
+        subjects: the objects.
+        builder: the facts around them.
+        known: how far each kind is known.
+        policies: the policies that are there, and why some do not parse.
+        remarks: what could not be read.
+        source: what it is, in words.
+        readings: what monitoring tells of devices; None where it was not asked, or gave no answer.
+    """
+
+    subjects: Sequence[Subject | str]
+    builder: FactsBuilder
+    known: Mapping[str, Known]
+    policies: Sequence[Policy]
+    problems: Mapping[str, str]
+    remarks: Sequence[str]
+    source: str
+    readings: Readings | None = None
+
+
+def audit(  # noqa: PLR0913 - one parameter an option
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH...]",
+            help="Files of plain objects (kubectl get ... -o yaml), directories, or -; without any, the live cluster is read.",
+        ),
+    ] = None,
+    *,
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="GPUPolicy file; may be repeated. Default: the policies that are there, else the built-in one."
+        ),
+    ] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--compare", metavar="FILE", help="GPUPolicy file in force now: show what --policy would change. May be repeated."
+        ),
+    ] = None,
+    as_if_enforced: Annotated[
+        bool, typer.Option("--as-if-enforced", help="With --compare: count what rules in DryRun would do, too, on both sides.")
+    ] = False,
+    cluster: ClusterFiles = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Annotated[
+        list[str] | None, typer.Option("--namespace", "-n", help="Only workloads of this namespace; may be repeated.")
+    ] = None,
+    team_label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="Label that says who a workload belongs to; may be repeated.")
+    ] = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="table for people, json for machines, or reports as objects of the cluster.")
+    ] = Output.TABLE,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the audit as one page to FILE, too.")] = None,
+    prometheus: PrometheusUrl = "",
+    prometheus_token: PrometheusToken = None,
+    prometheus_ca: PrometheusCa = None,
+    prometheus_matcher: PrometheusMatchers = None,
+    findings: Annotated[bool, typer.Option("--findings/--no-findings", help="Show each workload, not the sums alone.")] = True,
+    color: ColourOption = Colour.AUTO,
+) -> None:
+    """Show what the policies make of workloads that are there: what would be changed or refused, by rule, team and namespace.
+
+    Rules in DryRun are judged as if they were enforced. Nothing is written to the cluster.
+
+    Exit code 0: nothing would be refused (with --compare: newly refused); 1: something would; 2: some input cannot be used.
+    """
+    if against and output not in {Output.TABLE, Output.JSON}:
+        fail("--compare is printed as a table or as json")
+    try:
+        address = monitoring(prometheus, prometheus_token, prometheus_ca, prometheus_matcher)
+        world = _world(paths or [], cluster, kubeconfig, context, namespaces=namespace or (), policies_are_given=bool(policy))
+        policies = PolicySet(load_policies(policy) if policy else world.policies or [default_policy(Mode.DRY_RUN)])
+        old = PolicySet(load_policies(against)) if against else None
+    except (InputError, ClusterError) as error:
+        fail(str(error))
+    console = Console(file=sys.stdout, highlight=False, markup=False, **color.settings())
+    labels = tuple(team_label or TEAM_LABELS)
+    if address is not None:
+        world = asyncio.run(_watched(world, address, [policies, old] if old else [policies]))
+    found = _only(_audited(world, policies, labels), namespace)
+    if html is not None:
+        _write_page(found, html)
+    if old is not None:
+        before = _only(_audited(world, old, labels), namespace)
+        compared = compare(before.workloads, found.workloads, as_if_enforced=as_if_enforced)
+        if output is Output.JSON:
+            sys.stdout.write(written(as_json(compared)).decode())
+        else:
+            print_comparison(compared, console)
+        raise typer.Exit(REFUSED if any(one.verdict is Verdict.NEWLY_REFUSED for one in compared) else 0)
+    _print(found, output, console, findings=findings)
+    raise typer.Exit(REFUSED if any(one.outcome == "refuse" for one in found.workloads) else 0)
+
+
+def _world(
+    paths: list[str],
+    cluster: list[Path] | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    *,
+    namespaces: Sequence[str],
+    policies_are_given: bool,
+) -> _World:
+    """What is to be looked at.
+
+    Raises:
+        InputError: something that the user named cannot be used.
+        ClusterError: the cluster cannot be asked.
+    """
+    if cluster and (kubeconfig or context):
+        message = "give facts either by --cluster or by --kubeconfig and --context, not both"
+        raise InputError(message)
+    if not paths:
+        return asyncio.run(_live(kubeconfig, context, cluster, namespaces, policies_are_given=policies_are_given))
+    objects = dumped_in(paths)
+    around = objects_in(str(path) for path in cluster or ())
+    known: dict[str, Known] = {}
+    if kubeconfig or context:
+        around, known = asyncio.run(fetch(kubeconfig, context))
+    builder, given, remarks = _facts_from(around, objects)
+    policies, problems = _policies_among([*around, *objects])
+    source = ", ".join(paths)
+    return _World([*subjects_in(objects)], builder, {**given, **known}, policies, problems, remarks, source)
+
+
+def _facts_from(around: list[dict[str, Any]], objects: list[dict[str, Any]]) -> tuple[FactsBuilder, dict[str, Known], list[str]]:
+    """A builder of facts, and what of ``objects`` it could not take, in words: one of ten thousand spoils no audit.
+
+    Raises:
+        InputError: an object of ``around``, which the user named as a fact, has a field of the wrong type.
+    """
+    try:
+        return *builder_of([*around, *objects]), []
+    except InputError:
+        spoilt = [one for one in objects if not gives_facts(one)]
+        if not spoilt:
+            raise
+        left = {id(one) for one in spoilt}
+        builder, given = builder_of([*around, *(one for one in objects if id(one) not in left)])
+        return builder, given, [f"{describe(one)} is left out of the facts: a field of it is of the wrong type" for one in spoilt]
+
+
+async def _live(
+    kubeconfig: Path | None,
+    context: str | None,
+    cluster: list[Path] | None,
+    namespaces: Sequence[str],
+    *,
+    policies_are_given: bool,
+) -> _World:
+    if cluster:
+        message = "--cluster gives facts for workloads in files: name these, too"
+        raise InputError(message)
+    forbidden: dict[str, str] = {}
+    objects, known = await fetch(kubeconfig, context, forbidden=forbidden, namespaces=namespaces)
+    if POLICIES.resource in forbidden and not policies_are_given:
+        raise InputError(unknown_policies(forbidden[POLICIES.resource]))
+    client = await connect(kubeconfig, context)
+    try:
+        subjects, unread = await subjects_of(client, namespaces)
+        source = f"the cluster at {client.address}"
+    finally:
+        await client.close()
+    builder, given = builder_of(objects)
+    policies, problems = _policies_among(objects)
+    remarks = {f"{resource} cannot be read: {message}" for resource, message in forbidden.items()} | set(unread)
+    return _World(subjects, builder, {**given, **known}, policies, problems, sorted(remarks), source)
+
+
+def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy], dict[str, str]]:
+    policies: dict[str, Policy] = {}
+    problems: dict[str, str] = {}
+    for one in objects:
+        if one.get("kind") == KIND:
+            try:
+                found = parse_policy(dict(one))
+            except PolicyError as error:
+                name = lookup(one, ("metadata", "name"))
+                problems[name if isinstance(name, str) else "without a name"] = str(error)
+            else:
+                policies[found.name] = found
+    return list(policies.values()), problems
+
+
+async def _watched(world: _World, address: Address, policies: Sequence[PolicySet]) -> _World:
+    """``world`` with what monitoring tells; with a remark where it tells nothing."""
+    try:
+        return world._replace(readings=await ask(address, times_wanted(*policies), time.time()))
+    except PrometheusError as error:
+        return world._replace(remarks=[*world.remarks, f"{error}: no figures of GPUs are shown"])
+
+
+def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
+    facts, now = world.builder.snapshot(world.known), time.time()
+    books: Books = filled(world.subjects)
+    if world.readings is not None:
+        facts = replace(facts, usage=usage_of(world.readings, books.homes()))
+    for _ in books.judge(Lens(policies, facts, team_labels, now), anew=True):
+        pass
+    nodes = world.builder
+    around = Surroundings(
+        rfc3339(now),
+        world.source,
+        policies,
+        facts,
+        lambda name: nodes.get("nodes", ("", name)),
+        nodes.node,
+        world.problems,
+        tuple(world.remarks),
+        tuple(gangs_among(world.subjects, facts, policies, now)),
+        world.readings,
+    )
+    return books.whole(around)
+
+
+def _only(found: Audit, namespaces: list[str] | None) -> Audit:
+    """The part of an audit that is about some namespaces."""
+    return found if not namespaces else found.only(frozenset(namespaces))
+
+
+def _print(found: Audit, output: Output, console: Console, *, findings: bool) -> None:
+    if output is Output.TABLE:
+        print_audit(found, console, findings=findings)
+    elif output is Output.JSON:
+        sys.stdout.write(document(found).decode())
+    else:
+        kind = POLICY_REPORT if output is Output.POLICY_REPORT else OPEN_REPORT
+        sys.stdout.write("---\n".join(dump(one) for one in reports_of(found.workloads, kind)))
+
+
+def _write_page(found: Audit, file: Path) -> None:
+    page = render(found)
+    try:
+        file.write_bytes(page)
+    except OSError as error:
+        fail(f"--html {file}: cannot be written: {error.strerror or error}")

@@ -1,0 +1,75 @@
+"""`gpugate replay`: answer recorded reviews again, by another policy."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from gpugate.policies.policy.models import PolicySet
+from gpugate.webhook.cli.context import (
+    ClusterFiles,
+    Colour,
+    ColourOption,
+    Context,
+    Kubeconfig,
+    PolicyFiles,
+    surroundings,
+)
+from gpugate.webhook.cli.options import UNUSABLE, fail
+from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.review import replay as replaying
+from gpugate.webhook.review import replay_report
+from gpugate.webhook.review.replay import Effect
+from gpugate.webhook.runtime.errors import InputError
+
+REFUSED: Final = 1
+
+
+class Output(StrEnum):
+    """How to print a replay."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def replay(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...",
+            help="Recordings of gpugate serve --record, their directory, other files of AdmissionReviews, or - for standard input.",
+        ),
+    ],
+    *,
+    policy: PolicyFiles = None,
+    cluster: ClusterFiles = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="text for people, json for machines.")] = Output.TEXT,
+    color: ColourOption = Colour.AUTO,
+) -> None:
+    """Show what a policy would answer to recorded reviews, where that differs from what was answered then.
+
+    Exit code 0: nothing would be newly refused; 1: something would; 2: some input cannot be used.
+    """
+    try:
+        facts, policies = surroundings((), policy, cluster, kubeconfig, context)
+    except (InputError, ClusterError) as error:
+        fail(str(error))
+    replayed = list(replaying.replay(replaying.read(paths), PolicySet(policies), facts))
+    for line in replay_report.problems(replayed):
+        typer.echo(f"gpugate: {line}", err=True)
+    if output is Output.JSON:
+        sys.stdout.write(replay_report.as_json(replayed))
+    else:
+        replay_report.print_text(replayed, Console(file=sys.stdout, highlight=False, markup=False, **color.settings()))
+    if not replayed:
+        fail("the input holds no review")
+    if any(one.effect is Effect.INVALID for one in replayed):
+        raise typer.Exit(UNUSABLE)
+    if any(one.effect is Effect.REFUSED for one in replayed):
+        raise typer.Exit(REFUSED)

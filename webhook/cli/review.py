@@ -1,0 +1,121 @@
+"""`gpugate review`: judge manifests without a webhook."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from gpugate.policies.policy.models import PolicySet
+from gpugate.webhook.cli.context import (
+    ClusterFiles,
+    Colour,
+    ColourOption,
+    Context,
+    Kubeconfig,
+    Namespace,
+    PolicyFiles,
+    surroundings,
+)
+from gpugate.webhook.cli.options import UNUSABLE, fail
+from gpugate.webhook.files import rendering
+from gpugate.webhook.files.documents import Document, Unreadable, read_all
+from gpugate.webhook.files.rendering import Chart
+from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.review import report
+from gpugate.webhook.review.review import Entry, Outcome
+from gpugate.webhook.review.review import review as judge
+from gpugate.webhook.runtime.errors import InputError
+
+REFUSED: Final = 1
+
+
+class Output(StrEnum):
+    """How to print a review."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def review(  # noqa: PLR0913 - one parameter an option
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATH...]", help="Files, directories, or - for standard input: YAML or JSON, any number of documents."
+        ),
+    ] = None,
+    *,
+    kustomize: Annotated[
+        Path | None,
+        typer.Option("--kustomize", "-k", metavar="DIR", help="Judge what kustomize (or kubectl kustomize) builds from DIR."),
+    ] = None,
+    helm: Annotated[str | None, typer.Option(metavar="CHART", help="Judge what helm template renders from CHART.")] = None,
+    values: Annotated[
+        list[Path] | None, typer.Option("--values", "-f", metavar="FILE", help="Values for --helm; may be repeated.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A value for --helm; may be repeated.")
+    ] = None,
+    release_name: Annotated[str, typer.Option(metavar="NAME", help="Name of the release for --helm.")] = "release-name",
+    policy: PolicyFiles = None,
+    cluster: ClusterFiles = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = "",
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="text for people, json for machines, yaml: rewritten manifests.")
+    ] = Output.TEXT,
+    show_diff: Annotated[bool, typer.Option("--diff/--no-diff", help="Show what changes as a diff.")] = True,
+    color: ColourOption = Colour.AUTO,
+) -> None:
+    """Show what gpugate would change in manifests and what it would refuse.
+
+    Manifests are files, or what your own kustomize or helm renders.
+
+    Exit code 0: clean or only changed; 1: something is refused; 2: some input cannot be used.
+    """
+    chart = Chart(helm, values or (), sets or (), release_name, namespace) if helm else None
+    if (values or sets) and not chart:
+        fail("--values and --set are for --helm")
+    if not paths and not kustomize and not chart:
+        fail("name files or directories, or give -k DIR or --helm CHART")
+    try:
+        documents = [*read_all(paths or ()), *_rendered(kustomize, chart)]
+        facts, policies = surroundings(documents, policy, cluster, kubeconfig, context, namespace)
+    except (InputError, ClusterError) as error:
+        fail(str(error))
+    entries = list(judge(documents, PolicySet(policies), facts, namespace, now=time.time()))
+    _print(entries, output, color, show_diff=show_diff)
+    if any(entry.outcome is Outcome.INVALID for entry in entries) or not entries:
+        if not entries:
+            typer.echo("gpugate: the input holds no document", err=True)
+        raise typer.Exit(UNUSABLE)
+    if any(entry.outcome is Outcome.REFUSED for entry in entries):
+        raise typer.Exit(REFUSED)
+
+
+def _rendered(folder: Path | None, chart: Chart | None) -> Iterator[Document | Unreadable]:
+    if folder is not None:
+        yield from rendering.kustomize(folder)
+    if chart is not None:
+        yield from rendering.helm(chart)
+
+
+def _print(entries: Sequence[Entry], output: Output, color: Colour, *, show_diff: bool) -> None:
+    if output is Output.TEXT:
+        console = Console(file=sys.stdout, highlight=False, markup=False, **color.settings())
+        report.print_text(entries, console, show_diff=show_diff)
+        return
+    if output is Output.JSON:
+        sys.stdout.write(report.as_json(entries))
+        return
+    sys.stdout.write(report.as_yaml(entries))
+    for line in report.problems(entries):
+        typer.echo(line, err=True)

@@ -1,1 +1,0 @@
-"""Commands of the gpugate command line, one Typer application a module."""

@@ -1,0 +1,185 @@
+"""The gangs among the workloads: what is kept of them, what PodGroup each needs, and where each stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import orjson
+
+from gpugate.policies.cluster.records.pod_groups import GroupKey
+from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.engine.exemptions import bound_without_exemption
+from gpugate.policies.framework.decision import Bound
+from gpugate.policies.gangs.gang import gang_of, group_of
+from gpugate.policies.gangs.status import GangState
+from gpugate.policies.kube.fields import MalformedError, Object
+from gpugate.policies.rules.gangs.gang import pod_groups
+from gpugate.policies.rules.gangs.gang.pod_groups import Plan
+from gpugate.policies.rules.gangs.gang.rule import RULE as GANG
+from gpugate.policies.workloads.kinds import Kind, kind_of
+from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.workload import Workload
+from gpugate.webhook.cache.state import Snapshot, State
+from gpugate.webhook.kube.event_series import Reference
+
+Place: TypeAlias = tuple[str, str, str, str]
+"""API group, kind, namespace and name of an object."""
+
+
+_HOUR: Final = 3600
+
+
+class Planned(NamedTuple):
+    """A gang and its plan.
+
+    Attributes:
+        about: the workload, or the first of the plain pods.
+        plan: what PodGroup it needs.
+        named: the groups that its pods name.
+    """
+
+    about: Reference
+    plan: Plan
+    named: frozenset[GroupKey]
+
+
+class _Kept(NamedTuple):
+    kind: Kind
+    namespace: str
+    text: bytes
+    #: The group that a plain pod names; None for what makes its pods itself.
+    joins: tuple[str, GroupKey] | None
+
+
+class _Memo(NamedTuple):
+    """A plan, and what it was made from: texts, policies and labels are compared by what they are, not by what they say."""
+
+    sources: tuple[object, ...]
+    planned: Planned
+
+
+class GangBook:
+    """Keeps gangs as they come and go. For one thread: that of the event loop."""
+
+    def __init__(self, state: State, wall: Callable[[], float] = time.time) -> None:
+        self._state = state
+        self._wall = wall
+        self._kept: dict[Place, _Kept] = {}
+        self._joined: dict[tuple[str, GroupKey], dict[Place, None]] = {}
+        self._memos: dict[object, _Memo] = {}
+
+    def seen(self, place: Place, item: Object) -> bool:
+        """Take an object as it is now; say whether it is, or was, one of a gang."""
+        kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
+        try:
+            kept = None if kind is None else _kept(kind, item)
+        except MalformedError:
+            kept = None
+        if kept is None:
+            return self.gone(place)
+        if self._kept.get(place) == kept:
+            return False
+        self.gone(place)
+        self._kept[place] = kept
+        if kept.joins is not None:
+            self._joined.setdefault(kept.joins, {})[place] = None
+        return True
+
+    def gone(self, place: Place) -> bool:
+        """Forget an object; say whether it was one of a gang."""
+        before = self._kept.pop(place, None)
+        if before is None:
+            return False
+        self._memos.pop(place, None)
+        if before.joins is not None:
+            members = self._joined[before.joins]
+            del members[place]
+            if not members:
+                del self._joined[before.joins]
+                self._memos.pop(before.joins, None)
+        return True
+
+    def workloads(self) -> Iterator[Workload]:
+        """Every workload that is a gang, and every plain pod that joins one."""
+        facts = self._state.snapshot.facts
+        for kept in list(self._kept.values()):
+            yield open_workload(kept.kind, orjson.loads(kept.text), facts)
+
+    def about(self, state: GangState) -> Reference | None:
+        """Whom an Event about a gang is for: the workload, or the first of the plain pods; None where it is gone."""
+        for (namespace, key), members in self._joined.items():
+            if not state.uid and (namespace, key.name) == (state.namespace, state.name):
+                return self._reference(min(members))
+        name = state.name.partition("/")[0]
+        for place in self._kept if state.uid else ():
+            if place[1:] == (state.kind, state.namespace, name):
+                return self._reference(place)
+        return None
+
+    def _reference(self, place: Place) -> Reference:
+        kept = self._kept[place]
+        return reference_of(open_workload(kept.kind, orjson.loads(kept.text), NO_FACTS))
+
+    def plans(self) -> Iterator[Planned]:
+        """Every gang with its plan, worked out anew only where the gang, its namespace or the policies have changed.
+
+        One that cannot be read in full is left out, and what was made for it left alone; the audit tells of it.
+        """
+        snapshot = self._state.snapshot
+        alone: list[tuple[object, list[_Kept]]] = [(place, [kept]) for place, kept in self._kept.items() if kept.joins is None]
+        for key, kept in [*alone, *((group, self._members(group)) for group in self._joined)]:
+            with suppress(MalformedError):
+                yield self._planned(key, kept, snapshot)
+
+    def _members(self, group: tuple[str, GroupKey]) -> list[_Kept]:
+        return [self._kept[one] for one in sorted(self._joined[group])]
+
+    def _planned(self, key: object, kept: list[_Kept], snapshot: Snapshot) -> Planned:
+        facts, policies = snapshot
+        joins = kept[0].joins
+        namespace = kept[0].namespace
+        # An exemption ends without anything changing: the plan is made anew every hour.
+        now = self._wall()
+        hour = int(now // _HOUR)
+        sources = (policies.policies, tuple(sorted(facts.namespace_labels(namespace).items())), hour, *kept)
+        memo = self._memos.get(key)
+        if memo is None or memo.sources != sources:
+            workloads = [open_workload(one.kind, orjson.loads(one.text), facts) for one in kept]
+            memo = self._memos[key] = _Memo(
+                sources, _plan(workloads, joins, policies.bind(facts.namespace_labels(namespace), workloads[0].labels()), now)
+            )
+        return memo.planned
+
+
+def _plan(workloads: list[Workload], joins: tuple[str, GroupKey] | None, bound: Sequence[Bound], now: float) -> Planned:
+    first = workloads[0]
+    named = {key for one in workloads for pods in one.pod_sets if (key := group_of(pods)) is not None}
+    rule = bound_without_exemption(first, bound, GANG.id, now)
+    plan = pod_groups.plan(first, rule) if joins is None else pod_groups.plan_together(workloads, rule)
+    return Planned(reference_of(first), plan, frozenset(named))
+
+
+def reference_of(workload: Workload) -> Reference:
+    """The workload as the subject of an Event."""
+    root = workload.root
+    uid = str(workload.metadata().get("uid") or "")
+    return Reference(str(root.get("apiVersion")), str(root.get("kind")), workload.namespace, workload.name, uid)
+
+
+def _kept(kind: Kind, item: Object) -> _Kept | None:
+    workload = open_workload(kind, item, NO_FACTS)
+    if not workload.is_pod():
+        # What is no gang any more may still name a group that waits for as many pods as it had.
+        concerns = gang_of(workload) is not None or any(group_of(pods) is not None for pods in workload.pod_sets)
+        return _Kept(kind, workload.namespace, _text(item), None) if concerns else None
+    key = group_of(workload.pod_sets[0]) if workload.controller() is None else None
+    return None if key is None else _Kept(kind, workload.namespace, _text(item), (workload.namespace, key))
+
+
+def _text(item: dict[str, Any]) -> bytes:
+    """``item`` without what changes all the time and says nothing of a gang."""
+    metadata = {key: value for key, value in item["metadata"].items() if key not in {"managedFields", "resourceVersion"}}
+    return orjson.dumps({**item, "metadata": metadata})

@@ -1,0 +1,1 @@
+"""Read manifests from disk, render them, and write them back."""

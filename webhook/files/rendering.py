@@ -1,0 +1,141 @@
+"""Running the user's own kustomize or helm, and reading what it renders."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gpugate.policies.kube.fields import lookup
+from gpugate.webhook.files.documents import Document, Unreadable, parse, unfolded
+from gpugate.webhook.files.rewrite.documents import yaml_chunks
+from gpugate.webhook.runtime.errors import InputError
+
+#: A chart that takes longer waits for something that will not come. Seconds.
+PATIENCE: Final = 120
+#: How much of a tool's own words is shown. Characters.
+_LONGEST: Final = 2000
+#: What a tool's words may not do to a terminal.
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SOURCE: Final = re.compile(r"^# Source: (.+)$", re.MULTILINE)
+#: Where kustomize writes an object's origin, where a kustomization asks for that (``buildMetadata: [originAnnotations]``).
+_ORIGIN: Final = ("metadata", "annotations", "config.kubernetes.io/origin")
+_KUSTOMIZE_HINT: Final = "install kustomize (https://kubectl.docs.kubernetes.io/installation/kustomize/) or kubectl"
+_HELM_HINT: Final = "install Helm 3 or later (https://helm.sh/docs/intro/install/)"
+
+
+class Chart(NamedTuple):
+    """A Helm chart to render.
+
+    Attributes:
+        chart: a folder, an archive, or whatever else `helm template` takes.
+        values: values files.
+        sets: ``key=value`` pairs.
+        release: the release's name.
+        namespace: the namespace it goes to; the default one where it is empty.
+    """
+
+    chart: str
+    values: Sequence[Path] = ()
+    sets: Sequence[str] = ()
+    release: str = "release-name"
+    namespace: str = ""
+
+
+def kustomize(folder: Path) -> Iterator[Document | Unreadable]:
+    """What `kustomize build` makes of a folder, or `kubectl kustomize` where only kubectl is there.
+
+    Raises:
+        InputError: the tool is missing, or fails.
+    """
+    tool = shutil.which("kustomize")
+    command = [tool, "build"] if tool else [shutil.which("kubectl") or "", "kustomize"]
+    if not command[0]:
+        message = f"-k needs kustomize or kubectl, and neither is on the PATH: {_KUSTOMIZE_HINT}"
+        raise InputError(message)
+    shown = f"{'kustomize build' if tool else 'kubectl kustomize'} {folder}"
+    return _named_by_origin(_read(shown, _run([*command, _argument(str(folder))], shown)), str(folder))
+
+
+def helm(chart: Chart) -> Iterator[Document | Unreadable]:
+    """What `helm template` makes of a chart.
+
+    Raises:
+        InputError: helm is missing, or fails.
+    """
+    tool = shutil.which("helm")
+    if tool is None:
+        message = f"--helm needs helm, and it is not on the PATH: {_HELM_HINT}"
+        raise InputError(message)
+    command = [tool, "template", _argument(chart.release), _argument(chart.chart)]
+    for file in chart.values:
+        command += ["--values", str(file)]
+    for pair in chart.sets:
+        command += ["--set", pair]
+    if chart.namespace:
+        command += ["--namespace", chart.namespace]
+    shown = f"helm template {chart.chart}"
+    text = _run(command, shown)
+    return _named_by_source(_read(shown, text), text, chart.chart)
+
+
+def _argument(text: str) -> str:
+    """``text`` where a tool expects no option.
+
+    Raises:
+        InputError: the tool would take it for one.
+    """
+    if text.startswith("-"):
+        message = f"{text!r} would be taken for an option: write ./{text} for a folder of that name"
+        raise InputError(message)
+    return text
+
+
+def _run(command: list[str], shown: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)  # noqa: S603 - no shell, the user's own tool
+    except subprocess.TimeoutExpired:
+        message = f"{shown} did not end within {PATIENCE} seconds"
+        raise InputError(message) from None
+    except OSError as error:
+        message = f"{shown} cannot be run: {error.strerror or error}"
+        raise InputError(message) from None
+    if done.returncode:
+        words = _CONTROL.sub("", done.stderr.decode("utf-8", "replace")).strip() or "it said nothing"
+        message = f"{shown} failed: {words[:_LONGEST]}"
+        raise InputError(message)
+    try:
+        return done.stdout.decode("utf-8")
+    except UnicodeDecodeError:
+        message = f"{shown} rendered something that is no UTF-8 text"
+        raise InputError(message) from None
+
+
+def _read(shown: str, text: str) -> list[Document | Unreadable]:
+    return list(parse(shown, text))
+
+
+def _named_by_source(documents: list[Document | Unreadable], text: str, chart: str) -> Iterator[Document | Unreadable]:
+    """The documents of helm, each with the template that it comes from, which helm tells in a comment."""
+    chunks = {one.number: text[one.start : one.end] for one in yaml_chunks(text)}
+    for one in documents:
+        found = _SOURCE.search(chunks.get(one.number, ""))
+        named = one._replace(file=f"{chart} ({found[1].strip()})") if found else one
+        yield from unfolded([named])
+
+
+def _named_by_origin(documents: list[Document | Unreadable], folder: str) -> Iterator[Document | Unreadable]:
+    for one in unfolded(documents):
+        path = _origin(one.value) if isinstance(one, Document) else None
+        yield one._replace(file=f"{folder} ({path})") if path else one
+
+
+def _origin(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
+    text = lookup(value, _ORIGIN)
+    for one in parse("", text) if isinstance(text, str) else ():
+        path = lookup(one.value, ("path",)) if isinstance(one, Document) else None
+        return path if isinstance(path, str) else None
+    return None

@@ -1,0 +1,1 @@
+"""Change a manifest in place: all that is not changed stays byte for byte."""

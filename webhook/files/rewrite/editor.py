@@ -1,0 +1,285 @@
+"""From the data that a document should hold to the few edits of its text that make it so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from gpugate.policies.kube.fields import lookup
+from gpugate.webhook.files.rewrite import block, flow
+from gpugate.webhook.files.rewrite.layout import (
+    Alias,
+    CannotWriteError,
+    Collection,
+    Entry,
+    Layout,
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    line_start,
+    next_line,
+    walk,
+)
+from gpugate.webhook.files.rewrite.splices import Splice
+from gpugate.webhook.files.rewrite.style import begins_line, indentation, json_step, json_writer, shared_quotes, yaml_writer
+from gpugate.webhook.files.rewrite.writers import JsonWriter, Writer, YamlWriter
+
+#: No value: what a merge does not give.
+_NOTHING: Final = object()
+_HEADER: Final = re.compile(r"[|>][-+\d]*")
+
+
+def same(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Whether two JSON values are alike, their types included: 1 is no true."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(item, other[key]) for key, item in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - not-a-number is as good as itself
+
+
+def splices(layout: Layout, before: Any, wanted: Any, eol: str, *, json: bool = False) -> list[Splice]:  # noqa: ANN401
+    """The splices that turn a document that holds ``before`` into one that holds ``wanted``.
+
+    Raises:
+        CannotWriteError: a change cannot be written without changing something else.
+    """
+    writer: Writer = json_writer(layout) if json else yaml_writer(layout)
+    editor = _Editor(layout, wanted, writer, flow.Lines(eol, json_step(layout) if json else ""))
+    editor.edit(layout.root, before, wanted)
+    if not json:
+        editor.keep_last_text()
+    return editor.splices
+
+
+class Holder(NamedTuple):
+    """What a node lies in: a map with the entry that it is the value of, or a list."""
+
+    collection: Collection
+    entry: Entry | None = None
+
+    @property
+    def in_block(self) -> bool:
+        """Whether no brackets stand around the node."""
+        return not self.collection.flow
+
+
+class _Editor:
+    def __init__(self, layout: Layout, wanted: Any, writer: Writer, lines: flow.Lines) -> None:  # noqa: ANN401
+        self.splices: list[Splice] = []
+        self._layout = layout
+        self._text = layout.text
+        self._everywhere = layout.has_aliases
+        self._wanted = wanted
+        self._writer = writer
+        self._lines = lines
+
+    def keep_last_text(self) -> None:
+        """Say of a block of text that the file ends with, unended, that it has no line break, where lines follow it now."""
+        end = len(self._text)
+        if not any(one.start == end for one in self.splices):
+            return
+        for node, _ in walk(self._layout.root):
+            if isinstance(node, Scalar) and node.style in {"|", ">"} and node.end == end:
+                header = _HEADER.match(self._text, node.content)
+                if header and "-" not in header[0]:
+                    self.splices.append(Splice(*header.span(), header[0].replace("+", "") + "-"))
+
+    def edit(self, node: Node, before: Any, wanted: Any, holder: Holder | None = None) -> None:  # noqa: ANN401
+        """Make what ``node`` stands for, now ``before``, ``wanted``."""
+        alike = same(before, wanted)
+        if alike and not self._everywhere:
+            return
+        if isinstance(node, Alias):
+            # What it stands for may have been edited where it is written.
+            if not same(lookup(self._wanted, node.target.path), wanted):
+                self._replace(node, wanted, holder)
+        elif wanted and holder is not None and holder.entry is not None and holder.in_block and self._is_bare(node):
+            # Empty brackets are no style that anybody chose.
+            self._replace(node, wanted, holder)
+        elif isinstance(node, Mapping) and isinstance(before, dict) and isinstance(wanted, dict) and (wanted or not before):
+            self._map(node, before, wanted, holder)
+        elif isinstance(node, Sequence) and isinstance(before, list) and isinstance(wanted, list) and len(before) <= len(wanted):
+            self._list(node, before, wanted)
+        elif not alike:
+            self._replace(node, wanted, holder)
+
+    def _is_bare(self, node: Node) -> bool:
+        """Whether ``node`` is a pair of brackets with nothing between, nor an anchor before them."""
+        if not isinstance(node, Collection) or not node.flow or node.opening != node.start:
+            return False
+        return not self._text[node.opening + 1 : node.end - 1].strip()
+
+    def _map(self, node: Mapping, before: dict[str, Any], wanted: dict[str, Any], holder: Holder | None) -> None:
+        inherited = self._inherited(node, before, wanted)
+        own = {entry.name for entry in node.entries}
+        new = {key: value for key, value in wanted.items() if key not in own and not same(inherited.get(key, _NOTHING), value)}
+        gone = [entry for entry in node.entries if entry.name not in wanted]
+        gone = [entry for entry in gone if not self._rename(node, entry, before, new)]
+        if gone and len(gone) == len(node.entries) and not node.merged:
+            self._replace(node, wanted, holder)
+            return
+        for entry in node.entries:
+            if entry.name in wanted and entry.name is not None:
+                self.edit(entry.value, before.get(entry.name), wanted[entry.name], Holder(node, entry))
+        if gone:
+            self._remove(node, gone)
+        if new:
+            self._add(node, new)
+
+    def _inherited(self, node: Mapping, before: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+        """What the merge keys of ``node`` give it once everything is edited; the first that has a key wins."""
+        found: dict[str, Any] = {}
+        own = {entry.name for entry in node.entries}
+        if None in own:
+            raise CannotWriteError(node.path, node.start, "has a key that is no scalar")
+        for source in node.merged:
+            if isinstance(source, Alias):
+                given = lookup(self._wanted, source.target.path)
+            elif isinstance(source, Mapping) and not source.merged:
+                given = {entry.name: before.get(entry.name or "") for entry in source.entries}
+            else:
+                raise CannotWriteError(node.path, source.start, "is merged from something that is written in place")
+            for key, value in given.items() if isinstance(given, dict) else ():
+                if key not in own:
+                    found.setdefault(key, value)
+        for name in sorted(found.keys() - wanted.keys()):
+            raise CannotWriteError((*node.path, name), node.start, "comes through a merge key (<<) and cannot be taken out there")
+        return found
+
+    def _rename(self, node: Mapping, entry: Entry, before: dict[str, Any], new: dict[str, Any]) -> bool:
+        """Give ``entry`` the name under which its value is wanted, if there is one: its comment stays with it."""
+        value = before.get(entry.name or "")
+        name = next((key for key, item in new.items() if same(item, value)), None)
+        if name is None or not isinstance(entry.key, Scalar) or isinstance(value, dict | list) or value is None:
+            return False
+        style = entry.key.style if entry.key.style in {'"', "'"} else ""
+        self.splices.append(Splice(entry.key.content, entry.key.end, self._writer.scalar(name, flow=node.flow, style=style)))
+        del new[name]
+        return True
+
+    def _remove(self, node: Mapping, gone: list[Entry]) -> None:
+        if len(gone) == len(node.entries):
+            raise CannotWriteError(node.path, node.start, "would be left without a key of its own")
+        if node.flow:
+            self.splices += flow.remove(node, gone)
+        else:
+            self.splices += [block.remove(self._text, node, entry) for entry in gone]
+
+    def _add(self, node: Mapping, new: dict[str, Any]) -> None:
+        style = shared_quotes(entry.key for entry in node.entries)
+        if node.flow:
+            written = [self._pair(key, value, node, style) for key, value in new.items()]
+            self.splices += flow.add(self._text, node, written, self._writer.comma, self._lines)
+            return
+        lines = [line for key, value in new.items() for line in self._yaml.entry(key, value, node.column, style)]
+        self._insert(lines, node.end, node.column)
+
+    def _pair(self, key: str, value: Any, node: Mapping, style: str) -> str:  # noqa: ANN401
+        values = shared_quotes(entry.value for entry in node.entries if isinstance(entry.value, Scalar)) if style else ""
+        return f"{self._writer.scalar(key, style=style)}{self._writer.colon}{self._element(value, node, values)}"
+
+    def _element(self, value: Any, node: Collection, style: str = "") -> str:  # noqa: ANN401
+        """``value`` as it is written inside of the brackets of ``node``."""
+        present = flow.children(node)
+        if isinstance(self._writer, JsonWriter) and self._lines.step and isinstance(value, dict | list):
+            at = flow.start_of(present[-1]) if present else node.opening
+            if not present or begins_line(self._text, at):
+                indent = indentation(self._text, at) + ("" if present else self._lines.step)
+                return self._writer.lines(value, indent, self._lines.step, self._lines.eol)
+        return self._writer.inline(value, style, self._pad(node))
+
+    def _pad(self, node: Collection) -> str:
+        """The space that stands inside of the brackets of ``node``, if one does."""
+        inner = self._text[node.opening + 1 : node.end - 1]
+        return " " if isinstance(node, Mapping) and inner[:1] == " " and inner.strip() and inner[-1:] == " " else ""
+
+    def _list(self, node: Sequence, before: list[Any], wanted: list[Any]) -> None:
+        for at, item in enumerate(node.items):
+            self.edit(item, before[at], wanted[at], Holder(node))
+        new = wanted[len(node.items) :]
+        if not new:
+            return
+        last = node.items[-1] if node.items else None
+        if node.flow:
+            pattern = last if isinstance(last, Mapping) and last.flow else node
+            written = [
+                self._element(value, node) if isinstance(self._writer, JsonWriter) else self._inline(value, pattern)
+                for value in new
+            ]
+            self.splices += flow.add(self._text, node, written, self._writer.comma, self._lines)
+            return
+        if isinstance(last, Collection) and last.opening >= 0 and flow.children(last):
+            dash = " " * node.column + "-" + " " * self._gap(node, last)
+            lines = [dash + self._inline(value, last) for value in new]
+        else:
+            style, gap = shared_quotes(node.items), self._gap(node, last)
+            lines = [line for value in new for line in self._yaml.item(value, node.column, style, gap)]
+        self._insert(lines, node.end, node.column)
+
+    def _gap(self, node: Sequence, last: Node | None) -> int:
+        """How many spaces stand between a dash of ``node`` and what follows it."""
+        start = last.start - line_start(self._text, last.start) if last is not None and last.end > last.start else 0
+        return start - node.column - 1 if start > node.column + 1 else 1
+
+    def _inline(self, value: Any, pattern: Collection) -> str:  # noqa: ANN401
+        return self._writer.inline(value, pad=self._pad(pattern))
+
+    def _replace(self, node: Node, wanted: Any, holder: Holder | None) -> None:  # noqa: ANN401
+        filled = isinstance(wanted, dict | list) and bool(wanted)
+        in_block = holder is not None and holder.in_block
+        if holder is not None and isinstance(holder.collection, Mapping) and holder.entry is not None and in_block:
+            if filled or isinstance(node, Collection):
+                self._rewrite(holder.collection, holder.entry, wanted)
+                return
+        elif filled and in_block and isinstance(node, Alias):
+            column = node.start - line_start(self._text, node.start)
+            self.splices.append(Splice(node.start, node.end, self._lines.eol.join(self._yaml.block(wanted, column))[column:]))
+            return
+        if isinstance(node, Collection) and not node.flow:
+            raise CannotWriteError(node.path, node.start, "cannot be replaced as a whole")
+        self._put_inline(node, wanted, flow_style=not in_block)
+
+    def _put_inline(self, node: Node, wanted: Any, *, flow_style: bool) -> None:  # noqa: ANN401
+        style = node.style if isinstance(node, Scalar) and node.style in {'"', "'"} else ""
+        if isinstance(wanted, dict | list):
+            written = self._writer.inline(wanted)
+        else:
+            written = self._writer.scalar(wanted, flow=flow_style, style=style if isinstance(wanted, str) else "")
+        start = node.content if isinstance(node, Scalar) else node.start
+        gap = " " if isinstance(node, Scalar) and node.is_empty else ""
+        self.splices.append(Splice(start, node.end, gap + written))
+
+    def _rewrite(self, holder: Mapping, entry: Entry, wanted: Any) -> None:  # noqa: ANN401
+        """Write ``wanted`` on lines of its own below the key of ``entry``, in place of what stands there."""
+        value = entry.value
+        if not isinstance(wanted, dict | list) or not wanted:
+            self.splices.append(Splice(entry.colon + 1, value.end, " " + self._writer.inline(wanted)))
+            return
+        if entry.colon < 0:
+            raise CannotWriteError(value.path, entry.key.start, "has no colon")
+        content = value.content if isinstance(value, Scalar) and value.content > value.start else entry.colon + 1
+        self.splices.append(Splice(content, max(value.end, content), ""))
+        column = holder.column + (self._yaml.step if isinstance(wanted, dict) else self._dash(holder))
+        at = next_line(self._text, max(value.end, entry.colon + 1))
+        self.splices.append(block.insertion(self._text, at, self._yaml.block(wanted, column), self._lines.eol))
+
+    def _dash(self, holder: Mapping) -> int:
+        """How much deeper than its key a list stands: as the other lists of the same map, or of the document."""
+        lists: Iterable[Node] = (entry.value for entry in holder.entries)
+        return next((one.column - holder.column for one in lists if isinstance(one, Sequence) and not one.flow), self._yaml.dash)
+
+    def _insert(self, lines: list[str], end: int, column: int) -> None:
+        at = block.behind(self._text, end, column)
+        self.splices.append(block.insertion(self._text, at, lines, self._lines.eol))
+
+    @property
+    def _yaml(self) -> YamlWriter:
+        if isinstance(self._writer, YamlWriter):
+            return self._writer
+        message = "JSON has no blocks"
+        raise TypeError(message)

@@ -1,0 +1,92 @@
+"""Edits of maps and lists in brackets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence as Elements
+from typing import Final, NamedTuple
+
+from gpugate.webhook.files.rewrite.layout import CannotWriteError, Collection, Entry, Mapping, Node, Sequence, line_end
+from gpugate.webhook.files.rewrite.splices import Splice
+from gpugate.webhook.files.rewrite.style import begins_line, indentation
+
+_BLANK: Final = re.compile(r"(?:\s|(?<![^\s,\[{])#[^\n\r\x85\u2028\u2029]*)*")
+_BLANK_OR_COMMENT: Final = re.compile(r"[ \t]*(?:(?<=[ \t])#.*)?")
+
+
+class Lines(NamedTuple):
+    """How lines are broken and indented."""
+
+    eol: str
+    step: str
+
+
+def children(node: Collection) -> list[Node | Entry]:
+    """The entries or elements of ``node``."""
+    if isinstance(node, Mapping):
+        return list(node.entries)
+    return list(node.items) if isinstance(node, Sequence) else []
+
+
+def start_of(child: Node | Entry) -> int:
+    """Where an entry or an element begins."""
+    return child.key.start if isinstance(child, Entry) else child.start
+
+
+def add(text: str, node: Collection, written: Elements[str], comma: str, lines: Lines) -> list[Splice]:
+    """Splices that put ``written`` elements behind those that ``node`` has."""
+    if node.opening < 0:
+        raise CannotWriteError(node.path, node.start, "is written without braces of its own")
+    present = children(node)
+    if not present:
+        return [_fill(text, node, written, comma, lines)]
+    last = present[-1]
+    behind = comma_behind(text, last.end)
+    at = last.end if behind < 0 else behind + 1
+    if not begins_line(text, start_of(last)):
+        new = comma.join(written)
+        return [Splice(at, at, f"{comma}{new}" if behind < 0 else f"{comma[1:]}{new},")]
+    indent = lines.eol + indentation(text, start_of(last))
+    new = f",{indent}".join(written)
+    if behind >= 0:
+        new += ","
+    rest = line_end(text, at)
+    if _BLANK_OR_COMMENT.fullmatch(text, at, rest):
+        # A comment behind the last element stays with it.
+        comma_there = [Splice(at, at, ",")] if behind < 0 else []
+        return [*comma_there, Splice(rest, rest, indent + new)]
+    return [Splice(at, at, ("," if behind < 0 else "") + indent + new)]
+
+
+def _fill(text: str, node: Collection, written: Elements[str], comma: str, lines: Lines) -> Splice:
+    inner = text[node.opening + 1 : node.end - 1]
+    if inner.strip():
+        # A comment: the closing bracket stands on a line of its own.
+        return Splice(node.end - 1, node.end - 1, comma.join(written) + " ")
+    if lines.step:
+        outer = lines.eol + indentation(text, node.opening)
+        indent = outer + lines.step
+        return Splice(node.opening + 1, node.end - 1, indent + f",{indent}".join(written) + outer)
+    return Splice(node.opening + 1, node.end - 1, comma.join(written))
+
+
+def comma_behind(text: str, at: int) -> int:
+    """The index of the comma that follows; -1 where a closing bracket does."""
+    found = _BLANK.match(text, at)
+    at = found.end() if found else at
+    return at if text[at : at + 1] == "," else -1
+
+
+def remove(node: Mapping, gone: Elements[Entry]) -> list[Splice]:
+    """Splices that take the entries ``gone`` out, not all of them being so."""
+    splices = []
+    for at, entry in enumerate(node.entries):
+        if entry not in gone:
+            continue
+        if at + 1 < len(node.entries):
+            splices.append(Splice(entry.key.start, node.entries[at + 1].key.start, ""))
+        elif node.entries[at - 1] not in gone:
+            splices.append(Splice(node.entries[at - 1].end, entry.end, ""))
+        else:
+            raise CannotWriteError(entry.value.path, entry.key.start, "cannot be taken out from between its brackets")
+    return splices

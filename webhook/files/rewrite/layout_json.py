@@ -1,0 +1,77 @@
+"""The layout of a JSON value; what it reads has been found to be JSON before."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+from gpugate.policies.kube.fields import Path
+from gpugate.webhook.files.rewrite.layout import Entry, Layout, Mapping, Node, Scalar, Sequence
+
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BARE: Final = re.compile(r"[^\s,\]}]+")
+_SPACE: Final = re.compile(r"\s*")
+
+
+def json_layout(text: str) -> Layout:
+    """The layout of the one JSON value in ``text``."""
+    return Layout(text, _value(text, _after_space(text, 0), ()))
+
+
+def json_spans(text: str) -> list[tuple[int, int]]:
+    """Where each of the JSON values stands that ``text`` holds one after the other."""
+    spans, at = [], _after_space(text, 0)
+    while at < len(text):
+        end = _value(text, at, ()).end
+        spans.append((at, end))
+        at = _after_space(text, end)
+    return spans
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _value(text: str, at: int, path: Path) -> Node:
+    opening = text[at]
+    if opening == "{":
+        return _entries(text, Mapping(at, at + 1, path, flow=True, opening=at))
+    if opening == "[":
+        return _items(text, Sequence(at, at + 1, path, flow=True, opening=at))
+    found = (_STRING if opening == '"' else _BARE).match(text, at)
+    return Scalar(at, found.end() if found else at + 1, path, '"' if opening == '"' else "", at)
+
+
+def _entries(text: str, node: Mapping) -> Mapping:
+    found: dict[str, Entry] = {}
+    at = _after_space(text, node.opening + 1)
+    while text[at] != "}":
+        key = _value(text, at, node.path)
+        name = json.loads(text[key.start : key.end])
+        colon = _after_space(text, key.end)
+        value = _value(text, _after_space(text, colon + 1), (*node.path, name))
+        # Of a key that is there twice the last one counts.
+        found.pop(name, None)
+        found[name] = Entry(key, name, value, colon)
+        at = _next(text, value.end)
+    node.entries = list(found.values())
+    node.end = at + 1
+    return node
+
+
+def _items(text: str, node: Sequence) -> Sequence:
+    at = _after_space(text, node.opening + 1)
+    while text[at] != "]":
+        item = _value(text, at, (*node.path, len(node.items)))
+        node.items.append(item)
+        at = _next(text, item.end)
+    node.end = at + 1
+    return node
+
+
+def _next(text: str, at: int) -> int:
+    """The index of the next element, or of the closing bracket."""
+    at = _after_space(text, at)
+    return _after_space(text, at + 1) if text[at] == "," else at

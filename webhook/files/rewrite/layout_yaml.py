@@ -1,0 +1,140 @@
+"""The layout of a YAML document, from the events of the parser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ruamel.yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
+
+from gpugate.policies.kube.fields import Path
+from gpugate.webhook.files.documents import plain_key, yaml_reader
+from gpugate.webhook.files.rewrite.layout import Alias, CannotWriteError, Entry, Layout, Mapping, Node, Scalar, Sequence
+
+_ANCHOR: Final = re.compile(r"&[^\s,\[\]{}]+\s+")
+_MERGE: Final = "<<"
+#: Spaces, line breaks and comments, as they may stand between a key and its colon.
+_GAP: Final = re.compile(r"(?:\s|(?<=\s)#[^\n\r\x85\u2028\u2029]*)*")
+
+
+def yaml_layout(text: str) -> Layout | None:
+    """The layout of the one document in ``text``; None where there is none.
+
+    Raises:
+        YAMLError: the text does not parse.
+    """
+    reader = _Reader(text, yaml_reader().parse(text))
+    root = reader.document()
+    return None if root is None else Layout(text, root, reader.has_aliases)
+
+
+class _Reader:
+    """Builds the layout; iterative where documents are long, recursive where they are deep (the reader limits that)."""
+
+    def __init__(self, text: str, events: Iterator[Any]) -> None:
+        self._text = text
+        self._events = events
+        self._anchors: dict[str, Node] = {}
+        self.has_aliases = False
+
+    def document(self) -> Node | None:
+        for event in self._events:
+            if isinstance(event, AliasEvent | ScalarEvent | MappingStartEvent | SequenceStartEvent):
+                return self._node(event, ())
+        return None
+
+    def _node(self, event: Any, path: Path) -> Node:  # noqa: ANN401 - an event of ruamel.yaml
+        if isinstance(event, AliasEvent):
+            self.has_aliases = True
+            return Alias(event.start_mark.index, event.end_mark.index, path, self._anchors[event.anchor])
+        if isinstance(event, ScalarEvent):
+            return self._named(event, self._scalar(event, path))
+        start, inner = event.start_mark.index, event.end_mark.index
+        node: Mapping | Sequence = (
+            Mapping(start, inner, path) if isinstance(event, MappingStartEvent) else Sequence(start, inner, path)
+        )
+        # Known before it is read: it may hold an alias of itself, which the reader of the data has refused.
+        self._named(event, node)
+        if event.flow_style:
+            node.flow = True
+            bracket = "{" if isinstance(node, Mapping) else "["
+            node.opening = inner - 1 if self._text[inner - 1 : inner] == bracket else -1
+        elif isinstance(node, Mapping) or self._text[inner : inner + 1] == "-":
+            node.column = event.end_mark.column
+        else:
+            # A list no deeper than its key: the parser has taken the first dash already.
+            node.column = event.end_mark.column - 1
+        end = self._entries(node) if isinstance(node, Mapping) else self._items(node)
+        node.end = end if node.flow or end > node.start else inner
+        return node
+
+    def _named(self, event: Any, node: Node) -> Node:  # noqa: ANN401 - an event of ruamel.yaml
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _scalar(self, event: ScalarEvent, path: Path) -> Scalar:
+        text, start, end = self._text, event.start_mark.index, event.end_mark.index
+        style = event.style or ""
+        if style in {"|", ">"}:
+            header = text[start : start + 3]
+            kept = "+" in header
+            written = text[start:end]
+            end = start + (len(written) - len(_last_break(written)) if kept else len(written.rstrip()))
+        anchor = _ANCHOR.match(text, start, end) if event.anchor is not None else None
+        return Scalar(start, end, path, style, anchor.end() if anchor else start)
+
+    def _items(self, node: Sequence) -> int:
+        end = node.end
+        for event in self._events:
+            if isinstance(event, SequenceEndEvent):
+                return event.end_mark.index if node.flow else end
+            item = self._node(event, (*node.path, len(node.items)))
+            self._settle(item)
+            node.items.append(item)
+            end = max(end, item.end)
+        return end
+
+    def _settle(self, node: Node) -> None:
+        """Put an element that is written by nothing where its dash is: the parser has it behind the comments."""
+        if isinstance(node, Scalar) and node.is_empty:
+            node.start = node.end = node.content = len(self._text[: node.start].rstrip())
+
+    def _entries(self, node: Mapping) -> int:
+        end = node.end
+        for event in self._events:
+            if isinstance(event, MappingEndEvent):
+                return event.end_mark.index if node.flow else end
+            entry = self._entry(node, event)
+            if entry.name is not None and self._is_merge(entry):
+                node.merged.extend(entry.value.items if isinstance(entry.value, Sequence) else [entry.value])
+            else:
+                node.entries.append(entry)
+            end = max(end, entry.end)
+        return end
+
+    def _entry(self, node: Mapping, event: Any) -> Entry:  # noqa: ANN401 - an event of ruamel.yaml
+        key = self._node(event, node.path)
+        name: str | None = None
+        if isinstance(event, ScalarEvent):
+            name = plain_key(event.value) if event.implicit[0] and not event.style else event.value
+        elif isinstance(event, AliasEvent):
+            raise CannotWriteError(node.path, event.start_mark.index, "has an alias for a key")
+        value = self._node(next(self._events), (*node.path, name if name is not None else ""))
+        colon = self._colon(key)
+        if isinstance(value, Scalar) and value.is_empty:
+            value.start = value.end = value.content = max(colon + 1, key.end)
+        return Entry(key, name, value, colon)
+
+    def _colon(self, key: Node) -> int:
+        gap = _GAP.match(self._text, key.end)
+        at = gap.end() if gap else key.end
+        return at if self._text[at : at + 1] == ":" else -1
+
+    def _is_merge(self, entry: Entry) -> bool:
+        return entry.name == _MERGE and isinstance(entry.key, Scalar) and not entry.key.style
+
+
+def _last_break(text: str) -> str:
+    return next((one for one in ("\r\n", "\n", "\r", "\x85", "\u2028", "\u2029") if text.endswith(one)), "")

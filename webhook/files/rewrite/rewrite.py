@@ -1,0 +1,96 @@
+"""Writing changed objects back into the text of their file, and making sure of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ruamel.yaml.error import YAMLError
+
+from gpugate.webhook.files.documents import Document, json_values, parse
+from gpugate.webhook.files.rewrite.documents import Chunk, json_chunks, yaml_chunks
+from gpugate.webhook.files.rewrite.editor import same, splices
+from gpugate.webhook.files.rewrite.layout import CannotWriteError, line_number
+from gpugate.webhook.files.rewrite.layout_json import json_layout
+from gpugate.webhook.files.rewrite.layout_yaml import yaml_layout
+from gpugate.webhook.files.rewrite.splices import OverlapError, Splice, spliced
+from gpugate.webhook.files.rewrite.style import line_break
+
+
+class Failure(NamedTuple):
+    """A document that was left as it is, since what it should hold could not be written.
+
+    Attributes:
+        line: where, from 1.
+        problem: why not.
+    """
+
+    line: int
+    problem: str
+
+
+class Rewritten(NamedTuple):
+    """What came of a file.
+
+    Attributes:
+        text: its new text.
+        failures: the documents that were left as they are, by number.
+    """
+
+    text: str
+    failures: dict[int, Failure]
+
+
+def rewrite(text: str, documents: Mapping[int, Any], wanted: Mapping[int, Any]) -> Rewritten:
+    """``text`` with the documents that are ``wanted`` in place of what they hold.
+
+    Args:
+        text: a file's text.
+        documents: what each of its documents holds, by number; empty ones may be left out.
+        wanted: what those that are to change shall hold.
+    """
+    is_json = json_values(text) is not None
+    chunks = [one for one in (json_chunks(text) if is_json else yaml_chunks(text)) if one.number in wanted]
+    parts: dict[Chunk, str] = {}
+    failures: dict[int, Failure] = {}
+    eol = line_break(text)
+    for chunk in chunks:
+        part = text[chunk.start : chunk.end]
+        try:
+            parts[chunk] = _document(part, documents[chunk.number], wanted[chunk.number], eol, is_json=is_json)
+        except (CannotWriteError, OverlapError) as error:
+            failures[chunk.number] = Failure(line_number(text, chunk.start + error.at), str(error))
+    for attempt in _attempts(parts, wanted):
+        changed = spliced(text, [Splice(chunk.start, chunk.end, new) for chunk, new in attempt.items()])
+        written = {chunk.number: wanted[chunk.number] for chunk in attempt}
+        if _reads_as(changed, {**documents, **written}):
+            unwritten = {number: failures.get(number, _NOT_READ_BACK) for number in wanted if number not in written}
+            return Rewritten(changed, unwritten)
+    return Rewritten(text, {number: failures.get(number, _NOT_READ_BACK) for number in wanted})
+
+
+_NOT_READ_BACK = Failure(1, "what was written did not read back as what was meant; the object is left as it is")
+
+
+def _attempts(parts: Mapping[Chunk, str], wanted: Mapping[int, Any]) -> Iterator[Mapping[Chunk, str]]:
+    """All documents together; where that does not do, those that by themselves read as what was meant."""
+    yield parts
+    yield {chunk: new for chunk, new in parts.items() if _reads_as(new, {1: wanted[chunk.number]})}
+
+
+def _document(text: str, before: Any, wanted: Any, eol: str, *, is_json: bool) -> str:  # noqa: ANN401 - any JSON value
+    """``text``, that of one document, changed so that it holds what is ``wanted``."""
+    try:
+        layout = json_layout(text) if is_json else yaml_layout(text)
+        if layout is None:
+            raise CannotWriteError((), 0, "is empty")
+        return spliced(text, splices(layout, before, wanted, eol, json=is_json))
+    except (YAMLError, RecursionError) as error:
+        raise CannotWriteError((), 0, f"cannot be taken apart ({type(error).__name__})") from None
+
+
+def _reads_as(text: str, held: Mapping[int, Any]) -> bool:
+    """Whether ``text`` holds these documents and no others."""
+    found = {one.number: one.value if isinstance(one, Document) else None for one in parse("", text)}
+    kept = {number: value for number, value in held.items() if value is not None}
+    return found.keys() == kept.keys() and all(same(found[number], kept[number]) for number in kept)

@@ -1,0 +1,1 @@
+"""The Kubernetes API client: requests, list and watch, discovery and Events."""

@@ -1,0 +1,362 @@
+# The kubernetes package ships py.typed, yet most of its functions carry no annotations.
+# mypy: untyped-calls-exclude=kubernetes
+"""Read and write the Kubernetes API as raw JSON.
+
+Credentials, TLS and connections are `kubernetes.aio`'s; its model objects are left out:
+building them costs more than all that a watcher does with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import aiohttp
+from kubernetes.aio.client import ApiClient as Transport
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config
+from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
+from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+
+from gpugate.webhook.kube import types as cluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+
+    from gpugate.webhook.kube.types import JsonObject
+
+    _Load = Callable[[], Awaitable[Configuration]]
+
+_ONE_ANSWER = aiohttp.ClientTimeout(total=60.0)  # when the apiserver itself gives up, too
+_CONNECT_SECONDS = 10.0
+_SILENCE_GRACE_SECONDS = 30.0
+_LOAD_SECONDS = 60.0  # for exec plugins, some of which ask a person first
+_RENEW_SECONDS = 10.0  # a plugin may open a browser: ask again at most this often
+_SERVICE_TOKEN = Path(SERVICE_TOKEN_FILENAME)
+_FIRST_ERROR, _UNAUTHORIZED = 400, 401
+_ALL_FIRST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+
+_VERBS = {"GET": "get", "POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}
+_JSON, _MERGE = "application/json", "application/merge-patch+json"
+
+
+class _Call(NamedTuple):
+    """One request; `body` is what it brings, if anything."""
+
+    method: str
+    path: str
+    query: Mapping[str, str | None]
+    body: JsonObject | None = None
+    content_type: str = ""
+
+
+# What goes wrong comes as an error that says it; nobody wants the library's own line beside it.
+logging.getLogger("kubernetes").addHandler(logging.NullHandler())
+
+
+class ApiClient:
+    """A client of one cluster, shared by all watchers and writers of a process.
+
+    Attributes:
+        calls: how many calls were sent, by what they do (``get``, ``watch``, ``create``, ``replace``, ``patch``, ``delete``).
+
+    Every call raises `NotServed` where the apiserver does not know the kind, `ApiError`
+    for any other refusal, and `ConnectionLostError` for no answer or half of one.
+    """
+
+    def __init__(self, configuration: Configuration, renew: _Load | None = None) -> None:
+        """Make a client; no connection is opened before the first request.
+
+        When the apiserver answers 401, `renew` is asked for the configuration again.
+        """
+        self._configuration = configuration
+        self._renew = renew
+        self.calls: Counter[str] = Counter()
+        self._renewing = asyncio.Lock()
+        self._renewed_at = float("-inf")
+        self._transport = Transport(configuration)
+        self._transport.user_agent = f"gpugate/{installed_version('gpugate')}"
+
+    @property
+    def address(self) -> str:
+        """Where the apiserver is, as configured."""
+        return str(self._configuration.host)
+
+    async def close(self) -> None:
+        """Close all connections; open watches end with `ConnectionLostError`."""
+        await self._transport.close()
+
+    async def get(self, path: str) -> JsonObject:
+        """Return the object at `path`, such as ``/api/v1/namespaces/team-a``.
+
+        Raises:
+            ApiError: the object is missing (status 404), or the call was refused.
+        """
+        return await self._read(path, {})
+
+    async def list(
+        self,
+        path: str,
+        *,
+        limit: int = 500,
+        continue_: str | None = None,
+        resource_version: str | None = None,
+        field_selector: str | None = None,
+        label_selector: str | None = None,
+    ) -> JsonObject:
+        """Return one page of the collection at `path`, such as ``/api/v1/nodes``.
+
+        Args:
+            path: the collection.
+            limit: objects per page; 0 asks for all of them at once.
+            continue_: ``metadata.continue`` of the page before.
+            resource_version: None asks for the newest state, read consistently.
+            field_selector: as in ``kubectl --field-selector``.
+            label_selector: as in ``kubectl --selector``.
+
+        Raises:
+            Gone: the continue token has expired.
+        """
+        query = {
+            "limit": str(limit) if limit else None,
+            "continue": continue_,
+            "resourceVersion": resource_version,
+            "fieldSelector": field_selector,
+            "labelSelector": label_selector,
+        }
+        return await self._read(path, query)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        path: str,
+        *,
+        resource_version: str | None,
+        timeout_seconds: int,
+        field_selector: str | None = None,
+        label_selector: str | None = None,
+    ) -> AsyncIterator[AsyncIterator[JsonObject]]:
+        """Open a watch on the collection at `path`; entered once it is accepted.
+
+        The block gets the events, bookmarks among them; the apiserver ends the stream
+        after `timeout_seconds`. Entering and iterating raise the same errors.
+        Without `resource_version` all objects come first, newest and read consistently.
+
+        Raises:
+            Gone: `resource_version` is too old, by HTTP status or by an ERROR event.
+            ApiError: any other refusal (422: it streams no lists) or ERROR event.
+            ConnectionLostError: it broke, or fell silent for `timeout_seconds` and 30 s.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            **(_ALL_FIRST if resource_version is None else {}),
+            "timeoutSeconds": str(timeout_seconds),
+            "fieldSelector": field_selector,
+            "labelSelector": label_selector,
+        }
+        silence = timeout_seconds + _SILENCE_GRACE_SECONDS
+        patience = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=silence)
+        response = await self._open(_Call("GET", path, query), patience)
+        try:
+            yield cluster.events(_chunks(response))
+        finally:
+            response.close()
+
+    async def served(self, group: str, version: str, plural: str) -> bool:
+        """Say whether the apiserver serves the resource, such as ``clusterqueues``, now; the core group's name is empty."""
+        try:
+            found = await self.get(f"/apis/{group}/{version}" if group else f"/api/{version}")
+        except cluster.NotServed:
+            return False
+        return any(resource.get("name") == plural for resource in found.get("resources") or ())
+
+    async def create(self, path: str, item: JsonObject) -> JsonObject:
+        """Create an object in the collection at `path`; return it as stored.
+
+        Raises:
+            ApiError: the call was refused (409: there is one of this name).
+        """
+        return await self._write("POST", path, item, _JSON)
+
+    async def replace(self, path: str, item: JsonObject) -> JsonObject:
+        """Put `item` in place of the object at `path`; return it as stored.
+
+        Raises:
+            ApiError: the call was refused (409: it is not of the resourceVersion that `item` states).
+        """
+        return await self._write("PUT", path, item, _JSON)
+
+    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
+        """Merge `patch` into the object at `path` (RFC 7386); return it as stored.
+
+        Raises:
+            ApiError: the call was refused (409: it is not of the resourceVersion that `patch` states).
+        """
+        return await self._write("PATCH", path, patch, _MERGE)
+
+    async def delete(self, path: str, *, uid: str = "") -> None:
+        """Delete the object at `path`, with a `uid` only that one; no error where there is none.
+
+        Raises:
+            ApiError: the call was refused (409: the object has another uid).
+        """
+        options = {"preconditions": {"uid": uid}} if uid else {}
+        try:
+            await self._write("DELETE", path, options, _JSON)
+        except cluster.ApiError as error:
+            if error.status != cluster.NOT_FOUND:
+                raise
+
+    async def _read(self, path: str, query: Mapping[str, str | None]) -> JsonObject:
+        async with await self._open(_Call("GET", path, query), _ONE_ANSWER) as response:
+            return cluster.decoded(await _body(response))
+
+    async def _write(self, method: str, path: str, item: JsonObject, content_type: str) -> JsonObject:
+        async with await self._open(_Call(method, path, {}, item, content_type), _ONE_ANSWER) as response:
+            return cluster.decoded(await _body(response))
+
+    async def _open(self, call: _Call, patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        used = self._credential()
+        response = await self._send(call, patience)
+        if response.status == _UNAUTHORIZED and await self._renewed(used):
+            response.close()
+            response = await self._send(call, patience)
+        if response.status >= _FIRST_ERROR:
+            raise await _refused(response)
+        return response
+
+    async def _send(self, call: _Call, patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        given = [(key, value) for key, value in call.query.items() if value is not None]
+        self.calls["watch" if "watch" in call.query else _VERBS[call.method]] += 1
+        headers = {"Accept": "application/json", **({"Content-Type": call.content_type} if call.content_type else {})}
+        with _connection_errors():
+            method, url, headers, body, *_ = await self._transport.param_serialize(
+                call.method, call.path, None, given, headers, body=call.body, auth_settings=["BearerToken"]
+            )
+            # A ClientTimeout passes through as it is; left out, it would be 5 min in all.
+            answer = await self._transport.call_api(method, url, headers, body, _request_timeout=patience)
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    def _credential(self) -> str | None:
+        return self._configuration.api_key.get("BearerToken")
+
+    async def _renewed(self, used: str | None) -> bool:
+        """Fetch credentials anew unless another request just did; say whether they changed."""
+        async with self._renewing:
+            now = asyncio.get_running_loop().time()
+            due = now - self._renewed_at >= _RENEW_SECONDS and self._credential() == used
+            if self._renew and due:
+                self._renewed_at = now
+                self._configuration.api_key = (await self._renew()).api_key
+            return self._credential() != used
+
+
+async def connect(kubeconfig: Path | None = None, context: str | None = None) -> ApiClient:
+    """Make a client for the cluster that the arguments or the surroundings name.
+
+    With neither argument: the service account of the pod, where there is one; else the
+    default kubeconfig (``KUBECONFIG``, then ``~/.kube/config``). Nothing is sent yet.
+
+    Args:
+        kubeconfig: file to read instead of the default.
+        context: context of that file, instead of its current one.
+
+    Raises:
+        ClusterConfigError: the configuration is missing or unusable.
+    """
+    where = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    load = partial(_from_kubeconfig, where, context)
+    if kubeconfig is None and context is None and _SERVICE_TOKEN.is_file():  # noqa: ASYNC240
+        where, load = f"the service account in {_SERVICE_TOKEN.parent}", partial(_in_cluster)
+    with _config_errors(where):
+        return ApiClient(await load(), load)
+
+
+async def _in_cluster() -> Configuration:
+    """Read the pod's service account; the configuration rereads its token every minute."""
+    configuration = Configuration()
+    load_incluster_config(configuration)
+    return configuration
+
+
+async def _from_kubeconfig(where: str, context: str | None) -> Configuration:
+    """Read one context of the file, or of the list of files to merge, that `where` names."""
+    configuration = Configuration()
+    with _config_errors(where):
+        merged = KubeConfigMerger(where).config
+        chosen = _context_of(merged, where, context)
+        loader = KubeConfigLoader(merged, active_context=chosen, config_base_path=None)
+        async with asyncio.timeout(_LOAD_SECONDS):
+            await loader.load_and_set(configuration)
+        name = loader.current_context["context"].get("user")
+        user = merged["users"].get_with_name(name, safe=True) or {"user": {}}
+        found = configuration.api_key or configuration.cert_file
+        if "exec" in user["user"] and not found:  # the loader only logs a failed plugin
+            message = f"the exec plugin of {where} gave no credentials: run its command by hand"
+            raise cluster.ClusterConfigError(message)
+    return configuration
+
+
+def _context_of(merged: ConfigNode | None, where: str, context: str | None) -> str:
+    if merged is None:
+        message = f"there is no kubeconfig at {where}: name another, or set KUBECONFIG"
+        raise cluster.ClusterConfigError(message)
+    known = [entry["name"] for entry in merged.value["contexts"]]
+    chosen = context or merged.value.get("current-context")
+    if chosen not in known:
+        message = f"{where} has no context {chosen or 'in use'}: choose one of {', '.join(known)}"
+        raise cluster.ClusterConfigError(message)
+    return str(chosen)
+
+
+@contextmanager
+def _config_errors(where: str) -> Iterator[None]:
+    try:
+        yield
+    except cluster.ClusterConfigError:
+        raise
+    except Exception as error:  # the loader meets a shape it did not expect with TypeError etc.
+        reason = str(error) or type(error).__name__
+        message = f"{where} gives no access to a cluster: {reason}; mend it or name another"
+        raise cluster.ClusterConfigError(message) from error
+
+
+@contextmanager
+def _connection_errors() -> Iterator[None]:
+    try:
+        yield
+    except (aiohttp.ClientError, OSError, ConfigException) as error:  # OSError: timeouts as well
+        message = f"lost the apiserver: {str(error) or type(error).__name__}"
+        raise cluster.ConnectionLostError(message) from error
+
+
+async def _refused(response: aiohttp.ClientResponse) -> cluster.ApiError:
+    """Read a refusal: a Status object, or bare text where nothing handles the path."""
+    async with response:
+        body = await _body(response)
+    if body.startswith(b"{"):
+        return cluster.refusal(response.status, cluster.decoded(body))
+    text = body[:200].decode(errors="replace").strip()
+    return cluster.refusal(response.status, {"reason": response.reason, "message": text})
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    with _connection_errors():
+        return await response.read()
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Pass on what arrives: aiohttp's own line reader refuses lines above its limit."""
+    with _connection_errors():
+        async for chunk in response.content.iter_any():
+            yield chunk

@@ -1,0 +1,1 @@
+"""Read GPU utilisation from Prometheus."""

@@ -1,0 +1,250 @@
+"""Ask Prometheus: its HTTP API's instant queries, and nothing else.
+
+An answer that is missing, wrong or too large is one error of one line; no secret is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import aiohttp
+import orjson
+
+from gpugate.webhook.runtime.errors import InputError
+
+#: Bytes and series of one answer: some ten thousand devices.
+MOST_BYTES: Final = 64 << 20
+MOST_SERIES: Final = 100_000
+#: Seconds for one answer.
+PATIENCE: Final = 60.0
+_CONNECT: Final = 10.0
+#: Questions under way at once.
+_AT_ONCE: Final = 4
+_LONGEST: Final = 300
+#: What DCGM gives for a field that a card does not have is near the largest number of 64 bits.
+_BLANK: Final = 1e18
+_MATCHER: Final = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*(?:=|!=|=~|!~)"(?:[^"\\\n]|\\["\\nt])*"')
+
+
+class PrometheusError(Exception):
+    """Prometheus cannot be asked."""
+
+
+class QueryError(PrometheusError):
+    """Prometheus does not answer one query; others it may."""
+
+
+class Series(NamedTuple):
+    """One series of an answer: its labels, and its value."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where Prometheus is, and who asks.
+
+    Attributes:
+        url: its address, without a name or password.
+        user: name for HTTP's basic authentication; empty for none.
+        password: the password that goes with it.
+        token_file: file with a bearer token, read again for each question: it may be renewed.
+        ca_file: file with the certificates of the authorities to trust; the system's where it is None.
+        matchers: matchers that every series must meet, as in a query: ``cluster="a"``.
+    """
+
+    url: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    matchers: tuple[str, ...] = ()
+
+
+def address_of(url: str, *, token_file: Path | None = None, ca_file: Path | None = None, matchers: tuple[str, ...] = ()) -> Address:
+    """The address that a user wrote.
+
+    Raises:
+        InputError: it is none, or a matcher is none.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.scheme not in {"http", "https"} or parts.query or parts.fragment:
+        message = "--prometheus: this is no address; write http://HOST:PORT or https://HOST, with a path where Prometheus has one"
+        raise InputError(message)
+    for one in matchers:
+        if not _MATCHER.fullmatch(one):
+            message = f"--prometheus-matcher {one!r:.80} is no matcher, such as 'cluster=\"a\"'"
+            raise InputError(message)
+    if parts.username and token_file:
+        message = "--prometheus: give a name and password in the address, or --prometheus-token, not both"
+        raise InputError(message)
+    name = f"[{host}]" if ":" in host else host
+    where = f"{name}:{port}" if port else name
+    clean = urlunsplit((parts.scheme, where, parts.path.rstrip("/"), "", ""))
+    return Address(clean, unquote(parts.username or ""), unquote(parts.password or ""), token_file, ca_file, matchers)
+
+
+class Prometheus:
+    """One Prometheus, asked for as long as the block lasts."""
+
+    def __init__(self, address: Address, patience: float = PATIENCE) -> None:
+        """Make a client; no connection is opened before the first question.
+
+        Args:
+            address: where it is.
+            patience: seconds for one answer.
+        """
+        self.address = address
+        self._patience = patience
+        self._session: aiohttp.ClientSession | None = None
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=self._patience, sock_connect=min(_CONNECT, self._patience))
+        connector = aiohttp.TCPConnector(ssl=self._trust())
+        self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(self, query: str, at: float) -> list[Series]:
+        """The series that ``query`` gives at a time, in seconds since 1970.
+
+        Raises:
+            QueryError: this query is not answered.
+            PrometheusError: none would be.
+        """
+        form = {"query": query, "time": f"{at:.3f}", "timeout": f"{int(self._patience)}s"}
+        try:
+            # In turn, so that nobody's patience is spent on waiting for others.
+            async with self._turns:
+                status, body = await self._send(form)
+            # A large answer must not hold up whatever else the program does.
+            return await asyncio.to_thread(_series, status, body)
+        except PrometheusError as error:
+            message = f"Prometheus at {self.address.url} {error}"
+            raise type(error)(message) from None
+
+    async def _send(self, form: Mapping[str, str]) -> tuple[int, bytes]:
+        if self._session is None:
+            message = "is asked outside of its block"
+            raise RuntimeError(message)
+        try:
+            async with self._session.post(
+                f"{self.address.url}/api/v1/query", data=form, headers=self._who(), allow_redirects=False
+            ) as answer:
+                return answer.status, await _bounded(answer)
+        except TimeoutError:
+            message = f"did not answer within {self._patience:g} s"
+            raise QueryError(message) from None
+        except aiohttp.ClientError as error:
+            message = f"cannot be reached: {_plain(error)}"
+            raise PrometheusError(message) from None
+
+    def _who(self) -> dict[str, str]:
+        if self.address.user:
+            given = b64encode(f"{self.address.user}:{self.address.password}".encode()).decode()
+            return {"Authorization": f"Basic {given}"}
+        if self.address.token_file is None:
+            return {}
+        try:
+            token = self.address.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"cannot be asked: the token in {self.address.token_file} cannot be read ({type(error).__name__})"
+            raise PrometheusError(message) from None
+        if not token or not token.isascii() or not token.isprintable():
+            message = f"cannot be asked: {self.address.token_file} holds no token"
+            raise PrometheusError(message)
+        return {"Authorization": f"Bearer {token}"}
+
+    def _trust(self) -> ssl.SSLContext | bool:
+        if self.address.ca_file is None:
+            return True
+        try:
+            return ssl.create_default_context(cafile=str(self.address.ca_file))
+        except (OSError, ssl.SSLError) as error:
+            message = (
+                f"Prometheus at {self.address.url} cannot be asked: {self.address.ca_file} holds no certificates ({_plain(error)})"
+            )
+            raise PrometheusError(message) from None
+
+
+async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in answer.content.iter_chunked(1 << 16):
+        body += chunk
+        if len(body) > MOST_BYTES:
+            message = f"answers with more than {MOST_BYTES >> 20} MiB: narrow it down by --prometheus-matcher"
+            raise QueryError(message)
+    return bytes(body)
+
+
+def _series(status: int, body: bytes) -> list[Series]:
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        message = f"refuses: {_named(status)}; give --prometheus-token FILE, or a name and password in the address"
+        raise PrometheusError(message)
+    document = _document(body)
+    if document is None:
+        what = "answers with no JSON of Prometheus's" if status == HTTPStatus.OK else f"answers {_named(status)}"
+        message = f"{what}: is this the address of Prometheus itself?"
+        raise (QueryError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else PrometheusError)(message)
+    if document.get("status") != "success":
+        message = f"does not answer a query: {document.get('error')!s:.{_LONGEST}}"
+        raise QueryError(message)
+    data = document.get("data")
+    result = data.get("result") if isinstance(data, dict) else None
+    if not isinstance(result, list):
+        message = "gives an answer without a result: is this the address of Prometheus itself?"
+        raise PrometheusError(message)
+    if len(result) > MOST_SERIES:
+        message = f"answers with {len(result)} series, more than {MOST_SERIES}: narrow it down by --prometheus-matcher"
+        raise QueryError(message)
+    return [one for one in map(_one, result) if one is not None]
+
+
+def _document(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) and "status" in found else None
+
+
+def _one(item: Any) -> Series | None:  # noqa: ANN401 - any JSON value
+    """One element of a result; None where its value is none that a card could have."""
+    try:
+        labels, value = item["metric"], float(item["value"][1])
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+    if not isinstance(labels, dict) or not math.isfinite(value) or abs(value) >= _BLANK:
+        return None
+    return Series({str(key): str(text) for key, text in labels.items() if text}, value)
+
+
+def _named(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def _plain(error: BaseException) -> str:
+    return re.sub(r"\s+", " ", str(error))[:_LONGEST] or type(error).__name__

@@ -1,0 +1,1 @@
+"""Review, fix and replay manifests offline."""

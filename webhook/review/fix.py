@@ -1,0 +1,167 @@
+"""From files to fixed files: what the webhook would change in an object, written into the manifest it comes from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.findings import Finding, Judged, Severity
+from gpugate.policies.kube.fields import clone, lookup
+from gpugate.policies.policy.models import PolicySet
+from gpugate.webhook.files.documents import STDIN, Document, Source, Unreadable, load, parse, unfolded
+from gpugate.webhook.files.parts import Patches, chart_of, is_template
+from gpugate.webhook.files.rewrite.rewrite import Failure, rewrite
+from gpugate.webhook.review.review import Entry, Outcome, review
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(slots=True)
+class Opened:
+    """A file with its documents.
+
+    Attributes:
+        source: the file; None where it could not be read.
+        wholes: its documents, Lists and all.
+        entries: what was found without judging it: the file is no manifest, or cannot be read.
+    """
+
+    source: Source | None
+    wholes: list[Document] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+
+    def objects(self) -> list[Document | Unreadable]:
+        """Its objects, Lists taken apart."""
+        return list(unfolded(self.wholes))
+
+
+@dataclass(slots=True)
+class Fixed:
+    """What came of a file.
+
+    Attributes:
+        file: where it is, as the user named it.
+        before: its text.
+        after: its text as it should be.
+        raw: its bytes as they were read.
+        entries: its objects, judged.
+        unwritten: how many objects should change and could not be written.
+    """
+
+    file: str
+    before: str
+    after: str
+    raw: bytes
+    entries: list[Entry]
+    unwritten: int = 0
+
+    @property
+    def changes(self) -> bool:
+        """Whether the file should change."""
+        return self.before != self.after
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes as they should be, the byte order mark kept."""
+        return (_BOM if self.raw.startswith(_BOM) else b"") + self.after.encode()
+
+
+def open_files(files: Sequence[str | Unreadable], named: Iterable[str]) -> Iterator[Opened]:
+    """Read every file once.
+
+    Args:
+        files: what there is to read.
+        named: the files that the user named one by one, of which each must be a manifest.
+    """
+    asked = set(named)
+    patches = Patches(one for one in files if isinstance(one, str))
+    for file in files:
+        if isinstance(file, Unreadable):
+            yield Opened(None, entries=[_unreadable(file)])
+        else:
+            yield _open(file, patches, must=file in asked)
+
+
+def _open(file: str, patches: Patches, *, must: bool) -> Opened:
+    source = load(file)
+    if isinstance(source, Unreadable):
+        return Opened(None, entries=[_unreadable(source)])
+    part = _part_of(file, source, patches)
+    if part:
+        return Opened(None, entries=[_unreadable(Unreadable(file, 0, part)) if must else _skipped(file, part)])
+    found = list(parse(file, source.text))
+    problems = [one for one in found if isinstance(one, Unreadable)]
+    if problems and is_template(source.text):
+        return Opened(None, entries=[_unreadable(Unreadable(file, 0, f"is a template, not YAML; {_RENDER}"))])
+    if problems:
+        return Opened(None, entries=[_unreadable(one) for one in problems])
+    return Opened(source, [one for one in found if isinstance(one, Document)])
+
+
+_RENDER: Final = "`gpugate review --helm CHART --values FILE` judges what a Helm chart renders"
+
+
+def _part_of(file: str, source: Source, patches: Patches) -> str:
+    """Why a file is no manifest of its own; empty where it is one."""
+    if file == STDIN:
+        return ""
+    chart = chart_of(file)
+    if chart is not None and is_template(source.text):
+        return f"is a template of the Helm chart {chart}, not YAML: `gpugate review --helm {chart}` judges what it renders"
+    kustomization = patches.patched_by(file)
+    if kustomization is not None:
+        shown = os.path.relpath(kustomization)
+        return f"is a patch of {shown}, no whole object: `gpugate review -k DIR` judges what is built with it"
+    return ""
+
+
+def _unreadable(one: Unreadable) -> Entry:
+    finding = Finding("Unreadable", (), one.problem, "Correct the file and run it again.")
+    return Entry(one.file, one.number, Outcome.INVALID, findings=[Judged("input", Severity.DENY, finding)], note=one.problem)
+
+
+def _skipped(file: str, note: str) -> Entry:
+    return Entry(file, 0, Outcome.SKIPPED, note=note)
+
+
+def fix(
+    opened: Iterable[Opened], policies: PolicySet, facts: Facts, namespace: str = "", *, now: float | None = None
+) -> Iterator[Fixed]:
+    """Judge every object, at the time ``now`` if one is given, and write the rules' edits into the text of its file."""
+    for one in opened:
+        if one.source is None:
+            yield Fixed(one.entries[0].file, "", "", b"", one.entries)
+            continue
+        objects = one.objects()
+        entries = list(review(objects, policies, facts, namespace, at_source=True, now=now))
+        yield _written(one.source, one.wholes, [(place, entry) for place, entry in zip(objects, entries, strict=True)])
+
+
+def _written(source: Source, wholes: Sequence[Document], judged: Sequence[tuple[Document | Unreadable, Entry]]) -> Fixed:
+    documents = {whole.number: whole.value for whole in wholes}
+    wanted: dict[int, Any] = {}
+    for place, entry in judged:
+        if entry.patch and isinstance(place, Document):
+            held = lookup(documents[place.number], place.place)
+            # The elements of a typed list (PodList) leave out what the list says.
+            after = {key: value for key, value in entry.after.items() if key in held or key not in {"apiVersion", "kind"}}
+            if place.place:
+                whole = wanted.get(place.number) or clone(documents[place.number])
+                lookup(whole, place.place[:-1])[place.place[-1]] = after
+                wanted[place.number] = whole
+            else:
+                wanted[place.number] = after
+    text, failures = rewrite(source.text, documents, wanted) if wanted else (source.text, {})
+    unwritten = [entry for _, entry in judged if entry.patch and entry.document in failures]
+    for entry in unwritten:
+        entry.findings = [*entry.findings, _not_written(entry, failures[entry.document])]
+    return Fixed(source.file, source.text, text, source.raw, [entry for _, entry in judged], len(unwritten))
+
+
+def _not_written(entry: Entry, failure: Failure) -> Judged:
+    notes = "; ".join(note for change in entry.changes for note in change.notes)
+    message = f"the changes could not be written into {entry.file}, line {failure.line}: {failure.problem}"
+    return Judged("fix", Severity.WARN, Finding("NotWritten", (), message, f"Write them by hand: {notes}."))

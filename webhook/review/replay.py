@@ -1,0 +1,265 @@
+"""Recorded reviews, answered again: what a policy would do to what came in."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.engine.engine import decide
+from gpugate.policies.findings import Judged, Severity
+from gpugate.policies.framework.decision import Change, Decision, Phase
+from gpugate.policies.kube.fields import MalformedError, clone
+from gpugate.policies.policy.models import PolicySet
+from gpugate.webhook.admission.admission_review import BadRequestError, Request, parse_review
+from gpugate.webhook.admission.handler import open_request
+from gpugate.webhook.admission.recorder import RECORDED, SUFFIX
+from gpugate.webhook.files.documents import STDIN, SUFFIXES, Document, Unreadable, files_of, load, parse, unfolded
+
+_LINES: Final = (SUFFIX, ".ndjson")
+
+
+class Source(NamedTuple):
+    """One review of an input.
+
+    Attributes:
+        file: where it was read from.
+        place: its line, or its document, from 1; 0 for the file itself.
+        value: what stands there; None where it cannot be read.
+        problem: why it cannot be read.
+    """
+
+    file: str
+    place: int
+    value: Any
+    problem: str = ""
+
+
+class Effect(enum.Enum):
+    """How the answer now differs from the answer then."""
+
+    REFUSED = "refused"
+    FREED = "freed"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    SAME = "same"
+    SKIPPED = "skipped"
+    INVALID = "invalid"
+
+
+class Then(NamedTuple):
+    """What was answered when the review was recorded.
+
+    Attributes:
+        allowed: whether the object was let in.
+        changed: the rules that changed it.
+        denied: rule and reason of what refused it.
+        policies: the policies in force, with their generations.
+        endpoint: the door that answered.
+    """
+
+    allowed: bool
+    changed: tuple[str, ...]
+    denied: tuple[str, ...]
+    policies: tuple[str, ...]
+    endpoint: str
+
+
+@dataclass(slots=True)
+class Replayed:
+    """One review, answered again.
+
+    Attributes:
+        source: where it was read from.
+        effect: how the answer differs.
+        request: the request; None where it cannot be read.
+        then: the recorded answer; None where none was recorded.
+        changes: what the rules change now.
+        denied: the findings that refuse it now.
+        note: why it was skipped or is invalid.
+        title: what it was about; reviews of the pods of one controller have one title.
+    """
+
+    source: Source
+    effect: Effect
+    request: Request | None = None
+    then: Then | None = None
+    changes: list[Change] = field(default_factory=list)
+    denied: list[Judged] = field(default_factory=list)
+    note: str = ""
+    title: str = ""
+
+    def settle(self) -> Replayed:
+        """Keep what a report tells, and let go of the objects: a week of reviews need not fit into memory."""
+        if self.request is not None:
+            self.title = _title(self.request)
+            self.request = self.request._replace(object=None, old=None)
+        self.source = self.source._replace(value=None)
+        return self
+
+    @property
+    def gained(self) -> list[str]:
+        """Rules that change the object now and did not then."""
+        before = self.then.changed if self.then is not None else ()
+        return [change.rule for change in self.changes if change.rule not in before]
+
+    @property
+    def lost(self) -> list[str]:
+        """Rules that changed the object then and do not now."""
+        now = {change.rule for change in self.changes}
+        return [rule for rule in self.then.changed if rule not in now] if self.then is not None else []
+
+
+def read(paths: Iterable[str]) -> Iterator[Source]:
+    """Every review that ``paths`` name: recordings by the line, other files by the document."""
+    for name in paths:
+        if name != STDIN and Path(name).is_dir():
+            recordings = sorted(str(path) for path in Path(name).iterdir() if path.suffix in _LINES and path.is_file())
+            if recordings:
+                for path in recordings:
+                    yield from _read_file(path)
+                continue
+        for file in files_of([name]):
+            if isinstance(file, Unreadable):
+                yield Source(file.file, 0, None, file.problem.replace(SUFFIXES[0], f"{SUFFIX}, {SUFFIXES[0]}"))
+            else:
+                yield from _read_file(file)
+
+
+def _read_file(file: str) -> Iterator[Source]:
+    source = load(file)
+    if isinstance(source, Unreadable):
+        yield Source(file, 0, None, source.problem)
+    elif file.endswith(_LINES) or _is_lines(source.text):
+        # Only what ends a line of JSON does so here: texts may hold other separators.
+        for number, line in enumerate(source.text.split("\n"), start=1):
+            if line.strip():
+                yield _line(file, number, line)
+    else:
+        for one in unfolded(parse(file, source.text)):
+            if isinstance(one, Document):
+                yield Source(file, one.number, one.value)
+            else:
+                yield Source(file, one.number, None, one.problem)
+
+
+def _is_lines(text: str) -> bool:
+    """Whether the first line is a whole JSON object, and another begins after it."""
+    first, _, rest = text.lstrip().partition("\n")
+    if not first.startswith("{") or not rest.lstrip().startswith("{"):
+        return False
+    try:
+        orjson.loads(first)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _line(file: str, number: int, line: str) -> Source:
+    try:
+        return Source(file, number, orjson.loads(line))
+    except orjson.JSONDecodeError as error:
+        return Source(file, number, None, f"is no JSON: {str(error).partition(':')[0]}")
+
+
+def replay(sources: Iterable[Source], policies: PolicySet, facts: Facts) -> Iterator[Replayed]:
+    """Answer every review again, by ``policies`` and ``facts``."""
+    for source in sources:
+        try:
+            yield _replay_one(source, policies, facts).settle()
+        except (BadRequestError, MalformedError) as error:
+            yield Replayed(source, Effect.INVALID, note=str(error))
+        except RecursionError:
+            yield Replayed(source, Effect.INVALID, note="is nested too deeply to be read")
+
+
+def _replay_one(source: Source, policies: PolicySet, facts: Facts) -> Replayed:
+    if source.problem:
+        return Replayed(source, Effect.INVALID, note=source.problem)
+    request = parse_review(source.value)
+    then = _then(source.value.get(RECORDED))
+    try:
+        decision = _decide(request, then, policies, facts)
+    except MalformedError as error:
+        if then is None or then.allowed:
+            raise
+        return Replayed(source, Effect.SAME, request, then, note=str(error))
+    if decision is None:
+        return Replayed(source, Effect.SKIPPED, request, then, note="none of gpugate's business")
+    denied = [one for one in decision.findings if one.severity is Severity.DENY]
+    found = Replayed(source, Effect.SAME, request, then, [] if denied else decision.changes, denied)
+    found.effect = _effect(found)
+    return found
+
+
+def _title(request: Request) -> str:
+    metadata = (request.object or {}).get("metadata")
+    prefix = metadata.get("generateName") if isinstance(metadata, dict) else None
+    name = f"{prefix}*" if isinstance(prefix, str) and prefix else request.name or "without a name"
+    kind = f"{request.kind}/{request.subresource}" if request.subresource else request.kind
+    return f"{request.operation} {kind} {request.namespace}/{name}"
+
+
+def _effect(found: Replayed) -> Effect:
+    allowed = found.then is None or found.then.allowed
+    if allowed and found.denied:
+        return Effect.REFUSED
+    if not allowed and not found.denied:
+        return Effect.FREED
+    if found.gained:
+        return Effect.CHANGED
+    return Effect.UNCHANGED if allowed and found.lost else Effect.SAME
+
+
+def _decide(request: Request, then: Then | None, policies: PolicySet, facts: Facts) -> Decision | None:
+    """What the door decides: the mutating one edits, the validating one checks what comes of that."""
+    if then is None or then.endpoint != "validate":
+        return _phase(request, policies, facts, Phase.REVIEW if then is None or not then.endpoint else Phase.MUTATE)
+    edited = request._replace(object=clone(request.object))
+    decision = _phase(request, policies, facts, Phase.CHECK)
+    if decision is None or not decision.refused or not then.allowed or not _is_edited(request):
+        return decision
+    # What the policy would have changed before, had it been in force, is changed before the check.
+    _phase(edited, policies, facts, Phase.MUTATE)
+    return _phase(edited, policies, facts, Phase.CHECK)
+
+
+def _is_edited(request: Request) -> bool:
+    """Whether the mutating door is asked first."""
+    return request.operation == "CREATE" or not (request.kind == "Pod" or request.subresource)
+
+
+def _phase(request: Request, policies: PolicySet, facts: Facts, phase: Phase) -> Decision | None:
+    workload = open_request(request, facts)
+    if workload is None:
+        return None
+    bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
+    return decide(workload, bound, facts, phase)
+
+
+def _then(recorded: Any) -> Then | None:  # noqa: ANN401 - any JSON value
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("allowed"), bool):
+        return None
+    findings = recorded.get("findings")
+    denied = [
+        f"{one.get('rule')}/{one.get('reason')}"
+        for one in (findings if isinstance(findings, list) else ())
+        if isinstance(one, dict) and one.get("severity") == Severity.DENY.value
+    ]
+    endpoint = recorded.get("endpoint")
+    return Then(
+        recorded["allowed"],
+        _texts(recorded.get("changed")),
+        tuple(denied),
+        _texts(recorded.get("policies")),
+        endpoint if endpoint in {"mutate", "validate"} else "",
+    )
+
+
+def _texts(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - any JSON value
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()

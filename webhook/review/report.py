@@ -1,0 +1,126 @@
+"""Printing a review: for people, as JSON, as the rewritten manifests."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import orjson
+from rich.console import Console
+from rich.text import Text
+
+from gpugate.policies.findings import Judged, Severity
+from gpugate.webhook.admission.response import harmless, sentence
+from gpugate.webhook.files.yaml_out import dump
+from gpugate.webhook.review.review import Entry, Outcome
+
+_OUTCOME_STYLES: Final = {
+    Outcome.CLEAN: "green",
+    Outcome.CHANGED: "cyan",
+    Outcome.REFUSED: "bold red",
+    Outcome.SKIPPED: "dim",
+    Outcome.INVALID: "bold red",
+}
+_SEVERITY_STYLES: Final = {
+    Severity.DENY: "red",
+    Severity.WARN: "yellow",
+    Severity.DRYRUN: "blue",
+    Severity.UNKNOWN: "magenta",
+}
+_CONTEXT: Final = 2
+#: What a manifest may not do to the terminal of whoever reviews it.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def diff(entry: Entry) -> Iterator[str]:
+    """The lines of a unified diff from the object as read to the object as rewritten."""
+    before, after = dump(entry.before).splitlines(), dump(entry.after).splitlines()
+    lines = difflib.unified_diff(before, after, lineterm="", n=_CONTEXT)
+    for number, line in enumerate(lines):
+        # The first two lines name files; the header above says what this is.
+        if number > 1:
+            yield line
+
+
+def shown(text: str) -> str:
+    """``text`` without what a manifest may not do to a terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def line_style(line: str) -> str:
+    """How a line of a diff is coloured."""
+    if line.startswith("@@"):
+        return "dim"
+    return {"+": "green", "-": "red"}.get(line[:1], "")
+
+
+def print_text(entries: Sequence[Entry], console: Console, *, show_diff: bool = True) -> None:
+    """Print every entry for people, and a line that counts them."""
+    for entry in entries:
+        if entry.outcome is Outcome.SKIPPED and not entry.note:
+            continue
+        _print_entry(entry, console, show_diff=show_diff)
+    counts = Counter(entry.outcome for entry in entries)
+    parts = [f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]]
+    total, warned = len(entries), sum(_is_warned(entry) for entry in entries)
+    warnings = f"; {warned} of them with warnings" if warned else ""
+    console.print(Text(f"{total} object{'' if total == 1 else 's'}: {', '.join(parts) or 'none'}{warnings}", style="bold"))
+
+
+def _is_warned(entry: Entry) -> bool:
+    """Whether it passes, and somebody should read what is said of it all the same."""
+    passes = entry.outcome not in {Outcome.REFUSED, Outcome.INVALID}
+    return passes and any(one.severity is Severity.WARN for one in entry.findings)
+
+
+def _print_entry(entry: Entry, console: Console, *, show_diff: bool) -> None:
+    header = Text()
+    header.append(entry.outcome.value.ljust(8), style=_OUTCOME_STYLES[entry.outcome])
+    header.append(shown(entry.title), style="bold")
+    header.append(shown(f"  {entry.file}") + (f" (document {entry.document})" if entry.document > 1 else ""), style="dim")
+    console.print(header, soft_wrap=True)
+    if entry.note:
+        console.print(Text(f"    {shown(entry.note)}", style="yellow"), soft_wrap=True)
+    for change in entry.changes if entry.outcome is Outcome.CHANGED else ():
+        console.print(Text(f"    {change.rule}: {shown('; '.join(change.notes))}", style="cyan"), soft_wrap=True)
+    for change in entry.would_change:
+        would = shown("; ".join(change.notes))
+        console.print(Text(f"    {change.rule} (dry run) would: {would}", style="blue"), soft_wrap=True)
+    for one in entry.findings if entry.outcome is not Outcome.INVALID else ():
+        console.print(_finding(one), soft_wrap=True)
+    if show_diff and entry.patch:
+        for line in diff(entry):
+            console.print(Text(f"      {line}", style=line_style(line)), soft_wrap=True)
+
+
+def _finding(one: Judged) -> Text:
+    text = Text("    ")
+    text.append(one.severity.value.ljust(8), style=_SEVERITY_STYLES[one.severity])
+    text.append(harmless(shown(sentence(one))))
+    return text
+
+
+def as_json(entries: Sequence[Entry]) -> str:
+    """One JSON list with an entry per object."""
+    return orjson.dumps([entry.as_json() for entry in entries], option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def as_yaml(entries: Sequence[Entry]) -> str:
+    """The rewritten manifests; refused objects and those that are none of gpugate's business as they were."""
+    return "---\n".join(dump(entry.after) for entry in entries if entry.outcome is not Outcome.INVALID or entry.before is not None)
+
+
+def problems(entries: Sequence[Entry]) -> Iterator[str]:
+    """A line for everything that a reader of the rewritten manifests must know."""
+    for entry in entries:
+        place = f"{entry.file}: {entry.title}"
+        if entry.note:
+            yield shown(f"{place}: {entry.note}")
+        if entry.outcome is Outcome.INVALID:
+            # Its finding says what the note says.
+            continue
+        for one in entry.findings:
+            yield shown(f"{place}: {one.severity.value}: {harmless(sentence(one))}")

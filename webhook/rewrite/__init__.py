@@ -1,1 +1,0 @@
-"""Changing manifests as text: what stays the same is left as it stands, byte for byte."""

@@ -1,0 +1,1 @@
+"""What all programs share: log, rate limit, lifecycle, times and errors."""

@@ -1,0 +1,60 @@
+"""Listen at an address, wait for a signal, and end in order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+from collections.abc import Iterable, Sequence
+
+from aiohttp import web
+
+from gpugate.webhook.runtime.errors import InputError
+from gpugate.webhook.runtime.log import Log
+
+
+async def listen(runner: web.AppRunner, host: str, port: int, log: Log, context: ssl.SSLContext | None = None, **told: str) -> None:
+    """Serve at ``host`` and ``port`` (0: any free one), and say so in the log, with what else is ``told``.
+
+    Raises:
+        InputError: the address cannot be listened at.
+    """
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=context, backlog=1024).start()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"--listen {host}:{port}: cannot listen there: {reason}; give another HOST:PORT"
+        raise InputError(message) from None
+    bound = runner.addresses[0][1] if runner.addresses else port
+    log.info("listening", address=f"{host}:{bound}", **told)
+    log.flush()
+
+
+async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for a signal to end, or for a task that should never end."""
+    loop = asyncio.get_running_loop()
+    ending = loop.create_future()
+
+    def end() -> None:
+        if not ending.done():
+            ending.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        if isinstance(task, asyncio.Task):
+            task.result()
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel ``tasks`` and wait until they are over, those, too, that had broken: whoever waited for them has their errors."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    if ending:
+        await asyncio.wait(ending)
+    for task in ending:
+        if not task.cancelled():
+            task.exception()  # else asyncio says that nobody asked

@@ -1,1 +1,0 @@
-"""What Prometheus knows of the GPUs that pods hold, by the series of NVIDIA's dcgm-exporter."""
