@@ -27,7 +27,7 @@ _OBJECTS: Final = "[object, oldObject].filter(o, o != null)"
 _OWN_GROUPS: Final = ("apps", "batch")
 _HEADS: Final = {
     "mutate": """\
-# Written by `make docs` from the table of kinds (policies/workloads/kinds.py): change it there, or in webhook/admission/configuration.py.
+# Written by `make docs` from policies/workloads/kinds.py and webhook/admission/configuration.py: change it there.
 #
 # Rewrites objects that ask for an accelerator. Where gpugate can't answer they pass as they are: the validating webhooks,
 # which see the final object, turn away what must not run so.
@@ -35,7 +35,7 @@ _HEADS: Final = {
 # The name sorts before Kueue's, so that Kueue sees the queue names that gpugate puts in.
 """,
     "validate": """\
-# Written by `make docs` from the table of kinds (policies/workloads/kinds.py): change it there, or in webhook/admission/configuration.py.
+# Written by `make docs` from policies/workloads/kinds.py and webhook/admission/configuration.py: change it there.
 #
 # Judges the final state of objects that ask for an accelerator; where gpugate can't answer, these and no others are refused.
 # The webhooks called takers-... see objects that ask for none, and take devices or go to accelerator nodes all the same. Where
