@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object
 from gpugate.policies.lint.context import group_of, text_at
-from gpugate.policies.workloads.kinds import KINDS, Kind
+from gpugate.policies.workloads.kinds import KINDS, WorkloadKind
 
 
 class Retired(NamedTuple):
@@ -150,11 +150,11 @@ def current(api_version: str, kind: str) -> str:
 _BY_NAME: Final = {one.kind: [kind for kind in KINDS if kind.kind == one.kind] for one in KINDS}
 
 
-def _homes(kind: str) -> list[Kind]:
+def _homes(kind: str) -> list[WorkloadKind]:
     return _BY_NAME.get(kind, [])
 
 
-def _written(home: Kind) -> str:
+def _written(home: WorkloadKind) -> str:
     return f"{home.group}/{home.versions[-1]}" if home.group else home.versions[-1]
 
 

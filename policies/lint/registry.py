@@ -20,11 +20,11 @@ from gpugate.policies.lint import (
 from gpugate.policies.lint import lost_indentation as flattened
 from gpugate.policies.lint import node_agents as node_stack
 from gpugate.policies.lint import service_monitors as service_monitor
-from gpugate.policies.lint.context import Around, group_of, text_at
+from gpugate.policies.lint.context import LintContext, group_of, text_at
 
 #: By what id findings about such objects are told.
 RULE: Final = "setup"
-Check: TypeAlias = Callable[[Object, Around], Iterator[Finding]]
+Check: TypeAlias = Callable[[Object, LintContext], Iterator[Finding]]
 
 #: The check of each kind that is read, by API group and kind.
 CHECKS: Final[dict[tuple[str, str], Check]] = {
@@ -46,7 +46,7 @@ def is_read(api_version: str, kind: str) -> bool:
     return (group_of(api_version), kind) in CHECKS
 
 
-def findings_of(obj: Object, around: Around) -> list[Judged]:
+def findings_of(obj: Object, around: LintContext) -> list[Judged]:
     """What is found in an object of whatever kind; in one whose indentation is lost, what would be found in it with it."""
     found = [*flattened.check(obj)]
     obj = flattened.restored(obj) if found else obj

@@ -10,26 +10,26 @@ from gpugate.policies.workloads.recorded_edits import recorded
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
-def says_any(workload: Workload, keys: frozenset[str]) -> bool:
+def has_any_annotation(workload: Workload, keys: frozenset[str]) -> bool:
     """Whether the object or one of its templates has one of the annotations ``keys``."""
     if not keys.isdisjoint(workload.annotations()):
         return True
     return not workload.is_pod() and any(not keys.isdisjoint(pods.annotations()) for pods in workload.pod_sets)
 
 
-def written_for(workload: Workload, pods: PodSet, key: str) -> str | None:
+def annotation_for(workload: Workload, pods: PodSet, key: str) -> str | None:
     """What ``pods`` are told by annotation ``key``: by that of their own template, or else by the object's.
 
     Raises:
         MalformedError: an annotation is no string.
     """
     own = string(pods.annotations(), key, pods.meta("annotations"))
-    if own is not None and not _is_told(workload, pods, key, own):
+    if own is not None and not _is_copied(workload, pods, key, own):
         return own
     return string(workload.annotations(), key, ("metadata", "annotations"))
 
 
-def _is_told(workload: Workload, pods: PodSet, key: str, own: str) -> bool:
+def _is_copied(workload: Workload, pods: PodSet, key: str, own: str) -> bool:
     """Whether it was gpugate that wrote ``own`` into the template, from the object's annotation at that time."""
     if workload.old is None or workload.is_pod():
         return False
@@ -41,7 +41,7 @@ def _is_told(workload: Workload, pods: PodSet, key: str, own: str) -> bool:
     return False
 
 
-def written_before(workload: Workload, pods: PodSet, key: str) -> str | None:
+def annotation_before(workload: Workload, pods: PodSet, key: str) -> str | None:
     """What the object that an UPDATE replaces told the same pods by annotation ``key``; None where nothing is replaced."""
     for path in (pods.meta("annotations", key), ("metadata", "annotations", key)):
         found = lookup(workload.old, path)
@@ -50,7 +50,7 @@ def written_before(workload: Workload, pods: PodSet, key: str) -> str | None:
     return None
 
 
-def said_before(workload: Workload, keys: frozenset[str]) -> bool:
+def had_any_annotation(workload: Workload, keys: frozenset[str]) -> bool:
     """Whether the object that an UPDATE replaces, or one of its templates, has one of the annotations ``keys``."""
     if workload.old is None:
         return False
@@ -58,7 +58,7 @@ def said_before(workload: Workload, keys: frozenset[str]) -> bool:
     return any(not keys.isdisjoint(lookup(workload.old, path) or ()) for path in places)
 
 
-def is_said_anew(workload: Workload, keys: Iterable[str]) -> bool:
+def annotation_changed(workload: Workload, keys: Iterable[str]) -> bool:
     """Whether an UPDATE changes what annotations ``keys`` say, of the object or of a template; not what gpugate wrote there."""
     old = workload.old
     for key in keys if old is not None else ():
@@ -66,24 +66,24 @@ def is_said_anew(workload: Workload, keys: Iterable[str]) -> bool:
             return True
         for pods in workload.pod_sets:
             now, was = pods.annotations().get(key), lookup(old, pods.meta("annotations", key))
-            if now != was and not (now is None and type(was) is str and _is_told(workload, pods, key, was)):
+            if now != was and not (now is None and type(was) is str and _is_copied(workload, pods, key, was)):
                 return True
     return False
 
 
-def place_for(pods: PodSet, key: str) -> Path:
+def annotation_path(pods: PodSet, key: str) -> Path:
     """Where annotation ``key`` stands, or would: at the pods' template or at the object itself."""
     return pods.meta("annotations", key) if key in pods.annotations() else ("metadata", "annotations", key)
 
 
-def told_to_pods(workload: Workload, pods: PodSet, keys: Iterable[str]) -> Iterator[Edit]:
+def copy_to_template(workload: Workload, pods: PodSet, keys: Iterable[str]) -> Iterator[Edit]:
     """Edits that write into the pods' template what the object's annotations ``keys`` say, and take out what they no longer say.
 
     Whoever states the lists of a template may keep them as they are: the pods must know then what they are for.
     """
     for key in () if workload.is_pod() else keys:
         own = string(pods.annotations(), key, pods.meta("annotations"))
-        written = written_for(workload, pods, key)
+        written = annotation_for(workload, pods, key)
         if written is None and own is not None:
             yield Edit("remove", pods.meta("annotations", key), defaulted=True)
         elif written is not None and written != own:

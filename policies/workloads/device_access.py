@@ -1,7 +1,7 @@
-"""Pods that get at accelerators, or at the nodes kept for them, without asking for any.
+"""Find pods that can reach GPUs or GPU nodes without requesting a GPU: device variables, hostPath devices, tolerations.
 
-This is the one definition of what is sent to the webhooks for takers (``webhook/admission/configuration.py``, in CEL) and what an audit looks
-at besides objects that ask. It is coarser than the rules that judge: what it lets through may still be right.
+The webhook's match conditions (``webhook/admission/match_conditions.py``) and the audit use this one definition. It is coarser
+than the rules: what it selects may still be right.
 
 Facts: NVIDIA container toolkit (``internal/config/image/cuda_image.go``) reads device lists from annotations ``cdi.k8s.io/``,
 from mounts of /dev/null below /var/run/nvidia-container-devices, and from ``NVIDIA_VISIBLE_DEVICES``; AMD's container toolkit
@@ -163,7 +163,7 @@ def asks_for_a_part(pods: PodSet) -> bool:
     return not _FRACTIONS.isdisjoint(pods.annotations())
 
 
-def may_take(workload: Workload) -> bool:
+def may_access_devices(workload: Workload) -> bool:
     """Whether the object's pods may get at accelerators, or at the nodes kept for them, whatever they ask for."""
     if any(map(takes_devices, workload.pod_sets)):
         return True
@@ -227,7 +227,7 @@ def has_account(workload: Workload, pods: PodSet, patterns: tuple[str, ...]) -> 
     return _matches(f"{workload.namespace}/{name}"[:600], patterns)
 
 
-def tries_a_node_out(workload: Workload) -> bool:
+def is_operator_validator(workload: Workload) -> bool:
     """Whether it is the pod by which the GPU operator sees that a node's devices work, bound to that node from the start.
 
     What is written into it for the sake of others (the memory of a share of the node) is refused by the kubelet of a node that

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Object, Path, integer, lookup, mapping, string
-from gpugate.policies.workloads.kinds import CRON_JOB, JOB, JOB_SET, MPI_JOB, RAY_JOB, TF_JOB, TRAIN_JOB, VOLCANO_JOB, Kind
+from gpugate.policies.workloads.kinds import CRON_JOB, JOB, JOB_SET, MPI_JOB, RAY_JOB, TF_JOB, TRAIN_JOB, VOLCANO_JOB, WorkloadKind
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: What the API makes of a Job's backoffLimit that nobody states.
@@ -26,7 +26,7 @@ _OF_JOBS: Final = frozenset({JOB, CRON_JOB, JOB_SET})
 _ENDLESS: Final = {MPI_JOB: "worker", TF_JOB: "ps"}
 
 
-class JobPart(NamedTuple):
+class JobSpec(NamedTuple):
     """A job under review: the object itself, or one that an AppWrapper wraps.
 
     Attributes:
@@ -35,7 +35,7 @@ class JobPart(NamedTuple):
         pods: those of its pods that ask for accelerators.
     """
 
-    kind: Kind
+    kind: WorkloadKind
     base: Path
     pods: tuple[PodSet, ...]
 
@@ -49,7 +49,7 @@ class JobPart(NamedTuple):
         return bool(self.base)
 
 
-class Limit(NamedTuple):
+class RetryLimit(NamedTuple):
     """How often a job is tried again.
 
     Attributes:
@@ -67,15 +67,15 @@ class Limit(NamedTuple):
     first: int = 0
 
 
-def parts_of(workload: Workload) -> list[JobPart]:
+def parts_of(workload: Workload) -> list[JobSpec]:
     """The jobs of ``workload`` whose pods ask for accelerators."""
     wraps = workload.kind.wraps
     depth = 0 if wraps is None else len(wraps) + 2
     found: dict[Path, list[PodSet]] = {}
-    for pods in workload.asking():
+    for pods in workload.gpu_pod_sets():
         if pods.kind.batch:
             found.setdefault(pods.path[:depth], []).append(pods)
-    return [JobPart(pods[0].kind, base, tuple(pods)) for base, pods in found.items()]
+    return [JobSpec(pods[0].kind, base, tuple(pods)) for base, pods in found.items()]
 
 
 def number(root: Object, path: Path) -> int | None:
@@ -88,33 +88,33 @@ def number(root: Object, path: Path) -> int | None:
     return integer(parent, str(path[-1]), path[:-1]) if type(parent) is dict else None
 
 
-def job_specs(part: JobPart) -> Iterator[tuple[PodSet, Path]]:
+def job_specs(part: JobSpec) -> Iterator[tuple[PodSet, Path]]:
     """The pods of each Kubernetes Job that ``part`` is or makes, and where the Job's spec is."""
     if part.kind in _OF_JOBS:
         for pods in part.pods:
             yield pods, pods.path[:-1]
 
 
-def limit_of(part: JobPart, root: Object) -> Limit | None:
+def retry_limit(part: JobSpec, root: Object) -> RetryLimit | None:
     """How often the job is tried again; None where its kind does not say so in one number."""
     kind = part.kind
     if kind in {JOB, CRON_JOB}:
         spec = part.pods[0].path[:-1]
         per_index = number(root, (*spec, "backoffLimitPerIndex"))
-        return Limit((*spec, "backoffLimit"), API_BACKOFF_LIMIT, by_pod=True) if per_index is None else None
+        return RetryLimit((*spec, "backoffLimit"), API_BACKOFF_LIMIT, by_pod=True) if per_index is None else None
     if kind is JOB_SET:
-        return Limit(part.path("failurePolicy", "maxRestarts"), 0, by_pod=False)
+        return RetryLimit(part.path("failurePolicy", "maxRestarts"), 0, by_pod=False)
     if kind is VOLCANO_JOB:
-        return Limit(part.path("maxRetry"), VOLCANO_RUNS, by_pod=False, zero_is_default=True, first=1)
+        return RetryLimit(part.path("maxRetry"), VOLCANO_RUNS, by_pod=False, zero_is_default=True, first=1)
     if kind is RAY_JOB:
-        return Limit(part.path("backoffLimit"), 0, by_pod=False)
+        return RetryLimit(part.path("backoffLimit"), 0, by_pod=False)
     if kind.group == _KUBEFLOW:
         # MPI's limit is that of the launcher's Job, whose failure is everybody's.
-        return Limit(part.path("runPolicy", "backoffLimit"), None, by_pod=kind is not MPI_JOB)
+        return RetryLimit(part.path("runPolicy", "backoffLimit"), None, by_pod=kind is not MPI_JOB)
     return None
 
 
-def deadlines_of(part: JobPart) -> list[Path]:
+def deadlines_of(part: JobSpec) -> list[Path]:
     """Where the job says how long it may take; a JobSet in each of its Jobs."""
     if part.kind in _OF_JOBS:
         return [(*spec, "activeDeadlineSeconds") for _, spec in job_specs(part)]
@@ -123,12 +123,12 @@ def deadlines_of(part: JobPart) -> list[Path]:
     return [part.path("activeDeadlineSeconds")] if part.kind is RAY_JOB else []
 
 
-def deadlines_read_of(part: JobPart) -> list[Path]:
+def deadlines_read_of(part: JobSpec) -> list[Path]:
     """Where the job says how long it may take in later versions of its API alone: nothing is written there, or missed."""
     return [part.path("activeDeadlineSeconds")] if part.kind is TRAIN_JOB else []
 
 
-def ttl_of(part: JobPart) -> Path | None:
+def ttl_of(part: JobSpec) -> Path | None:
     """Where the job says when it is deleted; None where its kind cannot, or what made it sees to that.
 
     A CronJob keeps a few Jobs and deletes the others, an AppWrapper would miss what it wraps, and a RayJob deletes its cluster
@@ -141,7 +141,7 @@ def ttl_of(part: JobPart) -> Path | None:
     return part.path("ttlSecondsAfterFinished") if part.kind in {JOB, JOB_SET, VOLCANO_JOB} else None
 
 
-def goes_with_ttl(part: JobPart, root: Object) -> bool:
+def goes_with_ttl(part: JobSpec, root: Object) -> bool:
     """Whether its time to live deletes the object itself: the MPI operator gives it to the launcher's Job (``newLauncherJob``)."""
     return part.kind is not MPI_JOB or lookup(root, (*part.base, "apiVersion")) == f"{_KUBEFLOW}/v1"
 
@@ -162,7 +162,7 @@ class Kept(NamedTuple):
     what: str
 
 
-def kept_after_end(part: JobPart, root: Object) -> Kept | None:
+def kept_after_end(part: JobSpec, root: Object) -> Kept | None:
     """What holds accelerators after the job's end, where its kind keeps it running; None where nothing does."""
     spec = mapping(_at(root, part.base), "spec", part.base)
     if part.kind is RAY_JOB:

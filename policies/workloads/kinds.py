@@ -24,7 +24,7 @@ GANG_MINIMUM: Final = "gpugate.io/gang-min-size"
 
 
 @dataclass(frozen=True, slots=True)
-class PodSetPlace:
+class PodSetSpec:
     """Where a kind keeps one set of alike pods.
 
     In all paths a ``"*"`` stands for every key of a map or element of a list, the same one in each of them.
@@ -35,7 +35,7 @@ class PodSetPlace:
         default: what an absent number means; None where the object does not say how many there are.
         at_most: path of a number of pods in all, of which one child runs no more at once (a Job's completions).
         leader: path of a template from which one pod of each child is made in place of this one, where it is given.
-        fewest: path of the number of pods that is enough to run.
+        min_count: path of the number of pods that is enough to run.
         elastic: path of the switch without which ``fewest`` says nothing; None where it needs none.
         after: path of what tells that these pods start when others have run.
         resources: path of the resources of one container, where the kind keeps these alone and all else of its pods is made
@@ -50,7 +50,7 @@ class PodSetPlace:
     default: int | None = 1
     at_most: Path | None = None
     leader: Path | None = None
-    fewest: Path | None = None
+    min_count: Path | None = None
     elastic: Path | None = None
     after: Path | None = None
     resources: Path | None = None
@@ -60,7 +60,7 @@ class PodSetPlace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class WorkloadKind:
     """One kind of workload.
 
     Attributes:
@@ -73,8 +73,8 @@ class Kind:
         framework: the name by which Kueue's Configuration knows the kind; empty where Kueue does not manage it.
         queue: path of the object whose labels Kueue reads the queue name from.
         batch: whether it runs to completion, so that several pods of it are one gang.
-        made_once: whether an owner makes it and never states it again (a CronJob its Jobs, a JobSet its own).
-        mirrors_owner: whether the controller that owns it knows it by a template equal to its own, and makes another where
+        owner_creates_once: whether an owner makes it and never states it again (a CronJob its Jobs, a JobSet its own).
+        is_revision_of_owner: whether the controller that owns it knows it by a template equal to its own, and makes another where
             it finds none: the Deployment controller a ReplicaSet (``k8s.io/kubernetes`` ``pkg/controller/deployment/util``
             ``EqualIgnoreHash``). Such an object is let be; the pods made from it pass the door themselves.
         gangs: path of the number of gangs that it makes, each with an equal part of the pods; None for one.
@@ -88,14 +88,14 @@ class Kind:
     group: str
     kind: str
     resource: str
-    pod_sets: tuple[PodSetPlace, ...]
+    pod_sets: tuple[PodSetSpec, ...]
     versions: tuple[str, ...] = ("v1",)
     template_mutable: bool = True
     framework: str = ""
     queue: Path = ()
     batch: bool = False
-    made_once: bool = False
-    mirrors_owner: bool = False
+    owner_creates_once: bool = False
+    is_revision_of_owner: bool = False
     gangs: Path | None = None
     suspend: Path | None = None
     running: tuple[Path, ...] = ()
@@ -114,16 +114,16 @@ class Kind:
         return self.framework in {"deployment", "pod", "statefulset"}
 
 
-def _job_at(*root: str) -> PodSetPlace:
+def _job_at(*root: str) -> PodSetSpec:
     """The pods of a Job spec."""
     spec = (*root, "spec")
-    return PodSetPlace((*spec, "template"), ((*spec, "parallelism"),), at_most=(*spec, "completions"))
+    return PodSetSpec((*spec, "template"), ((*spec, "parallelism"),), at_most=(*spec, "completions"))
 
 
-_REPLICATED: Final = (PodSetPlace(("spec", "template"), (("spec", "replicas"),)),)
+_REPLICATED: Final = (PodSetSpec(("spec", "template"), (("spec", "replicas"),)),)
 
-POD: Final = Kind("", "Pod", "pods", (PodSetPlace(()),), template_mutable=False, framework="pod")
-JOB: Final = Kind(
+POD: Final = WorkloadKind("", "Pod", "pods", (PodSetSpec(()),), template_mutable=False, framework="pod")
+JOB: Final = WorkloadKind(
     "batch",
     "Job",
     "jobs",
@@ -131,12 +131,12 @@ JOB: Final = Kind(
     template_mutable=False,
     framework="batch/job",
     batch=True,
-    made_once=True,
+    owner_creates_once=True,
     suspend=("spec", "suspend"),
     running=(("status", "active"), ("status", "ready")),
     managed_by=("spec", "managedBy"),
 )
-CRON_JOB: Final = Kind(
+CRON_JOB: Final = WorkloadKind(
     "batch",
     "CronJob",
     "cronjobs",
@@ -146,38 +146,38 @@ CRON_JOB: Final = Kind(
     batch=True,
     managed_by=("spec", "jobTemplate", "spec", "managedBy"),
 )
-DEPLOYMENT: Final = Kind(
+DEPLOYMENT: Final = WorkloadKind(
     "apps", "Deployment", "deployments", _REPLICATED, framework="deployment", running=(("status", "readyReplicas"),)
 )
-STATEFUL_SET: Final = Kind(
+STATEFUL_SET: Final = WorkloadKind(
     "apps", "StatefulSet", "statefulsets", _REPLICATED, framework="statefulset", running=(("status", "readyReplicas"),)
 )
-REPLICA_SET: Final = Kind(
-    "apps", "ReplicaSet", "replicasets", _REPLICATED, mirrors_owner=True, running=(("status", "readyReplicas"),)
+REPLICA_SET: Final = WorkloadKind(
+    "apps", "ReplicaSet", "replicasets", _REPLICATED, is_revision_of_owner=True, running=(("status", "readyReplicas"),)
 )
-DAEMON_SET: Final = Kind("apps", "DaemonSet", "daemonsets", (PodSetPlace(("spec", "template"), default=None),))
+DAEMON_SET: Final = WorkloadKind("apps", "DaemonSet", "daemonsets", (PodSetSpec(("spec", "template"), default=None),))
 
 
 #: Roles whose pods wait for the others themselves: MPI's launcher, and what evaluates checkpoints once there are some.
 _LATE_ROLES: Final = frozenset({"Evaluator", "Launcher"})
 
 
-def _kubeflow(kind: str, roles: str, *names: str, elastic: bool = False, workers: int = 1, **more: object) -> Kind:
+def _kubeflow(kind: str, roles: str, *names: str, elastic: bool = False, workers: int = 1, **more: object) -> WorkloadKind:
     """A kind of Kubeflow's operators: its pods by role; ``workers``: how many there are where nothing says so."""
     fewest = ("spec", "elasticPolicy", "minReplicas") if elastic else None
     # The operator takes the names of roles in any case (``setTypeNameToCamelCase``).
     places = tuple(
-        PodSetPlace(
+        PodSetSpec(
             ("spec", roles, "*", "template"),
             (("spec", roles, "*", "replicas"),),
             default=workers if name == "Worker" else 1,
-            fewest=fewest if name == "Worker" else None,
+            min_count=fewest if name == "Worker" else None,
             starts_late=name in _LATE_ROLES,
             role=name,
         )
         for name in names
     )
-    return Kind(
+    return WorkloadKind(
         "kubeflow.org",
         kind,
         f"{kind.lower()}s",
@@ -199,12 +199,12 @@ JAX_JOB: Final = _kubeflow("JAXJob", "jaxReplicaSpecs", "Worker")
 PADDLE_JOB: Final = _kubeflow("PaddleJob", "paddleReplicaSpecs", "Master", "Worker", elastic=True)
 MPI_JOB: Final = _kubeflow("MPIJob", "mpiReplicaSpecs", "Launcher", "Worker", workers=0, versions=("v1", "v2beta1"))
 
-TRAIN_JOB: Final = Kind(
+TRAIN_JOB: Final = WorkloadKind(
     "trainer.kubeflow.org",
     "TrainJob",
     "trainjobs",
     (
-        PodSetPlace(
+        PodSetSpec(
             ("spec", "trainer"),
             (("spec", "trainer", "numNodes"),),
             default=None,
@@ -222,12 +222,12 @@ TRAIN_JOB: Final = Kind(
 )
 
 _REPLICATED_JOB: Final = ("spec", "replicatedJobs", "*")
-JOB_SET: Final = Kind(
+JOB_SET: Final = WorkloadKind(
     "jobset.x-k8s.io",
     "JobSet",
     "jobsets",
     (
-        PodSetPlace(
+        PodSetSpec(
             (*_REPLICATED_JOB, "template", "spec", "template"),
             ((*_REPLICATED_JOB, "template", "spec", "parallelism"), (*_REPLICATED_JOB, "replicas")),
             at_most=(*_REPLICATED_JOB, "template", "spec", "completions"),
@@ -244,13 +244,13 @@ JOB_SET: Final = Kind(
 )
 
 _LEADER_WORKER: Final = ("spec", "leaderWorkerTemplate")
-LEADER_WORKER_SET: Final = Kind(
+LEADER_WORKER_SET: Final = WorkloadKind(
     "leaderworkerset.x-k8s.io",
     "LeaderWorkerSet",
     "leaderworkersets",
     (
-        PodSetPlace((*_LEADER_WORKER, "leaderTemplate"), (("spec", "replicas"),)),
-        PodSetPlace(
+        PodSetSpec((*_LEADER_WORKER, "leaderTemplate"), (("spec", "replicas"),)),
+        PodSetSpec(
             (*_LEADER_WORKER, "workerTemplate"),
             ((*_LEADER_WORKER, "size"), ("spec", "replicas")),
             leader=(*_LEADER_WORKER, "leaderTemplate"),
@@ -262,16 +262,16 @@ LEADER_WORKER_SET: Final = Kind(
 )
 
 
-def _ray_places(*root: str, unless: Path | None = None) -> tuple[PodSetPlace, ...]:
+def _ray_places(*root: str, unless: Path | None = None) -> tuple[PodSetSpec, ...]:
     """The head and the worker groups of a Ray cluster."""
     worker = (*root, "workerGroupSpecs", "*")
     return (
-        PodSetPlace((*root, "headGroupSpec", "template"), unless=unless),
-        PodSetPlace(
+        PodSetSpec((*root, "headGroupSpec", "template"), unless=unless),
+        PodSetSpec(
             (*worker, "template"),
             ((*worker, "replicas"), (*worker, "numOfHosts")),
             default=0,
-            fewest=(*worker, "minReplicas"),
+            min_count=(*worker, "minReplicas"),
             elastic=(*root, "enableInTreeAutoscaling"),
             unless=unless,
         ),
@@ -279,7 +279,7 @@ def _ray_places(*root: str, unless: Path | None = None) -> tuple[PodSetPlace, ..
 
 
 _AVAILABLE: Final = "availableWorkerReplicas"
-RAY_CLUSTER: Final = Kind(
+RAY_CLUSTER: Final = WorkloadKind(
     "ray.io",
     "RayCluster",
     "rayclusters",
@@ -290,14 +290,14 @@ RAY_CLUSTER: Final = Kind(
     managed_by=("spec", "managedBy"),
     groups_itself=True,
 )
-RAY_JOB: Final = Kind(
+RAY_JOB: Final = WorkloadKind(
     "ray.io",
     "RayJob",
     "rayjobs",
     (
         # A job for a cluster that is there makes none of its own.
         *_ray_places("spec", "rayClusterSpec", unless=("spec", "clusterSelector")),
-        PodSetPlace(("spec", "submitterPodTemplate"), starts_late=True),
+        PodSetSpec(("spec", "submitterPodTemplate"), starts_late=True),
     ),
     framework="ray.io/rayjob",
     batch=True,
@@ -306,7 +306,7 @@ RAY_JOB: Final = Kind(
     managed_by=("spec", "managedBy"),
     groups_itself=True,
 )
-RAY_SERVICE: Final = Kind(
+RAY_SERVICE: Final = WorkloadKind(
     "ray.io",
     "RayService",
     "rayservices",
@@ -316,18 +316,18 @@ RAY_SERVICE: Final = Kind(
 )
 
 _TASK: Final = ("spec", "tasks", "*")
-VOLCANO_JOB: Final = Kind(
+VOLCANO_JOB: Final = WorkloadKind(
     "batch.volcano.sh",
     "Job",
     "jobs",
-    (PodSetPlace((*_TASK, "template"), ((*_TASK, "replicas"),), default=0, after=(*_TASK, "dependsOn")),),
+    (PodSetSpec((*_TASK, "template"), ((*_TASK, "replicas"),), default=0, after=(*_TASK, "dependsOn")),),
     versions=("v1alpha1",),
     template_mutable=False,
     batch=True,
     running=(("status", "running"),),
     groups_itself=True,
 )
-APP_WRAPPER: Final = Kind(
+APP_WRAPPER: Final = WorkloadKind(
     "workload.codeflare.dev",
     "AppWrapper",
     "appwrappers",
@@ -342,7 +342,7 @@ APP_WRAPPER: Final = Kind(
     groups_itself=True,
 )
 
-KINDS: Final[tuple[Kind, ...]] = (
+KINDS: Final[tuple[WorkloadKind, ...]] = (
     *(POD, JOB, CRON_JOB, DEPLOYMENT, STATEFUL_SET, REPLICA_SET, DAEMON_SET),
     *(PYTORCH_JOB, TF_JOB, XGBOOST_JOB, JAX_JOB, PADDLE_JOB, MPI_JOB, TRAIN_JOB),
     *(JOB_SET, LEADER_WORKER_SET, RAY_CLUSTER, RAY_JOB, RAY_SERVICE, VOLCANO_JOB, APP_WRAPPER),
@@ -351,7 +351,7 @@ KINDS: Final[tuple[Kind, ...]] = (
 _BY_NAME: Final = {(kind.group, kind.kind): kind for kind in KINDS}
 
 
-def kind_of(api_version: str, kind: str) -> Kind | None:
+def kind_of(api_version: str, kind: str) -> WorkloadKind | None:
     """The entry for an object's ``apiVersion`` and ``kind``, whatever the version; None for a kind not in the table."""
     group, _, _ = api_version.rpartition("/")
     return _BY_NAME.get((group, kind))

@@ -10,7 +10,7 @@ from gpugate.policies.workloads.workload import PodSet, Workload
 _TELLING = ("batch.kubernetes.io/job-name", "app.kubernetes.io/name", "app")
 
 
-def own_selector(workload: Workload, pods: PodSet) -> Object | None:
+def pod_selector(workload: Workload, pods: PodSet) -> Object | None:
     """A label selector for the pods of this workload; None where they carry nothing to tell them by."""
     if workload.kind is JOB and workload.name:
         return {"matchLabels": {"batch.kubernetes.io/job-name": workload.name}}

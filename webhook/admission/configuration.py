@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.kube.accelerators import LOOKS_LIKE
 from gpugate.policies.kube.fields import Path
-from gpugate.policies.workloads.kinds import APP_WRAPPER, CRON_JOB, KINDS, POD, TRAIN_JOB, Kind
+from gpugate.policies.workloads.kinds import APP_WRAPPER, CRON_JOB, KINDS, POD, TRAIN_JOB, WorkloadKind
 from gpugate.webhook.admission.match_conditions import taker_condition
 
 _ASKS: Final = """\
@@ -140,7 +140,7 @@ def _webhooks(door: str) -> Iterable[_Webhook]:
         yield from _takers(templates, updates)
 
 
-def _takers(templates: list[Kind], updates: tuple[str, ...]) -> Iterable[_Webhook]:
+def _takers(templates: list[WorkloadKind], updates: tuple[str, ...]) -> Iterable[_Webhook]:
     """The webhooks for objects that ask for nothing. Pods of every other kind pass the first of them when they are made."""
     pods = (_Rule("", ("v1",), "CREATE", (POD.resource,)), _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)))
     owned = ("is-no-replica-set-of-a-controller", *updates)
@@ -158,7 +158,7 @@ def _name_of(group: str) -> str:
     return group.replace(".", "-")
 
 
-def _rules(kinds: Iterable[Kind]) -> list[_Rule]:
+def _rules(kinds: Iterable[WorkloadKind]) -> list[_Rule]:
     by_place: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for kind in kinds:
         by_place.setdefault((kind.group, kind.versions), []).append(kind.resource)
@@ -169,7 +169,7 @@ def _asks_of(place: str) -> str:
     return f"{_OBJECTS}.map(o, {place}).exists(spec,\n{_ASKS})"
 
 
-def _asks_of_custom(kinds: list[Kind]) -> str:
+def _asks_of_custom(kinds: list[WorkloadKind]) -> str:
     if kinds == [APP_WRAPPER]:
         wrapped = _specs([kind for kind in KINDS if kind.pod_sets and kind is not TRAIN_JOB], "c.?template")
         # Where an AppWrapper itself says where pods are, they may be anywhere.
@@ -183,7 +183,7 @@ def _asks_of_custom(kinds: list[Kind]) -> str:
     return f"{_OBJECTS}.exists(o, ({_specs(kinds, 'o')}).exists(spec,\n{_ASKS}))"
 
 
-def _specs(kinds: Iterable[Kind], root: str) -> str:
+def _specs(kinds: Iterable[WorkloadKind], root: str) -> str:
     """A CEL list of the pod specs (optional values) that objects of ``kinds`` at ``root`` may have."""
     paths = {(*place.template, "spec"): bool(place.role) for kind in kinds for place in kind.pod_sets}
     plain = [_optional(root, path) for path in paths if "*" not in path]

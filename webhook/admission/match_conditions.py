@@ -1,6 +1,6 @@
 """CEL conditions that send the webhook objects which request no accelerator but may reach one.
 
-The same conditions as :func:`gpugate.policies.workloads.device_access.may_take`.
+The same conditions as :func:`gpugate.policies.workloads.device_access.may_access_devices`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def pods_of(workload: Workload, pods: PodSet) -> int:
 def devices_of(workload: Workload, number: int) -> tuple[tuple[str, int], ...]:
     """Accelerators of ``number`` such workloads by name, sorted; a claim of dynamic resource allocation counts as one."""
     found: dict[str, int] = {}
-    for pods in workload.asking():
+    for pods in workload.gpu_pod_sets():
         count = pods_of(workload, pods) * number
         for name, one in pods.accelerators().items():
             found[name] = found.get(name, 0) + one * count
@@ -44,7 +44,7 @@ def runs_of(workload: Workload, number: int) -> tuple[Run, ...]:
     """The accelerators of ``number`` such workloads with the time that they are asked for."""
     since, waits = _start_of(workload)
     found: dict[bool, list[tuple[int, int]]] = {}
-    for pods in workload.asking():
+    for pods in workload.gpu_pod_sets():
         each = (sum(pods.accelerators().values()) + len(pods.gpu_claims)) * number
         devices = each * pods_of(workload, pods)
         if devices:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.findings import Finding
-from gpugate.policies.gangs.gang import Gang, fewest_of, least_size, stated_least
+from gpugate.policies.gangs.gang import Gang, declared_min_size, min_count, min_size
 from gpugate.policies.kube.fields import Object, Path, lookup
 from gpugate.policies.rules.gangs.gang.schedulers import VOLCANO_MINIMUM
 from gpugate.policies.workloads.kinds import GANG_ELASTIC, VOLCANO_JOB
@@ -41,7 +41,7 @@ def _stated(workload: Workload, gang: Gang) -> Iterator[_Minimum]:
             written = holder.get(key)
             # What is no number is for the scheduler to refuse.
             if type(written) is str and written.isascii() and written.isdigit():
-                yield _Minimum((*path, key), int(written[:_MOST_DIGITS]), gang.size, least_size(workload, gang.size))
+                yield _Minimum((*path, key), int(written[:_MOST_DIGITS]), gang.size, min_size(workload, gang.size))
     for path in _FIELDS.get(workload.kind.group, ()):
         minimum = lookup(workload.root, path)
         # Volcano fills in a minimum of 0 as one that was left out.
@@ -53,8 +53,8 @@ def _of_field(workload: Workload, path: Path, minimum: int) -> _Minimum:
     # What waits for the others may come later: to hold it with them would have it wait for itself.
     first = [pods for pods in workload.pod_sets if not pods.starts_late and not pods.follows]
     full = sum(pods.count or 0 for pods in first)
-    stated = stated_least(workload, full)
-    return _Minimum(path, minimum, full, sum(map(fewest_of, first)) if stated is None else stated)
+    stated = declared_min_size(workload, full)
+    return _Minimum(path, minimum, full, sum(map(min_count, first)) if stated is None else stated)
 
 
 def check_minimum(workload: Workload, gang: Gang) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_GROUP, KUEUE_COUNT, KUEUE_GROUP, VOLCANO_GROUP
-from gpugate.policies.gangs.gang import Gang, least_size
+from gpugate.policies.gangs.gang import Gang, min_size
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -73,7 +73,7 @@ def mark_for_volcano(
     elif workload.kind.group not in _READ_BY_VOLCANO:
         return
     elif VOLCANO_GROUP not in gang.pods.annotations() and VOLCANO_MINIMUM not in workload.annotations():
-        least = str(least_size(workload, gang.size))
+        least = str(min_size(workload, gang.size))
         yield Edit("set", ("metadata", "annotations", VOLCANO_MINIMUM), least, f"{VOLCANO_MINIMUM}={least}")
     for pods in gang.parts:
         yield from _schedule_by(pods, scheduler or "volcano")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.kube.field_ownership import is_stated
+from gpugate.policies.kube.field_ownership import is_user_set
 from gpugate.policies.kube.fields import Object, Path, lookup
 from gpugate.policies.patch import Edit
-from gpugate.policies.workloads.jobs import JobPart, number
+from gpugate.policies.workloads.jobs import JobSpec, number
 from gpugate.policies.workloads.kinds import JOB_SET
 from gpugate.policies.workloads.workload import PodSet
 
@@ -32,7 +32,7 @@ def give_failure_policy(pods: PodSet, spec: Path, root: Object, rules: list[Obje
     place = (*spec, "podReplacementPolicy")
     if lookup(root, place) not in (None, "Failed"):
         # The API filled it in, and takes nothing else beside a failure policy.
-        yield Edit("set", place, "Failed", "podReplacementPolicy Failed", group, defaulted=is_stated(root, place) is False)
+        yield Edit("set", place, "Failed", "podReplacementPolicy Failed", group, defaulted=is_user_set(root, place) is False)
     yield Edit("set", (*spec, "podFailurePolicy"), {"rules": rules}, "podFailurePolicy", group)
 
 
@@ -41,10 +41,10 @@ def _takes_failure_policy(pods: PodSet, spec: Path, root: Object) -> bool:
     if lookup(root, (*spec, "podFailurePolicy")) is not None or pods.spec.get("restartPolicy") != "Never":
         return False
     replaced = lookup(root, (*spec, "podReplacementPolicy"))
-    return replaced in (None, "Failed") or is_stated(root, (*spec, "podReplacementPolicy")) is not True
+    return replaced in (None, "Failed") or is_user_set(root, (*spec, "podReplacementPolicy")) is not True
 
 
-def check_restarts(part: JobPart, pods: PodSet, spec: Path, root: Object, *, refuse: bool) -> Iterator[Finding]:
+def check_restarts(part: JobSpec, pods: PodSet, spec: Path, root: Object, *, refuse: bool) -> Iterator[Finding]:
     """Containers of a gang that are started again inside their pods."""
     written = pods.spec.get("restartPolicy")
     in_place = written == "OnFailure" or (written is None and part.kind is JOB_SET)

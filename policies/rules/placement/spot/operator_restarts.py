@@ -31,13 +31,13 @@ from gpugate.policies.findings import Finding, Level
 from gpugate.policies.gangs.gang import gang_of, is_elastic
 from gpugate.policies.kube.fields import Object, Path, lookup
 from gpugate.policies.workloads.jobs import API_BACKOFF_LIMIT, VOLCANO_RUNS
-from gpugate.policies.workloads.kinds import JAX_JOB, MPI_JOB, RAY_JOB, TF_JOB, VOLCANO_JOB, XGBOOST_JOB, Kind
+from gpugate.policies.workloads.kinds import JAX_JOB, MPI_JOB, RAY_JOB, TF_JOB, VOLCANO_JOB, XGBOOST_JOB, WorkloadKind
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _KUBEFLOW: Final = "kubeflow.org"
 _NEVER: Final = "Never"
 #: Kinds of the training operator whose pods nobody starts again where nothing is stated.
-_NEVER_BY_DEFAULT: Final[frozenset[Kind]] = frozenset({TF_JOB, XGBOOST_JOB, JAX_JOB})
+_NEVER_BY_DEFAULT: Final[frozenset[WorkloadKind]] = frozenset({TF_JOB, XGBOOST_JOB, JAX_JOB})
 _EVICTED: Final = "PodEvicted"
 _FAILED: Final = "PodFailed"
 _ANY_EVENT: Final = "*"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.cel import LONGEST_LABEL
 from gpugate.policies.kube.fields import Path, lookup, mapping
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
@@ -48,7 +48,7 @@ def _base(workload: Workload, pods: PodSet) -> Path:
     return () if wraps is None else pods.path[: len(wraps) + 2]
 
 
-def is_placed_by_others(workload: Workload, pods: PodSet, facts: Facts) -> bool:
+def is_placed_by_others(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> bool:
     """Whether somebody else decides how close together the pods run."""
     base = _base(workload, pods)
     holders: list[Any] = [pods.annotations(), lookup(workload.root, (*base, "metadata", "annotations"))]
@@ -58,13 +58,13 @@ def is_placed_by_others(workload: Workload, pods: PodSet, facts: Facts) -> bool:
         return True
     if pods.kind is VOLCANO_JOB and lookup(workload.root, (*base, "spec", "networkTopology")) is not None:
         return True
-    return _queue_knows_topology(workload, facts)
+    return _queue_knows_topology(workload, snapshot)
 
 
-def _queue_knows_topology(workload: Workload, facts: Facts) -> bool:
+def _queue_knows_topology(workload: Workload, snapshot: ClusterSnapshot) -> bool:
     """Whether a flavor of the workload's queue has a Topology: Kueue then names the node of every pod, annotated or not."""
-    queue = cluster_queue_of(workload, facts)
-    flavors = () if queue is None else (facts.flavors.get(name) for group in queue.groups for name, _ in group.flavors)
+    queue = cluster_queue_of(workload, snapshot)
+    flavors = () if queue is None else (snapshot.flavors.get(name) for group in queue.groups for name, _ in group.flavors)
     return any(flavor is not None and bool(flavor.topology) for flavor in flavors)
 
 

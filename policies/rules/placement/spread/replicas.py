@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpugate.policies.kube.field_ownership import is_stated
+from gpugate.policies.kube.field_ownership import is_user_set
 from gpugate.policies.kube.fields import Object, lookup, mapping, mappings
 from gpugate.policies.workloads.jobs import number
 from gpugate.policies.workloads.kinds import DEPLOYMENT, REPLICA_SET, STATEFUL_SET
@@ -21,7 +21,7 @@ def has_replicas(workload: Workload, pods: PodSet) -> bool:
     """Whether there are several of the pods, or may be: an autoscaler's number of replicas is stated nowhere."""
     path = (*pods.path[:-1], "replicas")
     written = number(workload.root, path)
-    return written is None or written > 1 or (written == 1 and is_stated(workload.root, path) is False)
+    return written is None or written > 1 or (written == 1 and is_user_set(workload.root, path) is False)
 
 
 def selector_of(workload: Workload, pods: PodSet) -> Object | None:

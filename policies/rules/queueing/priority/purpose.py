@@ -36,7 +36,7 @@ def purpose_of(workload: Workload) -> Purpose | None:
         return "interactive"
     if workload.is_pod():
         return _purpose_of_pod(workload.pod_sets[0])
-    made_by = [workload.kind] if workload.kind.wraps is None else [pods.kind for pods in workload.asking()]
+    made_by = [workload.kind] if workload.kind.wraps is None else [pods.kind for pods in workload.gpu_pod_sets()]
     if all(kind in _SERVING for kind in made_by):
         return "inference"
     return "training" if all(kind.batch for kind in made_by) else None
