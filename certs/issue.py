@@ -116,35 +116,6 @@ def issue_serving(
             own.
     """
     sans = x509.SubjectAlternativeName(general_names(hostnames))
-    usage = ExtendedKeyUsageOID.SERVER_AUTH
-    return _issue_leaf(ca, _name(SERVING_NAME), usage, sans, now, lifetimes)
-
-
-def issue_client(
-    ca: KeyPair,
-    name: str,
-    now: datetime,
-    lifetimes: Lifetimes = DEFAULT_LIFETIMES,
-) -> KeyPair:
-    """Make a client certificate whose common name is `name`, signed by `ca`.
-
-    It lives as long as a serving certificate would.
-
-    Raises:
-        CertificateError: As `issue_serving` does.
-    """
-    usage = ExtendedKeyUsageOID.CLIENT_AUTH
-    return _issue_leaf(ca, _name(name), usage, None, now, lifetimes)
-
-
-def _issue_leaf(
-    ca: KeyPair,
-    subject: x509.Name,
-    usage: x509.ObjectIdentifier,
-    sans: x509.SubjectAlternativeName | None,
-    now: datetime,
-    lifetimes: Lifetimes,
-) -> KeyPair:
     issuer, issuer_key = _signer(ca)
     begin, end = _span(now, lifetimes.serving, lifetimes.skew)
     begin = max(begin, issuer.not_valid_before_utc)
@@ -158,14 +129,13 @@ def _issue_leaf(
         )
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
-        _builder(subject, issuer.subject, key.public_key(), begin, end)
+        _builder(_name(SERVING_NAME), issuer.subject, key.public_key(), begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(_authority_key_identifier(issuer), critical=False)
+        .add_extension(sans, critical=False)
     )
-    if sans is not None:
-        builder = builder.add_extension(sans, critical=False)
     return _key_pair(builder.sign(issuer_key, hashes.SHA256()), key)
 
 

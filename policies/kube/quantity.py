@@ -11,7 +11,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 

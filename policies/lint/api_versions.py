@@ -7,7 +7,7 @@ KubeRay v1.5, Kubeflow's training operator v1.9 and trainer v2.1, Volcano v1.10 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.findings import Finding, Level
@@ -156,8 +156,3 @@ def _homes(kind: str) -> list[WorkloadKind]:
 
 def _written(home: WorkloadKind) -> str:
     return f"{home.group}/{home.versions[-1]}" if home.group else home.versions[-1]
-
-
-def built_in() -> Iterable[tuple[str, str, Retired]]:
-    """Every line of the table of Kubernetes' own kinds: ``apiVersion``, kind, and what is known of it."""
-    return ((*key, retired) for key, retired in BUILT_IN.items())

@@ -125,18 +125,18 @@ class Pods(NamedTuple):
     batch: bool
 
 
-def pods_in(around: LintContext) -> list[Pods]:
+def pods_in(context: LintContext) -> list[Pods]:
     """The pods of every workload of the same input; those that cannot be read are left out."""
-    return around.kept("pods", lambda: [pods for obj in around.every() for pods in _pods_of(obj, around)])
+    return context.kept("pods", lambda: [pods for obj in context.every() for pods in _pods_of(obj, context)])
 
 
-def _pods_of(obj: Object, around: LintContext) -> Iterator[Pods]:
+def _pods_of(obj: Object, context: LintContext) -> Iterator[Pods]:
     kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
     if kind is None:
         return
     owner = f"{kind.kind} {text_at(obj, 'metadata', 'name')}".strip()
     try:
-        workload = open_workload(kind, obj, around.snapshot, namespace=around.namespace_of(obj))
+        workload = open_workload(kind, obj, context.snapshot, namespace=context.namespace_of(obj))
         found = [Pods(owner, workload.namespace, pods, pods.count, kind.batch) for pods in workload.pod_sets if pods.is_whole]
     except (MalformedError, RecursionError):
         return

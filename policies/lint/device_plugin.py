@@ -30,11 +30,11 @@ def is_config(value: Any) -> bool:  # noqa: ANN401 - any JSON value
     return isinstance(value, dict) and value.get("version") == "v1" and any(name in value for name in ("sharing", "flags"))
 
 
-def check(obj: Object, around: LintContext) -> Iterator[Finding]:
+def check(obj: Object, context: LintContext) -> Iterator[Finding]:
     """The configurations that a ConfigMap holds."""
     for key, text in sorted(texts_at(obj, "data").items()):
         if len(text) <= _LONGEST and _LOOKS.search(text):
-            config = around.read_yaml(text)
+            config = context.read_yaml(text)
             if is_config(config):
                 yield from check_config(("data", key), config)
 

@@ -36,15 +36,15 @@ _BY_POD: Final = "DCGM_EXPORTER_KUBERNETES"
 _USUAL_TAINT: Final = Taint(NVIDIA_GPU, "", "NoSchedule")
 
 
-def check(obj: Object, around: LintContext) -> Iterator[Finding]:
+def check(obj: Object, context: LintContext) -> Iterator[Finding]:
     """What keeps a part of the node stack off the nodes that it is for, or from what it needs there."""
     found = _part_of(obj)
     if found is None:
         return
     at, container, part = found
     try:
-        (pods,) = open_workload(DAEMON_SET, obj, around.snapshot).pod_sets
-        shapes = [shape for shape in around.snapshot.shapes if shape.accelerators]
+        (pods,) = open_workload(DAEMON_SET, obj, context.snapshot).pod_sets
+        shapes = [shape for shape in context.snapshot.shapes if shape.accelerators]
         yield from _check_selector(obj, pods, part, shapes)
         yield from _check_tolerations(obj, pods, part, shapes)
     except MalformedError:

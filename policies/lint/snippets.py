@@ -1,4 +1,4 @@
-"""Parts of manifests: the ``resources`` of a container, an ``affinity``, as pages show them without the object around.
+"""Parts of manifests: the ``resources`` of a container, an ``affinity``, as pages show them without the object context.
 
 A part is put into a Pod of its own, judged there, and taken out again.
 """
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     """Where a field belongs.
 
     Attributes:
-        parent: the path of what holds it in the Pod that is made around it; None where it is no field of a pod.
+        parent: the path of what holds it in the Pod that is made context it; None where it is no field of a pod.
         inside: the same in words.
         is_one: whether a value is one that the field may have.
     """

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from gpugate.webhook.audit.model import AuditedWorkload
 from gpugate.webhook.audit.ownership import divisions_of
-from gpugate.webhook.audit.page.figures import gravest
+from gpugate.webhook.audit.totals import gravest
 from tests import sample_audits
 from tests.browser.conftest import Open
 

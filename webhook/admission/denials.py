@@ -7,14 +7,15 @@ the Namespace. What rules in DryRun would have refused is told likewise, by its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import Decision
 from gpugate.webhook.admission.admission_review import AdmissionResponse, Request
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.response import cut, one_line, sentence, strip_immutable_words
-from gpugate.webhook.kube.event_series import Kind, Reference, about_namespace
+from gpugate.webhook.kube.event_series import Reference, about_namespace
+from gpugate.webhook.kube.events import EventSink
 
 REFUSED: Final = "Refused"
 WOULD_REFUSE: Final = "WouldRefuse"
@@ -25,13 +26,6 @@ _MOST: Final = 3
 _ROOM: Final = 900
 #: Where a refusal comes from that no rule made: an object that cannot be read, or gpugate itself.
 _NO_RULE: Final = "none"
-
-
-class EventSink(Protocol):
-    """Takes what is to become an Event; `gpugate.webhook.kube.events.Recorder` is one."""
-
-    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
-        """Have an Event about ``regarding`` sent; never blocks, never raises."""
 
 
 class _Subject(NamedTuple):

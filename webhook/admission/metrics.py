@@ -6,18 +6,18 @@ scrapes: the library's own counters take a lock and a check of every label each 
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.decision import Decision
 from gpugate.policies.workloads.kinds import KINDS
+from gpugate.webhook.cache.health import fact_families, policy_families
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.kube.types import KindState
 
@@ -39,44 +39,6 @@ _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpugate_recordings": ("What became of reviews that were to be recorded.", ("outcome",)),
     "gpugate_events": ("What became of Events.", ("outcome",)),
 }
-_FACT_GAUGES: Final = (
-    ("gpugate_facts_synced", "1 where a resource was read in full or is known to be absent, even if it fails since."),
-    ("gpugate_facts_age_seconds", "Time since the last event, bookmark or finished list; none before the first list."),
-    ("gpugate_facts_objects", "Objects that the facts are made from."),
-)
-_FACT_COUNTERS: Final = (
-    ("gpugate_facts_relists", "Full lists after the first one."),
-    ("gpugate_facts_reconnects", "Watches resumed without a list."),
-)
-_POLICY_GAUGES: Final = (
-    ("gpugate_policy_generation", "The generation of a GPUPolicy that is in force; 0 where none is."),
-    ("gpugate_policy_invalid", "1 where the newest generation of a GPUPolicy does not parse."),
-)
-
-
-def fact_families(watched: Iterable[KindState]) -> Iterator[Metric]:
-    """What the watchers tell of themselves."""
-    now = time.monotonic()
-    synced, age, objects = (GaugeMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_GAUGES)
-    relists, reconnects = (CounterMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_COUNTERS)
-    for one in watched:
-        labels, seconds = [one.resource], one.age(now)
-        synced.add_metric(labels, float(one.synced))
-        objects.add_metric(labels, one.objects)
-        relists.add_metric(labels, one.relists)
-        reconnects.add_metric(labels, one.reconnects)
-        if seconds is not None:
-            age.add_metric(labels, seconds)
-    yield from (synced, age, objects, relists, reconnects)
-
-
-def policy_families(policies: Iterable[SeenPolicy]) -> Iterator[Metric]:
-    """Which generation of each GPUPolicy is in force, and whether its newest can be read."""
-    in_force, invalid = (GaugeMetricFamily(name, text, labels=["policy"]) for name, text in _POLICY_GAUGES)
-    for one in policies:
-        in_force.add_metric([one.name], one.in_force or 0)
-        invalid.add_metric([one.name], float(bool(one.error)))
-    yield from (in_force, invalid)
 
 
 class _Histogram:

@@ -6,7 +6,7 @@ says in which mode its rule is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
@@ -17,21 +17,23 @@ from gpugate.policies.engine.engine import decide
 from gpugate.policies.engine.exemptions import REFUSED_REASONS, ExemptionRequest, requested_exemption
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import BoundRule, Change, Decision
-from gpugate.policies.kube.fields import MalformedError, dotted
+from gpugate.policies.gangs.status import GangState, StuckAfter, gang_states
+from gpugate.policies.kube.fields import MalformedError, Object, dotted
 from gpugate.policies.kube.managers import is_gitops_managed
 from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.rules.gangs.gang.rule import RULE, GangParams
 from gpugate.policies.rules.ownership import idle
+from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.admission.response import cut, strip_immutable_words
 from gpugate.webhook.audit.model import AuditedWorkload, Effect, Exemption, Item, Used
-from gpugate.webhook.audit.ownership import belongs_to
-from gpugate.webhook.audit.requests import devices_of, pods_of, runs_of
-from gpugate.webhook.audit.subjects import AuditTarget
+from gpugate.webhook.audit.owners import AuditTarget
+from gpugate.webhook.audit.ownership import belongs_to, devices_of, pods_of, runs_of
+from gpugate.webhook.audit.subjects import Subject
 
 JsonObject: TypeAlias = dict[str, Any]
-
 #: Labels by which a workload or its namespace says who it belongs to; the first that is there counts.
 TEAM_LABELS: Final = ("gpugate.io/team", "gpugate.io/owner", "team", "owner", "app.kubernetes.io/team")
 #: What a text may have at the most: sums of a pod with a thousand containers fill no report. Characters.
@@ -173,3 +175,31 @@ def _team(workload: Workload, lens: AuditContext) -> str:
             if isinstance(labels.get(key), str) and labels[key]:
                 return str(labels[key])
     return ""
+
+
+def stuck_after_for(snapshot: ClusterSnapshot, policies: PolicySet) -> StuckAfter:
+    """When the policies say that a gang is stuck."""
+
+    def stuck_after(namespace: str, labels: Object) -> float | None:
+        for one in policies.bind(snapshot.namespace_labels(namespace), labels):
+            if one.rule is RULE and isinstance(one.params, GangParams):
+                return float(one.params.stuck_after)
+        return None
+
+    return stuck_after
+
+
+def gangs_among(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot, policies: PolicySet, now: float) -> list[GangState]:
+    """Where the gangs among ``subjects`` stand at ``now``, in seconds since 1970; none while the pods are not known."""
+    return gang_states(snapshot, _opened(subjects, snapshot), now, stuck_after=stuck_after_for(snapshot, policies))
+
+
+def _opened(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot) -> Iterator[Workload]:
+    for one in subjects:
+        if isinstance(one, str) or not one.asks or (one.kind is POD and one.owner is not None):
+            continue
+        try:
+            yield open_workload(one.kind, orjson.loads(one.text), snapshot)
+        except MalformedError:
+            # The audit itself says what is wrong with it.
+            continue

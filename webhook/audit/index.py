@@ -15,10 +15,10 @@ from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.policy.models import PolicySet
 from gpugate.webhook.audit import cluster_summary as picture
-from gpugate.webhook.audit.attribution_of_pods import PodName, audited_owner_of_pods
 from gpugate.webhook.audit.evaluate import AuditContext, audit_one, sort_key, unreadable
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Fleet
-from gpugate.webhook.audit.subjects import AuditTarget, Subject, choose
+from gpugate.webhook.audit.owners import AuditTarget, PodName, audited_owner_of_pods, choose
+from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.times import rfc3339
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from gpugate.policies.cluster.gpu_usage import place_of
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.field_ownership import LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.workloads.device_access import asks_somehow, goes_to_reserved_nodes, may_access_devices, takes_devices
-from gpugate.policies.workloads.kinds import POD, WorkloadKind, kind_of
+from gpugate.policies.workloads.kinds import KINDS, POD, WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
+from gpugate.webhook.kube.client import ApiClient
+from gpugate.webhook.kube.discovery import version_of
+from gpugate.webhook.kube.errors import ApiError, NotServed
+from gpugate.webhook.kube.lister import is_refused, pages_of
+from gpugate.webhook.kube.types import WatchedKind
 
 JsonObject: TypeAlias = dict[str, Any]
-
 #: What the mirror of a static pod is owned by: it came from a file there, and stands for itself.
 _NODE: Final = ("v1", "Node")
 #: What is kept of a pod's status: where it stands, and why it waits.
@@ -57,20 +60,6 @@ class Subject(NamedTuple):
     asks: bool
     text: bytes
     sort: bytes = b""
-
-
-class AuditTarget(NamedTuple):
-    """A subject to judge, and in whose name.
-
-    Attributes:
-        subject: the object.
-        owner: the controller of an unknown kind that made it; None where the object stands for itself.
-        number: how many alike it stands for: the pods of that owner.
-    """
-
-    subject: Subject
-    owner: ControllerRef | None
-    number: int
 
 
 def subject_of(item: JsonObject) -> Subject | None:
@@ -175,97 +164,6 @@ def _kept(item: JsonObject, kind: WorkloadKind) -> JsonObject:
     return kept
 
 
-def choose(subjects: Iterable[Subject]) -> list[AuditTarget]:
-    """The subjects to judge, sorted: those that no other of them made, and for an owner of an unknown kind one pod of each sort.
-
-    A ReplicaSet that a controller made says nothing of its own, and its pods stand under that controller.
-    """
-    every = list(subjects)
-    family = family_of(every)
-    asking = [one for one in every if one.asks and not _is_passed_over(one)]
-    alone: list[AuditTarget] = []
-    grouped: dict[tuple[str, ControllerRef, bytes], list[Subject]] = {}
-    for one in asking:
-        owner = family.above(one)
-        if family.stands_under_another(one) or (owner is not None and not one.text):
-            continue
-        if owner is None or one.kind is not POD or family.maker(one) is not None:
-            alone.append(AuditTarget(one, None, 1))
-        else:
-            grouped.setdefault((one.namespace, owner, one.sort), []).append(one)
-    alone += [AuditTarget(min(pods, key=_order), owner, len(pods)) for (_, owner, _), pods in grouped.items()]
-    return sorted(alone, key=lambda chosen: (*_order(chosen.subject), chosen.owner or ()))
-
-
-def family_of(subjects: Iterable[Subject]) -> OwnerTree:
-    """Who made whom among ``subjects``."""
-    asking: list[Subject] = []
-    passed = _Named()
-    for one in subjects:
-        if _is_passed_over(one):
-            passed.put(one)
-        elif one.asks:
-            asking.append(one)
-    return OwnerTree(asking, passed)
-
-
-def _is_passed_over(one: Subject) -> bool:
-    return one.kind.is_revision_of_owner and one.owner is not None
-
-
-class _Named:
-    """Subjects, to be found by who names them as owner: in their own namespace, by name, and by uid where both have one."""
-
-    def __init__(self, subjects: Iterable[Subject] = ()) -> None:
-        self._found: dict[tuple[str, str, str, str], Subject] = {}
-        for one in subjects:
-            self.put(one)
-
-    def put(self, one: Subject) -> None:
-        self._found[one.namespace, one.kind.group, one.kind.kind, one.name] = one
-
-    def get(self, namespace: str, owner: ControllerRef) -> Subject | None:
-        found = self._found.get((namespace, owner.api_version.rpartition("/")[0], owner.kind, owner.name))
-        return found if found is not None and (not owner.uid or found.uid in {"", owner.uid}) else None
-
-
-class OwnerTree:
-    """Who made whom, among the subjects that ask."""
-
-    def __init__(self, asking: Iterable[Subject], passed: _Named) -> None:
-        self._asking = _Named(asking)
-        self._passed = passed
-
-    def above(self, one: Subject) -> ControllerRef | None:
-        """Who made ``one``, a ReplicaSet passed over."""
-        if one.owner is None:
-            return None
-        between = self._passed.get(one.namespace, one.owner)
-        return one.owner if between is None else between.owner
-
-    def maker(self, one: Subject) -> Subject | None:
-        """The same, where it asks for accelerators itself."""
-        owner = self.above(one)
-        return None if owner is None else self._asking.get(one.namespace, owner)
-
-    def stands_under_another(self, one: Subject) -> bool:
-        """Whether another is judged in its place; not where they claim to have made each other, which nobody checks."""
-        start = place_of(one)
-        seen: set[tuple[str, ...]] = set()
-        maker = self.maker(one)
-        found = maker is not None
-        while maker is not None and place_of(maker) not in seen:
-            if place_of(maker) == start:
-                return False
-            seen.add(place_of(maker))
-            maker = self.maker(maker)
-        return found
-
-
-def _order(subject: Subject) -> tuple[str, ...]:
-    return (subject.namespace, subject.kind.kind, subject.name, subject.kind.group, subject.uid)
-
-
 def subjects_in(objects: Iterable[JsonObject]) -> Iterator[Subject | str]:
     """The subjects among plain objects; in place of one that cannot be read, a line that says so."""
     for item in objects:
@@ -284,3 +182,56 @@ def describe(item: JsonObject) -> str:
     metadata = metadata if type(metadata) is dict else {}
     place = "/".join(str(metadata[key]) for key in ("namespace", "name") if isinstance(metadata.get(key), str))
     return f"{item.get('kind')!s:.60} {place:.300}".rstrip()
+
+
+def _watched(kind: WorkloadKind) -> WatchedKind:
+    return WatchedKind(kind.kind, kind.group, kind.versions, kind.resource, resource=f"{kind.resource}.{kind.group}".rstrip("."))
+
+
+SUBJECT_KINDS: Final = tuple(_watched(kind) for kind in KINDS)
+"""Every kind of workload, as the audit reads it."""
+
+
+async def subjects_of(client: ApiClient, namespaces: Collection[str] = ()) -> tuple[list[Subject | str], list[str]]:
+    """The subjects of a cluster, and what could not be read, in words.
+
+    Args:
+        client: the way to the cluster.
+        namespaces: what alone is looked for; a kind that may not be read in the whole cluster is read there.
+
+    Raises:
+        ClusterError: the cluster cannot be reached, or lets nothing be read.
+    """
+    found: list[Subject | str] = []
+    remarks: list[str] = []
+    refused: ApiError | None = None
+    read = 0
+    for kind in SUBJECT_KINDS:
+        try:
+            subjects = await _read(client, kind, namespaces)
+        except ApiError as error:
+            if not is_refused(error):
+                raise
+            remarks.append(f"{kind.resource} cannot be read: {error.message}")
+            refused = refused or error
+        else:
+            found += subjects or []
+            read += subjects is not None
+    if refused is not None and not read:
+        # Nothing to find fault with would be no audit, but a false one.
+        hint = "" if namespaces else "; with rights in a namespace alone name it by -n"
+        message = f"no kind of workload can be read: {refused.message}{hint}; or audit files: kubectl get -n NAMESPACE ... -o yaml"
+        raise ApiError(refused.status, refused.reason, message)
+    return found, remarks
+
+
+async def _read(client: ApiClient, kind: WatchedKind, namespaces: Collection[str]) -> list[Subject | str] | None:
+    """The subjects of one kind; None where the cluster does not serve it."""
+    version = await version_of(client, kind)
+    if version is None:
+        return None
+    try:
+        # Page by page, so that no list is held with all its fields.
+        return [one async for page in pages_of(client, kind, version, namespaces) for one in subjects_in(page)]
+    except NotServed:
+        return None

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from gpugate.policies.cluster.gpu_usage import DeviceUse
+from gpugate.policies.cluster.gpu_usage import DeviceUse, Place, Usage
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Used
+from gpugate.webhook.audit.owners import PodName
 from gpugate.webhook.audit.ownership import OWNER
+from gpugate.webhook.prometheus.readings import Readings
 
 
 class Line(NamedTuple):
@@ -199,3 +201,13 @@ def _line(line: Line) -> dict[str, Any]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
+
+
+def usage_of(readings: Readings, homes: dict[PodName, Place]) -> Usage:
+    """What ``readings`` say of the devices of each workload."""
+    found: dict[Place, list[DeviceUse]] = {}
+    for one in readings.devices:
+        place = homes.get((one.namespace, one.pod)) if one.pod else None
+        if place is not None:
+            found.setdefault(place, []).append(one)
+    return Usage({place: tuple(devices) for place, devices in found.items()})

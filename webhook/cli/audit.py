@@ -19,19 +19,17 @@ from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import lookup
 from gpugate.policies.policy.models import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
-from gpugate.webhook.audit.attribution_of_pods import usage_of
 from gpugate.webhook.audit.compare import ComparisonOutcome, as_json, compare
-from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
-from gpugate.webhook.audit.gangs import gangs_among
+from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext, gangs_among
 from gpugate.webhook.audit.index import Surroundings, WorkloadIndex, filled
-from gpugate.webhook.audit.listing import subjects_of
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import as_json as document
 from gpugate.webhook.audit.output.json import written
 from gpugate.webhook.audit.output.policy_reports import OPEN_REPORT, POLICY_REPORT, reports_of
 from gpugate.webhook.audit.output.text import print_audit, print_comparison
 from gpugate.webhook.audit.page.render import render
-from gpugate.webhook.audit.subjects import Subject, describe, subjects_in
+from gpugate.webhook.audit.subjects import Subject, describe, subjects_in, subjects_of
+from gpugate.webhook.audit.usage import usage_of
 from gpugate.webhook.cache.fetch import fetch
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cli.context import ClusterFiles, Colour, ColourOption, Context, Kubeconfig, unknown_policies
@@ -45,10 +43,10 @@ from gpugate.webhook.cli.options import (
 )
 from gpugate.webhook.files.inputs import builder_of, dumped_in, gives_facts, load_policies, objects_in
 from gpugate.webhook.files.yaml_out import dump
-from gpugate.webhook.kube.client import connect
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
+from gpugate.webhook.kube.kubeconfig import connect
 from gpugate.webhook.prometheus.client import Address, PrometheusError
-from gpugate.webhook.prometheus.collect import ask, times_wanted
+from gpugate.webhook.prometheus.poller import ask, times_wanted
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.times import rfc3339

@@ -28,7 +28,7 @@ from gpugate.webhook.controller.audit_loop import AuditSchedule
 from gpugate.webhook.controller.leader_election import LeaseDurations
 from gpugate.webhook.controller.program import ControllerOptions, run
 from gpugate.webhook.files.inputs import load_policies
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Bridge, Log
 

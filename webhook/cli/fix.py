@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import time
@@ -26,8 +27,7 @@ from gpugate.webhook.cli.context import (
 from gpugate.webhook.cli.options import UNUSABLE, fail
 from gpugate.webhook.files.atomic_write import ReplaceError, Replacement, replace_all
 from gpugate.webhook.files.documents import STDIN, UnreadableInput, files_of
-from gpugate.webhook.files.rewrite.diff import unified_diff
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.review import report
 from gpugate.webhook.review.entry import ReviewEntry
 from gpugate.webhook.review.fix import Fixed, open_files
@@ -160,3 +160,22 @@ def _end(results: Sequence[Fixed], *, check: bool) -> None:
         raise typer.Exit(UNUSABLE)
     if Outcome.REFUSED in outcomes or any(one.unwritten or (check and one.changes) for one in results):
         raise typer.Exit(REMAINS)
+
+
+_NO_END: Final = "\n\\ No newline at end of file\n"
+
+
+def unified_diff(before: str, after: str, file: str) -> list[str]:
+    """The lines of the diff from ``before`` to ``after``, each with its line break."""
+    lines = difflib.unified_diff(_lines(before), _lines(after), _name(file), _name(file))
+    return [line if line.endswith("\n") else line + _NO_END for line in lines]
+
+
+def _lines(text: str) -> list[str]:
+    # Of all line breaks the tools know but this one.
+    parts = text.split("\n")
+    return [f"{part}\n" for part in parts[:-1]] + [part for part in parts[-1:] if part]
+
+
+def _name(file: str) -> str:
+    return "stdin" if file == "-" else file

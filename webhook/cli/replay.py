@@ -20,7 +20,7 @@ from gpugate.webhook.cli.context import (
     review_context,
 )
 from gpugate.webhook.cli.options import UNUSABLE, fail
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.review import replay as replaying
 from gpugate.webhook.review import replay_report
 from gpugate.webhook.review.replay import AnswerChange

@@ -27,7 +27,7 @@ from gpugate.webhook.cli.options import UNUSABLE, fail
 from gpugate.webhook.files import rendering
 from gpugate.webhook.files.documents import Document, UnreadableInput, read_all
 from gpugate.webhook.files.rendering import Chart
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.review import report
 from gpugate.webhook.review.entry import ReviewEntry
 from gpugate.webhook.review.review import Outcome

@@ -17,7 +17,7 @@ from gpugate.webhook.admission.server import serve as run_server
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE
 from gpugate.webhook.cli.options import address, fail
 from gpugate.webhook.files.inputs import load_facts, load_policies
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Bridge, Log
 

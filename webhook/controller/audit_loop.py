@@ -14,10 +14,10 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.times import instant_of
 from gpugate.policies.policy.models import PolicySet
-from gpugate.webhook.audit.attribution_of_pods import usage_of
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
 from gpugate.webhook.audit.index import Surroundings
 from gpugate.webhook.audit.model import Audit
+from gpugate.webhook.audit.usage import usage_of
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.controller.informers import WorkloadInformer

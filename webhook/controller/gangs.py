@@ -12,14 +12,16 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.gangs.status import GangState, Place, gang_states
-from gpugate.webhook.audit.gangs import stuck_after_for
+from gpugate.webhook.audit.evaluate import stuck_after_for
 from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.controller.gang_index import GangIndex
 from gpugate.webhook.controller.gang_index import Place as ObjectPlace
 from gpugate.webhook.controller.leader_client import Api
-from gpugate.webhook.controller.pod_groups import EventSink, PodGroupReconciler
-from gpugate.webhook.kube.types import ClusterError, JsonObject
+from gpugate.webhook.controller.pod_groups import PodGroupReconciler
+from gpugate.webhook.kube.errors import ClusterError
+from gpugate.webhook.kube.events import EventSink
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
 #: Seconds between two looks at where the gangs stand.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeAlias
 
-from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError
+from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
 from gpugate.webhook.runtime.log import Log
 
 JsonObject: TypeAlias = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup, pod_group_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
@@ -13,10 +13,12 @@ from gpugate.webhook.cache.kinds import FACT_KINDS
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.controller.gang_index import GangIndex, Planned
 from gpugate.webhook.controller.leader_client import Api
-from gpugate.webhook.kube.event_series import Kind, Reference
-from gpugate.webhook.kube.lister import version_of
+from gpugate.webhook.kube.discovery import version_of
+from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
+from gpugate.webhook.kube.event_series import Reference
+from gpugate.webhook.kube.events import EventSink
 from gpugate.webhook.kube.reflector import Backoff
-from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, WatchedKind
+from gpugate.webhook.kube.types import WatchedKind
 from gpugate.webhook.runtime.log import Log
 
 _KINDS: Final[dict[str, WatchedKind]] = {
@@ -31,13 +33,6 @@ _SPACING: Final = 0.02
 _SHOWN: Final = 5.0
 #: Seconds after which a new PodGroup is touched once more, where its scheduler may have missed that it came.
 _TOUCH_AFTER: Final = 2.0
-
-
-class EventSink(Protocol):
-    """Who sends Events; `gpugate.webhook.kube.events.Recorder` is one."""
-
-    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
-        """Have an Event about `regarding` sent."""
 
 
 class _Delay(NamedTuple):

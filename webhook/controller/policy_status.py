@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, Protocol
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.policy.coverage import PolicyCoverage, reach_of
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.webhook.admission.response import cut
-from gpugate.webhook.audit.model import AuditedWorkload, Effect
+from gpugate.webhook.audit.totals import LastAudit
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
+from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
 from gpugate.webhook.kube.events import Recorder, Reference
-from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, JsonObject
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.times import rfc3339
 
@@ -32,34 +32,6 @@ _OURS: Final = frozenset({"Ready", "Stalled"})
 #: Seconds between two looks at what has changed, and between two tries where the apiserver takes nothing.
 _EVERY: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
-
-
-class LastAudit(NamedTuple):
-    """What the last audit found of the rules that one policy binds.
-
-    Attributes:
-        time: when, RFC 3339.
-        workloads: workloads that it binds a rule for.
-        would_change: of them, those that enforcing it would change.
-        would_refuse: of them, those that enforcing it would refuse.
-        exempt: of them, those that are exempt from one of its rules.
-    """
-
-    time: str
-    workloads: int
-    would_change: int
-    would_refuse: int
-    exempt: int
-
-    def as_json(self) -> JsonObject:
-        """The ``lastAudit`` of a status."""
-        return {
-            "time": self.time,
-            "workloads": self.workloads,
-            "wouldChange": self.would_change,
-            "wouldRefuse": self.would_refuse,
-            "exempt": self.exempt,
-        }
 
 
 def status_of(seen: SeenPolicy, reach: PolicyCoverage | None, audit: JsonObject | None, now: str) -> JsonObject:
@@ -286,23 +258,3 @@ def _labels(snapshot: ClusterSnapshot) -> dict[str, Mapping[str, str]] | None:
     if snapshot.known.get("namespaces") is not SyncState.SYNCED:
         return None
     return {name: snapshot.namespace_labels(name) for name in snapshot.namespaces}
-
-
-def sums_by_policy(workloads: Iterable[AuditedWorkload], at: str) -> dict[str, LastAudit]:
-    """The figures by policy, of an audit of everything ``at`` this time; without policies that bind nothing for any workload."""
-    bound, refused, changed, exempt = (Counter[str]() for _ in range(4))
-    for one in workloads:
-        bound.update(_name(policy) for policy in one.bound_by)
-        effects: dict[str, set[Effect]] = {}
-        for item in one.items:
-            effects.setdefault(_name(item.policy), set()).add(item.effect)
-        for policy, found in effects.items():
-            refused[policy] += Effect.REFUSE in found
-            # Nothing comes of a change to what is refused.
-            changed[policy] += Effect.CHANGE in found and Effect.REFUSE not in found
-            exempt[policy] += Effect.EXEMPT in found
-    return {policy: LastAudit(at, number, changed[policy], refused[policy], exempt[policy]) for policy, number in bound.items()}
-
-
-def _name(policy: str) -> str:
-    return policy.rpartition("@")[0]

@@ -13,13 +13,12 @@ from aiohttp import web
 
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.policy.models import Policy
-from gpugate.webhook.admission.metrics import policy_families
 from gpugate.webhook.audit.evaluate import TEAM_LABELS
-from gpugate.webhook.audit.listing import SUBJECT_KINDS
-from gpugate.webhook.audit.metrics import usage_families
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.page.live import add_page
-from gpugate.webhook.cache.health import look_after
+from gpugate.webhook.audit.subjects import SUBJECT_KINDS
+from gpugate.webhook.audit.totals import sums_by_policy
+from gpugate.webhook.cache.health import look_after, policy_families
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
@@ -29,12 +28,13 @@ from gpugate.webhook.controller.gangs import GangObserver
 from gpugate.webhook.controller.informers import Tee, WorkloadInformer, see, strip_for_both
 from gpugate.webhook.controller.leader_client import LeaderOnlyClient
 from gpugate.webhook.controller.leader_election import Elector, LeaseDurations
-from gpugate.webhook.controller.metrics import ControllerMetrics
-from gpugate.webhook.controller.policy_status import PolicyStatusReconciler, sums_by_policy, teller
+from gpugate.webhook.controller.metrics import ControllerMetrics, usage_families
+from gpugate.webhook.controller.policy_status import PolicyStatusReconciler, teller
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, report_stores, stored_of
-from gpugate.webhook.kube.client import ApiClient, connect
+from gpugate.webhook.kube.client import ApiClient
 from gpugate.webhook.kube.discovery import Discovery
 from gpugate.webhook.kube.events import Recorder
+from gpugate.webhook.kube.kubeconfig import connect
 from gpugate.webhook.kube.reflector import Reflector, run_all, wait_synced
 from gpugate.webhook.kube.types import KindState, WatchedKind
 from gpugate.webhook.prometheus.client import Address

@@ -21,7 +21,8 @@ from gpugate.webhook.audit.output.policy_reports import (
     reports_of,
 )
 from gpugate.webhook.controller.audit_loop import AuditLoop
-from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, EventType, WatchedKind
+from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
+from gpugate.webhook.kube.types import EventType, WatchedKind
 from gpugate.webhook.runtime.log import Log
 
 JsonObject: TypeAlias = dict[str, Any]

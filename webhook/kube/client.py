@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from importlib.metadata import version as installed_version
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 from kubernetes.aio.client import ApiClient as Transport
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config
-from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
-from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+from kubernetes.aio.config import ConfigException
 
-from gpugate.webhook.kube import types as cluster
+from gpugate.webhook.kube.decode import decode_object, watch_events
+from gpugate.webhook.kube.errors import NOT_FOUND, ApiError, ConnectionLostError, NotServed, refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -37,12 +33,9 @@ if TYPE_CHECKING:
 _ONE_ANSWER = aiohttp.ClientTimeout(total=60.0)  # when the apiserver itself gives up, too
 _CONNECT_SECONDS = 10.0
 _SILENCE_GRACE_SECONDS = 30.0
-_LOAD_SECONDS = 60.0  # for exec plugins, some of which ask a person first
 _RENEW_SECONDS = 10.0  # a plugin may open a browser: ask again at most this often
-_SERVICE_TOKEN = Path(SERVICE_TOKEN_FILENAME)
 _FIRST_ERROR, _UNAUTHORIZED = 400, 401
 _ALL_FIRST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-
 _VERBS = {"GET": "get", "POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
 
@@ -167,7 +160,7 @@ class ApiClient:
         patience = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=silence)
         response = await self._open(_Call("GET", path, query), patience)
         try:
-            yield cluster.events(_chunks(response))
+            yield watch_events(_chunks(response))
         finally:
             response.close()
 
@@ -175,7 +168,7 @@ class ApiClient:
         """Say whether the apiserver serves the resource, such as ``clusterqueues``, now; the core group's name is empty."""
         try:
             found = await self.get(f"/apis/{group}/{version}" if group else f"/api/{version}")
-        except cluster.NotServed:
+        except NotServed:
             return False
         return any(resource.get("name") == plural for resource in found.get("resources") or ())
 
@@ -212,17 +205,17 @@ class ApiClient:
         options = {"preconditions": {"uid": uid}} if uid else {}
         try:
             await self._write("DELETE", path, options, _JSON)
-        except cluster.ApiError as error:
-            if error.status != cluster.NOT_FOUND:
+        except ApiError as error:
+            if error.status != NOT_FOUND:
                 raise
 
     async def _read(self, path: str, query: Mapping[str, str | None]) -> JsonObject:
         async with await self._open(_Call("GET", path, query), _ONE_ANSWER) as response:
-            return cluster.decoded(await _body(response))
+            return decode_object(await _body(response))
 
     async def _write(self, method: str, path: str, item: JsonObject, content_type: str) -> JsonObject:
         async with await self._open(_Call(method, path, {}, item, content_type), _ONE_ANSWER) as response:
-            return cluster.decoded(await _body(response))
+            return decode_object(await _body(response))
 
     async def _open(self, call: _Call, patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         used = self._credential()
@@ -261,93 +254,23 @@ class ApiClient:
             return self._credential() != used
 
 
-async def connect(kubeconfig: Path | None = None, context: str | None = None) -> ApiClient:
-    """Make a client for the cluster that the arguments or the surroundings name.
-
-    With neither argument: the service account of the pod, where there is one; else the
-    default kubeconfig (``KUBECONFIG``, then ``~/.kube/config``). Nothing is sent yet.
-
-    Args:
-        kubeconfig: file to read instead of the default.
-        context: context of that file, instead of its current one.
-
-    Raises:
-        ClusterConfigError: the configuration is missing or unusable.
-    """
-    where = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
-    load = partial(_from_kubeconfig, where, context)
-    if kubeconfig is None and context is None and _SERVICE_TOKEN.is_file():  # noqa: ASYNC240
-        where, load = f"the service account in {_SERVICE_TOKEN.parent}", partial(_in_cluster)
-    with _config_errors(where):
-        return ApiClient(await load(), load)
-
-
-async def _in_cluster() -> Configuration:
-    """Read the pod's service account; the configuration rereads its token every minute."""
-    configuration = Configuration()
-    load_incluster_config(configuration)
-    return configuration
-
-
-async def _from_kubeconfig(where: str, context: str | None) -> Configuration:
-    """Read one context of the file, or of the list of files to merge, that `where` names."""
-    configuration = Configuration()
-    with _config_errors(where):
-        merged = KubeConfigMerger(where).config
-        chosen = _context_of(merged, where, context)
-        loader = KubeConfigLoader(merged, active_context=chosen, config_base_path=None)
-        async with asyncio.timeout(_LOAD_SECONDS):
-            await loader.load_and_set(configuration)
-        name = loader.current_context["context"].get("user")
-        user = merged["users"].get_with_name(name, safe=True) or {"user": {}}
-        found = configuration.api_key or configuration.cert_file
-        if "exec" in user["user"] and not found:  # the loader only logs a failed plugin
-            message = f"the exec plugin of {where} gave no credentials: run its command by hand"
-            raise cluster.ClusterConfigError(message)
-    return configuration
-
-
-def _context_of(merged: ConfigNode | None, where: str, context: str | None) -> str:
-    if merged is None:
-        message = f"there is no kubeconfig at {where}: name another, or set KUBECONFIG"
-        raise cluster.ClusterConfigError(message)
-    known = [entry["name"] for entry in merged.value["contexts"]]
-    chosen = context or merged.value.get("current-context")
-    if chosen not in known:
-        message = f"{where} has no context {chosen or 'in use'}: choose one of {', '.join(known)}"
-        raise cluster.ClusterConfigError(message)
-    return str(chosen)
-
-
-@contextmanager
-def _config_errors(where: str) -> Iterator[None]:
-    try:
-        yield
-    except cluster.ClusterConfigError:
-        raise
-    except Exception as error:  # the loader meets a shape it did not expect with TypeError etc.
-        reason = str(error) or type(error).__name__
-        message = f"{where} gives no access to a cluster: {reason}; mend it or name another"
-        raise cluster.ClusterConfigError(message) from error
-
-
 @contextmanager
 def _connection_errors() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, OSError, ConfigException) as error:  # OSError: timeouts as well
         message = f"lost the apiserver: {str(error) or type(error).__name__}"
-        raise cluster.ConnectionLostError(message) from error
+        raise ConnectionLostError(message) from error
 
 
-async def _refused(response: aiohttp.ClientResponse) -> cluster.ApiError:
+async def _refused(response: aiohttp.ClientResponse) -> ApiError:
     """Read a refusal: a Status object, or bare text where nothing handles the path."""
     async with response:
         body = await _body(response)
     if body.startswith(b"{"):
-        return cluster.refusal(response.status, cluster.decoded(body))
+        return refusal(response.status, decode_object(body))
     text = body[:200].decode(errors="replace").strip()
-    return cluster.refusal(response.status, {"reason": response.reason, "message": text})
+    return refusal(response.status, {"reason": response.reason, "message": text})
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

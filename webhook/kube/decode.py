@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any, Final
 
 import orjson
+
+from gpugate.webhook.kube.errors import ConnectionLostError, refusal
+from gpugate.webhook.kube.types import JsonObject
 
 #: Kubernetes' own fields nest a few dozen deep; orjson reads about a thousand levels and writes 254.
 _DEEPEST: Final = 200
@@ -58,3 +62,41 @@ def _shallow(body: bytes) -> bytes:
                 start = token.end()
             depth -= 1
     return b"".join((*kept, body[start:]))
+
+
+def decode_object(body: bytes) -> JsonObject:
+    """Return the JSON object in `body`.
+
+    Raises:
+        ConnectionLostError: it is none; what stands between us and the apiserver answered.
+    """
+    try:
+        found = decode(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        message = f"the answer is not a JSON object: {body[:80]!r}"
+        raise ConnectionLostError(message)
+    return found
+
+
+async def watch_events(chunks: AsyncIterable[bytes]) -> AsyncIterator[JsonObject]:
+    """Cut a watch's byte stream, chunked anyhow, into its events: one per line.
+
+    Raises:
+        Gone: an ERROR event said that the resourceVersion is too old.
+        ApiError: any other ERROR event.
+        ConnectionLostError: a line is no JSON object, or the stream ended within one.
+    """
+    tail = b""
+    async for chunk in chunks:
+        *lines, tail = (tail + chunk).split(b"\n")
+        for line in filter(bytes.strip, lines):
+            event = decode_object(line)
+            if event.get("type") == "ERROR":
+                status = event.get("object") or {}
+                raise refusal(int(status.get("code") or 500), status)
+            yield event
+    if tail.strip():
+        message = "the watch ended within an event"
+        raise ConnectionLostError(message)

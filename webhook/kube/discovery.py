@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from gpugate.webhook.kube.types import ListWatch, WatchedKind
 
@@ -39,3 +39,22 @@ class Discovery:
                 self._offered = frozenset(one["groupVersion"] for group in groups for one in group["versions"])
                 self._asked = self._clock()
         return not kind.group or any(f"{kind.group}/{version}" in self._offered for version in kind.versions)
+
+
+class ServedKinds(Protocol):
+    """Who knows what the cluster serves."""
+
+    async def served(self, group: str, version: str, plural: str) -> bool:
+        """Say whether the resource is served now."""
+
+
+async def version_of(client: ServedKinds, kind: WatchedKind) -> str | None:
+    """The first of the kind's versions that the cluster serves; None where it serves none.
+
+    Raises:
+        ClusterError: the cluster cannot be asked.
+    """
+    for version in kind.versions:
+        if await client.served(kind.group, version, kind.plural):
+            return version
+    return None

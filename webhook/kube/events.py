@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
+from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
 from gpugate.webhook.kube.event_series import EventSeries, Key, Kind, Reference, about_namespace, cut_bytes, name_of
 from gpugate.webhook.kube.reflector import Backoff
-from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, JsonObject
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.rate_limit import Buckets, TokenBucket
 
@@ -25,10 +26,7 @@ _LONGEST_WORD: Final = 128
 #: Refusals that pass: too many requests, credentials that expired, an apiserver that has trouble of its own.
 _PASSING: Final = frozenset({401, 408, 429})
 _SERVER_ERROR: Final = 500
-
 Outcome: TypeAlias = Literal["created", "updated", "aggregated", "limited", "overflow", "refused", "expired", "failed"]
-
-
 __all__ = ["EventWriter", "Kind", "Limits", "Outcome", "Recorder", "Reference", "about_namespace"]
 
 
@@ -282,3 +280,10 @@ class Recorder:
         self._silent_until = now + self._limits.object_every
         self._log.warning(message, namespace=namespace, error=error, likewise=self._unsaid)
         self._unsaid = 0
+
+
+class EventSink(Protocol):
+    """Who sends Events; `gpugate.webhook.kube.events.Recorder` is one."""
+
+    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
+        """Have an Event about `regarding` sent."""

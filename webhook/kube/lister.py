@@ -9,25 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.types import (
-    NOT_FOUND,
-    ApiError,
-    ConnectionLostError,
-    EventType,
-    JsonObject,
-    ListWatch,
-    Strip,
-    WatchedKind,
-)
+from gpugate.webhook.kube.errors import NOT_FOUND, ApiError, ConnectionLostError
+from gpugate.webhook.kube.types import EventType, JsonObject, ListWatch, Strip, WatchedKind
 
 CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 #: The annotation of the bookmark behind the last object of a streamed list (``metav1.InitialEventsAnnotationKey``).
 _END: Final = "k8s.io/initial-events-end"
-
 Take: TypeAlias = Callable[[EventType, JsonObject], object]
 
 
@@ -110,28 +101,9 @@ _PAGE: Final = 500
 _FORBIDDEN: Final = 403
 
 
-class ServedKinds(Protocol):
-    """Who knows what the cluster serves."""
-
-    async def served(self, group: str, version: str, plural: str) -> bool:
-        """Say whether the resource is served now."""
-
-
 def is_refused(error: ApiError) -> bool:
     """Whether the caller is known and has no right to what he asked for."""
     return error.status == _FORBIDDEN
-
-
-async def version_of(client: ServedKinds, kind: WatchedKind) -> str | None:
-    """The first of the kind's versions that the cluster serves; None where it serves none.
-
-    Raises:
-        ClusterError: the cluster cannot be asked.
-    """
-    for version in kind.versions:
-        if await client.served(kind.group, version, kind.plural):
-            return version
-    return None
 
 
 async def pages_of(

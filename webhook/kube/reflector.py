@@ -13,22 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpugate.webhook.kube.discovery import Discovery
+from gpugate.webhook.kube.errors import ApiError, ClusterError, ConnectionLostError, Gone, NotServed
 from gpugate.webhook.kube.lister import CHANGES, Gathered, read_pages, read_streamed
-from gpugate.webhook.kube.types import (
-    ApiError,
-    ClusterError,
-    ConnectionLostError,
-    EventType,
-    Gone,
-    JsonObject,
-    KindState,
-    ListWatch,
-    NotServed,
-    Sink,
-    Strip,
-    WatchedKind,
-    WatchPhase,
-)
+from gpugate.webhook.kube.types import EventType, JsonObject, KindState, ListWatch, Sink, Strip, WatchedKind, WatchPhase
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,11 @@ following them goes, objects as they come off the wire, and the errors that a re
 the cluster has to tell apart.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import quote
-
-from gpugate.webhook.kube.decode import decode
 
 JsonObject: TypeAlias = dict[str, Any]
 """One decoded JSON object, as the apiserver sent it."""
@@ -19,8 +17,6 @@ Strip: TypeAlias = Callable[[JsonObject], Any]
 """Makes of an object what the sink is given for it: a smaller object, or a record of any kind."""
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 WatchPhase: TypeAlias = Literal["pending", "synced", "absent", "forbidden", "failing"]
-
-NOT_FOUND, CONFLICT, _GONE = 404, 409, 410
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,96 +144,3 @@ class Sink(Protocol):
 
     def absent(self, kind: WatchedKind, /) -> None:
         """Forget all objects: the cluster does not serve the kind."""
-
-
-class ClusterError(Exception):
-    """Anything that went wrong while reading the cluster."""
-
-
-class ClusterConfigError(ClusterError):
-    """No usable way to the cluster is configured; the text names the file and the remedy."""
-
-
-class ConnectionLostError(ClusterError):
-    """The apiserver was not reached, stopped answering, or sent half an answer or no JSON."""
-
-
-class ApiError(ClusterError):
-    """The apiserver answered, and the answer is a refusal.
-
-    Attributes:
-        status: HTTP status code, or the code of a Status object inside a watch.
-        reason: the machine-readable word, such as ``Forbidden``.
-        message: the sentence meant for people.
-    """
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        """Keep the three parts; the text of the error shows all of them."""
-        super().__init__(status, reason, message)
-        self.status = status
-        self.reason = reason
-        self.message = message
-
-    def __str__(self) -> str:
-        """Show all three parts in one line."""
-        return f"{self.status} {self.reason}: {self.message}"
-
-
-class NotServed(ApiError):  # noqa: N818 - a state of the cluster, not a fault
-    """The apiserver does not know the kind: no such group, version or resource (404)."""
-
-
-class Gone(ApiError):  # noqa: N818 - the apiserver's own word for it
-    """The resourceVersion or continue token is too old to go on from (410)."""
-
-
-def refusal(code: int, status: JsonObject) -> ApiError:
-    """Return the error that a ``Status`` object of the apiserver stands for.
-
-    Args:
-        code: HTTP status code, or ``status.code`` where the object came inside a watch.
-        status: the decoded object; missing fields are replaced.
-    """
-    # A missing object is answered with its name, a missing kind without one.
-    named = (status.get("details") or {}).get("name")
-    kinds = {_GONE: Gone, NOT_FOUND: ApiError if named else NotServed}
-    reason = str(status.get("reason") or "Unknown")
-    return kinds.get(code, ApiError)(code, reason, str(status.get("message") or "no message"))
-
-
-def decoded(body: bytes) -> JsonObject:
-    """Return the JSON object in `body`.
-
-    Raises:
-        ConnectionLostError: it is none; what stands between us and the apiserver answered.
-    """
-    try:
-        found = decode(body)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        message = f"the answer is not a JSON object: {body[:80]!r}"
-        raise ConnectionLostError(message)
-    return found
-
-
-async def events(chunks: AsyncIterable[bytes]) -> AsyncIterator[JsonObject]:
-    """Cut a watch's byte stream, chunked anyhow, into its events: one per line.
-
-    Raises:
-        Gone: an ERROR event said that the resourceVersion is too old.
-        ApiError: any other ERROR event.
-        ConnectionLostError: a line is no JSON object, or the stream ended within one.
-    """
-    tail = b""
-    async for chunk in chunks:
-        *lines, tail = (tail + chunk).split(b"\n")
-        for line in filter(bytes.strip, lines):
-            event = decoded(line)
-            if event.get("type") == "ERROR":
-                status = event.get("object") or {}
-                raise refusal(int(status.get("code") or 500), status)
-            yield event
-    if tail.strip():
-        message = "the watch ended within an event"
-        raise ConnectionLostError(message)

@@ -6,19 +6,44 @@ import asyncio
 import math
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from gpugate.policies.cluster.gpu_usage import Times
-from gpugate.policies.policy.models import PolicySet
-from gpugate.webhook.prometheus.client import Address, PrometheusError
-from gpugate.webhook.prometheus.collect import ask, times_wanted
-from gpugate.webhook.prometheus.readings import Readings
+from gpugate.policies.cluster.gpu_usage import IdleBounds, Times, times_of
+from gpugate.policies.findings import Mode
+from gpugate.policies.policy.models import PolicySet, mode_of, settings_of
+from gpugate.policies.rules.ownership import idle
+from gpugate.webhook.prometheus.client import Address, Prometheus, PrometheusError
+from gpugate.webhook.prometheus.readings import Readings, read
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.times import rfc3339
 
-Ask: TypeAlias = Callable[[Address, Times, float], Awaitable[Readings]]
 
+def times_wanted(*sets: PolicySet) -> Times:
+    """The times by which the policies judge held devices; those of the rule's defaults where none judges any."""
+    bounds = list(_bounds(sets))
+    return times_of(bounds or [idle.bounds_of(idle.IdleParams())])
+
+
+def _bounds(sets: Iterable[PolicySet]) -> Iterator[IdleBounds]:
+    for policies in sets:
+        for policy in policies.policies:
+            settings = settings_of(policy, idle.RULE)
+            if settings is not None and mode_of(policy, idle.RULE) is not Mode.DISABLED:
+                yield idle.bounds_of(settings)
+
+
+async def ask(address: Address, wanted: Times, at: float) -> Readings:
+    """What Prometheus tells of all devices at a time, in seconds since 1970.
+
+    Raises:
+        PrometheusError: it cannot be asked.
+    """
+    async with Prometheus(address) as prometheus:
+        return await read(prometheus, wanted, at, address.matchers)
+
+
+Ask: TypeAlias = Callable[[Address, Times, float], Awaitable[Readings]]
 #: A reading is good for so many intervals.
 _GOOD_FOR: Final = 3
 #: Seconds between two looks at whether other times are wanted, since a policy has changed.

@@ -1,4 +1,4 @@
-"""Reviewing what is no workload: objects that teams set up around them, and parts of manifests."""
+"""Reviewing what is no workload: objects that teams set up context them, and parts of manifests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Finding, Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import Decision
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.policies.lint import device_plugin
-from gpugate.policies.lint import lost_indentation as flattened
-from gpugate.policies.lint import registry as catalogue
+from gpugate.policies.lint import device_plugin, registry
 from gpugate.policies.lint.context import LintContext
 from gpugate.policies.lint.snippets import Part, part_in
 from gpugate.policies.policy.models import PolicySet
@@ -20,12 +18,12 @@ from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.review.entry import Outcome, ReviewEntry
 
 
-def review_setup(entry: ReviewEntry, around: LintContext) -> None:
+def review_setup(entry: ReviewEntry, context: LintContext) -> None:
     """Add to an entry what is found in its object beside what the rules for workloads say."""
     if entry.outcome is Outcome.INVALID:
         return
-    found = catalogue.findings_of(entry.before, around)
-    if entry.outcome is Outcome.SKIPPED and (found or catalogue.is_read(entry.api_version, entry.kind)):
+    found = registry.findings_of(entry.before, context)
+    if entry.outcome is Outcome.SKIPPED and (found or registry.is_linted(entry.api_version, entry.kind)):
         entry.outcome = Outcome.CLEAN
     _add(entry, found)
 
@@ -35,14 +33,7 @@ def review_part(entry: ReviewEntry, policies: PolicySet, snapshot: ClusterSnapsh
     value = entry.before
     if not isinstance(value, dict):
         return
-    if flattened.is_flattened(value):
-        entry.note = "is a part of a manifest whose indentation is lost"
-        part = part_in(flattened.restored(value))
-        if part is not None:
-            _review_part(entry, part, policies, snapshot, now)
-            entry.note = f"{entry.note}; the indentation of this one is lost"
-        _judged(entry, flattened.check(value))
-    elif device_plugin.is_config(value):
+    if device_plugin.is_config(value):
         entry.note = (
             "is a configuration of NVIDIA's device plugin: it belongs into a ConfigMap, as the text of a key; the plugin's Helm "
             "chart takes the ConfigMap's name as config.name"
@@ -56,7 +47,7 @@ def review_part(entry: ReviewEntry, policies: PolicySet, snapshot: ClusterSnapsh
 
 def _judged(entry: ReviewEntry, findings: Iterable[Finding]) -> None:
     entry.outcome = Outcome.CLEAN
-    _add(entry, [judge(catalogue.RULE, Mode.ENFORCE, one) for one in findings])
+    _add(entry, [judge(registry.RULE, Mode.ENFORCE, one) for one in findings])
 
 
 def _add(entry: ReviewEntry, found: list[Judged]) -> None:

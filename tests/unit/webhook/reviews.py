@@ -13,10 +13,11 @@ import orjson
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.policy.models import Policy, parse_policy
-from gpugate.webhook.admission.denials import DenialReporter, EventSink
+from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.handler import AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.kube.events import EventSink
 from gpugate.webhook.runtime.log import Log
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from gpugate.webhook.kube.errors import ApiError, ConnectionLostError, Gone, NotServed
 from gpugate.webhook.kube.reflector import Backoff, KindState, Reflector, Sink, Strip, WatchedKind
-from gpugate.webhook.kube.types import ApiError, ConnectionLostError, EventType, Gone, JsonObject, NotServed
+from gpugate.webhook.kube.types import EventType, JsonObject
 
 NODES = WatchedKind("Node", "", ("v1",), "nodes")
 QUEUES = WatchedKind(

@@ -18,11 +18,11 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.rules.registry import BY_ID
 from gpugate.webhook.audit.model import Audit, Effect, Exemption, Item, NodeSummary, PolicyLine, ShapeSummary
 from gpugate.webhook.audit.ownership import divisions_of
-from gpugate.webhook.audit.page.figures import figures_of, outcome_of
 from gpugate.webhook.audit.page.format import hours, number
 from gpugate.webhook.audit.page.render import MOST_FINDINGS, asset, content_security_policy, render, waiting
 from gpugate.webhook.audit.page.sections import MOST_LINES, exemptions_of, gangs_of, stocks_of
 from gpugate.webhook.audit.page.tiles import MOST_TILES, tiles_of
+from gpugate.webhook.audit.totals import figures_of, outcome_of
 from tests import sample_audits
 from tests.sample_audits import GIB, item, workload
 

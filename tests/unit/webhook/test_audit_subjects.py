@@ -16,7 +16,8 @@ from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.field_ownership import LAST_APPLIED
 from gpugate.policies.workloads.kinds import KINDS, POD
 from gpugate.policies.workloads.open import open_workload
-from gpugate.webhook.audit.subjects import Subject, choose, may_ask, subject_of, subjects_in, trim
+from gpugate.webhook.audit.owners import choose
+from gpugate.webhook.audit.subjects import Subject, may_ask, subject_of, subjects_in, trim
 
 ROLLOUT = named("argoproj.io/v1alpha1", "Rollout", "canary")
 SPARK = named("sparkoperator.k8s.io/v1beta2", "SparkApplication", "etl")

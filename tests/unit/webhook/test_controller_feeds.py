@@ -10,8 +10,7 @@ from audits import Json, a_pod, deployment, job, made, owned, replica_set
 from reviews import cpu_pod
 
 from gpugate.policies.cluster.gpu_usage import Place
-from gpugate.webhook.audit.listing import SUBJECT_KINDS
-from gpugate.webhook.audit.subjects import Subject
+from gpugate.webhook.audit.subjects import SUBJECT_KINDS, Subject
 from gpugate.webhook.cache.kinds import FACT_KINDS, reducer_for
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore

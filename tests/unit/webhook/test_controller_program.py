@@ -17,7 +17,8 @@ from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.gangs.status import GangState
 from gpugate.webhook.controller.program import ControllerOptions, Shown, _Controller
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.types import ApiError, JsonObject
+from gpugate.webhook.kube.errors import ApiError
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
 _JOB: JsonObject = {

@@ -15,7 +15,8 @@ from audits import audit, item, workload
 from gpugate.webhook.audit.model import Audit, AuditedWorkload
 from gpugate.webhook.audit.output.policy_reports import LABELS, LEFT_OUT, NAME, OPEN_REPORT, POLICY_REPORT, ReportKind
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, ReportStore, report_stores, stored_of
-from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.kube.errors import ApiError, ConnectionLostError
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
 pytestmark = pytest.mark.asyncio

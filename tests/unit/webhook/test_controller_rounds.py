@@ -16,8 +16,7 @@ from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.gpu_usage import place_of
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.policy.models import Policy
-from gpugate.webhook.audit.listing import SUBJECT_KINDS
-from gpugate.webhook.audit.subjects import Subject
+from gpugate.webhook.audit.subjects import SUBJECT_KINDS, Subject
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.controller.audit_loop import AuditLoop, AuditSchedule, AuditSource

@@ -8,8 +8,9 @@ import pytest
 from scripted_api import LOST, NODES, QUEUES, FakeApi, FakeTime, Recorder
 
 from gpugate.webhook.kube.discovery import Discovery
+from gpugate.webhook.kube.errors import ConnectionLostError
 from gpugate.webhook.kube.reflector import Reflector
-from gpugate.webhook.kube.types import ConnectionLostError, WatchedKind
+from gpugate.webhook.kube.types import WatchedKind
 
 LOCAL_QUEUES = WatchedKind("LocalQueue", QUEUES.group, QUEUES.versions, "localqueues")
 OTHERS = WatchedKind("Widget", "example.com", ("v1",), "widgets")

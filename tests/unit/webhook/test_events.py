@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_api import LOST, FakeTime, settle
 
+from gpugate.webhook.kube.errors import ApiError, ClusterError, NotServed
 from gpugate.webhook.kube.event_series import cut_bytes
 from gpugate.webhook.kube.events import Limits, Recorder, Reference, about_namespace
-from gpugate.webhook.kube.types import ApiError, ClusterError, NotServed
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.rate_limit import Buckets, TokenBucket
 

@@ -14,9 +14,8 @@ from gpugate.policies.cluster.records.pod_problems import moment
 from gpugate.policies.cluster.records.pods import pod_record_of
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.policy.models import parse_policy
-from gpugate.webhook.audit.gangs import gangs_among
-from gpugate.webhook.audit.listing import SUBJECT_KINDS
-from gpugate.webhook.audit.subjects import Subject, subjects_in
+from gpugate.webhook.audit.evaluate import gangs_among
+from gpugate.webhook.audit.subjects import SUBJECT_KINDS, Subject, subjects_in
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.controller.gangs import GangObserver
 from gpugate.webhook.controller.informers import WorkloadInformer, see

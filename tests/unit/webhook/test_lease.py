@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from gpugate.webhook.controller.leader_election import NAME, Elector, LeaseDurations
-from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.kube.errors import ApiError, ConnectionLostError
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
 pytestmark = pytest.mark.asyncio

@@ -11,12 +11,14 @@ from gpugate.policies.cluster.builder import key_of
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.policies.rules.registry import RULES
+from gpugate.webhook.audit.totals import LastAudit
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reducer_for
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
-from gpugate.webhook.controller.policy_status import LastAudit, PolicyStatusReconciler
-from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.controller.policy_status import PolicyStatusReconciler
+from gpugate.webhook.kube.errors import ApiError, ConnectionLostError
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
 NAMESPACES = next(kind for kind in FACT_KINDS if kind.resource == "namespaces")

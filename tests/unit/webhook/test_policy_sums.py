@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpugate.policies.findings import Mode
 from gpugate.webhook.audit.model import AuditedWorkload, Effect, Item
-from gpugate.webhook.controller.policy_status import LastAudit, sums_by_policy
+from gpugate.webhook.audit.totals import LastAudit, sums_by_policy
 
 AT = "2026-11-02T08:00:00Z"
 

@@ -27,8 +27,9 @@ from scripted_api import (
     settle,
 )
 
+from gpugate.webhook.kube.errors import ApiError
 from gpugate.webhook.kube.reflector import Reflector, WatchedKind, run_all, wait_synced
-from gpugate.webhook.kube.types import ApiError, JsonObject
+from gpugate.webhook.kube.types import JsonObject
 
 
 @pytest.mark.asyncio

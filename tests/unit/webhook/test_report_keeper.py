@@ -15,7 +15,7 @@ from gpugate.webhook.audit.output.policy_reports import LABELS, NAME, POLICY_REP
 from gpugate.webhook.controller import reports
 from gpugate.webhook.controller.audit_loop import AuditLoop
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, report_stores, stored_of
-from gpugate.webhook.kube.types import ApiError
+from gpugate.webhook.kube.errors import ApiError
 from gpugate.webhook.runtime.log import Log
 
 Object = dict[str, Any]

@@ -29,8 +29,9 @@ from scripted_api import (
     settle,
 )
 
+from gpugate.webhook.kube.errors import ApiError
 from gpugate.webhook.kube.reflector import Reflector, WatchedKind
-from gpugate.webhook.kube.types import ApiError, EventType, JsonObject
+from gpugate.webhook.kube.types import EventType, JsonObject
 
 
 def end(version: int) -> JsonObject:

@@ -19,22 +19,21 @@ from typer.testing import CliRunner
 from gpugate.policies.cluster.gpu_usage import DeviceUse, Health, Span, Times
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.policy.models import Policy, PolicySet
-from gpugate.webhook.audit.attribution_of_pods import audited_owner_of_pods, usage_of
 from gpugate.webhook.audit.evaluate import AuditContext
 from gpugate.webhook.audit.index import Surroundings, filled
-from gpugate.webhook.audit.metrics import usage_families
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import document_of
 from gpugate.webhook.audit.output.text import print_usage, usage_in_words
-from gpugate.webhook.audit.subjects import choose, subjects_in, trim
-from gpugate.webhook.audit.usage import free_in_all, held_by_owner, held_in_all, lines_of
+from gpugate.webhook.audit.owners import audited_owner_of_pods, choose
+from gpugate.webhook.audit.subjects import subjects_in, trim
+from gpugate.webhook.audit.usage import free_in_all, held_by_owner, held_in_all, lines_of, usage_of
 from gpugate.webhook.cli import controller
 from gpugate.webhook.cli.main import app
 from gpugate.webhook.cli.options import monitoring
 from gpugate.webhook.controller.informers import see
+from gpugate.webhook.controller.metrics import usage_families
 from gpugate.webhook.prometheus.client import Address, PrometheusError
-from gpugate.webhook.prometheus.collect import times_wanted
-from gpugate.webhook.prometheus.poller import UsagePoller
+from gpugate.webhook.prometheus.poller import UsagePoller, times_wanted
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Log

@@ -77,13 +77,6 @@ def add_page(app: web.Application, latest: Latest) -> None:
     app.router.add_get("/audit.json", json)
 
 
-def page_app(latest: Latest) -> web.Application:
-    """An application with the page alone."""
-    app = web.Application()
-    add_page(app, latest)
-    return app
-
-
 def _headers(kind: str) -> dict[str, str]:
     return {
         hdrs.CONTENT_TYPE: kind,

@@ -22,7 +22,6 @@ from gpugate.policies.rules.registry import BY_ID
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect
 from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.page import format as words
-from gpugate.webhook.audit.page.figures import figures_of, gravest, modes_of, outcome_of
 from gpugate.webhook.audit.page.sections import (
     MOST_LINES,
     MOST_NODES,
@@ -36,6 +35,7 @@ from gpugate.webhook.audit.page.sections import (
     stocks_of,
 )
 from gpugate.webhook.audit.page.tiles import share
+from gpugate.webhook.audit.totals import figures_of, gravest, modes_of, outcome_of
 
 #: Bytes that the list of workloads may take; those that come after are counted, not listed.
 WORKLOADS_BUDGET: Final = 10_000_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpugate.webhook.files.rewrite.layout import MapEntry, Mapping, line_end, line_start, next_line
-from gpugate.webhook.files.rewrite.splices import Splice
+from gpugate.webhook.files.rewrite.layout import MapEntry, Mapping, Splice, line_end, line_start, next_line
 from gpugate.webhook.files.rewrite.style import begins_line
 
 _BOUNDARY: Final = re.compile(r"(?:---|\.\.\.)(?:\s|$)")

@@ -18,11 +18,11 @@ from gpugate.webhook.files.rewrite.layout import (
     Mapping,
     Scalar,
     Sequence,
+    Splice,
     line_start,
     next_line,
     walk,
 )
-from gpugate.webhook.files.rewrite.splices import Splice
 from gpugate.webhook.files.rewrite.style import begins_line, indentation, json_step, json_writer, shared_quotes, yaml_writer
 from gpugate.webhook.files.rewrite.writers import FlowWriter, JsonWriter, YamlWriter
 

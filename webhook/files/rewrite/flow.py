@@ -6,8 +6,16 @@ import re
 from collections.abc import Sequence as Elements
 from typing import Final, NamedTuple
 
-from gpugate.webhook.files.rewrite.layout import CannotWriteError, Collection, LayoutNode, MapEntry, Mapping, Sequence, line_end
-from gpugate.webhook.files.rewrite.splices import Splice
+from gpugate.webhook.files.rewrite.layout import (
+    CannotWriteError,
+    Collection,
+    LayoutNode,
+    MapEntry,
+    Mapping,
+    Sequence,
+    Splice,
+    line_end,
+)
 from gpugate.webhook.files.rewrite.style import begins_line, indentation
 
 _BLANK: Final = re.compile(r"(?:\s|(?<![^\s,\[{])#[^\n\r\x85\u2028\u2029]*)*")

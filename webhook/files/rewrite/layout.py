@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpugate.policies.kube.fields import Path, dotted
 
@@ -175,3 +176,39 @@ def line_number(text: str, at: int) -> int:
     """The number of the line around ``at``, from 1."""
     before = text[:at]
     return 1 + sum(before.count(one) for one in BREAKS[1:]) - before.count("\r\n")
+
+
+class Splice(NamedTuple):
+    """Text that takes the place of the characters from ``start`` to ``end``."""
+
+    start: int
+    end: int
+    text: str
+
+
+class OverlapError(Exception):
+    """Two splices want the same characters.
+
+    Attributes:
+        at: where.
+    """
+
+    def __init__(self, at: int) -> None:
+        super().__init__(f"two changes at {at}")
+        self.at = at
+
+
+def spliced(text: str, splices: list[Splice]) -> str:
+    """``text`` with all ``splices`` made; insertions at one place stay in their order.
+
+    Raises:
+        OverlapError: two of them touch the same characters.
+    """
+    parts: list[str] = []
+    done = 0
+    for start, end, new in sorted(splices, key=lambda one: one[:2]):
+        if start < done:
+            raise OverlapError(start)
+        parts += [text[done:start], new]
+        done = end
+    return "".join([*parts, text[done:]])

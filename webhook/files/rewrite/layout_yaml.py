@@ -9,8 +9,8 @@ from typing import Any, Final
 from ruamel.yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
 from gpugate.policies.kube.fields import Path
-from gpugate.webhook.files.documents import plain_key, yaml_reader
 from gpugate.webhook.files.rewrite.layout import Alias, CannotWriteError, Layout, LayoutNode, MapEntry, Mapping, Scalar, Sequence
+from gpugate.webhook.files.yaml_in import plain_key, yaml_reader
 
 _ANCHOR: Final = re.compile(r"&[^\s,\[\]{}]+\s+")
 _MERGE: Final = "<<"

@@ -10,10 +10,9 @@ from ruamel.yaml.error import YAMLError
 from gpugate.webhook.files.documents import Document, json_values, parse
 from gpugate.webhook.files.rewrite.documents import Chunk, json_chunks, yaml_chunks
 from gpugate.webhook.files.rewrite.editor import same, splices
-from gpugate.webhook.files.rewrite.layout import CannotWriteError, line_number
+from gpugate.webhook.files.rewrite.layout import CannotWriteError, OverlapError, Splice, line_number, spliced
 from gpugate.webhook.files.rewrite.layout_json import json_layout
 from gpugate.webhook.files.rewrite.layout_yaml import yaml_layout
-from gpugate.webhook.files.rewrite.splices import OverlapError, Splice, spliced
 from gpugate.webhook.files.rewrite.style import line_break
 
 

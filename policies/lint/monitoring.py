@@ -1,9 +1,9 @@
-"""Alerts on GPUs: a PrometheusRule whose expressions say what they are meant to.
+"""Check GPU monitoring: the expressions of a PrometheusRule, and the ports of a ServiceMonitor.
 
-The expressions are not parsed: what is looked for are names of metrics, and two shapes that are wrong whatever stands around them.
-
+Expressions are not parsed: the check searches for metric names, and for two patterns that are wrong in any context.
 Sources of the names: NVIDIA dcgm-exporter ``etc/default-counters.csv`` and its own counters (``DCGM_EXP_*``);
-utkuozdemir/nvidia_gpu_exporter ``docs/METRICS.md`` for ``nvidia_smi_*``. NVIDIA's device plugin writes no metrics of GPUs at all.
+utkuozdemir/nvidia_gpu_exporter ``docs/METRICS.md`` for ``nvidia_smi_*``. NVIDIA's device plugin exports no GPU metrics.
+ServiceMonitor: prometheus-operator, API ``monitoring.coreos.com/v1``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from gpugate.policies.cluster.records.common import selector_in
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.kube.fields import Object, Path
-from gpugate.policies.lint.context import LintContext, maps_at, text_at
+from gpugate.policies.kube.fields import MalformedError, Object, Path
+from gpugate.policies.lint.context import LintContext, list_at, map_at, maps_at, text_at, texts_at
 
 USED: Final = "DCGM_FI_DEV_FB_USED"
 FREE: Final = "DCGM_FI_DEV_FB_FREE"
@@ -59,7 +60,6 @@ UNWRITTEN: Final = {
     "DCGM_FI_DEV_POWER_DRAW": _POWER,
     "DCGM_FI_DEV_XID_ERROR": Instead(XID),
 }
-
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _TEXT: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
 _LABELS: Final = r"(?:\s*\{[^}]*\})?"
@@ -69,7 +69,7 @@ _USED_BY_FREE: Final = re.compile(
 _COUNTED: Final = re.compile(rf"\b(increase|rate|irate|delta|idelta|deriv)\s*\(\s*{XID}\b")
 
 
-def check(obj: Object, _around: LintContext) -> Iterator[Finding]:
+def check_prometheus_rule(obj: Object, _context: LintContext) -> Iterator[Finding]:
     """What the expressions of a PrometheusRule get wrong about GPUs."""
     for at, group in maps_at(obj, "spec", "groups"):
         for number, rule in maps_at(group, "rules"):
@@ -107,3 +107,35 @@ def _not_a_share(path: Path, threshold: str | None) -> Finding:
         message += f"; above {threshold} it fires from {bound / (1 + bound):.0%} used"
     remedy = f"Write {USED} / ({USED} + {FREE})."
     return Finding("NotAShare", path, message, remedy, Level.WARN)
+
+
+def check_service_monitor(obj: Object, context: LintContext) -> Iterator[Finding]:
+    """Endpoints by a port that no selected Service of the same input has."""
+    services = _selected(obj, context)
+    ports = {text_at(port, "name") for service in services for _, port in maps_at(service, "spec", "ports")}
+    for at, endpoint in maps_at(obj, "spec", "endpoints"):
+        port = text_at(endpoint, "port")
+        if not services or not port or port in ports:
+            continue
+        names = ", ".join(sorted(text_at(one, "metadata", "name") for one in services))
+        have = ", ".join(sorted(filter(None, ports))) or "no port with a name"
+        message = f"the Service {names} that it selects has no port named {port}: nothing is scraped"
+        yield Finding(
+            "PortNotNamed", ("spec", "endpoints", at, "port"), message, f"The Service has {have}: use one name.", Level.WARN
+        )
+
+
+def _selected(obj: Object, context: LintContext) -> list[Object]:
+    try:
+        selector = selector_in(map_at(obj, "spec"), "selector")
+    except MalformedError:
+        return []
+    if selector is None:
+        return []
+    spaces = list_at(obj, "spec", "namespaceSelector", "matchNames") or [context.namespace_of(obj)]
+    everywhere = map_at(obj, "spec", "namespaceSelector").get("any") is True
+    return [
+        one
+        for one in context.of("", "Service")
+        if (everywhere or context.namespace_of(one) in spaces) and selector.matches(texts_at(one, "metadata", "labels"))
+    ]
