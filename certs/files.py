@@ -103,7 +103,7 @@ def replace(path: Path, data: bytes, mode: int) -> None:
         _sync_directory(path.parent)
 
 
-def close_to_others(path: Path) -> None:
+def restrict_to_owner(path: Path) -> None:
     """Take away what group and others may do with a file.
 
     Raises:

@@ -31,7 +31,7 @@ def load_certificates(pem: bytes, place: object) -> tuple[x509.Certificate, ...]
     try:
         certificates = tuple(x509.load_pem_x509_certificates(pem))
         for certificate in certificates:
-            _touch(certificate)
+            _parse_lazy_fields(certificate)
     except _UNREADABLE:
         raise CertificateError(
             place=place,
@@ -81,7 +81,7 @@ def is_ca(certificate: x509.Certificate) -> bool:
     return basic.ca and usage.key_cert_sign
 
 
-def _touch(certificate: x509.Certificate) -> None:
+def _parse_lazy_fields(certificate: x509.Certificate) -> None:
     """Read what is parsed lazily, so that damage shows here and not later."""
     _ = certificate.extensions, certificate.public_key()
     _ = certificate.subject, certificate.issuer

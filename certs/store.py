@@ -163,7 +163,7 @@ class DirectoryStore:
             serving_pem = material.serving.certificate_pem
             files.replace(paths.certificate, serving_pem, _CERTIFICATE_MODE)
         for key in (paths.ca_key, paths.key):
-            files.close_to_others(key)
+            files.restrict_to_owner(key)
 
 
 def ensure(

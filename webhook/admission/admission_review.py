@@ -170,16 +170,16 @@ def _object(request: dict[str, Any], key: str) -> dict[str, Any] | None:
     raise BadRequestError(message)
 
 
-def render(uid: str, verdict: AdmissionResponse) -> bytes:
+def render(uid: str, answer: AdmissionResponse) -> bytes:
     """The AdmissionReview that answers the request ``uid``."""
-    response: dict[str, Any] = {"uid": uid, "allowed": verdict.allowed}
-    if verdict.patch:
+    response: dict[str, Any] = {"uid": uid, "allowed": answer.allowed}
+    if answer.patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = binascii.b2a_base64(orjson.dumps(verdict.patch), newline=False).decode("ascii")
-    if verdict.warnings:
-        response["warnings"] = verdict.warnings
-    if verdict.audit:
-        response["auditAnnotations"] = verdict.audit
-    if not verdict.allowed:
-        response["status"] = {"code": 403, "reason": "Forbidden", "message": verdict.message}
+        response["patch"] = binascii.b2a_base64(orjson.dumps(answer.patch), newline=False).decode("ascii")
+    if answer.warnings:
+        response["warnings"] = answer.warnings
+    if answer.audit:
+        response["auditAnnotations"] = answer.audit
+    if not answer.allowed:
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": answer.message}
     return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})

@@ -59,7 +59,7 @@ def timeout_of(query: str) -> float:
     raise BadRequestError(message, reason="timeout")
 
 
-def _review_handler(endpoint: str, door: AdmissionHandler, state: CurrentState, metrics: Metrics, *, client_ca: bool) -> Handler:
+def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentState, metrics: Metrics, *, client_ca: bool) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             if client_ca and not _authenticated(request):
@@ -72,10 +72,10 @@ def _review_handler(endpoint: str, door: AdmissionHandler, state: CurrentState, 
             else:
                 async with asyncio.timeout(timeout):
                     body = await request.read()
-            answer = door.answer_or_defer(endpoint, body, may_wait=endpoint == "validate")
+            answer = handler.answer_or_defer(endpoint, body, may_wait=endpoint == "validate")
             if answer is None:
                 await wait_for_the_watch(_LAG)
-                answer = door.answer(endpoint, body)
+                answer = handler.answer(endpoint, body)
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:
                 # The apiserver's next review goes to another replica.
@@ -120,8 +120,8 @@ def make_app(  # noqa: PLR0913 - one parameter a part of it
     log: Log,
     *,
     ledger: InFlightLedger | None = None,
-    traces: DenialReporter | None = None,
-    recording: ReviewRecorder | None = None,
+    denials: DenialReporter | None = None,
+    review_recorder: ReviewRecorder | None = None,
     client_ca: bool = False,
     body_limit: int = BODY_LIMIT,
 ) -> web.Application:
@@ -132,12 +132,12 @@ def make_app(  # noqa: PLR0913 - one parameter a part of it
         metrics: where reviews are counted.
         log: where they are logged.
         ledger: where admitted objects are counted until the watch shows them; None where nothing is watched.
-        traces: what refusals leave behind; where it is None they are counted in ``metrics`` and nothing else.
-        recording: where reviews are written down; None where they are not.
+        denials: reports denials; None counts them in ``metrics`` only.
+        review_recorder: records reviews; None for no recording.
         client_ca: whether reviews need a client certificate (probes and metrics never do).
         body_limit: the largest body read, in bytes.
     """
-    door = AdmissionHandler(state, metrics, log, ledger, traces=traces, recording=recording)
+    handler = AdmissionHandler(state, metrics, log, ledger, denials=denials, review_recorder=review_recorder)
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -155,8 +155,8 @@ def make_app(  # noqa: PLR0913 - one parameter a part of it
         return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     app = web.Application(client_max_size=body_limit)
-    app.router.add_post("/mutate", _review_handler("mutate", door, state, metrics, client_ca=client_ca))
-    app.router.add_post("/validate", _review_handler("validate", door, state, metrics, client_ca=client_ca))
+    app.router.add_post("/mutate", _review_handler("mutate", handler, state, metrics, client_ca=client_ca))
+    app.router.add_post("/validate", _review_handler("validate", handler, state, metrics, client_ca=client_ca))
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics_text)

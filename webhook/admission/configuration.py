@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from gpugate.policies.kube.accelerators import LOOKS_LIKE
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.workloads.kinds import APP_WRAPPER, CRON_JOB, KINDS, POD, TRAIN_JOB, WorkloadKind
-from gpugate.webhook.admission.match_conditions import taker_condition
+from gpugate.webhook.admission.match_conditions import access_condition
 
-_ASKS: Final = """\
+_REQUESTS_ACCELERATOR: Final = """\
 spec.?resourceClaims.orValue([]).size() > 0 ||
 [spec.?containers, spec.?initContainers].exists(list, list.orValue([]).exists(container,
 [container.?resources.?limits, container.?resources.?requests].exists(amounts, amounts.orValue({}).exists(name,
@@ -87,24 +87,24 @@ class _Webhook(NamedTuple):
     name: str
     rules: tuple[_Rule, ...]
     conditions: tuple[str, ...]
-    asks: str
-    takes: str = ""
+    requests: str
+    accesses: str = ""
 
-    def failure_policy(self, door: str) -> str:
+    def failure_policy(self, endpoint: str) -> str:
         """What becomes of an object that gpugate gives no answer for."""
-        return "Ignore" if door == "mutate" or self.takes else "Fail"
+        return "Ignore" if endpoint == "mutate" or self.accesses else "Fail"
 
-    def timeout(self, door: str) -> int:
+    def timeout(self, endpoint: str) -> int:
         """How many seconds the apiserver waits."""
-        return 2 if self.takes else 3 if door == "mutate" else 5
+        return 2 if self.accesses else 3 if endpoint == "mutate" else 5
 
 
-def configuration(door: str) -> str:
+def configuration(endpoint: str) -> str:
     """The configuration for ``door`` (``mutate`` or ``validate``) as YAML."""
     kind, name = {
         "mutate": ("MutatingWebhookConfiguration", "gpugate-mutating"),
         "validate": ("ValidatingWebhookConfiguration", "gpugate-validating"),
-    }[door]
+    }[endpoint]
     head = f"""\
 apiVersion: admissionregistration.k8s.io/v1
 kind: {kind}
@@ -114,44 +114,44 @@ metadata:
     app.kubernetes.io/name: gpugate
 webhooks:
 """
-    return _HEADS[door] + _REMARK + head + "".join(_written(one, door) for one in _webhooks(door))
+    return _HEADS[endpoint] + _REMARK + head + "".join(_webhook_yaml(one, endpoint) for one in _webhooks(endpoint))
 
 
-def _webhooks(door: str) -> Iterable[_Webhook]:
+def _webhooks(endpoint: str) -> Iterable[_Webhook]:
     updates = ("is-not-being-deleted", "changes-more-than-finalizers")
-    rules = [_Rule("", ("v1",), "CREATE" if door == "mutate" else "CREATE, UPDATE", (POD.resource,))]
-    if door == "validate":
+    rules = [_Rule("", ("v1",), "CREATE" if endpoint == "mutate" else "CREATE, UPDATE", (POD.resource,))]
+    if endpoint == "validate":
         rules.append(_Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers", "pods/resize")))
-    mirror = ("is-no-mirror-pod",) if door == "mutate" else ("is-no-mirror-pod", *updates)
-    yield _Webhook("pods", tuple(rules), mirror, _asks_of("o.spec"))
+    mirror = ("is-no-mirror-pod",) if endpoint == "mutate" else ("is-no-mirror-pod", *updates)
+    yield _Webhook("pods", tuple(rules), mirror, _requests_in("o.spec"))
     templates = [kind for kind in KINDS if kind.group in _OWN_GROUPS and kind is not CRON_JOB]
     yield _Webhook(
         "templates",
         tuple(_rules(templates)),
         ("is-no-replica-set-of-a-controller", *updates),
-        _asks_of("o.spec.template.spec"),
+        _requests_in("o.spec.template.spec"),
     )
-    yield _Webhook("cronjobs", tuple(_rules([CRON_JOB])), updates, _asks_of("o.spec.jobTemplate.spec.template.spec"))
+    yield _Webhook("cronjobs", tuple(_rules([CRON_JOB])), updates, _requests_in("o.spec.jobTemplate.spec.template.spec"))
     custom = [kind for kind in KINDS if kind.group and kind.group not in _OWN_GROUPS]
     for group in dict.fromkeys(kind.group for kind in custom):
         kinds = [kind for kind in custom if kind.group == group]
-        yield _Webhook(_name_of(group), tuple(_rules(kinds)), updates, _asks_of_custom(kinds))
-    if door == "validate":
-        yield from _takers(templates, updates)
+        yield _Webhook(_name_of(group), tuple(_rules(kinds)), updates, _requests_in_custom(kinds))
+    if endpoint == "validate":
+        yield from _access_webhooks(templates, updates)
 
 
-def _takers(templates: list[WorkloadKind], updates: tuple[str, ...]) -> Iterable[_Webhook]:
+def _access_webhooks(templates: list[WorkloadKind], updates: tuple[str, ...]) -> Iterable[_Webhook]:
     """The webhooks for objects that ask for nothing. Pods of every other kind pass the first of them when they are made."""
     pods = (_Rule("", ("v1",), "CREATE", (POD.resource,)), _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)))
     owned = ("is-no-replica-set-of-a-controller", *updates)
-    yield _taker("pods", pods, ("is-no-mirror-pod", *updates), "object")
-    yield _taker("templates", tuple(_rules(templates)), owned, "object.spec.template")
-    yield _taker("cronjobs", tuple(_rules([CRON_JOB])), updates, "object.spec.jobTemplate.spec.template")
+    yield _access_webhook("pods", pods, ("is-no-mirror-pod", *updates), "object")
+    yield _access_webhook("templates", tuple(_rules(templates)), owned, "object.spec.template")
+    yield _access_webhook("cronjobs", tuple(_rules([CRON_JOB])), updates, "object.spec.jobTemplate.spec.template")
 
 
-def _taker(name: str, rules: tuple[_Rule, ...], conditions: tuple[str, ...], place: str) -> _Webhook:
-    asks = "!" + _asks_of(f"o{place.removeprefix('object')}.spec")
-    return _Webhook(f"takers-{name}", rules, conditions, asks, taker_condition(place, is_pod=name == "pods"))
+def _access_webhook(name: str, rules: tuple[_Rule, ...], conditions: tuple[str, ...], place: str) -> _Webhook:
+    requests = "!" + _requests_in(f"o{place.removeprefix('object')}.spec")
+    return _Webhook(f"takers-{name}", rules, conditions, requests, access_condition(place, is_pod=name == "pods"))
 
 
 def _name_of(group: str) -> str:
@@ -165,22 +165,22 @@ def _rules(kinds: Iterable[WorkloadKind]) -> list[_Rule]:
     return [_Rule(group, versions, "CREATE, UPDATE", tuple(sorted(found))) for (group, versions), found in sorted(by_place.items())]
 
 
-def _asks_of(place: str) -> str:
-    return f"{_OBJECTS}.map(o, {place}).exists(spec,\n{_ASKS})"
+def _requests_in(place: str) -> str:
+    return f"{_OBJECTS}.map(o, {place}).exists(spec,\n{_REQUESTS_ACCELERATOR})"
 
 
-def _asks_of_custom(kinds: list[WorkloadKind]) -> str:
+def _requests_in_custom(kinds: list[WorkloadKind]) -> str:
     if kinds == [APP_WRAPPER]:
         wrapped = _specs([kind for kind in KINDS if kind.pod_sets and kind is not TRAIN_JOB], "c.?template")
         # Where an AppWrapper itself says where pods are, they may be anywhere.
         return (
             f"{_OBJECTS}.exists(o, o.?spec.?components.orValue([]).exists(c,\nc.?podSets.orValue([]).size() > 0 ||\n"
-            f"c.?template.?spec.?trainer.?resourcesPerNode.hasValue() ||\n({wrapped}).exists(spec,\n{_ASKS})))"
+            f"c.?template.?spec.?trainer.?resourcesPerNode.hasValue() ||\n({wrapped}).exists(spec,\n{_REQUESTS_ACCELERATOR})))"
         )
     if kinds == [TRAIN_JOB]:
         specs = "[optional.of({'containers': [{?'resources': o.?spec.?trainer.?resourcesPerNode}]})]"
-        return f"{_OBJECTS}.exists(o, {specs}.exists(spec,\n{_ASKS}))"
-    return f"{_OBJECTS}.exists(o, ({_specs(kinds, 'o')}).exists(spec,\n{_ASKS}))"
+        return f"{_OBJECTS}.exists(o, {specs}.exists(spec,\n{_REQUESTS_ACCELERATOR}))"
+    return f"{_OBJECTS}.exists(o, ({_specs(kinds, 'o')}).exists(spec,\n{_REQUESTS_ACCELERATOR}))"
 
 
 def _specs(kinds: Iterable[WorkloadKind], root: str) -> str:
@@ -203,18 +203,18 @@ def _optional(root: str, path: Path) -> str:
     return "".join((root, *(f".?{part}" for part in path)))
 
 
-def _written(one: _Webhook, door: str) -> str:
-    reinvocation = "    reinvocationPolicy: IfNeeded\n" if door == "mutate" else ""
+def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
+    reinvocation = "    reinvocationPolicy: IfNeeded\n" if endpoint == "mutate" else ""
     text = f"""\
-  - name: {one.name}.{door}.gpugate.io
+  - name: {one.name}.{endpoint}.gpugate.io
     admissionReviewVersions: [v1]
     clientConfig:
       service:
         name: gpugate
         namespace: gpugate-system
-        path: /{door}
+        path: /{endpoint}
         port: 443
-    failurePolicy: {one.failure_policy(door)}
+    failurePolicy: {one.failure_policy(endpoint)}
     matchPolicy: Equivalent
     namespaceSelector:
       matchExpressions:
@@ -223,7 +223,7 @@ def _written(one: _Webhook, door: str) -> str:
           values: [gpugate-system, kube-system]
     objectSelector: {{}}
 {reinvocation}    sideEffects: NoneOnDryRun
-    timeoutSeconds: {one.timeout(door)}
+    timeoutSeconds: {one.timeout(endpoint)}
     rules:
 """
     for rule in one.rules:
@@ -239,9 +239,9 @@ def _written(one: _Webhook, door: str) -> str:
         if name == "is-no-replica-set-of-a-controller":
             text += "      # The Deployment controller knows its ReplicaSets by their templates: those stay as it made them.\n"
         text += _condition(name, _CONDITIONS[name])
-    if not one.takes:
-        return text + _condition("asks-for-an-accelerator", one.asks)
-    return text + _condition("asks-for-no-accelerator", one.asks) + _condition("gets-at-accelerators", one.takes)
+    if not one.accesses:
+        return text + _condition("asks-for-an-accelerator", one.requests)
+    return text + _condition("asks-for-no-accelerator", one.requests) + _condition("gets-at-accelerators", one.accesses)
 
 
 def _condition(name: str, expression: str) -> str:

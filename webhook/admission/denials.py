@@ -23,7 +23,7 @@ WOULD_REFUSE: Final = "WouldRefuse"
 _ACTIONS: Final[Mapping[str, str]] = {"CREATE": "Create", "UPDATE": "Update"}
 #: Findings that one Event tells, and what each may take of it; an Event's note holds 1024 bytes.
 _MOST: Final = 3
-_ROOM: Final = 900
+_NOTE_CHARACTERS: Final = 900
 #: Where a refusal comes from that no rule made: an object that cannot be read, or gpugate itself.
 _NO_RULE: Final = "none"
 
@@ -45,30 +45,30 @@ class DenialReporter:
         self._metrics = metrics
         self._events = events
 
-    def report(self, endpoint: str, request: Request, verdict: AdmissionResponse, decision: Decision | None) -> None:
+    def report(self, endpoint: str, request: Request, response: AdmissionResponse, decision: Decision | None) -> None:
         """Leave the traces of one answered review.
 
         Told twice is nothing: what the mutating door refuses the validating one never sees, and what would be refused is told by
         the validating door alone, which sees every object that the other sees, as it is to be stored.
         """
         findings = decision.findings if decision is not None else ()
-        if not verdict.allowed:
+        if not response.allowed:
             denied = [one for one in findings if one.severity is Severity.DENY]
             self._metrics.refused({one.rule for one in denied} or {_NO_RULE}, Mode.ENFORCE, dry_run=request.dry_run)
             if self._events is not None and not request.dry_run:
-                subject = _who_wanted(request)
-                note = f"gpugate refuses {subject.title}: {_told(denied)}" if denied else verdict.message
-                self._tell(REFUSED, subject, note, request)
+                subject = _requester(request)
+                note = f"gpugate refuses {subject.title}: {_describe(denied)}" if denied else response.message
+                self._emit(REFUSED, subject, note, request)
         if not findings or endpoint != "validate":
             return
         would = [one for one in findings if one.would_refuse]
         if would:
             self._metrics.refused({one.rule for one in would}, Mode.DRY_RUN, dry_run=request.dry_run)
             if self._events is not None and not request.dry_run:
-                subject = _who_gets(request, stored=verdict.allowed)
-                self._tell(WOULD_REFUSE, subject, f"dry run: gpugate would refuse {subject.title}: {_told(would)}", request)
+                subject = _dry_run_subject(request, stored=response.allowed)
+                self._emit(WOULD_REFUSE, subject, f"dry run: gpugate would refuse {subject.title}: {_describe(would)}", request)
 
-    def _tell(self, reason: str, subject: _Subject, note: str, request: Request) -> None:
+    def _emit(self, reason: str, subject: _Subject, note: str, request: Request) -> None:
         assert self._events is not None  # noqa: S101 - both callers asked
         self._events.emit(
             subject.regarding,
@@ -80,26 +80,26 @@ class DenialReporter:
         )
 
 
-def _told(findings: Sequence[Judged]) -> str:
+def _describe(findings: Sequence[Judged]) -> str:
     if len(findings) == 1:
         return sentence(findings[0])
-    told = [cut(sentence(one), _ROOM // min(len(findings), _MOST)) for one in findings[:_MOST]]
+    parts = [cut(sentence(one), _NOTE_CHARACTERS // min(len(findings), _MOST)) for one in findings[:_MOST]]
     if len(findings) > _MOST:
-        told.append(f"and {len(findings) - _MOST} more")
-    return "; ".join(told)
+        parts.append(f"and {len(findings) - _MOST} more")
+    return "; ".join(parts)
 
 
-def _who_wanted(request: Request) -> _Subject:
+def _requester(request: Request) -> _Subject:
     """Whom a refusal is told: the object that is there on UPDATE, else what wanted to make it."""
     if request.operation == "UPDATE":
         return _itself(request) or _namespace(request)
     return _controller(request) or _namespace(request)
 
 
-def _who_gets(request: Request, *, stored: bool) -> _Subject:
+def _dry_run_subject(request: Request, *, stored: bool) -> _Subject:
     """Whom it is told what would be refused: the controller, so that a thousand pods of it are one Event; else the object."""
     if request.operation == "UPDATE" or not stored:
-        return _who_wanted(request)
+        return _requester(request)
     return _controller(request) or _itself(request) or _namespace(request)
 
 

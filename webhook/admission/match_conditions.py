@@ -35,7 +35,7 @@ def _names(key: str, *texts: str) -> str:
 
 
 #: Whether the pods ``t`` (metadata and spec) name devices themselves.
-_TAKES: Final = f"""\
+_TAKES_DEVICES: Final = f"""\
 [t.spec.?containers, t.spec.?initContainers, t.spec.?ephemeralContainers].exists(list, list.orValue([]).exists(container,
 container.?env.orValue([]).exists(entry, entry.name in
 {_list(VARIABLES)} &&
@@ -46,7 +46,7 @@ t.spec.?volumes.orValue([]).exists(volume, volume.?hostPath.?path.orValue('').ma
 t.?metadata.?annotations.orValue({{}}).exists(key, key.startsWith('{DEVICE_ANNOTATIONS}'))"""
 
 #: Whether they name accelerator nodes, by taints or labels.
-_GOES: Final = f"""\
+_GOES_TO_GPU_NODES: Final = f"""\
 !(t.spec.?priorityClassName.orValue('') in {_list(SYSTEM_CLASSES)}) &&
 (t.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') != '' && {_names("one.key", "one.?value.orValue('')")}) ||
 t.spec.?nodeSelector.orValue({{}}).exists(key, t.spec.nodeSelector[key] != 'false' && {_names("key")}) ||
@@ -55,12 +55,14 @@ term.?matchExpressions.orValue([]).exists(one, !(one.operator in {_list(AVOIDING
 one.?values.orValue([]) != ['false'] && {_names("one.key")})))"""
 
 _NO_DAEMON_SET: Final = f"request.resource.resource != '{DAEMON_SET.resource}'"
-_NO_POD_OF_ONE: Final = (
+_NO_DAEMON_SET_POD: Final = (
     "!object.metadata.?ownerReferences.orValue([]).exists(owner,\n"
     f"owner.?controller.orValue(false) && owner.kind == '{DAEMON_SET.kind}')"
 )
 
 
-def taker_condition(place: str, *, is_pod: bool) -> str:
+def access_condition(place: str, *, is_pod: bool) -> str:
     """The condition for objects that keep their pods at ``place``."""
-    return f"[{place}].exists(t,\n{_TAKES} ||\n({_NO_POD_OF_ONE if is_pod else _NO_DAEMON_SET}) &&\n{_GOES})"
+    return (
+        f"[{place}].exists(t,\n{_TAKES_DEVICES} ||\n({_NO_DAEMON_SET_POD if is_pod else _NO_DAEMON_SET}) &&\n{_GOES_TO_GPU_NODES})"
+    )

@@ -35,18 +35,18 @@ _BATCH: Final = 256 * 1024
 _FILES: Final = 8
 #: Seconds between two lines in the log about the same trouble, and until it is tried again.
 _SILENCE: Final = 60.0
-_AGAIN: Final = 10.0
+_RETRY: Final = 10.0
 #: Seconds that a write under way may take at the end.
-_LAST_WORDS: Final = 5.0
+_FINAL_WRITE: Final = 5.0
 
 Outcome: TypeAlias = Literal["written", "dropped", "failed"]
 
 
-class _Taken(NamedTuple):
+class _PendingReview(NamedTuple):
     at: float
     endpoint: str
     body: bytes
-    verdict: AdmissionResponse
+    response: AdmissionResponse
     decision: Decision | None
     policies: Sequence[Policy]
 
@@ -69,7 +69,7 @@ class ReviewRecorder:
         self._limit = limit
         self._log = log
         self._count = count
-        self._waiting: deque[_Taken] = deque()
+        self._waiting: deque[_PendingReview] = deque()
         self._bytes = 0
         self._stream: int | None = None
         self._quiet_until = float("-inf")
@@ -78,14 +78,14 @@ class ReviewRecorder:
         self._writing: asyncio.Future[str] | None = None
         self._wake = asyncio.Event()
 
-    def take(
-        self, endpoint: str, body: bytes, verdict: AdmissionResponse, decision: Decision | None, policies: Sequence[Policy]
+    def record(
+        self, endpoint: str, body: bytes, response: AdmissionResponse, decision: Decision | None, policies: Sequence[Policy]
     ) -> None:
         """Have a review written down; what is more than can wait is dropped and counted."""
         if len(self._waiting) >= _MOST_WAITING or self._bytes + len(body) > _MOST_BYTES:
             self._count("dropped", 1)
             return
-        self._waiting.append(_Taken(time.time(), endpoint, body, verdict, decision, policies))
+        self._waiting.append(_PendingReview(time.time(), endpoint, body, response, decision, policies))
         self._bytes += len(body)
         self._wake.set()
 
@@ -98,24 +98,24 @@ class ReviewRecorder:
                     await self._wake.wait()
                 size = 0
                 while self._waiting and size < _BATCH:
-                    self._lines.append(self._next())
+                    self._lines.append(self._next_line())
                     size += len(self._lines[-1])
                     # A review that came meanwhile goes first.
                     await asyncio.sleep(0)
                 # A disk may take its time; a thread may wait for it.
                 self._writing = asyncio.ensure_future(asyncio.to_thread(self._write, self._lines))
                 if not self._report(await asyncio.shield(self._writing)):
-                    await asyncio.sleep(_AGAIN)
+                    await asyncio.sleep(_RETRY)
         finally:
-            await self._end()
+            await self._finish()
 
-    async def _end(self) -> None:
+    async def _finish(self) -> None:
         if self._writing is not None:
-            await asyncio.wait({self._writing}, timeout=_LAST_WORDS)
+            await asyncio.wait({self._writing}, timeout=_FINAL_WRITE)
             if not self._writing.done():
                 return
             self._report(self._writing.result())
-        self._lines += [self._next() for _ in range(len(self._waiting))]
+        self._lines += [self._next_line() for _ in range(len(self._waiting))]
         self._report(self._write(self._lines))
         self._close()
 
@@ -127,22 +127,22 @@ class ReviewRecorder:
             self._log.info("the oldest recordings made room", directory=str(self._directory), files=self._removed)
             self._removed = 0
         if problem:
-            self._say("reviews cannot be recorded", problem)
+            self._warn_limited("reviews cannot be recorded", problem)
         return not problem
 
-    def _next(self) -> bytes:
+    def _next_line(self) -> bytes:
         """The line of the review that waits for longest; empty where it cannot be made."""
-        taken = self._waiting.popleft()
-        self._bytes -= len(taken.body)
+        pending = self._waiting.popleft()
+        self._bytes -= len(pending.body)
         try:
-            line = line_of(taken)
+            line = line_of(pending)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is not written as it came
-            return self._unmade(f"{type(error).__name__}: {error}")
-        return line if len(line) <= self._limit // _FILES else self._unmade("it is too large")
+            return self._count_failed(f"{type(error).__name__}: {error}")
+        return line if len(line) <= self._limit // _FILES else self._count_failed("it is too large")
 
-    def _unmade(self, why: str) -> bytes:
+    def _count_failed(self, why: str) -> bytes:
         self._count("failed", 1)
-        self._say("a review could not be recorded", why)
+        self._warn_limited("a review could not be recorded", why)
         return b""
 
     def _write(self, lines: Sequence[bytes]) -> str:
@@ -176,13 +176,13 @@ class ReviewRecorder:
                 return self._stream
             self._close()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._make_room(max(more, self._limit // _FILES))
+        self._remove_oldest(max(more, self._limit // _FILES))
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
         path = self._directory / f"{_PREFIX}{stamp}-{socket.gethostname()}{SUFFIX}"
         self._stream = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         return self._stream
 
-    def _make_room(self, more: int) -> None:
+    def _remove_oldest(self, more: int) -> None:
         """Remove the oldest recordings, whoever wrote them, until ``more`` bytes fit."""
         found = sorted(self._directory.glob(f"{_PREFIX}*{SUFFIX}"))
         sizes = {path: path.lstat().st_size for path in found}
@@ -200,30 +200,30 @@ class ReviewRecorder:
             with suppress(OSError):
                 os.close(stream)
 
-    def _say(self, message: str, error: str) -> None:
+    def _warn_limited(self, message: str, error: str) -> None:
         now = time.monotonic()
         if now >= self._quiet_until:
             self._quiet_until = now + _SILENCE
             self._log.warning(message, directory=str(self._directory), error=error)
 
 
-def line_of(taken: _Taken) -> bytes:
+def line_of(pending: _PendingReview) -> bytes:
     """One line of JSON: the review without its secrets, and what was answered."""
-    review = Redactor(os.urandom(16)).review(orjson.loads(taken.body))
-    review[RECORDED] = _answer(taken)
+    review = Redactor(os.urandom(16)).review(orjson.loads(pending.body))
+    review[RECORDED] = _answer(pending)
     return orjson.dumps(review, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _answer(taken: _Taken) -> dict[str, Any]:
-    decision = taken.decision or Decision()
+def _answer(pending: _PendingReview) -> dict[str, Any]:
+    decision = pending.decision or Decision()
     return {
-        "time": datetime.fromtimestamp(taken.at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "endpoint": taken.endpoint,
-        "allowed": taken.verdict.allowed,
-        "changed": [change.rule for change in decision.changes] if taken.verdict.allowed else [],
+        "time": datetime.fromtimestamp(pending.at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "endpoint": pending.endpoint,
+        "allowed": pending.response.allowed,
+        "changed": [change.rule for change in decision.changes] if pending.response.allowed else [],
         "wouldChange": [change.rule for change in decision.would_change],
         "findings": [_finding(one) for one in decision.findings],
-        "policies": [f"{policy.name}@{policy.generation}" for policy in taken.policies],
+        "policies": [f"{policy.name}@{policy.generation}" for policy in pending.policies],
     }
 
 

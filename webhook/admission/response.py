@@ -46,10 +46,10 @@ def refusal(title: str, judged: list[Judged]) -> str:
     lines = [cut(sentence(one), _LONGEST_REASON) for one in judged]
     if len(lines) == 1:
         return strip_immutable_words(f"gpugate refuses {title}: {lines[0]}")
-    told = [f"- {line}" for line in lines[:_MOST_REASONS]]
+    lines = [f"- {line}" for line in lines[:_MOST_REASONS]]
     if len(lines) > _MOST_REASONS:
-        told.append(f"- and {len(lines) - _MOST_REASONS} more")
-    return strip_immutable_words(f"gpugate refuses {title} for {len(lines)} reasons:\n" + "\n".join(told))
+        lines.append(f"- and {len(lines) - _MOST_REASONS} more")
+    return strip_immutable_words(f"gpugate refuses {title} for {len(lines)} reasons:\n" + "\n".join(lines))
 
 
 def cut(text: str, longest: int = _LONGEST_MESSAGE) -> str:
@@ -99,8 +99,8 @@ def build_response(title: str, decision: Decision, policies: str) -> AdmissionRe
     if not decision.findings:
         return AdmissionResponse(True, decision.patch, [], _audit(decision, policies))  # noqa: FBT003
     denials = [one for one in decision.findings if one.severity is Severity.DENY]
-    told = [one for one in decision.findings if one.severity in {Severity.WARN, Severity.UNKNOWN}]
-    warnings = [_warning(sentence(one)) for one in told[:_MOST_WARNINGS]]
+    lines = [one for one in decision.findings if one.severity in {Severity.WARN, Severity.UNKNOWN}]
+    warnings = [_warning(sentence(one)) for one in lines[:_MOST_WARNINGS]]
     return AdmissionResponse(
         allowed=not denials,
         patch=[] if denials else decision.patch,

@@ -18,7 +18,7 @@ from gpugate.webhook.admission.app import make_app
 from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
-from gpugate.webhook.cache.health import look_after
+from gpugate.webhook.cache.health import monitor_watches
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
 from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.state import CurrentState
@@ -94,32 +94,34 @@ async def serve(options: ServerOptions, log: Log) -> None:
     """
     metrics = Metrics()
     context = tls.make_context(options.certificate, options.key, tls_1_2=options.tls_1_2, client_ca=options.client_ca)
-    tls.note_end(options.certificate, metrics)
+    tls.record_expiry(options.certificate, metrics)
     state = CurrentState(options.snapshot or EMPTY_SNAPSHOT, options.policies or ())
     ledger = InFlightLedger() if options.watch and options.snapshot is None else None
     client, watchers, store = await _watch(options, state, log, ledger)
-    tasks = [asyncio.create_task(tls.exchange(context, options.certificate, options.key, log, metrics), name="certificates")]
+    tasks = [
+        asyncio.create_task(tls.reload_certificates(context, options.certificate, options.key, log, metrics), name="certificates")
+    ]
     if watchers is not None and store is not None:
         tasks.append(asyncio.create_task(run_all(watchers), name="watchers"))
-        tasks.append(asyncio.create_task(look_after(watchers, store, log), name="report"))
+        tasks.append(asyncio.create_task(monitor_watches(watchers, store, log), name="report"))
         state.watched = metrics.watched = lambda: [one.state for one in watchers]
         state.policies = metrics.policies = store.policies.seen
-    recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None
-    if recorder is not None:
-        tasks.append(asyncio.create_task(recorder.run(), name="events"))
-    traces = DenialReporter(metrics, recorder)
-    recording = None
+    event_recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None
+    if event_recorder is not None:
+        tasks.append(asyncio.create_task(event_recorder.run(), name="events"))
+    denials = DenialReporter(metrics, event_recorder)
+    review_recorder = None
     if options.record is not None:
-        recording = ReviewRecorder(options.record, options.record_limit, log, count=metrics.recorded)
-        tasks.append(asyncio.create_task(recording.run(), name="recording"))
+        review_recorder = ReviewRecorder(options.record, options.record_limit, log, count=metrics.recorded)
+        tasks.append(asyncio.create_task(review_recorder.run(), name="recording"))
     runner = web.AppRunner(
         make_app(
             state,
             metrics,
             log,
             ledger=ledger,
-            traces=traces,
-            recording=recording,
+            denials=denials,
+            review_recorder=review_recorder,
             client_ca=options.client_ca is not None,
         ),
         access_log=None,
@@ -128,8 +130,8 @@ async def serve(options: ServerOptions, log: Log) -> None:
     )
     try:
         await listen(runner, options.host, options.port, log, context, tls="1.2" if options.tls_1_2 else "1.3")
-        _settle_memory()
-        tasks.append(asyncio.create_task(_settle_records(state), name="memory"))
+        _freeze_heap()
+        tasks.append(asyncio.create_task(_freeze_until_ready(state), name="memory"))
         await until_signal(tasks)
         state.draining = True
         log.info("draining", seconds=options.drain_delay)
@@ -155,14 +157,14 @@ async def _watch(
     return client, [Reflector(client, kind, store, strip=reducer_for(kind), discovery=discovery) for kind in kinds], store
 
 
-def _settle_memory() -> None:
+def _freeze_heap() -> None:
     """Leave what lives as long as the server out of garbage collection: its full walks are the tail of a review's time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNGEST, *_OLDER)
 
 
-async def _settle_records(state: CurrentState) -> None:
+async def _freeze_until_ready(state: CurrentState) -> None:
     """Leave the records that come in until the server is ready out of garbage collection, too.
 
     No review is answered during a walk over those of a large cluster. A server that does not get ready walks as ever after a while.

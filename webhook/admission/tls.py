@@ -61,7 +61,7 @@ def _reason(error: OSError) -> str:
     return str(error.strerror or error).partition(" (_ssl.c")[0].lower()
 
 
-def note_end(certificate: Path, metrics: Metrics) -> None:
+def record_expiry(certificate: Path, metrics: Metrics) -> None:
     """Put the end of the serving certificate into the metrics."""
     try:
         info = parse(certificate.read_bytes(), certificate)[0]
@@ -70,7 +70,7 @@ def note_end(certificate: Path, metrics: Metrics) -> None:
     metrics.certificate.set(info.not_after.timestamp())
 
 
-async def exchange(context: ssl.SSLContext, certificate: Path, key: Path, log: Log, metrics: Metrics) -> None:
+async def reload_certificates(context: ssl.SSLContext, certificate: Path, key: Path, log: Log, metrics: Metrics) -> None:
     """Load certificate and key anew whenever the files change; new connections get them. Runs until cancelled."""
     seen = _stamp(certificate, key)
     while True:
@@ -87,7 +87,7 @@ async def exchange(context: ssl.SSLContext, certificate: Path, key: Path, log: L
             log.warning("new serving certificate does not load yet", file=str(certificate), error=str(error))
             continue
         seen = now
-        note_end(certificate, metrics)
+        record_expiry(certificate, metrics)
         log.info("serving certificate exchanged", file=str(certificate))
 
 

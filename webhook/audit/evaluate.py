@@ -62,24 +62,24 @@ class AuditContext(NamedTuple):
     now: float | None = None
 
 
-def audit_one(chosen: AuditTarget, lens: AuditContext) -> AuditedWorkload:
+def audit_one(target: AuditTarget, context: AuditContext) -> AuditedWorkload:
     """What the rules make of one workload.
 
     Raises:
         MalformedError: a field that a rule reads is of the wrong type.
     """
-    subject = chosen.subject
+    subject = target.subject
     root: JsonObject = orjson.loads(subject.text)
-    workload = open_workload(subject.kind, root, lens.snapshot, namespace=subject.namespace)
-    bound = lens.policies.bind(lens.snapshot.namespace_labels(subject.namespace), workload.labels())
-    queue, devices, runs = queue_label(workload) or "", devices_of(workload, chosen.number), runs_of(workload, chosen.number)
-    pods = sum(pods_of(workload, one) for one in workload.gpu_pod_sets()) * chosen.number
-    in_git, team = is_gitops_managed(root), _team(workload, lens)
-    belongs = belongs_to(workload, bound, lens.snapshot, team)
-    plea = requested_exemption(workload)
-    decision = decide(workload, [_enforced(one) for one in bound], lens.snapshot, remember=False, now=lens.now)
+    workload = open_workload(subject.kind, root, context.snapshot, namespace=subject.namespace)
+    bound = context.policies.bind(context.snapshot.namespace_labels(subject.namespace), workload.labels())
+    queue, devices, runs = queue_label(workload) or "", devices_of(workload, target.number), runs_of(workload, target.number)
+    pods = sum(pods_of(workload, one) for one in workload.gpu_pod_sets()) * target.number
+    in_git, team = is_gitops_managed(root), _team(workload, context)
+    belongs = belongs_to(workload, bound, context.snapshot, team)
+    request = requested_exemption(workload)
+    decision = decide(workload, [_enforced(one) for one in bound], context.snapshot, remember=False, now=context.now)
     items = _items(decision, {one.rule.id: one for one in bound})
-    owner = chosen.owner
+    owner = target.owner
     return AuditedWorkload(
         api_version=owner.api_version if owner else str(root.get("apiVersion")),
         kind=owner.kind if owner else subject.kind.kind,
@@ -91,10 +91,10 @@ def audit_one(chosen: AuditTarget, lens: AuditContext) -> AuditedWorkload:
         pods=pods,
         devices=devices,
         items=items,
-        exemption=_exemption(plea, items, lens.now) if plea.rules else None,
+        exemption=_exemption(request, items, context.now) if request.rules else None,
         in_git=in_git,
         bound_by=tuple(sorted({_named(one) for one in bound})),
-        used=_used(workload, bound, items, lens.snapshot) if lens.snapshot.usage is not None else (),
+        used=_used(workload, bound, items, context.snapshot) if context.snapshot.usage is not None else (),
         belongs=belongs,
         runs=runs,
     )
@@ -111,9 +111,9 @@ def _used(workload: Workload, bound: Iterable[BoundRule], items: Iterable[Item],
     return tuple(Used(one, state_of(one, bounds).value) for one in devices)
 
 
-def unreadable(chosen: AuditTarget, error: MalformedError) -> str:
+def unreadable(target: AuditTarget, error: MalformedError) -> str:
     """What is said of a workload that cannot be judged."""
-    subject = chosen.subject
+    subject = target.subject
     return f"{subject.kind.kind} {subject.namespace}/{subject.name} cannot be judged: {error}"
 
 
@@ -159,19 +159,19 @@ def sort_key(one: Item) -> tuple[str, str, str, str, str]:
     return (one.rule, one.effect.value, one.path, one.reason, one.message)
 
 
-def _exemption(plea: ExemptionRequest, items: Sequence[Item], now: float | None) -> Exemption:
+def _exemption(request: ExemptionRequest, items: Sequence[Item], now: float | None) -> Exemption:
     lacking = any(one.reason in REFUSED_REASONS for one in items)
-    state = "expired" if plea.has_ended(now) else "refused" if lacking else "active"
-    reason, owner, until = (cut(text, _LONGEST) for text in (plea.reason, plea.owner, plea.until))
-    return Exemption(tuple(sorted(plea.rules)), reason, owner, until, state)
+    state = "expired" if request.has_ended(now) else "refused" if lacking else "active"
+    reason, owner, until = (cut(text, _LONGEST) for text in (request.reason, request.owner, request.until))
+    return Exemption(tuple(sorted(request.rules)), reason, owner, until, state)
 
 
-def _team(workload: Workload, lens: AuditContext) -> str:
+def _team(workload: Workload, context: AuditContext) -> str:
     places: list[Mapping[str, Any]] = [workload.labels()]
     places += [pods.labels() for pods in workload.pod_sets if not workload.is_pod()]
-    places.append(lens.snapshot.namespace_labels(workload.namespace))
+    places.append(context.snapshot.namespace_labels(workload.namespace))
     for labels in places:
-        for key in lens.team_labels:
+        for key in context.team_labels:
             if isinstance(labels.get(key), str) and labels[key]:
                 return str(labels[key])
     return ""
@@ -196,7 +196,7 @@ def gangs_among(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot, po
 
 def _opened(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot) -> Iterator[Workload]:
     for one in subjects:
-        if isinstance(one, str) or not one.asks or (one.kind is POD and one.owner is not None):
+        if isinstance(one, str) or not one.requests_gpu or (one.kind is POD and one.owner is not None):
             continue
         try:
             yield open_workload(one.kind, orjson.loads(one.text), snapshot)

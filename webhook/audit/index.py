@@ -14,10 +14,10 @@ from gpugate.policies.cluster.usage import NodeUsage
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.policy.models import PolicySet
-from gpugate.webhook.audit import cluster_summary as picture
+from gpugate.webhook.audit import cluster_summary
 from gpugate.webhook.audit.evaluate import AuditContext, audit_one, sort_key, unreadable
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Fleet
-from gpugate.webhook.audit.owners import AuditTarget, PodName, audited_owner_of_pods, choose
+from gpugate.webhook.audit.owners import AuditTarget, PodName, choose_targets, owners_of_pods
 from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.times import rfc3339
@@ -26,11 +26,11 @@ from gpugate.webhook.runtime.times import rfc3339
 class _Entry(NamedTuple):
     """What was judged, and what came of it; a text where it could not be judged."""
 
-    chosen: AuditTarget
+    target: AuditTarget
     found: AuditedWorkload | str
 
 
-class Surroundings(NamedTuple):
+class AuditInputs(NamedTuple):
     """What a whole audit shows beside the workloads.
 
     Attributes:
@@ -86,31 +86,33 @@ class WorkloadIndex:
         """Every place that has an object."""
         return [*self._subjects, *self._unreadable]
 
-    def homes(self) -> dict[PodName, Place]:
+    def owners_of_pods(self) -> dict[PodName, Place]:
         """Under which place each pod that asks for accelerators is judged."""
         subjects = self._subjects.values()
-        return audited_owner_of_pods(subjects, choose(subjects))
+        return owners_of_pods(subjects, choose_targets(subjects))
 
-    def judge(self, lens: AuditContext, *, anew: bool, also: Container[Place] = ()) -> Iterator[AuditedWorkload | str | None]:
+    def judge(
+        self, context: AuditContext, *, everything: bool, also: Container[Place] = ()
+    ) -> Iterator[AuditedWorkload | str | None]:
         """Judge what has changed, or with ``anew`` everything, one workload as each value is read; None where one is as it was.
 
         What is no longer there is forgotten when the iterator starts. ``also`` are places that are judged in any case.
         """
-        chosen = {place_of(one.subject): one for one in choose(self._subjects.values())}
-        for place in self._entries.keys() - chosen.keys():
+        target = {place_of(one.subject): one for one in choose_targets(self._subjects.values())}
+        for place in self._entries.keys() - target.keys():
             del self._entries[place]
-        for place, one in chosen.items():
+        for place, one in target.items():
             before = self._entries.get(place)
-            if not anew and before is not None and before.chosen == one and place not in also:
+            if not everything and before is not None and before.target == one and place not in also:
                 yield None
                 continue
-            found = _judged(one, lens)
+            found = _judged(one, context)
             self._entries[place] = _Entry(one, found)
             yield found
 
-    def chosen(self) -> list[AuditTarget]:
+    def target(self) -> list[AuditTarget]:
         """What the last audit judged."""
-        return [one.chosen for one in self._entries.values()]
+        return [one.target for one in self._entries.values()]
 
     def workloads(self) -> tuple[AuditedWorkload, ...]:
         """What was found, sorted; the sorts of pods of one owner are one workload."""
@@ -118,7 +120,7 @@ class WorkloadIndex:
         for one in self._entries.values():
             if isinstance(one.found, AuditedWorkload):
                 found.setdefault((*one.found.key, one.found.uid), []).append(one.found)
-        return tuple(together(found[key]) for key in sorted(found))
+        return tuple(merge_sorts(found[key]) for key in sorted(found))
 
     def remarks(self) -> tuple[str, ...]:
         """What could not be read or judged, sorted."""
@@ -126,20 +128,20 @@ class WorkloadIndex:
             sorted({*self._unreadable.values(), *(one.found for one in self._entries.values() if isinstance(one.found, str))})
         )
 
-    def whole(self, around: Surroundings) -> Audit:
+    def build_audit(self, inputs: AuditInputs) -> Audit:
         """The audit as a whole."""
         workloads = self.workloads()
         return Audit(
-            at=around.at,
-            source=around.source,
-            policies=picture.policies_of(around.policies, around.problems),
+            at=inputs.at,
+            source=inputs.source,
+            policies=cluster_summary.policies_of(inputs.policies, inputs.problems),
             workloads=workloads,
-            shapes=picture.shapes_of(around.snapshot, around.node_of, around.use_of),
-            gangs=around.gangs,
-            queues=picture.queues_of(around.snapshot),
-            quotas=picture.quotas_of(around.snapshot),
-            remarks=tuple(sorted({*around.remarks, *self.remarks(), *(around.readings.remarks if around.readings else ())})),
-            fleet=_fleet(around.readings, workloads) if around.readings is not None else None,
+            shapes=cluster_summary.shapes_of(inputs.snapshot, inputs.node_of, inputs.use_of),
+            gangs=inputs.gangs,
+            queues=cluster_summary.queues_of(inputs.snapshot),
+            quotas=cluster_summary.quotas_of(inputs.snapshot),
+            remarks=tuple(sorted({*inputs.remarks, *self.remarks(), *(inputs.readings.remarks if inputs.readings else ())})),
+            fleet=_fleet(inputs.readings, workloads) if inputs.readings is not None else None,
         )
 
 
@@ -148,7 +150,7 @@ def _fleet(readings: Readings, workloads: Sequence[AuditedWorkload]) -> Fleet:
     return Fleet(rfc3339(readings.at), readings.windows, tuple(one for one in readings.devices if one not in held))
 
 
-def together(sorts: Sequence[AuditedWorkload]) -> AuditedWorkload:
+def merge_sorts(sorts: Sequence[AuditedWorkload]) -> AuditedWorkload:
     """Several sorts of pods of one owner as one workload: their sums, and all that is said of any of them."""
     first = sorts[0]
     if len(sorts) == 1:
@@ -168,9 +170,9 @@ def together(sorts: Sequence[AuditedWorkload]) -> AuditedWorkload:
     )
 
 
-def _judged(one: AuditTarget, lens: AuditContext) -> AuditedWorkload | str:
+def _judged(one: AuditTarget, context: AuditContext) -> AuditedWorkload | str:
     try:
-        return audit_one(one, lens)
+        return audit_one(one, context)
     except MalformedError as error:
         return unreadable(one, error)
     except RecursionError:
@@ -179,16 +181,16 @@ def _judged(one: AuditTarget, lens: AuditContext) -> AuditedWorkload | str:
 
 def filled(subjects: Iterable[Subject | str]) -> WorkloadIndex:
     """Books with all of these subjects, the last of each name; a text stands for an object that cannot be read."""
-    books = WorkloadIndex()
+    index = WorkloadIndex()
     unnamed: Counter[Place] = Counter()
     for number, one in enumerate(subjects):
         if isinstance(one, str):
-            books.put(("", "", "", str(number)), one)
+            index.put(("", "", "", str(number)), one)
             continue
         place, found = place_of(one), one
         if one.name.endswith("-"):  # a generateName, by which a file may state many
             unnamed[place] += 1
             if unnamed[place] > 1:
                 found = one._replace(name=f"{one.name}({unnamed[place]})")
-        books.put(place_of(found), found)
-    return books
+        index.put(place_of(found), found)
+    return index

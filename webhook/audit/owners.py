@@ -24,45 +24,45 @@ class AuditTarget(NamedTuple):
     number: int
 
 
-def choose(subjects: Iterable[Subject]) -> list[AuditTarget]:
+def choose_targets(subjects: Iterable[Subject]) -> list[AuditTarget]:
     """The subjects to judge, sorted: those that no other of them made, and for an owner of an unknown kind one pod of each sort.
 
     A ReplicaSet that a controller made says nothing of its own, and its pods stand under that controller.
     """
-    every = list(subjects)
-    family = family_of(every)
-    asking = [one for one in every if one.asks and not _is_passed_over(one)]
+    all_subjects = list(subjects)
+    tree = owner_tree_of(all_subjects)
+    requesting = [one for one in all_subjects if one.requests_gpu and not _is_skipped(one)]
     alone: list[AuditTarget] = []
     grouped: dict[tuple[str, ControllerRef, bytes], list[Subject]] = {}
-    for one in asking:
-        owner = family.above(one)
-        if family.stands_under_another(one) or (owner is not None and not one.text):
+    for one in requesting:
+        owner = tree.owner_above(one)
+        if tree.has_evaluated_owner(one) or (owner is not None and not one.text):
             continue
-        if owner is None or one.kind is not POD or family.maker(one) is not None:
+        if owner is None or one.kind is not POD or tree.requesting_owner(one) is not None:
             alone.append(AuditTarget(one, None, 1))
         else:
-            grouped.setdefault((one.namespace, owner, one.sort), []).append(one)
+            grouped.setdefault((one.namespace, owner, one.pod_hash), []).append(one)
     alone += [AuditTarget(min(pods, key=_order), owner, len(pods)) for (_, owner, _), pods in grouped.items()]
     return sorted(alone, key=lambda chosen: (*_order(chosen.subject), chosen.owner or ()))
 
 
-def family_of(subjects: Iterable[Subject]) -> OwnerTree:
+def owner_tree_of(subjects: Iterable[Subject]) -> OwnerTree:
     """Who made whom among ``subjects``."""
-    asking: list[Subject] = []
-    passed = _Named()
+    requesting: list[Subject] = []
+    skipped = _ByName()
     for one in subjects:
-        if _is_passed_over(one):
-            passed.put(one)
-        elif one.asks:
-            asking.append(one)
-    return OwnerTree(asking, passed)
+        if _is_skipped(one):
+            skipped.put(one)
+        elif one.requests_gpu:
+            requesting.append(one)
+    return OwnerTree(requesting, skipped)
 
 
-def _is_passed_over(one: Subject) -> bool:
+def _is_skipped(one: Subject) -> bool:
     return one.kind.is_revision_of_owner and one.owner is not None
 
 
-class _Named:
+class _ByName:
     """Subjects, to be found by who names them as owner: in their own namespace, by name, and by uid where both have one."""
 
     def __init__(self, subjects: Iterable[Subject] = ()) -> None:
@@ -81,33 +81,33 @@ class _Named:
 class OwnerTree:
     """Who made whom, among the subjects that ask."""
 
-    def __init__(self, asking: Iterable[Subject], passed: _Named) -> None:
-        self._asking = _Named(asking)
-        self._passed = passed
+    def __init__(self, requesting: Iterable[Subject], skipped: _ByName) -> None:
+        self._requesting = _ByName(requesting)
+        self._skipped = skipped
 
-    def above(self, one: Subject) -> ControllerRef | None:
+    def owner_above(self, one: Subject) -> ControllerRef | None:
         """Who made ``one``, a ReplicaSet passed over."""
         if one.owner is None:
             return None
-        between = self._passed.get(one.namespace, one.owner)
+        between = self._skipped.get(one.namespace, one.owner)
         return one.owner if between is None else between.owner
 
-    def maker(self, one: Subject) -> Subject | None:
+    def requesting_owner(self, one: Subject) -> Subject | None:
         """The same, where it asks for accelerators itself."""
-        owner = self.above(one)
-        return None if owner is None else self._asking.get(one.namespace, owner)
+        owner = self.owner_above(one)
+        return None if owner is None else self._requesting.get(one.namespace, owner)
 
-    def stands_under_another(self, one: Subject) -> bool:
+    def has_evaluated_owner(self, one: Subject) -> bool:
         """Whether another is judged in its place; not where they claim to have made each other, which nobody checks."""
         start = place_of(one)
         seen: set[tuple[str, ...]] = set()
-        maker = self.maker(one)
-        found = maker is not None
-        while maker is not None and place_of(maker) not in seen:
-            if place_of(maker) == start:
+        requesting_owner = self.requesting_owner(one)
+        found = requesting_owner is not None
+        while requesting_owner is not None and place_of(requesting_owner) not in seen:
+            if place_of(requesting_owner) == start:
                 return False
-            seen.add(place_of(maker))
-            maker = self.maker(maker)
+            seen.add(place_of(requesting_owner))
+            requesting_owner = self.requesting_owner(requesting_owner)
         return found
 
 
@@ -119,27 +119,27 @@ PodName: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 
-def audited_owner_of_pods(subjects: Iterable[Subject], chosen: Sequence[AuditTarget]) -> dict[PodName, Place]:
+def owners_of_pods(subjects: Iterable[Subject], chosen: Sequence[AuditTarget]) -> dict[PodName, Place]:
     """The place of the subject that is judged for each pod that asks for accelerators; pods of which none is are left out."""
-    every = list(subjects)
-    family = family_of(every)
+    all_subjects = list(subjects)
+    tree = owner_tree_of(all_subjects)
     judged = {place_of(one.subject) for one in chosen}
-    groups = {(one.subject.namespace, one.owner, one.subject.sort): place_of(one.subject) for one in chosen if one.owner}
+    groups = {(one.subject.namespace, one.owner, one.subject.pod_hash): place_of(one.subject) for one in chosen if one.owner}
     found: dict[PodName, Place] = {}
-    for one in every:
-        if one.kind is not POD or not one.asks:
+    for one in all_subjects:
+        if one.kind is not POD or not one.requests_gpu:
             continue
-        top = _top(one, family)
-        owner: ControllerRef | None = family.above(top)
-        place = place_of(top) if owner is None or place_of(top) in judged else groups.get((top.namespace, owner, top.sort))
+        top = _top(one, tree)
+        owner: ControllerRef | None = tree.owner_above(top)
+        place = place_of(top) if owner is None or place_of(top) in judged else groups.get((top.namespace, owner, top.pod_hash))
         if place in judged:
             found[one.namespace, one.name] = place
     return found
 
 
-def _top(subject: Subject, family: OwnerTree) -> Subject:
+def _top(subject: Subject, tree: OwnerTree) -> Subject:
     seen = {place_of(subject)}
-    while (maker := family.maker(subject)) is not None and place_of(maker) not in seen:
-        seen.add(place_of(maker))
-        subject = maker
+    while (requesting_owner := tree.requesting_owner(subject)) is not None and place_of(requesting_owner) not in seen:
+        seen.add(place_of(requesting_owner))
+        subject = requesting_owner
     return subject

@@ -30,18 +30,18 @@ def belongs_to(workload: Workload, bound: Iterable[BoundRule], snapshot: Cluster
     """
     params = next((one.params for one in bound if one.rule.id == _RULE), None)
     keys: Sequence[AttributionKey] = DEFAULT_KEYS if params is None else getattr(params, "keys", DEFAULT_KEYS)
-    found = {key.what: value for key in keys if (value := _told(workload, key, snapshot))}
+    found = {key.what: value for key in keys if (value := _attributed(workload, key, snapshot))}
     if team:
         found.setdefault(OWNER, team)
     return tuple((what, cut(value, _LONGEST)) for what, value in found.items())
 
 
-def _told(workload: Workload, key: AttributionKey, snapshot: ClusterSnapshot) -> str:
+def _attributed(workload: Workload, key: AttributionKey, snapshot: ClusterSnapshot) -> str:
     try:
-        told = told_by(workload, key, snapshot)
+        attributed = told_by(workload, key, snapshot)
     except MalformedError:  # a label that is no text, which no apiserver takes
         return ""
-    return "" if told is None else told.value
+    return "" if attributed is None else attributed.value
 
 
 class OwnerShare(NamedTuple):
@@ -59,9 +59,9 @@ class OwnerShare(NamedTuple):
     workloads: int
     devices: Mapping[str, int]
     so_far: int
-    untold: int
+    without_start: int
     until_end: int
-    endless: int
+    without_end: int
 
     @property
     def accelerators(self) -> int:
@@ -112,8 +112,8 @@ def time_of(audit: Audit) -> int | None:
 
 def divisions_of(audit: Audit) -> list[Division]:
     """What is asked for by owner, and by all else that some workload tells."""
-    told = {what for one in audit.workloads for what, _ in one.belongs}
-    order = [*(what for what in _FIRST if what in told or what == OWNER), *sorted(told.difference(_FIRST))]
+    attributed = {what for one in audit.workloads for what, _ in one.belongs}
+    order = [*(what for what in _FIRST if what in attributed or what == OWNER), *sorted(attributed.difference(_FIRST))]
     now = time_of(audit)
     return [Division(what, _shares(audit.workloads, what, now)) for what in order] if audit.workloads else []
 
@@ -182,8 +182,13 @@ def runs_of(workload: Workload, number: int) -> tuple[Run, ...]:
             stated = _until_end(workload, pods, each, devices)
             found.setdefault(stated is None, []).append((devices, stated or 0))
     return tuple(
-        Run(sum(devices for devices, _ in parts), since, sum(stated for _, stated in parts) if not endless else None, waits=waits)
-        for endless, parts in sorted(found.items())
+        Run(
+            sum(devices for devices, _ in parts),
+            since,
+            sum(stated for _, stated in parts) if not without_end else None,
+            waits=waits,
+        )
+        for without_end, parts in sorted(found.items())
     )
 
 

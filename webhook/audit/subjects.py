@@ -57,9 +57,9 @@ class Subject(NamedTuple):
     name: str
     uid: str
     owner: ControllerRef | None
-    asks: bool
+    requests_gpu: bool
     text: bytes
-    sort: bytes = b""
+    pod_hash: bytes = b""
 
 
 def subject_of(item: JsonObject) -> Subject | None:
@@ -72,21 +72,21 @@ def subject_of(item: JsonObject) -> Subject | None:
     if kind is None:
         return None
     workload = open_workload(kind, item, EMPTY_SNAPSHOT)
-    judged = may_ask(workload) or may_access_devices(workload)
-    asks = judged and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
+    judged = may_request_gpu(workload) or may_access_devices(workload)
+    requests_gpu = judged and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
     return Subject(
         kind,
         workload.namespace,
         workload.name or str(workload.metadata().get("generateName") or ""),
         str(workload.metadata().get("uid") or ""),
         _owner(workload),
-        asks,
-        _written(_kept(item, kind)) if asks else b"",
-        _sort_of(workload) if asks and kind is POD else b"",
+        requests_gpu,
+        _written(_kept(item, kind)) if requests_gpu else b"",
+        _pod_hash(workload) if requests_gpu and kind is POD else b"",
     )
 
 
-def _sort_of(workload: Workload) -> bytes:
+def _pod_hash(workload: Workload) -> bytes:
     amounts = [(one.limits, one.requests) for pods in workload.pod_sets for one in pods.containers]
     claims = [bool(pods.spec.get("resourceClaims")) for pods in workload.pod_sets]
     ways = [[takes_devices(pods), goes_to_reserved_nodes(pods)] for pods in workload.pod_sets]
@@ -121,7 +121,7 @@ def trim(subject: Subject) -> Subject | None:
     """
     if subject.kind.is_revision_of_owner and subject.owner is not None:
         return subject._replace(text=b"")
-    if not subject.asks:
+    if not subject.requests_gpu:
         return None
     owner = subject.owner
     if subject.kind is POD and owner is not None:
@@ -139,7 +139,7 @@ def _owner(workload: Workload) -> ControllerRef | None:
     return ControllerRef(*(str(found.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
 
 
-def may_ask(workload: Workload) -> bool:
+def may_request_gpu(workload: Workload) -> bool:
     """Whether the object asks for what may be an accelerator, rightly spelt or not, as the webhooks' conditions see it."""
     return any(map(asks_somehow, workload.pod_sets))
 

@@ -37,7 +37,7 @@ class Totals(NamedTuple):
     refused_accelerators: int
 
 
-def sums_of(workloads: Iterable[AuditedWorkload]) -> Totals:
+def totals_of(workloads: Iterable[AuditedWorkload]) -> Totals:
     """What ``workloads`` come to."""
     counts = dict.fromkeys(Effect, 0)
     number = accelerators = refused = changed = 0
@@ -63,21 +63,21 @@ def sums_of(workloads: Iterable[AuditedWorkload]) -> Totals:
     )
 
 
-def sums_by(workloads: Iterable[AuditedWorkload], key: Callable[[AuditedWorkload], str]) -> dict[str, Totals]:
+def totals_by(workloads: Iterable[AuditedWorkload], key: Callable[[AuditedWorkload], str]) -> dict[str, Totals]:
     """The same for each value of ``key``, sorted by it."""
     groups: dict[str, list[AuditedWorkload]] = {}
     for one in workloads:
         groups.setdefault(key(one), []).append(one)
-    return {name: sums_of(groups[name]) for name in sorted(groups)}
+    return {name: totals_of(groups[name]) for name in sorted(groups)}
 
 
-def sums_by_rule(workloads: Iterable[AuditedWorkload]) -> dict[str, Totals]:
+def totals_by_rule(workloads: Iterable[AuditedWorkload]) -> dict[str, Totals]:
     """The same for each rule, of the workloads that it has something to say of and of what it says alone."""
     groups: dict[str, list[AuditedWorkload]] = {}
     for one in workloads:
         for rule in sorted({item.rule for item in one.items}):
             groups.setdefault(rule, []).append(replace(one, items=tuple(item for item in one.items if item.rule == rule)))
-    return {name: sums_of(groups[name]) for name in sorted(groups)}
+    return {name: totals_of(groups[name]) for name in sorted(groups)}
 
 
 _RANK: Final = {effect: rank for rank, effect in enumerate(Effect)}
@@ -197,10 +197,10 @@ def modes_of(audit: Audit) -> dict[str, list[str]]:
 def _by_rule(audit: Audit) -> dict[str, Tally]:
     tallies: dict[str, Tally] = {rule: Tally() for policy in audit.policies for rule, _ in policy.modes}
     for workload in audit.workloads:
-        said: dict[str, list[Item]] = {}
+        by_rule: dict[str, list[Item]] = {}
         for item in workload.items:
-            said.setdefault(item.rule, []).append(item)
-        for rule, items in said.items():
+            by_rule.setdefault(item.rule, []).append(item)
+        for rule, items in by_rule.items():
             tallies.setdefault(rule, Tally()).add(workload, items)
     order = {rule: place for place, rule in enumerate(BY_ID)}
     return {rule: tallies[rule] for rule in sorted(tallies, key=lambda rule: (order.get(rule, len(order)), rule))}
@@ -241,7 +241,7 @@ class LastAudit(NamedTuple):
         }
 
 
-def sums_by_policy(workloads: Iterable[AuditedWorkload], at: str) -> dict[str, LastAudit]:
+def totals_by_policy(workloads: Iterable[AuditedWorkload], at: str) -> dict[str, LastAudit]:
     """The figures by policy, of an audit of everything ``at`` this time; without policies that bind nothing for any workload."""
     bound, refused, changed, exempt = (Counter[str]() for _ in range(4))
     for one in workloads:

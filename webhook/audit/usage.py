@@ -20,7 +20,7 @@ class Line(NamedTuple):
     workload: AuditedWorkload | None
 
 
-class Worth(NamedTuple):
+class WindowUse(NamedTuple):
     """What some devices did over one time.
 
     Attributes:
@@ -39,7 +39,7 @@ class Worth(NamedTuple):
         return 100 * self.work / self.parts if self.parts else None
 
 
-class HeldSums(NamedTuple):
+class HeldTotals(NamedTuple):
     """What some held devices come to.
 
     Attributes:
@@ -54,7 +54,7 @@ class HeldSums(NamedTuple):
     idle: int
     low: int
     unknown: int
-    worths: tuple[Worth, ...]
+    window_use: tuple[WindowUse, ...]
 
 
 def lines_of(audit: Audit) -> list[Line]:
@@ -83,9 +83,9 @@ def _by_need(line: Line) -> tuple[object, ...]:
     )
 
 
-def sums_of_held(used: Sequence[Used], windows: Iterable[int]) -> HeldSums:
+def held_totals(used: Sequence[Used], windows: Iterable[int]) -> HeldTotals:
     """What ``used`` come to."""
-    return HeldSums(
+    return HeldTotals(
         len(used),
         sum(1 for one in used if one.state == "idle"),
         sum(1 for one in used if one.state == "low"),
@@ -94,24 +94,24 @@ def sums_of_held(used: Sequence[Used], windows: Iterable[int]) -> HeldSums:
     )
 
 
-def _worth(devices: Iterable[DeviceUse], seconds: int) -> Worth:
+def _worth(devices: Iterable[DeviceUse], seconds: int) -> WindowUse:
     parts = work = 0.0
     for one in devices:
         span = one.span(seconds)
         if span is not None and span.average is not None:
             parts += one.part
             work += one.part * span.average / 100
-    return Worth(seconds, round(parts, 6), round(work, 6))
+    return WindowUse(seconds, round(parts, 6), round(work, 6))
 
 
-def held_in_all(audit: Audit) -> HeldSums:
+def held_in_all(audit: Audit) -> HeldTotals:
     """What all held devices come to, those of pods that are not known among them."""
     used = [used for one in audit.workloads for used in one.used]
     windows: tuple[int, ...] = ()
     if audit.fleet is not None:
         used += [Used(one, "") for one in audit.fleet.strays if one.pod]
         windows = audit.fleet.windows
-    return sums_of_held(used, windows)
+    return held_totals(used, windows)
 
 
 def owner_of(workload: AuditedWorkload) -> str:
@@ -119,14 +119,14 @@ def owner_of(workload: AuditedWorkload) -> str:
     return dict(workload.belongs).get(OWNER, workload.team)
 
 
-def held_by_owner(audit: Audit) -> dict[str, HeldSums]:
+def held_by_owner(audit: Audit) -> dict[str, HeldTotals]:
     """The same for each owner, the one with most idle devices first; the empty name for workloads of nobody."""
     groups: dict[str, list[Used]] = {}
     for one in audit.workloads:
         if one.used:
             groups.setdefault(owner_of(one), []).extend(one.used)
     windows = audit.fleet.windows if audit.fleet else ()
-    sums = {owner: sums_of_held(used, windows) for owner, used in groups.items()}
+    sums = {owner: held_totals(used, windows) for owner, used in groups.items()}
     return dict(sorted(sums.items(), key=lambda pair: (-pair[1].idle, -pair[1].low, -pair[1].devices, pair[0])))
 
 
@@ -149,7 +149,7 @@ def document_of_usage(audit: Audit) -> dict[str, Any] | None:
     }
 
 
-def _sums(sums: HeldSums) -> dict[str, Any]:
+def _sums(sums: HeldTotals) -> dict[str, Any]:
     return {
         "devices": sums.devices,
         "idle": sums.idle,
@@ -157,7 +157,7 @@ def _sums(sums: HeldSums) -> dict[str, Any]:
         "unknown": sums.unknown,
         "utilisation": [
             {"seconds": one.seconds, "percent": _rounded(one.percent), "cards": _rounded(one.parts), "work": _rounded(one.work)}
-            for one in sums.worths
+            for one in sums.window_use
         ],
     }
 
@@ -203,11 +203,11 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
 
 
-def usage_of(readings: Readings, homes: dict[PodName, Place]) -> Usage:
+def usage_of(readings: Readings, owners_of_pods: dict[PodName, Place]) -> Usage:
     """What ``readings`` say of the devices of each workload."""
     found: dict[Place, list[DeviceUse]] = {}
     for one in readings.devices:
-        place = homes.get((one.namespace, one.pod)) if one.pod else None
+        place = owners_of_pods.get((one.namespace, one.pod)) if one.pod else None
         if place is not None:
             found.setdefault(place, []).append(one)
     return Usage({place: tuple(devices) for place, devices in found.items()})

@@ -37,7 +37,7 @@ def unreadable(states: Iterable[KindState]) -> frozenset[str]:
     return frozenset(one.resource for one in states if not one.synced and one.phase in _FAILING)
 
 
-async def look_after(watchers: Sequence[Reflector], store: SnapshotStore, log: Log) -> None:
+async def monitor_watches(watchers: Sequence[Reflector], store: SnapshotStore, log: Log) -> None:
     """Say in the log when the state of a watcher changes, and in the facts when one is out of date."""
     seen: dict[str, tuple[str, str | None]] = {}
     while True:
@@ -46,8 +46,10 @@ async def look_after(watchers: Sequence[Reflector], store: SnapshotStore, log: L
             now = (state.phase, state.error)
             if seen.get(state.resource) != now:
                 seen[state.resource] = now
-                tell = log.info if state.phase in {"pending", "synced", "absent"} else log.warning
-                tell("watch", kind=state.kind, resource=state.resource, phase=state.phase, objects=state.objects, error=state.error)
+                write = log.info if state.phase in {"pending", "synced", "absent"} else log.warning
+                write(
+                    "watch", kind=state.kind, resource=state.resource, phase=state.phase, objects=state.objects, error=state.error
+                )
         states = [watcher.state for watcher in watchers]
         store.mark_stale(out_of_date(states, time.monotonic()), unreadable(states))
         await asyncio.sleep(1.0)

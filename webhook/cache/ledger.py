@@ -47,9 +47,9 @@ class InFlightLedger:
         """Take that an object of this name is created again: the one counted before never came to be, or is gone."""
         before = self._names.get((kind, (namespace, name)))
         if before is not None:
-            self.saw(before)
+            self.observe(before)
 
-    def saw(self, uid: str) -> None:
+    def observe(self, uid: str) -> None:
         """Count the object with this ``uid`` no longer: the watch shows it, or what was made for it."""
         if self._due.pop(uid, None) is None:
             return
@@ -57,16 +57,16 @@ class InFlightLedger:
         if gone is not None:
             self._names.pop((gone.kind, (gone.namespace, gone.name)), None)
 
-    def saw_pod(self, key: Key, uid: str, owner: str) -> None:
+    def observe_pod(self, key: Key, uid: str, owner: str) -> None:
         """Take a pod that the watch shows: itself, its controller's object, and whatever else was to have its name."""
         if not self._due:
             return
-        self.saw(uid)
+        self.observe(uid)
         if owner:
-            self.saw(owner)
+            self.observe(owner)
         other = self._names.get(("Pod", key))
         if other is not None:
-            self.saw(other)
+            self.observe(other)
 
     def expire(self) -> None:
         """Count no longer what is overdue."""
@@ -75,4 +75,4 @@ class InFlightLedger:
             uid, due = next(iter(self._due.items()))
             if due > now:
                 return
-            self.saw(uid)
+            self.observe(uid)

@@ -81,7 +81,7 @@ class PolicyStore:
         after = {one.key[1]: self._read(one) for one in objects}
         before, self._kept = self._kept, after
         self.version += 1
-        return {name: _essence(one) for name, one in before.items()} != {name: _essence(one) for name, one in after.items()}
+        return {name: _effective(one) for name, one in before.items()} != {name: _effective(one) for name, one in after.items()}
 
     def changed(self, one: Observed, *, gone: bool) -> bool:
         """Take one event; says whether anything but a status changed."""
@@ -91,7 +91,7 @@ class PolicyStore:
         if gone:
             return self._kept.pop(name, None) is not None
         self._kept[name] = after = self._read(one)
-        return before is None or _essence(before) != _essence(after)
+        return before is None or _effective(before) != _effective(after)
 
     def in_force(self) -> list[Policy]:
         """The policies that reviews are judged by."""
@@ -133,19 +133,19 @@ class PolicyStore:
             if before is not None and before.policy is not None and not before.left_out:
                 found = found._replace(policy=before.policy)
             elif error.rules and newest.generation > _FIRST:
-                found = _salvaged(found, obj, error.rules)
+                found = _without_bad_rules(found, obj, error.rules)
             message = "GPUPolicy does not parse; the last good one stays in force"
             self._log.error(message, error=str(error), last=found.policy is not None, fate=found.outcome)
             return found
 
 
-def _salvaged(found: SeenPolicy, obj: JsonObject, rules: frozenset[str]) -> SeenPolicy:
+def _without_bad_rules(found: SeenPolicy, obj: JsonObject, rules: frozenset[str]) -> SeenPolicy:
     try:
         return found._replace(policy=without_rules(obj, rules), left_out=tuple(sorted(rules)))
     except PolicyError:
         return found
 
 
-def _essence(kept: _Kept) -> tuple[Policy | None, str, tuple[str, ...]]:
+def _effective(kept: _Kept) -> tuple[Policy | None, str, tuple[str, ...]]:
     """What others than the status are made from."""
     return (kept.seen.policy, kept.seen.error, kept.seen.left_out)

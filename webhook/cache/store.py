@@ -63,7 +63,7 @@ class SnapshotStore:
         self._stale: Mapping[str, int] = {}
         self._unreadable: frozenset[str] = frozenset()
         self._scheduled = False
-        self._took = 0.0
+        self._publish_seconds = 0.0
         self._published = asyncio.Event()
         #: Lists that are being taken slice by slice, and what came behind them.
         self._work: deque[Iterator[object]] = deque()
@@ -71,26 +71,26 @@ class SnapshotStore:
 
     def replaced(self, kind: WatchedKind, objects: Sequence[Observed], /) -> None:
         """Take a full list of one kind; a long one slice by slice, and until its end the kind is not synced anew."""
-        self._do(self._replacing(kind, objects, SyncState.SYNCED))
+        self._enqueue(self._replace_steps(kind, objects, SyncState.SYNCED))
 
     def changed(self, kind: WatchedKind, event_type: EventType, item: Observed, /) -> None:
         """Take one event; one that changes nothing a rule reads (a node's heartbeat) publishes nothing."""
         gone = event_type == "DELETED"
         if self._work:
-            self._work.append(self._changing(kind, item, gone=gone))
+            self._work.append(self._change_steps(kind, item, gone=gone))
         else:
             self._change(kind, item, gone=gone)
 
     def absent(self, kind: WatchedKind, /) -> None:
         """Forget a kind that the cluster does not serve."""
-        self._do(self._replacing(kind, (), SyncState.ABSENT))
+        self._enqueue(self._replace_steps(kind, (), SyncState.ABSENT))
 
-    def _do(self, work: Iterator[object]) -> None:
+    def _enqueue(self, work: Iterator[object]) -> None:
         """Do ``work``, behind what is under way; as much of it at once as takes no time."""
         self._work.append(work)
         if len(self._work) == 1:
             self._take_slice()
-            self._follow()
+            self._schedule_slice()
 
     def _take_slice(self) -> None:
         for _ in range(_SLICE):
@@ -104,7 +104,7 @@ class SnapshotStore:
                 self._work.popleft()
                 raise
 
-    def _follow(self) -> None:
+    def _schedule_slice(self) -> None:
         """See to it that the next slice is taken, if there is one."""
         if not self._work:
             return
@@ -121,9 +121,9 @@ class SnapshotStore:
             self._take_slice()
         except Exception as error:  # noqa: BLE001 - what cannot be taken must not keep the rest from being taken
             self._log.error("not taken into the facts", error=repr(error))
-        self._follow()
+        self._schedule_slice()
 
-    def _replacing(self, kind: WatchedKind, objects: Sequence[Observed], known: SyncState) -> Iterator[object]:
+    def _replace_steps(self, kind: WatchedKind, objects: Sequence[Observed], known: SyncState) -> Iterator[object]:
         if kind is POLICIES:
             changed = self.policies.replaced(objects)
         else:
@@ -138,13 +138,13 @@ class SnapshotStore:
             yield from self._builder.settling()
             # Only now: what the ledger no longer counts is in the facts.
             for one in objects:
-                self._show(kind, one)
+                self._update_ledger(kind, one)
                 yield None
         if changed or self._known[kind.resource] is not known:
             self._known[kind.resource] = known
             self._schedule()
 
-    def _changing(self, kind: WatchedKind, item: Observed, *, gone: bool) -> Iterator[object]:
+    def _change_steps(self, kind: WatchedKind, item: Observed, *, gone: bool) -> Iterator[object]:
         self._change(kind, item, gone=gone)
         yield None
 
@@ -152,7 +152,7 @@ class SnapshotStore:
         if kind is POLICIES:
             changed = self.policies.changed(item, gone=gone)
         else:
-            self._show(kind, item)
+            self._update_ledger(kind, item)
             changed = self._builder.put(kind.resource, item.key, None if gone else self._record(kind, item))
         if changed:
             self._schedule()
@@ -176,16 +176,16 @@ class SnapshotStore:
             self._stale, self._unreadable = dict(stale), unreadable
             self._schedule()
 
-    def _show(self, kind: WatchedKind, one: Observed) -> None:
+    def _update_ledger(self, kind: WatchedKind, one: Observed) -> None:
         """Tell the ledger what the watch shows now."""
         if self._ledger is None:
             return
         if kind.resource == "pods":
-            self._ledger.saw_pod(one.key, one.uid, one.record.owner if one.record is not None else "")
+            self._ledger.observe_pod(one.key, one.uid, one.record.owner if one.record is not None else "")
         elif kind.resource == "workloads" and one.record is not None and (one.record.reserved or one.record.finished):
             # Before that no ClusterQueue's status shows it either.
             for owner in one.record.owners:
-                self._ledger.saw(owner)
+                self._ledger.observe(owner)
 
     def _record(self, kind: WatchedKind, one: Observed) -> Any:  # noqa: ANN401 - a record
         if one.error:
@@ -211,7 +211,7 @@ class SnapshotStore:
             self.publish()
             return
         self._scheduled = True
-        loop.call_later(max(self._gather, self._took / _MOST_BUSY), self.publish)
+        loop.call_later(max(self._gather, self._publish_seconds / _MOST_BUSY), self.publish)
 
     def publish(self) -> None:
         """Put what is known now in force; changes do so by themselves, a moment later."""
@@ -223,5 +223,5 @@ class SnapshotStore:
         known = {name: SyncState.PENDING if name in self._unreadable else found for name, found in self._known.items()}
         self._state.publish(self._builder.snapshot(known, self._stale) if self._fixed is None else self._fixed, policies)
         self._state.wait_for([name for name, known in self._known.items() if known is SyncState.PENDING])
-        self._took = time.perf_counter() - started
+        self._publish_seconds = time.perf_counter() - started
         self._published.set()

@@ -21,7 +21,7 @@ from gpugate.policies.kube.fields import lookup
 from gpugate.policies.policy.models import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
 from gpugate.webhook.audit.compare import ComparisonOutcome, as_json, compare
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext, gangs_among
-from gpugate.webhook.audit.index import Surroundings, WorkloadIndex, filled
+from gpugate.webhook.audit.index import AuditInputs, WorkloadIndex, filled
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import as_json as document
 from gpugate.webhook.audit.output.json import written
@@ -63,7 +63,7 @@ class AuditOutput(StrEnum):
     OPEN_REPORT = "openreport"
 
 
-class _World(NamedTuple):
+class _Inputs(NamedTuple):
     """What is looked at.
 
     Attributes:
@@ -141,20 +141,22 @@ def audit(  # noqa: PLR0913 - one parameter an option
         fail("--compare is printed as a table or as json")
     try:
         address = monitoring(prometheus, prometheus_token, prometheus_ca, prometheus_matcher)
-        world = _world(paths or [], cluster, kubeconfig, context, namespaces=namespace or (), policies_are_given=bool(policy))
-        policies = PolicySet(load_policies(policy) if policy else world.policies or [default_policy(Mode.DRY_RUN)])
+        inputs = _read_inputs(
+            paths or [], cluster, kubeconfig, context, namespaces=namespace or (), policies_are_given=bool(policy)
+        )
+        policies = PolicySet(load_policies(policy) if policy else inputs.policies or [default_policy(Mode.DRY_RUN)])
         old = PolicySet(load_policies(against)) if against else None
     except (InputError, ClusterError) as error:
         fail(str(error))
     console = Console(file=sys.stdout, highlight=False, markup=False, **color.settings())
     labels = tuple(team_label or TEAM_LABELS)
     if address is not None:
-        world = asyncio.run(_watched(world, address, [policies, old] if old else [policies]))
-    found = _only(_audited(world, policies, labels), namespace)
+        inputs = asyncio.run(_with_readings(inputs, address, [policies, old] if old else [policies]))
+    found = _only(_evaluate(inputs, policies, labels), namespace)
     if html is not None:
         _write_page(found, html)
     if old is not None:
-        before = _only(_audited(world, old, labels), namespace)
+        before = _only(_evaluate(inputs, old, labels), namespace)
         compared = compare(before.workloads, found.workloads, as_if_enforced=as_if_enforced)
         if output is AuditOutput.JSON:
             sys.stdout.write(written(as_json(compared)).decode())
@@ -165,7 +167,7 @@ def audit(  # noqa: PLR0913 - one parameter an option
     raise typer.Exit(REFUSED if any(one.outcome == "refuse" for one in found.workloads) else 0)
 
 
-def _world(
+def _read_inputs(
     paths: list[str],
     cluster: list[Path] | None,
     kubeconfig: Path | None,
@@ -173,7 +175,7 @@ def _world(
     *,
     namespaces: Sequence[str],
     policies_are_given: bool,
-) -> _World:
+) -> _Inputs:
     """What is to be looked at.
 
     Raises:
@@ -186,18 +188,18 @@ def _world(
     if not paths:
         return asyncio.run(_live(kubeconfig, context, cluster, namespaces, policies_are_given=policies_are_given))
     objects = dumped_in(paths)
-    around = objects_in(str(path) for path in cluster or ())
+    fact_objects = objects_in(str(path) for path in cluster or ())
     known: dict[str, SyncState] = {}
     if kubeconfig or context:
-        around, known = asyncio.run(fetch(kubeconfig, context))
-    builder, given, remarks = _facts_from(around, objects)
-    policies, problems = _policies_among([*around, *objects])
+        fact_objects, known = asyncio.run(fetch(kubeconfig, context))
+    builder, given, remarks = _facts_from(fact_objects, objects)
+    policies, problems = _policies_among([*fact_objects, *objects])
     source = ", ".join(paths)
-    return _World([*subjects_in(objects)], builder, {**given, **known}, policies, problems, remarks, source)
+    return _Inputs([*subjects_in(objects)], builder, {**given, **known}, policies, problems, remarks, source)
 
 
 def _facts_from(
-    around: list[dict[str, Any]], objects: list[dict[str, Any]]
+    fact_objects: list[dict[str, Any]], objects: list[dict[str, Any]]
 ) -> tuple[SnapshotBuilder, dict[str, SyncState], list[str]]:
     """A builder of facts, and what of ``objects`` it could not take, in words: one of ten thousand spoils no audit.
 
@@ -205,13 +207,13 @@ def _facts_from(
         InputError: an object of ``around``, which the user named as a fact, has a field of the wrong type.
     """
     try:
-        return *builder_of([*around, *objects]), []
+        return *builder_of([*fact_objects, *objects]), []
     except InputError:
         spoilt = [one for one in objects if not gives_facts(one)]
         if not spoilt:
             raise
         left = {id(one) for one in spoilt}
-        builder, given = builder_of([*around, *(one for one in objects if id(one) not in left)])
+        builder, given = builder_of([*fact_objects, *(one for one in objects if id(one) not in left)])
         return builder, given, [f"{describe(one)} is left out of the facts: a field of it is of the wrong type" for one in spoilt]
 
 
@@ -222,7 +224,7 @@ async def _live(
     namespaces: Sequence[str],
     *,
     policies_are_given: bool,
-) -> _World:
+) -> _Inputs:
     if cluster:
         message = "--cluster gives facts for workloads in files: name these, too"
         raise InputError(message)
@@ -239,7 +241,7 @@ async def _live(
     builder, given = builder_of(objects)
     policies, problems = _policies_among(objects)
     remarks = {f"{resource} cannot be read: {message}" for resource, message in forbidden.items()} | set(unread)
-    return _World(subjects, builder, {**given, **known}, policies, problems, sorted(remarks), source)
+    return _Inputs(subjects, builder, {**given, **known}, policies, problems, sorted(remarks), source)
 
 
 def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy], dict[str, str]]:
@@ -257,35 +259,35 @@ def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy],
     return list(policies.values()), problems
 
 
-async def _watched(world: _World, address: Address, policies: Sequence[PolicySet]) -> _World:
+async def _with_readings(inputs: _Inputs, address: Address, policies: Sequence[PolicySet]) -> _Inputs:
     """``world`` with what monitoring tells; with a remark where it tells nothing."""
     try:
-        return world._replace(readings=await ask(address, times_wanted(*policies), time.time()))
+        return inputs._replace(readings=await ask(address, times_wanted(*policies), time.time()))
     except PrometheusError as error:
-        return world._replace(remarks=[*world.remarks, f"{error}: no figures of GPUs are shown"])
+        return inputs._replace(remarks=[*inputs.remarks, f"{error}: no figures of GPUs are shown"])
 
 
-def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
-    snapshot, now = world.builder.snapshot(world.known), time.time()
-    books: WorkloadIndex = filled(world.subjects)
-    if world.readings is not None:
-        snapshot = replace(snapshot, usage=usage_of(world.readings, books.homes()))
-    for _ in books.judge(AuditContext(policies, snapshot, team_labels, now), anew=True):
+def _evaluate(inputs: _Inputs, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
+    snapshot, now = inputs.builder.snapshot(inputs.known), time.time()
+    index: WorkloadIndex = filled(inputs.subjects)
+    if inputs.readings is not None:
+        snapshot = replace(snapshot, usage=usage_of(inputs.readings, index.owners_of_pods()))
+    for _ in index.judge(AuditContext(policies, snapshot, team_labels, now), everything=True):
         pass
-    nodes = world.builder
-    around = Surroundings(
+    nodes = inputs.builder
+    fact_objects = AuditInputs(
         rfc3339(now),
-        world.source,
+        inputs.source,
         policies,
         snapshot,
         lambda name: nodes.get("nodes", ("", name)),
         nodes.node,
-        world.problems,
-        tuple(world.remarks),
-        tuple(gangs_among(world.subjects, snapshot, policies, now)),
-        world.readings,
+        inputs.problems,
+        tuple(inputs.remarks),
+        tuple(gangs_among(inputs.subjects, snapshot, policies, now)),
+        inputs.readings,
     )
-    return books.whole(around)
+    return index.build_audit(fact_objects)
 
 
 def _only(found: Audit, namespaces: list[str] | None) -> Audit:

@@ -90,8 +90,8 @@ def controller(  # noqa: PLR0913 - one parameter an option
             policies=load_policies(policy) if policy else None,
             kueue_namespace=kueue_namespace,
             # As Kubernetes' components have them: two thirds to renew, in tries of two fifteenths.
-            terms=LeaseDurations(lease_duration, lease_duration * 2 / 3, lease_duration * 2 / 15),
-            rhythm=AuditSchedule(interval=interval, settle=settle, rate=rate),
+            durations=LeaseDurations(lease_duration, lease_duration * 2 / 3, lease_duration * 2 / 15),
+            schedule=AuditSchedule(interval=interval, gather=settle, rate=rate),
             spacing=report_spacing,
             hosts=tuple(allow_host or ()),
             team_labels=tuple(team_label or TEAM_LABELS),

@@ -64,7 +64,7 @@ def fix(  # noqa: PLR0913 - one parameter an option
     2: some input cannot be used.
     """
     piped = STDIN in paths
-    _agree(paths, write=write, check=check)
+    _check_options(paths, write=write, check=check)
     try:
         files = _distinct(files_of(paths))
         opened = list(open_files(files, paths))
@@ -83,7 +83,7 @@ def fix(  # noqa: PLR0913 - one parameter an option
     _end(results, check=check)
 
 
-def _agree(paths: Sequence[str], *, write: bool, check: bool) -> None:
+def _check_options(paths: Sequence[str], *, write: bool, check: bool) -> None:
     if write and check:
         fail("--check changes nothing, --write does: give one of them")
     if STDIN in paths and len(paths) > 1:
@@ -130,8 +130,8 @@ def _write(results: Sequence[Fixed]) -> None:
 
 
 def _report(results: Sequence[Fixed], paths: Sequence[str], *, write: bool) -> None:
-    told = [entry for one in results for entry in one.entries if one.file in paths or not _is_something_else(entry)]
-    for line in report.problems(told):
+    entries = [entry for one in results for entry in one.entries if one.file in paths or not _is_no_manifest(entry)]
+    for line in report.problems(entries):
         typer.echo(line, err=True)
     changed = sum(one.changes for one in results)
     refused = sum(entry.outcome is Outcome.REFUSED for one in results for entry in one.entries)
@@ -142,7 +142,7 @@ def _report(results: Sequence[Fixed], paths: Sequence[str], *, write: bool) -> N
     typer.echo(f"{', '.join(parts)} of {_count(len(results), 'file')}", err=True)
 
 
-def _is_something_else(entry: ReviewEntry) -> bool:
+def _is_no_manifest(entry: ReviewEntry) -> bool:
     """Whether a file of a folder holds something that is no Kubernetes object: values of a chart, a workflow of a CI."""
     return entry.outcome is Outcome.SKIPPED and entry.document > 0 and not entry.kind
 

@@ -148,8 +148,8 @@ def _calls(module: ModuleType) -> Iterator[ast.AST]:
         nodes = list(ast.walk(ast.parse(inspect.getsource(function))))
         yield from nodes
         named = {node.id for node in nodes if isinstance(node, ast.Name)}
-        home = sys.modules[function.__module__]
-        waiting += [one for key, one in inspect.getmembers(home, inspect.isfunction) if key in named]
+        source_module = sys.modules[function.__module__]
+        waiting += [one for key, one in inspect.getmembers(source_module, inspect.isfunction) if key in named]
 
 
 def _strings(node: ast.expr) -> Iterator[str]:

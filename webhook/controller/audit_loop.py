@@ -15,7 +15,7 @@ from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.times import instant_of
 from gpugate.policies.policy.models import PolicySet
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
-from gpugate.webhook.audit.index import Surroundings
+from gpugate.webhook.audit.index import AuditInputs
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.usage import usage_of
 from gpugate.webhook.cache.state import CurrentState
@@ -32,9 +32,9 @@ _SHORTEST_BREAK: Final = 0.05
 _LONGEST_BREAK: Final = 60.0
 #: Rounds over what changed take at most this part of the time, but are never this long apart, in seconds.
 _MOST_BUSY: Final = 0.1
-_LONGEST_SETTLE: Final = 60.0
+_LONGEST_GATHER: Final = 60.0
 #: Facts that change seldom, and with them what is said of workloads that did not change.
-_SURROUNDINGS: Final = ("namespaces", "shapes", "queues", "limit_ranges", "flavors", "known")
+_SLOW_FACTS: Final = ("namespaces", "shapes", "queues", "limit_ranges", "flavors", "known")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +49,8 @@ class AuditSchedule:
     """
 
     interval: float = 600.0
-    settle: float = 2.0
-    surroundings: float = 60.0
+    gather: float = 2.0
+    slow_facts: float = 60.0
     rate: float = 500.0
 
 
@@ -65,7 +65,7 @@ class Round(NamedTuple):
     """
 
     judged: int
-    whole: bool
+    full: bool
     seconds: float
     cpu: float
 
@@ -89,7 +89,7 @@ class AuditSource:
 
     state: CurrentState
     store: SnapshotStore
-    feed: WorkloadInformer
+    informer: WorkloadInformer
     ready: Callable[[], Awaitable[None]]
     name: str
     gangs: Callable[[], Iterable[GangState]] = tuple
@@ -112,7 +112,7 @@ class AuditLoop:
     def __init__(
         self,
         source: AuditSource,
-        rhythm: AuditSchedule,
+        schedule: AuditSchedule,
         log: Log,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -120,17 +120,17 @@ class AuditLoop:
         self.latest: Audit | None = None
         self.last: Round | None = None
         self.done = 0
-        self.whole_at = ""
+        self.full_at = ""
         self._source = source
-        self._rhythm = rhythm
+        self._schedule = schedule
         self._log = log
         self._clock = clock
         self._wall = wall
         self._finished = asyncio.Condition()
         self._policies: PolicySet | None = None
         self._facts: ClusterSnapshot | None = None
-        self._whole_at = float("-inf")
-        self._settle = rhythm.settle
+        self._full_at = float("-inf")
+        self._gather = schedule.gather
         self._ends_at = float("inf")
         self._readings: Readings | None = None
         self._usage = Usage()
@@ -146,7 +146,7 @@ class AuditLoop:
                 self._log.error("a round of the audit broke", traceback="".join(traceback.format_exception(error)))
                 # What it did not come to is not judged: the next goes over everything, and soon.
                 self._policies = None
-                await asyncio.sleep(min(_LONGEST_BREAK, max(self._rhythm.settle, _SHORTEST_BREAK) * 2.0 ** min(broken, 16)))
+                await asyncio.sleep(min(_LONGEST_BREAK, max(self._schedule.gather, _SHORTEST_BREAK) * 2.0 ** min(broken, 16)))
                 broken += 1
             else:
                 broken = 0
@@ -161,53 +161,53 @@ class AuditLoop:
 
     async def _wait(self) -> None:
         """Wait for a cause of another round: changes, another policy, other surroundings, or the end of the interval."""
-        stirred = self._source.feed.stirred
-        while not stirred.is_set() and not self._whole_is_due() and self._source.readings() is self._readings:
+        updated = self._source.informer.updated
+        while not updated.is_set() and not self._full_audit_is_due() and self._source.readings() is self._readings:
             try:
                 async with asyncio.timeout(0.5):
-                    await stirred.wait()
+                    await updated.wait()
             except TimeoutError:
                 continue
-        if not self._whole_is_due():
-            await asyncio.sleep(self._settle)
+        if not self._full_audit_is_due():
+            await asyncio.sleep(self._gather)
 
-    def _whole_is_due(self) -> bool:
+    def _full_audit_is_due(self) -> bool:
         """Whether everything is to be judged anew."""
         snapshot, policies = self._source.state.in_force
         if self._policies is None or self._policies.policies != policies.policies:
             return True
         if self._wall() >= self._ends_at:
             return True
-        age = self._clock() - self._whole_at
-        return age >= self._rhythm.interval or (age >= self._rhythm.surroundings and self._have_changed(snapshot))
+        age = self._clock() - self._full_at
+        return age >= self._schedule.interval or (age >= self._schedule.slow_facts and self._slow_facts_changed(snapshot))
 
-    def _have_changed(self, snapshot: ClusterSnapshot) -> bool:
+    def _slow_facts_changed(self, snapshot: ClusterSnapshot) -> bool:
         """Whether the surroundings of the workloads differ from those of the last round over everything."""
         before = self._facts
-        return before is None or any(getattr(before, name) != getattr(snapshot, name) for name in _SURROUNDINGS)
+        return before is None or any(getattr(before, name) != getattr(snapshot, name) for name in _SLOW_FACTS)
 
     async def _round(self) -> None:
         source, started, cpu = self._source, self._clock(), time.process_time()
-        whole = self._whole_is_due()
-        source.feed.stirred.clear()
+        full = self._full_audit_is_due()
+        source.informer.updated.clear()
         snapshot, policies = source.state.in_force
         self._policies = policies
         snapshot, used = self._with_usage(snapshot)
         judged = 0
-        lens = AuditContext(policies, snapshot, source.team_labels, self._wall())
-        judging = source.feed.books.judge(lens, anew=whole, also=used)
+        context = AuditContext(policies, snapshot, source.team_labels, self._wall())
+        judging = source.informer.index.judge(context, everything=full, also=used)
         for looked, found in enumerate(judging):
             judged += found is not None
             if looked % _BATCH == 0:
-                await asyncio.sleep(max(0.0, started + judged / self._rhythm.rate - self._clock()))
+                await asyncio.sleep(max(0.0, started + judged / self._schedule.rate - self._clock()))
         self.latest = self._audit(snapshot, policies)
-        if whole:
-            self._whole_at, self.whole_at, self._facts = started, self.latest.at, snapshot
-        self.last = Round(judged, whole, self._clock() - started, time.process_time() - cpu)
+        if full:
+            self._full_at, self.full_at, self._facts = started, self.latest.at, snapshot
+        self.last = Round(judged, full, self._clock() - started, time.process_time() - cpu)
         self._ends_at = _next_end(self.latest)
-        if not whole:
-            self._settle = min(_LONGEST_SETTLE, max(self._rhythm.settle, self.last.cpu / _MOST_BUSY))
-        if whole:
+        if not full:
+            self._gather = min(_LONGEST_GATHER, max(self._schedule.gather, self.last.cpu / _MOST_BUSY))
+        if full:
             self._log.info(
                 "audited", workloads=len(self.latest.workloads), seconds=round(self.last.seconds, 3), cpu=round(self.last.cpu, 3)
             )
@@ -219,7 +219,7 @@ class AuditLoop:
         """``snapshot`` with what monitoring tells, and the workloads of which it tells something else than in the last round."""
         before, readings = self._usage, self._source.readings()
         self._readings = readings
-        self._usage = Usage() if readings is None else usage_of(readings, self._source.feed.books.homes())
+        self._usage = Usage() if readings is None else usage_of(readings, self._source.informer.index.owners_of_pods())
         places = before.workloads.keys() | self._usage.workloads.keys()
         changed = frozenset(place for place in places if before.of(place) != self._usage.of(place))
         return (snapshot if readings is None else replace(snapshot, usage=self._usage)), changed
@@ -227,7 +227,7 @@ class AuditLoop:
     def _audit(self, snapshot: ClusterSnapshot, policies: PolicySet) -> Audit:
         """The whole audit, by the facts and policies that the workloads were judged by: newer ones may be there already."""
         source = self._source
-        around = Surroundings(
+        around = AuditInputs(
             rfc3339(self._wall()),
             source.name,
             policies,
@@ -239,7 +239,7 @@ class AuditLoop:
             gangs=tuple(source.gangs()),
             readings=self._readings,
         )
-        return source.feed.books.whole(around)
+        return source.informer.index.build_audit(around)
 
 
 def _next_end(audit: Audit) -> float:

@@ -41,7 +41,7 @@ class Planned(NamedTuple):
         named: the groups that its pods name.
     """
 
-    about: Reference
+    reference: Reference
     plan: PodGroupPlan
     named: frozenset[GroupKey]
 
@@ -71,7 +71,7 @@ class GangIndex:
         self._joined: dict[tuple[str, GroupKey], dict[Place, None]] = {}
         self._memos: dict[object, _Memo] = {}
 
-    def seen(self, place: Place, item: Object) -> bool:
+    def update(self, place: Place, item: Object) -> bool:
         """Take an object as it is now; say whether it is, or was, one of a gang."""
         kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
         try:
@@ -79,16 +79,16 @@ class GangIndex:
         except MalformedError:
             kept = None
         if kept is None:
-            return self.gone(place)
+            return self.remove(place)
         if self._kept.get(place) == kept:
             return False
-        self.gone(place)
+        self.remove(place)
         self._kept[place] = kept
         if kept.joins is not None:
             self._joined.setdefault(kept.joins, {})[place] = None
         return True
 
-    def gone(self, place: Place) -> bool:
+    def remove(self, place: Place) -> bool:
         """Forget an object; say whether it was one of a gang."""
         before = self._kept.pop(place, None)
         if before is None:

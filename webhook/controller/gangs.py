@@ -49,21 +49,21 @@ class GangObserver:
         keeper: keeps the PodGroups.
     """
 
-    def __init__(self, api: Api, state: CurrentState, teller: EventSink, log: Log, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, api: Api, state: CurrentState, events: EventSink, log: Log, now: Callable[[], float] = time.time) -> None:
         self.states: list[GangState] = []
         self._api = api
         self._state = state
-        self._teller = teller
+        self._events = events
         self._log = log
         self._now = now
-        self._book = GangIndex(state)
-        self.keeper = PodGroupReconciler(api, self._book, state, teller, log)
+        self._index = GangIndex(state)
+        self.reconciler = PodGroupReconciler(api, self._index, state, events, log)
         self._noticed: dict[Place, float] = {}
-        self._first_look: float | None = None
-        self._looked_at = float("-inf")
+        self._first_observed_at: float | None = None
+        self._observed_at = float("-inf")
         self._refusals: dict[str, str] = {}
-        self._asked: dict[str, float] = {}
-        self._told: set[tuple[Place, float | None]] = set()
+        self._asked_at: dict[str, float] = {}
+        self._reported: set[tuple[Place, float | None]] = set()
 
     def on_workload(self, place: ObjectPlace, subject: Subject | None) -> None:
         """Take a workload as it is now; None, or one that has ended, is one of a gang no longer.
@@ -71,49 +71,49 @@ class GangObserver:
         Nor is one of which nothing is kept, the ReplicaSet of a Deployment, and a pod that a controller has made or adopted.
         """
         adopted = subject is not None and subject.owner is not None and place[:2] == ("", "Pod")
-        if subject is None or adopted or not subject.asks or not subject.text:
-            changed = self._book.gone(place)
+        if subject is None or adopted or not subject.requests_gpu or not subject.text:
+            changed = self._index.remove(place)
         else:
-            changed = self._book.seen(place, orjson.loads(subject.text))
+            changed = self._index.update(place, orjson.loads(subject.text))
         if changed:
-            self.keeper.requeue()
+            self.reconciler.requeue()
 
     async def run(self) -> None:
         """Keep PodGroups and tell of stuck gangs, until cancelled."""
-        self._told.clear()
+        self._reported.clear()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.keeper.run())
-            group.create_task(self._tell())
+            group.create_task(self.reconciler.run())
+            group.create_task(self._report_loop())
 
-    async def _tell(self) -> None:
+    async def _report_loop(self) -> None:
         while True:
             try:
-                await self.look_and_tell()
+                await self.observe_and_report()
             except Exception as error:  # noqa: BLE001 - what is wrong with one look must not end the next
                 self._log.error("looking at gangs failed", error=repr(error))
             await asyncio.sleep(_EVERY)
 
-    async def look_and_tell(self) -> None:
+    async def observe_and_report(self) -> None:
         """Look where every gang stands, and tell of those that are stuck."""
-        self.look()
-        await self._ask()
-        self._tell_stuck()
+        self.observe()
+        await self._read_refusals()
+        self._report_stuck()
 
-    def look(self) -> list[GangState]:
+    def observe(self) -> list[GangState]:
         """Where every gang stands now."""
         now = self._now()
         self.states = self._states(now)
         if self._notice(now):
             # What was complete a moment ago is not late yet.
             self.states = self._states(now)
-        self._looked_at = now
+        self._observed_at = now
         return self.states
 
     def _states(self, now: float) -> list[GangState]:
         snapshot, policies = self._state.in_force
         return gang_states(
             snapshot,
-            self._book.workloads(),
+            self._index.workloads(),
             now,
             stuck_after=stuck_after_for(snapshot, policies),
             noticed=self._noticed,
@@ -122,31 +122,31 @@ class GangObserver:
 
     def current(self) -> list[GangState]:
         """Where every gang stands, as of a few seconds ago."""
-        return self.states if 0 <= self._now() - self._looked_at < _CURRENT else self.look()
+        return self.states if 0 <= self._now() - self._observed_at < _CURRENT else self.observe()
 
     def _notice(self, now: float) -> bool:
         """Remember since when gangs are incomplete; say whether that is news of any.
 
         What is so from the start has been for as long as its pods tell.
         """
-        if self._first_look is None and self._state.in_force.snapshot.sync_state("pods") is SyncState.SYNCED:
-            self._first_look = now
-        known_before = self._first_look is None or now - self._first_look < _START
+        if self._first_observed_at is None and self._state.in_force.snapshot.sync_state("pods") is SyncState.SYNCED:
+            self._first_observed_at = now
+        known_before = self._first_observed_at is None or now - self._first_observed_at < _START
         waiting = {(one.namespace, one.kind, one.name) for one in self.states if one.state in {"starting", "stuck"}}
         fresh = waiting - self._noticed.keys()
         since = dict.fromkeys(fresh, 0.0 if known_before else now)
         self._noticed = {place: self._noticed[place] for place in waiting - fresh} | since
         return bool(fresh) and not known_before
 
-    async def _ask(self) -> None:
+    async def _read_refusals(self) -> None:
         """Ask why controllers made too few pods: their Events say it, and nothing else does."""
         now = self._now()
-        wanting = {one.uid: one for one in self.states if one.state == "stuck" and one.missing and one.uid}
-        self._asked = {uid: at for uid, at in self._asked.items() if uid in wanting}
-        refusals = {uid: said for uid, said in self._refusals.items() if uid in wanting}
-        due = [one for one in wanting.values() if not 0 <= now - self._asked.get(one.uid, float("-inf")) < _ASK_AGAIN]
+        incomplete = {one.uid: one for one in self.states if one.state == "stuck" and one.missing and one.uid}
+        self._asked_at = {uid: at for uid, at in self._asked_at.items() if uid in incomplete}
+        refusals = {uid: said for uid, said in self._refusals.items() if uid in incomplete}
+        due = [one for one in incomplete.values() if not 0 <= now - self._asked_at.get(one.uid, float("-inf")) < _ASK_AGAIN]
         for one in due[:_MOST_ASKED]:
-            self._asked[one.uid] = now
+            self._asked_at[one.uid] = now
             try:
                 found = await self._api.list(
                     f"/api/v1/namespaces/{one.namespace}/events",
@@ -162,22 +162,22 @@ class GangObserver:
                 refusals[one.uid] = " ".join(str(told.get("message")).split())[:300]
         if refusals != self._refusals:
             self._refusals = refusals
-            self.look()
+            self.observe()
 
-    def _tell_stuck(self) -> None:
+    def _report_stuck(self) -> None:
         for one in self.states:
             key = ((one.namespace, one.kind, one.name), one.since)
-            if one.state != "stuck" or key in self._told:
+            if one.state != "stuck" or key in self._reported:
                 continue
-            self._told.add(key)
+            self._reported.add(key)
             self._log.warning(
                 "gang is stuck", namespace=one.namespace, kind=one.kind, name=one.name, reason=one.reason, held=one.held
             )
-            about = self._book.object_ref(one)
-            if about is not None:
-                self._teller.emit(about, reason="GangStuck", message=one.reason, action="WatchGang")
+            reference = self._index.object_ref(one)
+            if reference is not None:
+                self._events.emit(reference, reason="GangStuck", message=one.reason, action="WatchGang")
         stuck = {((one.namespace, one.kind, one.name), one.since) for one in self.states if one.state == "stuck"}
-        self._told &= stuck
+        self._reported &= stuck
 
     def metrics(self) -> Iterator[Metric]:
         """The families as they stand now."""
@@ -190,12 +190,12 @@ class GangObserver:
         held = sum(one.held for one in stuck)
         yield GaugeMetricFamily("gpugate_gangs_stuck_accelerators", "Accelerators that stuck gangs hold for nothing.", value=held)
         groups = GaugeMetricFamily("gpugate_pod_groups", "Gangs by whose PodGroup they have.", labels=["state"])
-        for state, count in sorted(self.keeper.states.items()):
+        for state, count in sorted(self.reconciler.states.items()):
             groups.add_metric([state.replace(" ", "_")], count)
         yield groups
         writes = CounterMetricFamily("gpugate_pod_group_writes", "Calls that wrote PodGroups, by what they did.", labels=["action"])
         for action in ("created", "updated", "deleted", "failed"):
-            writes.add_metric([action], self.keeper.written[action])
+            writes.add_metric([action], self.reconciler.written[action])
         yield writes
 
 

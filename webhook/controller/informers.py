@@ -17,7 +17,7 @@ Listener = Callable[[Place, Subject | None], None]
 """Is told of every workload that comes, changes or goes (None)."""
 
 
-class Seen(NamedTuple):
+class ObservedWorkload(NamedTuple):
     """A workload as it comes off the wire.
 
     Attributes:
@@ -29,15 +29,15 @@ class Seen(NamedTuple):
     subject: Subject | str | None
 
 
-def see(item: JsonObject) -> Seen:
+def observe_workload(item: JsonObject) -> ObservedWorkload:
     """A workload, reduced to what is kept of it."""
     namespace, name = key_of(item)
     place = (str(item.get("apiVersion")).rpartition("/")[0], str(item.get("kind")), namespace, name)
     try:
         found = subject_of(item)
     except MalformedError as error:
-        return Seen(place, f"{describe(item)} cannot be read: {error}")
-    return Seen(place, None if found is None else trim(found))
+        return ObservedWorkload(place, f"{describe(item)} cannot be read: {error}")
+    return ObservedWorkload(place, None if found is None else trim(found))
 
 
 class WorkloadInformer:
@@ -50,20 +50,20 @@ class WorkloadInformer:
     """
 
     def __init__(self) -> None:
-        self.books = WorkloadIndex()
-        self.stirred = asyncio.Event()
+        self.index = WorkloadIndex()
+        self.updated = asyncio.Event()
         self.listeners: list[Listener] = []
 
-    def replaced(self, kind: WatchedKind, objects: Sequence[Seen], /) -> None:
+    def replaced(self, kind: WatchedKind, objects: Sequence[ObservedWorkload], /) -> None:
         """Take a full list of one kind."""
         kept = {one.place for one in objects}
-        for place in self.books.places():
+        for place in self.index.places():
             if place[:2] == (kind.group, kind.name) and place not in kept:
                 self._put(place, None)
         for one in objects:
             self._put(one.place, one.subject)
 
-    def changed(self, _kind: WatchedKind, event_type: EventType, item: Seen, /) -> None:
+    def changed(self, _kind: WatchedKind, event_type: EventType, item: ObservedWorkload, /) -> None:
         """Take one event."""
         self._put(item.place, None if event_type == "DELETED" else item.subject)
 
@@ -72,9 +72,9 @@ class WorkloadInformer:
         self.replaced(kind, ())
 
     def _put(self, place: Place, subject: Subject | str | None) -> None:
-        if not self.books.put(place, subject):
+        if not self.index.put(place, subject):
             return
-        self.stirred.set()
+        self.updated.set()
         for listener in self.listeners:
             listener(place, subject if isinstance(subject, Subject) else None)
 

@@ -66,7 +66,7 @@ class Elector:
         namespace: str,
         identity: str,
         log: Log,
-        terms: LeaseDurations | None = None,
+        durations: LeaseDurations | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.identity = identity
@@ -76,7 +76,7 @@ class Elector:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{NAME}"
         self._log = log
-        self._terms = terms or LeaseDurations()
+        self._durations = durations or LeaseDurations()
         self._clock = clock
         self._seen: tuple[str, object] = ("", None)
         self._seen_at = float("-inf")
@@ -93,24 +93,24 @@ class Elector:
                     work = asyncio.create_task(lead(), name="lead")
                 elif not self.leading and work is not None:
                     self._log.warning("leading no longer", identity=self.identity, leader=self.leader)
-                    await _ended(work)
+                    await _cancel_and_wait(work)
                     if not work.cancelled():
                         work.result()
                     work = None
-                await _pause(self._terms.retry, work)
+                await _pause(self._durations.retry, work)
         finally:
             if work is not None:
-                await _ended(work)
+                await _cancel_and_wait(work)
             await self._release()
 
     def holds(self) -> bool:
         """Whether nobody else can lead at this moment: the Lease was renewed within its time."""
-        return self.leading and self._clock() - self._renewed_at < self._terms.deadline
+        return self.leading and self._clock() - self._renewed_at < self._durations.deadline
 
     async def _try(self) -> None:
         """Take or renew the Lease, if it is to be had."""
         asked_at = self._clock()
-        left = self._terms.deadline - (asked_at - self._renewed_at) if self.leading else self._terms.deadline
+        left = self._durations.deadline - (asked_at - self._renewed_at) if self.leading else self._durations.deadline
         try:
             async with asyncio.timeout(max(0.0, left)):
                 won = await self._take()
@@ -138,7 +138,7 @@ class Elector:
         if now != self._seen:
             self._seen, self._seen_at = now, self._clock()  # it may have changed as late as that
         lasts = spec.get("leaseDurationSeconds")
-        held = asked_at - self._seen_at < (lasts if type(lasts) is int else self._terms.duration)
+        held = asked_at - self._seen_at < (lasts if type(lasts) is int else self._durations.duration)
         if holder and holder != self.identity and held:
             return False
         return await self._replace(lease, spec, holder)
@@ -173,7 +173,7 @@ class Elector:
         count = transitions if type(transitions) is int else 0
         return {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": self._terms.duration,
+            "leaseDurationSeconds": self._durations.duration,
             "acquireTime": before.get("acquireTime") or now if mine else now,
             "renewTime": now,
             "leaseTransitions": count if mine or not before else count + 1,
@@ -185,7 +185,7 @@ class Elector:
             return
         self.leading = False
         with suppress(ClusterError, TimeoutError):
-            async with asyncio.timeout(self._terms.retry):
+            async with asyncio.timeout(self._durations.retry):
                 lease = await self._client.get(self._path)
                 spec = lease.get("spec") or {}
                 if spec.get("holderIdentity") == self.identity:
@@ -194,7 +194,7 @@ class Elector:
                     )
 
 
-async def _ended(work: asyncio.Task[None]) -> None:
+async def _cancel_and_wait(work: asyncio.Task[None]) -> None:
     """Cancel ``work`` and wait until it is over, however it ends; who is cancelled meanwhile hears of it."""
     work.cancel()
     await asyncio.wait([work])

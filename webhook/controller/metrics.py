@@ -25,16 +25,16 @@ class ControllerMetrics(Collector):
 
     def __init__(
         self,
-        rounds: AuditLoop,
+        audit_loop: AuditLoop,
         elector: Elector,
-        keeper: ReportReconciler,
+        reports: ReportReconciler,
         watched: Callable[[], Iterable[KindState]],
         calls: Mapping[str, int],
         *others: Callable[[], Iterator[Metric]],
     ) -> None:
-        self._rounds = rounds
+        self._audit_loop = audit_loop
         self._elector = elector
-        self._keeper = keeper
+        self._reports_written = reports
         self._watched = watched
         self._calls = calls
         self._others = others
@@ -62,8 +62,8 @@ class ControllerMetrics(Collector):
         return family
 
     def _audit(self) -> Iterator[Metric]:
-        audit, last = self._rounds.latest, self._rounds.last
-        yield CounterMetricFamily("gpugate_audit_rounds", "Rounds of the audit that were finished.", value=self._rounds.done)
+        audit, last = self._audit_loop.latest, self._audit_loop.last
+        yield CounterMetricFamily("gpugate_audit_rounds", "Rounds of the audit that were finished.", value=self._audit_loop.done)
         if audit is None or last is None:
             return
         outcomes = GaugeMetricFamily(
@@ -89,7 +89,7 @@ class ControllerMetrics(Collector):
         yield GaugeMetricFamily("gpugate_accelerators_idle", "Free accelerators that a pod could get.", value=idle)
 
     def _reports(self) -> Iterator[Metric]:
-        written = self._keeper.written
+        written = self._reports_written.written
         writes = CounterMetricFamily("gpugate_report_writes", "Calls that wrote reports, by what they did.", labels=["action"])
         for action in ("created", "updated", "deleted", "failed"):
             writes.add_metric([action], getattr(written, action))
@@ -97,12 +97,12 @@ class ControllerMetrics(Collector):
         yield CounterMetricFamily("gpugate_report_bytes", "Bytes of reports that were sent.", value=written.bytes)
 
 
-def usage_families(audit: Audit | None, keeper: UsagePoller | None) -> Iterator[Metric]:
+def usage_families(audit: Audit | None, reports: UsagePoller | None) -> Iterator[Metric]:
     """What the last audit knows of held devices, and how the asking went."""
-    if keeper is None:
+    if reports is None:
         return
-    yield CounterMetricFamily("gpugate_prometheus_questions", "Readings of GPU figures that were asked for.", value=keeper.asked)
-    yield CounterMetricFamily("gpugate_prometheus_failures", "Those that gave no answer.", value=keeper.failed)
+    yield CounterMetricFamily("gpugate_prometheus_questions", "Readings of GPU figures that were asked for.", value=reports.asked)
+    yield CounterMetricFamily("gpugate_prometheus_failures", "Those that gave no answer.", value=reports.failed)
     if audit is None or audit.fleet is None:
         return
     sums = held_in_all(audit)
@@ -110,7 +110,7 @@ def usage_families(audit: Audit | None, keeper: UsagePoller | None) -> Iterator[
     yield GaugeMetricFamily("gpugate_gpus_held_idle", "Those that are idle by their policy.", value=sums.idle)
     yield GaugeMetricFamily("gpugate_gpus_held_low", "Those that are too large for their work by their policy.", value=sums.low)
     ratio = GaugeMetricFamily("gpugate_gpus_utilisation_ratio", "Utilisation of all held GPUs over a time.", labels=["window"])
-    for one in sums.worths:
+    for one in sums.window_use:
         if one.percent is not None:
             ratio.add_metric([lasting(one.seconds)], one.percent / 100)
     yield ratio

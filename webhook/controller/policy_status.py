@@ -34,24 +34,27 @@ _EVERY: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 
 
-def status_of(seen: SeenPolicy, reach: PolicyCoverage | None, audit: JsonObject | None, now: str) -> JsonObject:
+def status_of(seen: SeenPolicy, coverage: PolicyCoverage | None, audit: JsonObject | None, now: str) -> JsonObject:
     """The status of one GPUPolicy; with everything in it that is not known as None.
 
     Args:
         seen: the policy.
-        reach: how far what is in force of it reaches; None where that is not known.
+        coverage: the coverage of its generation in force; None if unknown.
         audit: its ``lastAudit``.
         now: the time, RFC 3339.
     """
-    told = _invalid(seen) if seen.error else _in_force(seen, reach)
+    reason_and_message = _invalid(seen) if seen.error else _in_force(seen, coverage)
     before = {str(one.get("type")): one for one in _conditions(seen.status)}
-    conditions = [_condition(kind, *told, seen.generation, before.get(kind), now) for kind in (_OURS if seen.error else ("Ready",))]
+    conditions = [
+        _condition(kind, *reason_and_message, seen.generation, before.get(kind), now)
+        for kind in (_OURS if seen.error else ("Ready",))
+    ]
     others = [one for kind, one in before.items() if kind not in _OURS]
     return {
         "observedGeneration": seen.generation,
         "generationInForce": seen.in_force,
-        "matchedNamespaces": reach.namespaces if reach else None,
-        "rules": (reach.rules if reach else "") or None,
+        "matchedNamespaces": coverage.namespaces if coverage else None,
+        "rules": (coverage.rules if coverage else "") or None,
         "lastAudit": audit,
         "conditions": [*sorted(conditions, key=lambda one: str(one["type"])), *others],
     }
@@ -74,25 +77,26 @@ def _invalid(seen: SeenPolicy) -> tuple[str, str]:
     return INVALID, f"{cut(seen.error.removeprefix(f'{seen.name}: '))}. {seen.outcome[0].upper()}{seen.outcome[1:]}."
 
 
-def _in_force(seen: SeenPolicy, reach: PolicyCoverage | None) -> tuple[str, str]:
-    return IN_FORCE, f"Generation {seen.generation} is in force{_where(reach)}."
+def _in_force(seen: SeenPolicy, coverage: PolicyCoverage | None) -> tuple[str, str]:
+    return IN_FORCE, f"Generation {seen.generation} is in force{_where(coverage)}."
 
 
-def _where(reach: PolicyCoverage | None) -> str:
-    if reach is None:
+def _where(coverage: PolicyCoverage | None) -> str:
+    if coverage is None:
         return "; which namespaces it selects is not known yet"
-    if not reach.speaks_for:
+    if not coverage.speaks_for:
         return ", but binds nothing: it names no rule and states no mode"
-    if not reach.namespaces:
+    if not coverage.namespaces:
         return ", but binds nothing: its namespaceSelector selects no namespace"
-    if not reach.modes:
-        return (
-            f", but binds nothing: for each of its rules another policy goes before it ({cut(', '.join(reach.shadowed_by), 200)})"
-        )
-    number = sum(reach.modes.values())
-    text = f": it binds {number} rule{'' if number == 1 else 's'} ({reach.rules})"
-    where = f"{text} in {reach.namespaces} namespace{'' if reach.namespaces == 1 else 's'}"
-    behind = f"; for some, other policies go before it ({cut(', '.join(reach.shadowed_by), 200)})" if reach.shadowed_by else ""
+    if not coverage.modes:
+        shadows = cut(", ".join(coverage.shadowed_by), 200)
+        return f", but binds nothing: for each of its rules another policy has precedence ({shadows})"
+    number = sum(coverage.modes.values())
+    text = f": it binds {number} rule{'' if number == 1 else 's'} ({coverage.rules})"
+    where = f"{text} in {coverage.namespaces} namespace{'' if coverage.namespaces == 1 else 's'}"
+    behind = (
+        f"; for some, other policies have precedence ({cut(', '.join(coverage.shadowed_by), 200)})" if coverage.shadowed_by else ""
+    )
     return where + behind
 
 
@@ -113,25 +117,25 @@ class StatusApi(Protocol):
         """Merge ``patch`` into the object at ``path``."""
 
 
-class Tell(Protocol):
+class EmitPolicyEvent(Protocol):
     """Has an Event about a policy sent: kind, reason and message."""
 
     def __call__(self, seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str, /) -> None:
         """Never blocks, never raises."""
 
 
-def _silent(_seen: SeenPolicy, _kind: str, _reason: str, _message: str) -> None:
+def _emit_nothing(_seen: SeenPolicy, _kind: str, _reason: str, _message: str) -> None:
     """Tell nobody."""
 
 
-def teller(recorder: Recorder) -> Tell:
+def policy_event_emitter(recorder: Recorder) -> EmitPolicyEvent:
     """What has Events sent by ``recorder``."""
 
-    def tell(seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def emit(seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         regarding = Reference(API_VERSION, KIND, "", seen.name, seen.uid)
         recorder.emit(regarding, reason=reason, message=message, action="Validate", kind=kind)
 
-    return tell
+    return emit
 
 
 def utc_now() -> str:
@@ -152,7 +156,7 @@ class PolicyStatusReconciler:
         state: CurrentState,
         log: Log,
         *,
-        tell: Tell = _silent,
+        emit: EmitPolicyEvent = _emit_nothing,
         clock: Callable[[], str] = utc_now,
         every: float = _EVERY,
     ) -> None:
@@ -163,7 +167,7 @@ class PolicyStatusReconciler:
             store: gives the policies.
             state: gives what is in force, and the namespaces.
             log: where it is said that the apiserver takes nothing.
-            tell: told of a policy that turns bad, or good again.
+            emit: emits an Event when a policy becomes invalid or valid again.
             clock: gives the time, RFC 3339.
             every: seconds between two looks.
         """
@@ -171,19 +175,19 @@ class PolicyStatusReconciler:
         self._store = store
         self._state = state
         self._log = log
-        self._tell = tell
+        self._emit = emit
         self._clock = clock
         self._every = every
-        self._sums: Mapping[str, LastAudit] | None = None
+        self._totals: Mapping[str, LastAudit] | None = None
         #: Of each policy the uid and version that were written on, and what.
         self._written: dict[str, tuple[str, str, JsonObject]] = {}
         #: What was looked at when all was last as it should be.
         self._version = -1
         self._seen: tuple[Any, ...] = (None, None, None)
 
-    def audited(self, sums: Mapping[str, LastAudit]) -> None:
+    def audited(self, totals: Mapping[str, LastAudit]) -> None:
         """Take what an audit found, by the name of the policy; of a policy that is not named, it found nothing."""
-        self._sums = dict(sums)
+        self._totals = dict(totals)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -195,7 +199,7 @@ class PolicyStatusReconciler:
     async def write(self) -> bool:
         """Write what differs from what is known now; says whether all of it was taken that there still is."""
         snapshot, policies = self._state.in_force
-        version, seen = self._store.policies.version, (snapshot.namespaces, policies, self._sums)
+        version, seen = self._store.policies.version, (snapshot.namespaces, policies, self._totals)
         if snapshot.known.get(POLICIES.resource) is not SyncState.SYNCED:
             return True
         if version == self._version and all(one is other for one, other in zip(seen, self._seen, strict=True)):
@@ -210,12 +214,12 @@ class PolicyStatusReconciler:
             self._version, self._seen = version, seen
         return all(taken)
 
-    async def _write_one(self, seen: SeenPolicy, reach: PolicyCoverage | None) -> bool:
+    async def _write_one(self, seen: SeenPolicy, coverage: PolicyCoverage | None) -> bool:
         audit = self._audit_of(seen)
-        timeless = status_of(seen, reach, audit, "")
+        timeless = status_of(seen, coverage, audit, "")
         if not difference(seen.status, timeless) or self._written.get(seen.name) == (seen.uid, seen.version, timeless):
             return True
-        status = status_of(seen, reach, audit, self._clock())
+        status = status_of(seen, coverage, audit, self._clock())
         # The version holds off a leader that was and does not know it yet.
         patch = {"metadata": {"resourceVersion": seen.version}, "status": difference(seen.status, status)}
         try:
@@ -229,24 +233,24 @@ class PolicyStatusReconciler:
             self._log.warning("the status of a GPUPolicy was not written", policy=seen.name, error=str(error))
             return False
         self._written[seen.name] = (seen.uid, seen.version, timeless)
-        self._tell_of(seen, status)
+        self._emit_change(seen, status)
         return True
 
     def _audit_of(self, seen: SeenPolicy) -> JsonObject | None:
-        if self._sums is None:  # none since this replica leads: what the last leader wrote still holds
+        if self._totals is None:  # none since this replica leads: what the last leader wrote still holds
             found = seen.status.get("lastAudit")
             return found if isinstance(found, dict) else None
-        return self._sums[seen.name].as_json() if seen.name in self._sums else None
+        return self._totals[seen.name].as_json() if seen.name in self._totals else None
 
-    def _tell_of(self, seen: SeenPolicy, status: JsonObject) -> None:
+    def _emit_change(self, seen: SeenPolicy, status: JsonObject) -> None:
         """Tell of a generation that is bad, once, and of the first good one after it."""
         before = _ready(seen.status)
         now = _ready(status)
         if now["status"] == "False":
             if before.get("status") != "False" or before.get("observedGeneration") != seen.generation:
-                self._tell(seen, "Warning", INVALID, now["message"])
+                self._emit(seen, "Warning", INVALID, now["message"])
         elif before.get("status") == "False":
-            self._tell(seen, "Normal", IN_FORCE, now["message"])
+            self._emit(seen, "Normal", IN_FORCE, now["message"])
 
 
 def _ready(status: JsonObject) -> JsonObject:

@@ -17,19 +17,19 @@ from gpugate.webhook.audit.evaluate import TEAM_LABELS
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.page.live import add_page
 from gpugate.webhook.audit.subjects import SUBJECT_KINDS
-from gpugate.webhook.audit.totals import sums_by_policy
-from gpugate.webhook.cache.health import look_after, policy_families
+from gpugate.webhook.audit.totals import totals_by_policy
+from gpugate.webhook.cache.health import monitor_watches, policy_families
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.controller.allowed_hosts import only_expected
 from gpugate.webhook.controller.audit_loop import AuditLoop, AuditSchedule, AuditSource
 from gpugate.webhook.controller.gangs import GangObserver
-from gpugate.webhook.controller.informers import Tee, WorkloadInformer, see, strip_for_both
+from gpugate.webhook.controller.informers import Tee, WorkloadInformer, observe_workload, strip_for_both
 from gpugate.webhook.controller.leader_client import LeaderOnlyClient
 from gpugate.webhook.controller.leader_election import Elector, LeaseDurations
 from gpugate.webhook.controller.metrics import ControllerMetrics, usage_families
-from gpugate.webhook.controller.policy_status import PolicyStatusReconciler, teller
+from gpugate.webhook.controller.policy_status import PolicyStatusReconciler, policy_event_emitter
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, report_stores, stored_of
 from gpugate.webhook.kube.client import ApiClient
 from gpugate.webhook.kube.discovery import Discovery
@@ -44,8 +44,8 @@ from gpugate.webhook.runtime.log import Log
 
 #: Seconds that the first round waits for kinds that may not be read, and for those that fail otherwise: an audit without them
 #: would take reports away that others have written.
-_PATIENCE: Final = 30.0
-_MOST_PATIENCE: Final = 300.0
+_SYNC_SECONDS: Final = 30.0
+_LONGEST_SYNC_SECONDS: Final = 300.0
 
 Duty = Callable[[], Coroutine[Any, Any, None]]
 
@@ -79,8 +79,8 @@ class ControllerOptions:
     context: str | None = None
     policies: Sequence[Policy] | None = None
     kueue_namespace: str = KUEUE_NAMESPACE
-    terms: LeaseDurations = field(default_factory=LeaseDurations)
-    rhythm: AuditSchedule = field(default_factory=AuditSchedule)
+    durations: LeaseDurations = field(default_factory=LeaseDurations)
+    schedule: AuditSchedule = field(default_factory=AuditSchedule)
     spacing: float = 5.0
     team_labels: tuple[str, ...] = TEAM_LABELS
     hosts: tuple[str, ...] = ()
@@ -121,19 +121,19 @@ class _Controller:
         self._policies_are_given = options.policies is not None
         snapshot = list(fact_kinds(options.kueue_namespace)) + ([] if options.policies is not None else [POLICIES])
         self._store = SnapshotStore(self._state, log, snapshot)
-        self._feed = WorkloadInformer()
-        self._shelves = report_stores()
+        self._informer = WorkloadInformer()
+        self._report_stores = report_stores()
         self._recorder = Recorder(client, log, component="gpugate.io/controller")
-        self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
-        fence = LeaderOnlyClient(client, self.elector.holds)
-        self.gangs = GangObserver(fence, self._state, self._recorder, log)
-        self._feed.listeners.append(self.gangs.on_workload)
+        self.elector = Elector(client, options.namespace, options.identity, log, options.durations)
+        leader_client = LeaderOnlyClient(client, self.elector.holds)
+        self.gangs = GangObserver(leader_client, self._state, self._recorder, log)
+        self._informer.listeners.append(self.gangs.on_workload)
         self._fact_watchers, self._others = self._watchers(client, snapshot)
-        self._usage = self._usage_keeper(options)
+        self._usage = self._usage_poller(options)
         source = AuditSource(
             self._state,
             self._store,
-            self._feed,
+            self._informer,
             self._ready,
             f"the cluster at {client.address}",
             gangs=self.gangs.current,
@@ -142,21 +142,23 @@ class _Controller:
             problems=self._problems,
             readings=self._usage.current if self._usage else lambda: None,
         )
-        self.rounds = AuditLoop(source, options.rhythm, log)
-        self.keeper = ReportReconciler(fence, self._shelves, log, spacing=options.spacing)
-        self.statuses = PolicyStatusReconciler(fence, self._store, self._state, log, tell=teller(self._recorder))
+        self.audit_loop = AuditLoop(source, options.schedule, log)
+        self.reports = ReportReconciler(leader_client, self._report_stores, log, spacing=options.spacing)
+        self.statuses = PolicyStatusReconciler(
+            leader_client, self._store, self._state, log, emit=policy_event_emitter(self._recorder)
+        )
         own = (
             self.gangs.metrics,
             lambda: policy_families(self._store.policies.seen()),
-            lambda: usage_families(self.rounds.latest, self._usage),
+            lambda: usage_families(self.audit_loop.latest, self._usage),
         )
-        self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, client.calls, *own)
+        self.metrics = ControllerMetrics(self.audit_loop, self.elector, self.reports, self.states, client.calls, *own)
         self._state.watched = self.states
 
-    def _usage_keeper(self, options: ControllerOptions) -> UsagePoller | None:
+    def _usage_poller(self, options: ControllerOptions) -> UsagePoller | None:
         if options.monitoring is None:
             return None
-        return UsagePoller(options.monitoring, lambda: self._state.in_force[1], options.rhythm.interval, self._log)
+        return UsagePoller(options.monitoring, lambda: self._state.in_force[1], options.schedule.interval, self._log)
 
     def _watchers(self, client: ApiClient, snapshot: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
         """The watchers of facts, pods among them for the audit as well, and those of all the rest."""
@@ -170,12 +172,12 @@ class _Controller:
         watched = []
         for kind in snapshot:
             if kind.resource == "pods":
-                both = Tee(self._store, kind, self._feed, pods)
-                watched.append(watcher(kind, both, strip_for_both(reducer_for(kind), see)))
+                both = Tee(self._store, kind, self._informer, pods)
+                watched.append(watcher(kind, both, strip_for_both(reducer_for(kind), observe_workload)))
             else:
                 watched.append(watcher(kind, self._store, reducer_for(kind)))
-        others = [watcher(kind, self._feed, see) for kind in subjects.values()]
-        others += [watcher(REPORT_KINDS[kind], shelf, stored_of) for kind, shelf in self._shelves.items()]
+        others = [watcher(kind, self._informer, observe_workload) for kind in subjects.values()]
+        others += [watcher(REPORT_KINDS[kind], report_store, stored_of) for kind, report_store in self._report_stores.items()]
         return watched, others
 
     def states(self) -> list[KindState]:
@@ -185,14 +187,14 @@ class _Controller:
     async def _ready(self) -> None:
         """Wait until all has been read that can be, and is in force."""
         watchers = [*self._fact_watchers, *self._others]
-        for _ in range(int(_MOST_PATIENCE / _PATIENCE)):
-            unread = await wait_synced(watchers, _PATIENCE)
+        for _ in range(int(_LONGEST_SYNC_SECONDS / _SYNC_SECONDS)):
+            unread = await wait_synced(watchers, _SYNC_SECONDS)
             if all(one.phase == "forbidden" for one in unread):
                 break
             self._log.warning("waiting for what cannot be read yet", resources=[one.resource for one in unread])
         # Facts are published a moment after they were read, the later the larger the cluster: before, an audit knows of nothing.
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_SYNC_SECONDS):
                 await self._store.wait_synced([one.kind.resource for one in self._fact_watchers if one.state.synced])
 
     def _remarks(self) -> tuple[str, ...]:
@@ -208,8 +210,8 @@ class _Controller:
         """What runs as long as the controller does."""
         return {
             "watchers": lambda: run_all([*self._fact_watchers, *self._others]),
-            "states": lambda: look_after(self._fact_watchers, self._store, self._log),
-            "rounds": self.rounds.run,
+            "states": lambda: monitor_watches(self._fact_watchers, self._store, self._log),
+            "rounds": self.audit_loop.run,
             "events": self._recorder.run,
             "election": lambda: self.elector.run(self._lead),
             **({"usage": self._usage.run} if self._usage else {}),
@@ -222,16 +224,16 @@ class _Controller:
                 group.create_task(duty())
 
     def _duties(self) -> list[Duty]:
-        duties: list[Duty] = [lambda: self.keeper.run(self.rounds), self.gangs.run]
-        return duties if self._policies_are_given else [*duties, self.statuses.run, self._tell_statuses]
+        duties: list[Duty] = [lambda: self.reports.run(self.audit_loop), self.gangs.run]
+        return duties if self._policies_are_given else [*duties, self.statuses.run, self._update_statuses]
 
-    async def _tell_statuses(self) -> None:
+    async def _update_statuses(self) -> None:
         """Give the figures of each audit to the status of the policies, as often as reports are looked at."""
         number = -1
         while True:
-            audit = await self.rounds.after(number)
-            number = self.rounds.done
-            self.statuses.audited(sums_by_policy(audit.workloads, self.rounds.whole_at))
+            audit = await self.audit_loop.after(number)
+            number = self.audit_loop.done
+            self.statuses.audited(totals_by_policy(audit.workloads, self.audit_loop.full_at))
             await asyncio.sleep(self._spacing)
 
     def app(self) -> web.Application:
@@ -241,7 +243,7 @@ class _Controller:
             return web.Response(text="ok\n")
 
         async def readyz(_request: web.Request) -> web.Response:
-            reason = "" if self.rounds.latest is not None else self._state.not_ready or "the first audit is under way"
+            reason = "" if self.audit_loop.latest is not None else self._state.not_ready or "the first audit is under way"
             lines = [reason or "ok", f"leader {self.elector.leader or 'unknown'}, this is {self.elector.identity}"]
             return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
 
@@ -253,11 +255,11 @@ class _Controller:
         app.router.add_get("/healthz", healthz)
         app.router.add_get("/readyz", readyz)
         app.router.add_get("/metrics", metrics)
-        add_page(app, Shown(lambda: self.rounds.latest, self.gangs.current))
+        add_page(app, LatestAudit(lambda: self.audit_loop.latest, self.gangs.current))
         return app
 
 
-class Shown:
+class LatestAudit:
     """The latest audit, with gangs as they stand now: what becomes of them, with time alone, is no cause of another audit."""
 
     def __init__(self, latest: Callable[[], Audit | None], gangs: Callable[[], Sequence[GangState]]) -> None:

@@ -40,7 +40,7 @@ REPORT_KINDS: Final = {
     for kind in (OPEN_REPORT, POLICY_REPORT)
 }
 #: Statuses of a namespace or kind that has just gone, and of what another has just written: the next look knows.
-_PASSING: Final = frozenset({NOT_FOUND, CONFLICT})
+_TRANSIENT: Final = frozenset({NOT_FOUND, CONFLICT})
 #: What the apiserver says, with 403, of a namespace or kind that is being deleted; of missing rights it says something else.
 _ENDING: Final = ("because it is being terminated", "definition is terminating")
 #: Seconds after a look that could not write all, doubled with each after it; never less than between any two looks.
@@ -96,20 +96,20 @@ class ReportStore:
         stirred: set whenever one of the two has changed.
     """
 
-    def __init__(self, stirred: asyncio.Event) -> None:
+    def __init__(self, updated: asyncio.Event) -> None:
         self.served: bool | None = None
         self.reports: dict[tuple[str, str], Stored] = {}
-        self.stirred = stirred
+        self.updated = updated
 
     def replaced(self, _kind: WatchedKind, objects: Sequence[Stored], /) -> None:
         """Take a full list."""
         self.served = True
-        self.stirred.set()
+        self.updated.set()
         self.reports = {(one.namespace, one.name): one for one in objects}
 
     def changed(self, _kind: WatchedKind, event_type: EventType, item: Stored, /) -> None:
         """Take one event."""
-        self.stirred.set()
+        self.updated.set()
         if event_type == "DELETED":
             self.reports.pop((item.namespace, item.name), None)
         else:
@@ -117,7 +117,7 @@ class ReportStore:
 
     def absent(self, _kind: WatchedKind, /) -> None:
         """Take that the cluster does not serve the kind."""
-        self.stirred.set()
+        self.updated.set()
         self.served = False
         self.reports = {}
 
@@ -190,42 +190,42 @@ class ReportReconciler:
         #: What was sent by namespace, and what the cluster made of it: an older CRD may not take every field.
         self._taken: dict[tuple[ReportKind, str], tuple[bytes, bytes]] = {}
         #: Reports of somebody else that bear the name, by uid, of which the log was told.
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         #: What was told of a namespace whose report could not be written or taken away.
         self._failing: dict[str, str] = {}
 
-    async def run(self, rounds: AuditLoop) -> None:
+    async def run(self, audit_loop: AuditLoop) -> None:
         """Follow the audits until cancelled."""
         number, broken = -1, 0
-        stirred = next(iter(self._report_stores.values())).stirred
+        updated = next(iter(self._report_stores.values())).updated
         while True:
             # What was not taken is tried again though nothing changes: the next audit may be minutes away.
             again = min(_LONGEST_BREAK, max(self._spacing, _SHORTEST_BREAK) * 2.0 ** min(broken - 1, 16)) if broken else None
-            await _either(rounds, number, stirred, again)
-            number, failed = rounds.done, self.written.failed
-            stirred.clear()
-            if rounds.latest is not None:
-                await self.keep(rounds.latest)
+            await _either(audit_loop, number, updated, again)
+            number, failed = audit_loop.done, self.written.failed
+            updated.clear()
+            if audit_loop.latest is not None:
+                await self.reconcile(audit_loop.latest)
             broken = broken + 1 if self.written.failed > failed else 0
             await asyncio.sleep(self._spacing)
 
     @property
     def kind(self) -> ReportKind | None:
         """The kind that is written: the first that the cluster serves; None where it serves none, or that is not known yet."""
-        if any(shelf.served is None for shelf in self._report_stores.values()):
+        if any(report_store.served is None for report_store in self._report_stores.values()):
             return None
-        return next((kind for kind, shelf in self._report_stores.items() if shelf.served), None)
+        return next((kind for kind, report_store in self._report_stores.items() if report_store.served), None)
 
-    async def keep(self, audit: Audit) -> None:
+    async def reconcile(self, audit: Audit) -> None:
         """Make the reports say what ``audit`` found; what cannot be written now is counted, and left to the next call."""
         kind = self.kind
         if kind is None:
             return
         wanted = {one["metadata"]["namespace"]: one for one in reports_of(audit.workloads, kind)}
         self._taken = {(of, namespace): taken for (of, namespace), taken in self._taken.items() if namespace in wanted}
-        shelf = self._report_stores[kind].reports
+        report_store = self._report_stores[kind].reports
         for namespace, report in wanted.items():
-            before = shelf.get((namespace, NAME))
+            before = report_store.get((namespace, NAME))
             digest = digest_of(report)
             if before is None or (before.digest != digest and (digest, before.digest) != self._taken.get((kind, namespace))):
                 await self._write(kind, report, before)
@@ -234,7 +234,7 @@ class ReportReconciler:
                 if other is not kind or one.name != NAME or one.namespace not in wanted:
                     await self._delete(other, one)
         here = wanted.keys() | {one.namespace for found in self._report_stores.values() for one in found.reports.values()}
-        self._failing = {namespace: told for namespace, told in self._failing.items() if namespace in here}
+        self._failing = {namespace: reported for namespace, reported in self._failing.items() if namespace in here}
 
     async def _write(self, kind: ReportKind, report: JsonObject, before: Stored | None) -> None:
         namespace = report["metadata"]["namespace"]
@@ -244,10 +244,10 @@ class ReportReconciler:
         async def write() -> Written:
             if before is None:
                 try:
-                    self._took(kind, report, await self._client.create(collection, report))
+                    self._remember(kind, report, await self._client.create(collection, report))
                 except ApiError as error:
                     if error.status == CONFLICT:
-                        await self._look_at(kind, namespace)
+                        await self._adopt_or_report(kind, namespace)
                     raise
                 return Written(created=1, bytes=size)
             # A merge patch gives the lists whole, and takes off the annotation where nothing is left out any more.
@@ -255,20 +255,20 @@ class ReportReconciler:
             # The version holds off a leader that was and does not know it yet: what another wrote since is newer.
             held = {"uid": before.uid, "resourceVersion": before.version}
             patch = {**report, "metadata": {**held, "labels": report["metadata"]["labels"], "annotations": annotations}}
-            self._took(kind, report, await self._client.patch(f"{collection}/{NAME}", patch))
+            self._remember(kind, report, await self._client.patch(f"{collection}/{NAME}", patch))
             return Written(updated=1, bytes=size)
 
         await self._try(write, "report not written", namespace)
 
-    async def _look_at(self, kind: ReportKind, namespace: str) -> None:
+    async def _adopt_or_report(self, kind: ReportKind, namespace: str) -> None:
         """See whose the report is that has the name: this one's, which its watch is yet to show, or somebody else's."""
         found = await self._client.get(f"{kind.collection(namespace)}/{NAME}")
         stored = stored_of(found)
         labels = found["metadata"].get("labels") or {}
         if all(labels.get(key) == value for key, value in LABELS.items()):
             self._report_stores[kind].reports[(namespace, NAME)] = stored
-        elif stored.uid not in self._told:
-            self._told.add(stored.uid)
+        elif stored.uid not in self._reported:
+            self._reported.add(stored.uid)
             self._log.warning(
                 "the report's name is taken",
                 namespace=namespace,
@@ -276,7 +276,7 @@ class ReportReconciler:
                 " this namespace has no report of gpugate's until you delete it",
             )
 
-    def _took(self, kind: ReportKind, sent: JsonObject, stored: JsonObject) -> None:
+    def _remember(self, kind: ReportKind, sent: JsonObject, stored: JsonObject) -> None:
         """Keep what the cluster has now, which its watch shows a moment later."""
         found = stored_of(stored)
         self._taken[(kind, found.namespace)] = (digest_of(sent), found.digest)
@@ -296,9 +296,11 @@ class ReportReconciler:
             done: Written = await call()
         except ClusterError as error:
             done = Written(failed=1)
-            passing = isinstance(error, ApiError) and (error.status in _PASSING or any(words in error.message for words in _ENDING))
+            transient = isinstance(error, ApiError) and (
+                error.status in _TRANSIENT or any(words in error.message for words in _ENDING)
+            )
             # It is tried again and again, and told once.
-            if not passing and self._failing.get(namespace) != str(error):
+            if not transient and self._failing.get(namespace) != str(error):
                 self._failing[namespace] = str(error)
                 self._log.warning(problem, namespace=namespace, error=str(error))
         else:
@@ -307,9 +309,9 @@ class ReportReconciler:
         await asyncio.sleep(self._pause)
 
 
-async def _either(rounds: AuditLoop, number: int, stirred: asyncio.Event, seconds: float | None) -> None:
+async def _either(audit_loop: AuditLoop, number: int, updated: asyncio.Event, seconds: float | None) -> None:
     """Wait for another round than ``number``, or for a change of the reports themselves; ``seconds`` at the most."""
-    waiting = [asyncio.ensure_future(rounds.after(number)), asyncio.ensure_future(stirred.wait())]
+    waiting = [asyncio.ensure_future(audit_loop.after(number)), asyncio.ensure_future(updated.wait())]
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -319,5 +321,5 @@ async def _either(rounds: AuditLoop, number: int, stirred: asyncio.Event, second
 
 def report_stores(kinds: Iterable[ReportKind] = REPORT_KINDS) -> dict[ReportKind, ReportStore]:
     """An empty shelf for each kind of report."""
-    stirred = asyncio.Event()
-    return {kind: ReportStore(stirred) for kind in kinds}
+    updated = asyncio.Event()
+    return {kind: ReportStore(updated) for kind in kinds}

@@ -58,7 +58,7 @@ def replace_all(replacements: Iterable[Replacement]) -> None:
             with contextlib.suppress(OSError):
                 ready.temporary.unlink(missing_ok=True)
     for folder in {ready.target.parent for ready in staged}:
-        _settle(folder)
+        _sync_folder(folder)
 
 
 @contextlib.contextmanager
@@ -96,7 +96,7 @@ def _stage(one: Replacement) -> _Staged:
     return _Staged(temporary, target)
 
 
-def _settle(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Make the new names last through a loss of power, where the file system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

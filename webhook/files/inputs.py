@@ -108,7 +108,7 @@ def builder_of(objects: Sequence[dict[str, Any]]) -> tuple[SnapshotBuilder, dict
         InputError: an object has a field of the wrong type.
     """
     try:
-        return builder_from_objects(_plain(objects))
+        return builder_from_objects(_unwrap_configurations(objects))
     except MalformedError as error:
         culprit = next((one for one in objects if not gives_facts(one)), {})
         name = lookup(culprit, ("metadata", "name"))
@@ -119,13 +119,13 @@ def builder_of(objects: Sequence[dict[str, Any]]) -> tuple[SnapshotBuilder, dict
 def gives_facts(obj: dict[str, Any]) -> bool:
     """Whether ``obj`` can be read as a fact, or is of no kind that is one."""
     try:
-        snapshot_from_objects(_plain([obj]))
+        snapshot_from_objects(_unwrap_configurations([obj]))
     except MalformedError:
         return False
     return True
 
 
-def _plain(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _unwrap_configurations(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """``objects`` with Kueue's Configuration in place of the ConfigMap that holds it."""
     for one in objects:
         if one.get("kind") != "ConfigMap":

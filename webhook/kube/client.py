@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     _Load = Callable[[], Awaitable[Configuration]]
 
-_ONE_ANSWER = aiohttp.ClientTimeout(total=60.0)  # when the apiserver itself gives up, too
+_ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=60.0)  # when the apiserver itself gives up, too
 _CONNECT_SECONDS = 10.0
 _SILENCE_GRACE_SECONDS = 30.0
 _RENEW_SECONDS = 10.0  # a plugin may open a browser: ask again at most this often
@@ -157,8 +157,8 @@ class ApiClient:
             "labelSelector": label_selector,
         }
         silence = timeout_seconds + _SILENCE_GRACE_SECONDS
-        patience = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=silence)
-        response = await self._open(_Call("GET", path, query), patience)
+        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=silence)
+        response = await self._open(_Call("GET", path, query), timeout)
         try:
             yield watch_events(_chunks(response))
         finally:
@@ -210,48 +210,48 @@ class ApiClient:
                 raise
 
     async def _read(self, path: str, query: Mapping[str, str | None]) -> JsonObject:
-        async with await self._open(_Call("GET", path, query), _ONE_ANSWER) as response:
+        async with await self._open(_Call("GET", path, query), _ANSWER_TIMEOUT) as response:
             return decode_object(await _body(response))
 
     async def _write(self, method: str, path: str, item: JsonObject, content_type: str) -> JsonObject:
-        async with await self._open(_Call(method, path, {}, item, content_type), _ONE_ANSWER) as response:
+        async with await self._open(_Call(method, path, {}, item, content_type), _ANSWER_TIMEOUT) as response:
             return decode_object(await _body(response))
 
-    async def _open(self, call: _Call, patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        used = self._credential()
-        response = await self._send(call, patience)
-        if response.status == _UNAUTHORIZED and await self._renewed(used):
+    async def _open(self, call: _Call, limit: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        credential = self._credential()
+        response = await self._send(call, limit)
+        if response.status == _UNAUTHORIZED and await self._renewed(credential):
             response.close()
-            response = await self._send(call, patience)
+            response = await self._send(call, limit)
         if response.status >= _FIRST_ERROR:
             raise await _refused(response)
         return response
 
-    async def _send(self, call: _Call, patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        given = [(key, value) for key, value in call.query.items() if value is not None]
+    async def _send(self, call: _Call, limit: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        query = [(key, value) for key, value in call.query.items() if value is not None]
         self.calls["watch" if "watch" in call.query else _VERBS[call.method]] += 1
         headers = {"Accept": "application/json", **({"Content-Type": call.content_type} if call.content_type else {})}
         with _connection_errors():
             method, url, headers, body, *_ = await self._transport.param_serialize(
-                call.method, call.path, None, given, headers, body=call.body, auth_settings=["BearerToken"]
+                call.method, call.path, None, query, headers, body=call.body, auth_settings=["BearerToken"]
             )
             # A ClientTimeout passes through as it is; left out, it would be 5 min in all.
-            answer = await self._transport.call_api(method, url, headers, body, _request_timeout=patience)
+            answer = await self._transport.call_api(method, url, headers, body, _request_timeout=limit)
         response: aiohttp.ClientResponse = answer.response
         return response
 
     def _credential(self) -> str | None:
         return self._configuration.api_key.get("BearerToken")
 
-    async def _renewed(self, used: str | None) -> bool:
+    async def _renewed(self, credential: str | None) -> bool:
         """Fetch credentials anew unless another request just did; say whether they changed."""
         async with self._renewing:
             now = asyncio.get_running_loop().time()
-            due = now - self._renewed_at >= _RENEW_SECONDS and self._credential() == used
+            due = now - self._renewed_at >= _RENEW_SECONDS and self._credential() == credential
             if self._renew and due:
                 self._renewed_at = now
                 self._configuration.api_key = (await self._renew()).api_key
-            return self._credential() != used
+            return self._credential() != credential
 
 
 @contextmanager

@@ -23,8 +23,8 @@ class Discovery:
     def __init__(self, source: ListWatch, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._clock = clock
-        self._asking = asyncio.Lock()
-        self._asked = float("-inf")
+        self._lock = asyncio.Lock()
+        self._asked_at = float("-inf")
         self._offered: frozenset[str] = frozenset()
 
     async def may_serve(self, kind: WatchedKind) -> bool:
@@ -33,11 +33,11 @@ class Discovery:
         Raises:
             ClusterError: the apiserver did not say.
         """
-        async with self._asking:
-            if self._clock() - self._asked >= _SHARED:
+        async with self._lock:
+            if self._clock() - self._asked_at >= _SHARED:
                 groups = (await self._source.get("/apis")).get("groups") or ()
                 self._offered = frozenset(one["groupVersion"] for group in groups for one in group["versions"])
-                self._asked = self._clock()
+                self._asked_at = self._clock()
         return not kind.group or any(f"{kind.group}/{version}" in self._offered for version in kind.versions)
 
 

@@ -78,7 +78,7 @@ class EventSeries:
     name: str
     first: float
     last: float
-    heard: float
+    last_seen: float
     waits_since: float
     due: float = 0.0
     count: int = 1
@@ -88,10 +88,10 @@ class EventSeries:
     @property
     def collection(self) -> str:
         """The path of the collection that it is in."""
-        return f"/apis/events.k8s.io/v1/namespaces/{self._home}/events"
+        return f"/apis/events.k8s.io/v1/namespaces/{self._event_namespace}/events"
 
     @property
-    def _home(self) -> str:
+    def _event_namespace(self) -> str:
         return self.key.regarding.namespace or _CLUSTER_NAMESPACE
 
     def progress(self) -> JsonObject:
@@ -111,7 +111,7 @@ class EventSeries:
         event: JsonObject = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": self.name, "namespace": self._home},
+            "metadata": {"name": self.name, "namespace": self._event_namespace},
             "eventTime": _micro_time(self.first),
             "reportingController": component,
             "reportingInstance": instance,

@@ -24,7 +24,7 @@ from gpugate.webhook.runtime.rate_limit import Buckets, TokenBucket
 #: What the API takes of a word at the most. Characters.
 _LONGEST_WORD: Final = 128
 #: Refusals that pass: too many requests, credentials that expired, an apiserver that has trouble of its own.
-_PASSING: Final = frozenset({401, 408, 429})
+_TRANSIENT: Final = frozenset({401, 408, 429})
 _SERVER_ERROR: Final = 500
 Outcome: TypeAlias = Literal["created", "updated", "aggregated", "limited", "overflow", "refused", "expired", "failed"]
 __all__ = ["EventWriter", "Kind", "Limits", "Outcome", "Recorder", "Reference", "about_namespace"]
@@ -78,7 +78,7 @@ class Recorder:
 
     __slots__ = (
         *("_api", "_buckets", "_calls", "_changed", "_component", "_count", "_instance", "_known"),
-        *("_limits", "_log", "_pace", "_queue", "_silent_until", "_unsaid", "_wake", "_wall"),
+        *("_limits", "_log", "_timing", "_queue", "_quiet_until", "_suppressed", "_wake", "_wall"),
     )
 
     def __init__(  # noqa: PLR0913 - most are for tests
@@ -90,7 +90,7 @@ class Recorder:
         instance: str = "",
         count: Callable[[Outcome], None] = _uncounted,
         limits: Limits = Limits(),
-        pace: Backoff = Backoff(),  # noqa: B008 - it is frozen
+        timing: Backoff = Backoff(),  # noqa: B008 - it is frozen
         wall: Callable[[], float] = time.time,
     ) -> None:
         """Prepare an empty queue.
@@ -102,7 +102,7 @@ class Recorder:
             instance: their ``reportingInstance``; the name of this machine (in a pod: the pod's) where it is empty.
             count: told of everything that becomes of an Event.
             limits: how much is kept and sent.
-            pace: the clock of the limits, and how to wait.
+            timing: clock, sleep and backoff.
             wall: the clock of the Events' times, in seconds of Unix time.
         """
         self._api = api
@@ -111,16 +111,16 @@ class Recorder:
         self._instance = (instance or socket.gethostname() or "gpugate")[:_LONGEST_WORD]
         self._count = count
         self._limits = limits
-        self._pace = pace
+        self._timing = timing
         self._wall = wall
         self._queue: deque[EventSeries] = deque()
         self._known: OrderedDict[Key, EventSeries] = OrderedDict()
         self._changed: dict[Key, EventSeries] = {}
         self._buckets = Buckets(limits.object_burst, 1.0 / limits.object_every, limits.series)
-        self._calls = TokenBucket(limits.burst, limits.rate, pace.clock())
+        self._calls = TokenBucket(limits.burst, limits.rate, timing.clock())
         self._wake = asyncio.Event()
-        self._silent_until = float("-inf")
-        self._unsaid = 0
+        self._quiet_until = float("-inf")
+        self._suppressed = 0
 
     def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
         """Have an Event about ``regarding`` sent; never blocks, never raises.
@@ -133,29 +133,29 @@ class Recorder:
             kind: ``Normal``, or ``Warning`` where somebody has to do something.
         """
         try:
-            self._tell(Key(regarding, kind, reason[:_LONGEST_WORD], action[:_LONGEST_WORD], cut_bytes(message)))
+            self._add(Key(regarding, kind, reason[:_LONGEST_WORD], action[:_LONGEST_WORD], cut_bytes(message)))
         except Exception as error:  # noqa: BLE001 - whoever tells has more important things to do
             self._count("failed")
-            self._say("an Event could not be made", regarding.namespace, f"{type(error).__name__}: {error}")
+            self._warn_limited("an Event could not be made", regarding.namespace, f"{type(error).__name__}: {error}")
 
-    def _tell(self, key: Key) -> None:
-        now, wall = self._pace.clock(), self._wall()
+    def _add(self, key: Key) -> None:
+        now, wall = self._timing.clock(), self._wall()
         series = self._known.get(key)
-        if series is not None and now - series.heard <= self._limits.window:
+        if series is not None and now - series.last_seen <= self._limits.window:
             self._repeat(series, now, wall)
         elif len(self._queue) >= self._limits.queue:
             self._count("overflow")
         elif not self._buckets.take(key.regarding, now):
             self._count("limited")
         else:
-            series = EventSeries(key, name_of(key, self._instance, wall), first=wall, last=wall, heard=now, waits_since=now)
+            series = EventSeries(key, name_of(key, self._instance, wall), first=wall, last=wall, last_seen=now, waits_since=now)
             self._remember(series)
             self._queue.append(series)
             self._wake.set()
 
     def _repeat(self, series: EventSeries, now: float, wall: float) -> None:
         series.count += 1
-        series.heard, series.last = now, wall
+        series.last_seen, series.last = now, wall
         self._known.move_to_end(series.key)
         self._count("aggregated")
         if series.stored and series.key not in self._changed:
@@ -178,21 +178,21 @@ class Recorder:
             if not self._queue and not self._changed:
                 self._wake.clear()
                 await self._wake.wait()
-            now = self._pace.clock()
+            now = self._timing.clock()
             series = self._next(now)
             if series is None:
                 # New Events do not wait for the counts of older ones.
-                await self._pace.sleep(1.0)
+                await self._timing.sleep(1.0)
                 continue
             wait = self._calls.wait(now)
             if wait > 0:
-                await self._pace.sleep(wait)
+                await self._timing.sleep(wait)
                 continue
             self._calls.take(now)
             if await self._sent(series):
                 failures = 0
                 continue
-            await self._pace.sleep(self._pace.backoff(failures))
+            await self._timing.sleep(self._timing.backoff(failures))
             failures += 1
 
     def _next(self, now: float) -> EventSeries | None:
@@ -222,14 +222,14 @@ class Recorder:
         try:
             await self._send(series)
         except ApiError as error:
-            if error.status in _PASSING or error.status >= _SERVER_ERROR:
+            if error.status in _TRANSIENT or error.status >= _SERVER_ERROR:
                 return False
             self._refused(series, error)
         except (ClusterError, TimeoutError):
             return False
         except Exception as error:  # noqa: BLE001 - one Event must not stop the others
             self._drop(series, "failed")
-            self._say("an Event could not be sent", series.key.regarding.namespace, f"{type(error).__name__}: {error}")
+            self._warn_limited("an Event could not be sent", series.key.regarding.namespace, f"{type(error).__name__}: {error}")
         return True
 
     async def _send(self, series: EventSeries) -> None:
@@ -249,7 +249,7 @@ class Recorder:
             self._count("created")
         if self._queue and self._queue[0] is series:
             self._queue.popleft()
-        now = self._pace.clock()
+        now = self._timing.clock()
         series.due = now + min(self._limits.update_last, self._limits.update_first * 2.0 ** min(series.updates, 16))
         self._changed.pop(series.key, None)
         if series.count > count and self._known.get(series.key) is series:
@@ -259,27 +259,27 @@ class Recorder:
     def _refused(self, series: EventSeries, error: ApiError) -> None:
         if series.stored and error.status == NOT_FOUND and len(self._queue) < self._limits.queue:
             # Events live for an hour: this one has gone, and what it told goes on.
-            series.stored, series.updates, series.waits_since = False, 0, self._pace.clock()
+            series.stored, series.updates, series.waits_since = False, 0, self._timing.clock()
             self._changed.pop(series.key, None)
             self._queue.append(series)
             return
         self._drop(series, "refused")
-        self._say("the apiserver takes no Event", series.key.regarding.namespace, str(error))
+        self._warn_limited("the apiserver takes no Event", series.key.regarding.namespace, str(error))
 
     def _drop(self, series: EventSeries, outcome: Outcome) -> None:
         if self._queue and self._queue[0] is series:
             self._queue.popleft()
         self._forget(series, outcome)
 
-    def _say(self, message: str, namespace: str, error: str) -> None:
+    def _warn_limited(self, message: str, namespace: str, error: str) -> None:
         """One line in the log, and not one for each Event that shares its lot."""
-        now = self._pace.clock()
-        if now < self._silent_until:
-            self._unsaid += 1
+        now = self._timing.clock()
+        if now < self._quiet_until:
+            self._suppressed += 1
             return
-        self._silent_until = now + self._limits.object_every
-        self._log.warning(message, namespace=namespace, error=error, likewise=self._unsaid)
-        self._unsaid = 0
+        self._quiet_until = now + self._limits.object_every
+        self._log.warning(message, namespace=namespace, error=error, likewise=self._suppressed)
+        self._suppressed = 0
 
 
 class EventSink(Protocol):

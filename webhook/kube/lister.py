@@ -22,7 +22,7 @@ _END: Final = "k8s.io/initial-events-end"
 Take: TypeAlias = Callable[[EventType, JsonObject], object]
 
 
-class Gathered:
+class ListCollector:
     """What has come in of a list, stripped, by namespace and name.
 
     Attributes:
@@ -130,7 +130,7 @@ async def pages_of(
             raise
     else:
         return
-    read = _itself if kind.plural == "namespaces" else _pages
+    read = _one_namespace if kind.plural == "namespaces" else _pages
     for namespace in namespaces:
         async for page in read(client, kind, version, namespace):
             yield page
@@ -147,7 +147,7 @@ async def _pages(client: ApiClient, kind: WatchedKind, version: str, namespace: 
             return
 
 
-async def _itself(client: ApiClient, kind: WatchedKind, version: str, namespace: str) -> AsyncIterator[list[JsonObject]]:
+async def _one_namespace(client: ApiClient, kind: WatchedKind, version: str, namespace: str) -> AsyncIterator[list[JsonObject]]:
     """The namespace of this name: who has rights in it alone may get it, and list none."""
     try:
         yield [{**await client.get(f"{kind.path(version)}/{quote(namespace, safe='')}"), **kind.type_in(version)}]

@@ -27,7 +27,7 @@ from gpugate.webhook.runtime.errors import InputError
 MOST_BYTES: Final = 64 << 20
 MOST_SERIES: Final = 100_000
 #: Seconds for one answer.
-PATIENCE: Final = 60.0
+TIMEOUT_SECONDS: Final = 60.0
 _CONNECT: Final = 10.0
 #: Questions under way at once.
 _AT_ONCE: Final = 4
@@ -103,21 +103,21 @@ def address_of(url: str, *, token_file: Path | None = None, ca_file: Path | None
 class Prometheus:
     """One Prometheus, asked for as long as the block lasts."""
 
-    def __init__(self, address: Address, patience: float = PATIENCE) -> None:
+    def __init__(self, address: Address, timeout: float = TIMEOUT_SECONDS) -> None:
         """Make a client; no connection is opened before the first question.
 
         Args:
             address: where it is.
-            patience: seconds for one answer.
+            timeout: seconds for one answer.
         """
         self.address = address
-        self._patience = patience
+        self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def __aenter__(self) -> Self:
-        timeout = aiohttp.ClientTimeout(total=self._patience, sock_connect=min(_CONNECT, self._patience))
-        connector = aiohttp.TCPConnector(ssl=self._trust())
+        timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=min(_CONNECT, self._timeout))
+        connector = aiohttp.TCPConnector(ssl=self._ssl_context())
         self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         return self
 
@@ -132,7 +132,7 @@ class Prometheus:
             QueryError: this query is not answered.
             PrometheusError: none would be.
         """
-        form = {"query": query, "time": f"{at:.3f}", "timeout": f"{int(self._patience)}s"}
+        form = {"query": query, "time": f"{at:.3f}", "timeout": f"{int(self._timeout)}s"}
         try:
             # In turn, so that nobody's patience is spent on waiting for others.
             async with self._turns:
@@ -149,17 +149,17 @@ class Prometheus:
             raise RuntimeError(message)
         try:
             async with self._session.post(
-                f"{self.address.url}/api/v1/query", data=form, headers=self._who(), allow_redirects=False
+                f"{self.address.url}/api/v1/query", data=form, headers=self._authorization(), allow_redirects=False
             ) as answer:
                 return answer.status, await _bounded(answer)
         except TimeoutError:
-            message = f"did not answer within {self._patience:g} s"
+            message = f"did not answer within {self._timeout:g} s"
             raise QueryError(message) from None
         except aiohttp.ClientError as error:
             message = f"cannot be reached: {_plain(error)}"
             raise PrometheusError(message) from None
 
-    def _who(self) -> dict[str, str]:
+    def _authorization(self) -> dict[str, str]:
         if self.address.user:
             given = b64encode(f"{self.address.user}:{self.address.password}".encode()).decode()
             return {"Authorization": f"Basic {given}"}
@@ -175,7 +175,7 @@ class Prometheus:
             raise PrometheusError(message)
         return {"Authorization": f"Bearer {token}"}
 
-    def _trust(self) -> ssl.SSLContext | bool:
+    def _ssl_context(self) -> ssl.SSLContext | bool:
         if self.address.ca_file is None:
             return True
         try:

@@ -96,18 +96,18 @@ class UsagePoller:
         """Ask until cancelled."""
         while True:
             wanted = times_wanted(self._policies())
-            await self._look(wanted)
-            await self._rest(wanted)
+            await self._poll(wanted)
+            await self._wait(wanted)
 
-    async def _rest(self, wanted: Times) -> None:
+    async def _wait(self, wanted: Times) -> None:
         """Wait for the end of the interval, or until other times are wanted."""
-        looks = max(1, math.ceil(self._interval / self._pause))
-        for _ in range(looks):
-            await asyncio.sleep(self._interval / looks)
+        checks = max(1, math.ceil(self._interval / self._pause))
+        for _ in range(checks):
+            await asyncio.sleep(self._interval / checks)
             if times_wanted(self._policies()) != wanted:
                 return
 
-    async def _look(self, wanted: Times) -> None:
+    async def _poll(self, wanted: Times) -> None:
         self.asked += 1
         try:
             self._latest = await self._ask(self._address, wanted, self._wall())

@@ -53,16 +53,18 @@ async def read(prometheus: ReadingQuery, wanted: Times, at: float, matchers: Ite
         PrometheusError: Prometheus cannot be asked.
     """
     windows, ages = wanted.windows[:MOST_TIMES], wanted.ages[: 2 * MOST_TIMES]
-    asking = _Asking(prometheus, Queries(matchers), at)
-    now = await prometheus.ask(asking.queries.gauges(), at)
+    session = _ReadingSession(prometheus, Queries(matchers), at)
+    now = await prometheus.ask(session.queries.gauges(), at)
     there = {one.labels.get("__name__", "") for one in now}
     if not now:
         return Readings(at, remarks=("Prometheus has no series of dcgm-exporter (DCGM_FI_...): no figures of GPUs are known",))
     if there.isdisjoint(queries.UTILISATIONS):
         names = " nor ".join(queries.UTILISATIONS)
-        asking.remarks.add(f"Prometheus has neither {names}: which GPUs are idle is not known")
+        session.remarks.add(f"Prometheus has neither {names}: which GPUs are idle is not known")
     if len(wanted.windows) > MOST_TIMES:
-        asking.remarks.add(f"policies name {len(wanted.windows)} times for idle GPUs: only the {MOST_TIMES} shortest are looked at")
+        session.remarks.add(
+            f"policies name {len(wanted.windows)} times for idle GPUs: only the {MOST_TIMES} shortest are looked at"
+        )
     figures = [
         (metric, seconds, function)
         for metric in queries.UTILISATIONS
@@ -71,16 +73,16 @@ async def read(prometheus: ReadingQuery, wanted: Times, at: float, matchers: Ite
         for function in ("max", "sum", "count")
     ]
     *over, peaks, hot, watts, drawn, health, before = await asyncio.gather(
-        *(asking.over(function, metric, seconds) for metric, seconds, function in figures),
-        asking.over("max", queries.USED, windows[-1]) if windows else _none(),
-        asking.over("max", queries.TEMPERATURE, windows[0]) if windows else _none(),
-        asking.over("sum", queries.POWER, windows[0]) if windows else _none(),
-        asking.over("count", queries.POWER, windows[0]) if windows else _none(),
-        asking.one(asking.queries.health()),
-        asking.one(asking.queries.counters_before(COUNTED_OVER)),
+        *(session.over(function, metric, seconds) for metric, seconds, function in figures),
+        session.over("max", queries.USED, windows[-1]) if windows else _none(),
+        session.over("max", queries.TEMPERATURE, windows[0]) if windows else _none(),
+        session.over("sum", queries.POWER, windows[0]) if windows else _none(),
+        session.over("count", queries.POWER, windows[0]) if windows else _none(),
+        session.one(session.queries.health()),
+        session.one(session.queries.counters_before(COUNTED_OVER)),
     )
-    held = await asyncio.gather(*(asking.one(asking.queries.held_before(seconds)) for seconds in ages))
-    found = _Found(exporters_among(one.labels for one in now))
+    held = await asyncio.gather(*(session.one(session.queries.held_before(seconds)) for seconds in ages))
+    found = _SeriesByDevice(exporters_among(one.labels for one in now))
     devices = found.devices(
         now,
         spans=_Spans(found, windows, dict(zip(figures, over, strict=True))),
@@ -90,14 +92,14 @@ async def read(prometheus: ReadingQuery, wanted: Times, at: float, matchers: Ite
         power=_averages(found.sums(watts), found.sums(drawn)),
         health=healths_of(health, before),
     )
-    return Readings(at, windows, devices, tuple(sorted(asking.remarks)))
+    return Readings(at, windows, devices, tuple(sorted(session.remarks)))
 
 
 async def _none() -> list[TimeSeries]:
     return []
 
 
-class _Asking:
+class _ReadingSession:
     """Questions of one reading, of which some may stay without an answer."""
 
     def __init__(self, prometheus: ReadingQuery, every: Queries, at: float) -> None:
@@ -121,7 +123,7 @@ def _averages(sums: dict[Key, float], counts: dict[Key, float]) -> dict[Key, flo
     return {key: total / counts[key] for key, total in sums.items() if counts.get(key)}
 
 
-class _Found:
+class _SeriesByDevice:
     """Series by device and holder: several of one device, of an exporter that was restarted, come to one."""
 
     def __init__(self, exporters: frozenset[tuple[str, str]]) -> None:
@@ -235,7 +237,7 @@ class _Figures(NamedTuple):
 class _Spans:
     """The figures of utilisation over the times that were asked for."""
 
-    def __init__(self, found: _Found, windows: Sequence[int], rows: dict[tuple[str, int, str], list[TimeSeries]]) -> None:
+    def __init__(self, found: _SeriesByDevice, windows: Sequence[int], rows: dict[tuple[str, int, str], list[TimeSeries]]) -> None:
         self._windows = windows
         self._figures: dict[tuple[str, int], _Figures] = {}
         for metric, seconds in dict.fromkeys((metric, seconds) for metric, seconds, _ in rows):

@@ -31,12 +31,12 @@ class Opened:
     """
 
     source: FileText | None
-    wholes: list[Document] = field(default_factory=list)
+    whole_documents: list[Document] = field(default_factory=list)
     entries: list[ReviewEntry] = field(default_factory=list)
 
     def objects(self) -> list[Document | UnreadableInput]:
         """Its objects, Lists taken apart."""
-        return list(unfolded(self.wholes))
+        return list(unfolded(self.whole_documents))
 
 
 @dataclass(slots=True)
@@ -77,13 +77,13 @@ def open_files(files: Sequence[str | UnreadableInput], named: Iterable[str]) -> 
         files: what there is to read.
         named: the files that the user named one by one, of which each must be a manifest.
     """
-    asked = set(named)
+    named_files = set(named)
     patches = Patches(one for one in files if isinstance(one, str))
     for file in files:
         if isinstance(file, UnreadableInput):
             yield Opened(None, entries=[_unreadable(file)])
         else:
-            yield _open(file, patches, must=file in asked)
+            yield _open(file, patches, must=file in named_files)
 
 
 def _open(file: str, patches: Patches, *, must: bool) -> Opened:
@@ -138,13 +138,13 @@ def fix(
             continue
         objects = one.objects()
         entries = list(review(objects, policies, snapshot, namespace, at_source=True, now=now))
-        yield _written(one.source, one.wholes, [(place, entry) for place, entry in zip(objects, entries, strict=True)])
+        yield _written(one.source, one.whole_documents, [(place, entry) for place, entry in zip(objects, entries, strict=True)])
 
 
 def _written(
-    source: FileText, wholes: Sequence[Document], judged: Sequence[tuple[Document | UnreadableInput, ReviewEntry]]
+    source: FileText, whole_documents: Sequence[Document], judged: Sequence[tuple[Document | UnreadableInput, ReviewEntry]]
 ) -> Fixed:
-    documents = {whole.number: whole.value for whole in wholes}
+    documents = {whole.number: whole.value for whole in whole_documents}
     wanted: dict[int, Any] = {}
     for place, entry in judged:
         if entry.patch and isinstance(place, Document):

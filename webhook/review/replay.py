@@ -88,7 +88,7 @@ class Replayed:
     source: RecordedReview
     effect: AnswerChange
     request: Request | None = None
-    then: RecordedAnswer | None = None
+    recorded: RecordedAnswer | None = None
     changes: list[Change] = field(default_factory=list)
     denied: list[Judged] = field(default_factory=list)
     note: str = ""
@@ -105,14 +105,14 @@ class Replayed:
     @property
     def gained(self) -> list[str]:
         """Rules that change the object now and did not then."""
-        before = self.then.changed if self.then is not None else ()
+        before = self.recorded.changed if self.recorded is not None else ()
         return [change.rule for change in self.changes if change.rule not in before]
 
     @property
     def lost(self) -> list[str]:
         """Rules that changed the object then and do not now."""
         now = {change.rule for change in self.changes}
-        return [rule for rule in self.then.changed if rule not in now] if self.then is not None else []
+        return [rule for rule in self.recorded.changed if rule not in now] if self.recorded is not None else []
 
 
 def read(paths: Iterable[str]) -> Iterator[RecordedReview]:
@@ -182,17 +182,17 @@ def _replay_one(source: RecordedReview, policies: PolicySet, snapshot: ClusterSn
     if source.problem:
         return Replayed(source, AnswerChange.INVALID, note=source.problem)
     request = parse_review(source.value)
-    then = _then(source.value.get(RECORDED))
+    recorded = _recorded_answer(source.value.get(RECORDED))
     try:
-        decision = _decide(request, then, policies, snapshot)
+        decision = _decide(request, recorded, policies, snapshot)
     except MalformedError as error:
-        if then is None or then.allowed:
+        if recorded is None or recorded.allowed:
             raise
-        return Replayed(source, AnswerChange.SAME, request, then, note=str(error))
+        return Replayed(source, AnswerChange.SAME, request, recorded, note=str(error))
     if decision is None:
-        return Replayed(source, AnswerChange.SKIPPED, request, then, note="none of gpugate's business")
+        return Replayed(source, AnswerChange.SKIPPED, request, recorded, note="none of gpugate's business")
     denied = [one for one in decision.findings if one.severity is Severity.DENY]
-    found = Replayed(source, AnswerChange.SAME, request, then, [] if denied else decision.changes, denied)
+    found = Replayed(source, AnswerChange.SAME, request, recorded, [] if denied else decision.changes, denied)
     found.effect = _effect(found)
     return found
 
@@ -206,7 +206,7 @@ def _title(request: Request) -> str:
 
 
 def _effect(found: Replayed) -> AnswerChange:
-    allowed = found.then is None or found.then.allowed
+    allowed = found.recorded is None or found.recorded.allowed
     if allowed and found.denied:
         return AnswerChange.REFUSED
     if not allowed and not found.denied:
@@ -216,13 +216,13 @@ def _effect(found: Replayed) -> AnswerChange:
     return AnswerChange.UNCHANGED if allowed and found.lost else AnswerChange.SAME
 
 
-def _decide(request: Request, then: RecordedAnswer | None, policies: PolicySet, snapshot: ClusterSnapshot) -> Decision | None:
+def _decide(request: Request, recorded: RecordedAnswer | None, policies: PolicySet, snapshot: ClusterSnapshot) -> Decision | None:
     """What the door decides: the mutating one edits, the validating one checks what comes of that."""
-    if then is None or then.endpoint != "validate":
-        return _phase(request, policies, snapshot, Phase.REVIEW if then is None or not then.endpoint else Phase.MUTATE)
+    if recorded is None or recorded.endpoint != "validate":
+        return _phase(request, policies, snapshot, Phase.REVIEW if recorded is None or not recorded.endpoint else Phase.MUTATE)
     edited = request._replace(object=clone(request.object))
     decision = _phase(request, policies, snapshot, Phase.CHECK)
-    if decision is None or not decision.refused or not then.allowed or not _is_edited(request):
+    if decision is None or not decision.refused or not recorded.allowed or not _is_edited(request):
         return decision
     # What the policy would have changed before, had it been in force, is changed before the check.
     _phase(edited, policies, snapshot, Phase.MUTATE)
@@ -242,7 +242,7 @@ def _phase(request: Request, policies: PolicySet, snapshot: ClusterSnapshot, pha
     return decide(workload, bound, snapshot, phase)
 
 
-def _then(recorded: Any) -> RecordedAnswer | None:  # noqa: ANN401 - any JSON value
+def _recorded_answer(recorded: Any) -> RecordedAnswer | None:  # noqa: ANN401 - any JSON value
     if not isinstance(recorded, dict) or not isinstance(recorded.get("allowed"), bool):
         return None
     findings = recorded.get("findings")

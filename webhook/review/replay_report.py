@@ -42,7 +42,7 @@ def _reasons(one: Replayed) -> tuple[str, ...]:
     if one.effect is AnswerChange.REFUSED:
         return tuple(sentence(found) for found in one.denied)
     if one.effect is AnswerChange.FREED:
-        return tuple(f"then refused: {reason}" for reason in (one.then.denied if one.then is not None else ()))
+        return tuple(f"then refused: {reason}" for reason in (one.recorded.denied if one.recorded is not None else ()))
     if one.effect is AnswerChange.CHANGED:
         return tuple(f"{change.rule}: {'; '.join(change.notes)}" for change in one.changes if change.rule in one.gained)
     return tuple(f"then changed: {rule}" for rule in one.lost) if one.effect is AnswerChange.UNCHANGED else ()
@@ -55,9 +55,9 @@ def print_text(replayed: Sequence[Replayed], console: Console) -> None:
         if one.effect in {AnswerChange.REFUSED, AnswerChange.FREED, AnswerChange.CHANGED, AnswerChange.UNCHANGED}:
             groups.setdefault((one.effect, one.title, _reasons(one)), []).append(one)
     for effect in _COUNTED:
-        for (found, name, reasons), alike in groups.items():
+        for (found, name, reasons), group in groups.items():
             if found is effect:
-                _print_group(effect, name, reasons, alike, console)
+                _print_group(effect, name, reasons, group, console)
     _print_rules(replayed, console)
     counts = Counter(one.effect for one in replayed)
     parts = [f"{counts[effect]} {text}" for effect, text in _COUNTED.items() if counts[effect]]
@@ -65,12 +65,12 @@ def print_text(replayed: Sequence[Replayed], console: Console) -> None:
     console.print(Text(f"{total} review{'' if total == 1 else 's'}: {', '.join(parts) or 'none'}", style="bold"), soft_wrap=True)
 
 
-def _print_group(effect: AnswerChange, name: str, reasons: Sequence[str], alike: Sequence[Replayed], console: Console) -> None:
+def _print_group(effect: AnswerChange, name: str, reasons: Sequence[str], group: Sequence[Replayed], console: Console) -> None:
     header = Text()
     header.append(effect.value.ljust(_WIDTH), style=_STYLES[effect])
     header.append(shown(name), style="bold")
-    source = alike[0].source
-    more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+    source = group[0].source
+    more = f" and {len(group) - 1} more" if len(group) > 1 else ""
     header.append(shown(f"  {source.file}:{source.place}{more}"), style="dim")
     console.print(header, soft_wrap=True)
     for reason in reasons:
@@ -84,8 +84,8 @@ def by_rule(replayed: Sequence[Replayed]) -> dict[str, Counter[AnswerChange]]:
         rules: set[str] = set()
         if one.effect is AnswerChange.REFUSED:
             rules = {found.rule for found in one.denied}
-        elif one.effect is AnswerChange.FREED and one.then is not None:
-            rules = {reason.partition("/")[0] for reason in one.then.denied}
+        elif one.effect is AnswerChange.FREED and one.recorded is not None:
+            rules = {reason.partition("/")[0] for reason in one.recorded.denied}
         elif one.effect is AnswerChange.CHANGED:
             rules = set(one.gained)
         elif one.effect is AnswerChange.UNCHANGED:
@@ -143,14 +143,14 @@ def _entry(one: Replayed) -> dict[str, Any]:
         "name": request.name,
         "dryRun": request.dry_run,
     }
-    if one.then is not None:
-        then = one.then
+    if one.recorded is not None:
+        recorded = one.recorded
         entry["then"] = {
-            "endpoint": then.endpoint,
-            "allowed": then.allowed,
-            "changed": list(then.changed),
-            "denied": list(then.denied),
-            "policies": list(then.policies),
+            "endpoint": recorded.endpoint,
+            "allowed": recorded.allowed,
+            "changed": list(recorded.changed),
+            "denied": list(recorded.denied),
+            "policies": list(recorded.policies),
         }
     if one.effect not in {AnswerChange.SKIPPED, AnswerChange.INVALID}:
         entry["now"] = {

@@ -15,7 +15,7 @@ from gpugate.policies.lint.context import LintContext
 from gpugate.policies.policy.models import PolicySet
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
-from gpugate.webhook.admission.handler import JUDGED, SUBRESOURCES
+from gpugate.webhook.admission.handler import REVIEWED_OPERATIONS, REVIEWED_SUBRESOURCES
 from gpugate.webhook.files.documents import Document, UnreadableInput, parse
 from gpugate.webhook.review.entry import Outcome, ReviewEntry, finding_as_json
 from gpugate.webhook.review.lint import review_part, review_setup
@@ -46,15 +46,15 @@ def review(
         now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
     """
     documents = list(documents)
-    around = None if at_source else _around(documents, snapshot, namespace)
+    lint_context = None if at_source else _lint_context(documents, snapshot, namespace)
     for document in documents:
         if isinstance(document, UnreadableInput):
             yield _invalid(ReviewEntry(document.file, document.number, Outcome.INVALID), "Unreadable", document.problem)
         else:
-            yield _review_one(document, policies, snapshot, _Way(namespace, at_source, now, around))
+            yield _review_one(document, policies, snapshot, _Settings(namespace, at_source, now, lint_context))
 
 
-def _around(documents: Iterable[Document | UnreadableInput], snapshot: ClusterSnapshot, namespace: str) -> LintContext:
+def _lint_context(documents: Iterable[Document | UnreadableInput], snapshot: ClusterSnapshot, namespace: str) -> LintContext:
     return LintContext((one.value for one in documents if isinstance(one, Document)), snapshot, namespace, _embedded)
 
 
@@ -72,43 +72,43 @@ def _invalid(entry: ReviewEntry, reason: str, problem: str) -> ReviewEntry:
     return entry
 
 
-class _Way(NamedTuple):
+class _Settings(NamedTuple):
     """How all documents are judged, as :func:`review` is told."""
 
     namespace: str
     at_source: bool
     now: float | None
-    around: LintContext | None
+    lint_context: LintContext | None
 
 
-def _review_one(document: Document, policies: PolicySet, snapshot: ClusterSnapshot, way: _Way) -> ReviewEntry:
-    value, old, operation, subresource, namespace = document.value, None, "CREATE", "", way.namespace
-    if isinstance(value, dict) and value.get("kind") == _REVIEW and not way.at_source:
+def _review_one(document: Document, policies: PolicySet, snapshot: ClusterSnapshot, settings: _Settings) -> ReviewEntry:
+    value, old, operation, subresource, namespace = document.value, None, "CREATE", "", settings.namespace
+    if isinstance(value, dict) and value.get("kind") == _REVIEW and not settings.at_source:
         request = value.get("request")
         if not isinstance(request, dict) or not isinstance(request.get("object"), dict):
             entry = ReviewEntry(document.file, document.number, Outcome.SKIPPED, value, value)
             entry.note = "an AdmissionReview without request.object: nothing to judge"
             return entry
         operation, subresource = str(request.get("operation") or "CREATE"), str(request.get("subResource") or "")
-        if operation not in JUDGED or subresource not in SUBRESOURCES:
+        if operation not in REVIEWED_OPERATIONS or subresource not in REVIEWED_SUBRESOURCES:
             entry = ReviewEntry(document.file, document.number, Outcome.SKIPPED, value, value)
             entry.note = f"an AdmissionReview of {operation:.60} {subresource:.60}".rstrip() + ": none of gpugate's business"
             return entry
         value, old = _typed(request), request.get("oldObject")
         stated = request.get("namespace")
         namespace = stated if isinstance(stated, str) else namespace
-    around = way.around if value is document.value else None
+    lint_context = settings.lint_context if value is document.value else None
     entry = ReviewEntry(document.file, document.number, Outcome.SKIPPED, value, value)
     if not isinstance(value, dict) or not isinstance(value.get("apiVersion"), str) or not isinstance(value.get("kind"), str):
         entry.note = "is no Kubernetes object (no apiVersion and kind)"
-        if around is not None:
-            _or_invalid(entry, lambda: review_part(entry, policies, snapshot, way.now))
+        if lint_context is not None:
+            _or_invalid(entry, lambda: review_part(entry, policies, snapshot, settings.now))
         return entry
     old = old if isinstance(old, dict) and operation == "UPDATE" else None
-    request = _Request(namespace, operation, old, subresource, way)
+    request = _Request(namespace, operation, old, subresource, settings)
     _or_invalid(entry, lambda: _judge(entry, policies, snapshot, request))
-    if around is not None:
-        review_setup(entry, around)
+    if lint_context is not None:
+        review_setup(entry, lint_context)
     return entry
 
 
@@ -148,18 +148,18 @@ class _Request(NamedTuple):
     operation: str
     old: dict[str, Any] | None
     subresource: str
-    way: _Way
+    settings: _Settings
 
 
 def _judge(entry: ReviewEntry, policies: PolicySet, snapshot: ClusterSnapshot, request: _Request) -> None:
     # What is written for a version that is gone is told all that it would be told in the right one.
-    version = entry.api_version if request.way.around is None else current(entry.api_version, entry.kind)
+    version = entry.api_version if request.settings.lint_context is None else current(entry.api_version, entry.kind)
     kind = kind_of(version, entry.kind)
     if kind is None:
-        asked = accelerator_in(entry.before)
-        if asked:
+        accelerator = accelerator_in(entry.before)
+        if accelerator:
             entry.note = (
-                f"{entry.kind} is no kind that gpugate reads, though it names {asked}: its pods are judged when they are made"
+                f"{entry.kind} is no kind that gpugate reads, though it names {accelerator}: its pods are judged when they are made"
             )
         return
     after = clone(entry.before)
@@ -173,9 +173,9 @@ def _judge(entry: ReviewEntry, policies: PolicySet, snapshot: ClusterSnapshot, r
         subresource=request.subresource,
     )
     bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())
-    decision = decide(workload, bound, snapshot, remember=False, at_source=request.way.at_source, now=request.way.now)
+    decision = decide(workload, bound, snapshot, remember=False, at_source=request.settings.at_source, now=request.settings.now)
     entry.policies = bound.policies
     entry.findings, entry.changes, entry.would_change = decision.findings, decision.changes, decision.would_change
     entry.outcome = Outcome.REFUSED if decision.refused else Outcome.CHANGED if decision.patch else Outcome.CLEAN
-    if not decision.refused or request.way.at_source:
+    if not decision.refused or request.settings.at_source:
         entry.patch, entry.after = decision.patch, after

@@ -13,7 +13,9 @@ from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Log
 
 
-async def listen(runner: web.AppRunner, host: str, port: int, log: Log, context: ssl.SSLContext | None = None, **told: str) -> None:
+async def listen(
+    runner: web.AppRunner, host: str, port: int, log: Log, context: ssl.SSLContext | None = None, **fields: str
+) -> None:
     """Serve at ``host`` and ``port`` (0: any free one), and say so in the log, with what else is ``told``.
 
     Raises:
@@ -27,7 +29,7 @@ async def listen(runner: web.AppRunner, host: str, port: int, log: Log, context:
         message = f"--listen {host}:{port}: cannot listen there: {reason}; give another HOST:PORT"
         raise InputError(message) from None
     bound = runner.addresses[0][1] if runner.addresses else port
-    log.info("listening", address=f"{host}:{bound}", **told)
+    log.info("listening", address=f"{host}:{bound}", **fields)
     log.flush()
 
 

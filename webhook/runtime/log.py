@@ -88,8 +88,8 @@ class Bridge(logging.Handler):
             fields["error"] = f"{type(error).__name__}: {error}"
             if not _is_clients_fault(error):
                 fields["traceback"] = "".join(traceback.format_exception(error))
-        tell = self._log.error if record.levelno >= logging.ERROR and "traceback" in fields else self._log.warning
-        tell(record.getMessage(), **fields)
+        write = self._log.error if record.levelno >= logging.ERROR and "traceback" in fields else self._log.warning
+        write(record.getMessage(), **fields)
 
 
 def _is_clients_fault(error: BaseException) -> bool:

@@ -114,7 +114,7 @@ class InProcess:
         self.metrics = Metrics()
         self._stream = io.StringIO()
         self.log = Log(self._stream)
-        self.door = AdmissionHandler(self.state, self.metrics, self.log, traces=DenialReporter(self.metrics, events))
+        self.door = AdmissionHandler(self.state, self.metrics, self.log, denials=DenialReporter(self.metrics, events))
 
     def ask(self, body: Json | bytes, endpoint: str = "mutate") -> Json:
         """The ``response`` to ``body``, well-formed or the test fails."""

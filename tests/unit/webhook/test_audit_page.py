@@ -306,8 +306,8 @@ def test_who_asks_for_what_stands_in_a_table_for_each_thing_told() -> None:
     (division, _) = divisions_of(sample_audits.realistic())
     for owner, share in division.shares:
         name = f"<bdi>{owner}</bdi>" if owner else '<i class="dim">nobody named</i>'
-        numbers = (number(share.workloads), number(share.accelerators), hours(share.so_far), number(share.untold))
-        cells = "".join(f'<td class="num">{one}</td>' for one in (*numbers, hours(share.until_end), number(share.endless)))
+        numbers = (number(share.workloads), number(share.accelerators), hours(share.so_far), number(share.without_start))
+        cells = "".join(f'<td class="num">{one}</td>' for one in (*numbers, hours(share.until_end), number(share.without_end)))
         assert f'<tr><th scope="row">{name}</th>{cells}</tr>' in section
 
 

@@ -277,7 +277,7 @@ async def test_a_silent_stream_is_a_lost_connection(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.asyncio
 async def test_an_answer_that_takes_too_long_is_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_ONE_ANSWER", ClientTimeout(total=0.01))
+    monkeypatch.setattr(client, "_ANSWER_TIMEOUT", ClientTimeout(total=0.01))
     over = asyncio.Event()
 
     async def handler(_: web.Request) -> web.Response:

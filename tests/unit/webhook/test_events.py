@@ -76,7 +76,7 @@ class World:
             instance="pod-1",
             count=lambda outcome: self.counts.update([outcome]),
             limits=Limits(**limits),
-            pace=self.time.pace(),
+            timing=self.time.timing(),
             wall=lambda: 1_700_000_000.0 + self.time.now,
         )
         self._log = log

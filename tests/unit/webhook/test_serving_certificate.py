@@ -88,7 +88,7 @@ async def exchanging(directory: Path) -> AsyncIterator[Exchanging]:
     def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    watch = asyncio.create_task(tls.exchange(made.context, *made.files, made.log, made.metrics))
+    watch = asyncio.create_task(tls.reload_certificates(made.context, *made.files, made.log, made.metrics))
     try:
         async with await asyncio.start_server(close, "127.0.0.1", 0, ssl=made.context) as server:
             made.port = server.sockets[0].getsockname()[1]

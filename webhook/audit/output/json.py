@@ -104,9 +104,9 @@ def _share(what: str, value: str, one: OwnerShare) -> dict[str, Any]:
         "workloads": one.workloads,
         "devices": dict(one.devices),
         "hoursSoFar": hours(one.so_far),
-        "withoutStart": one.untold,
+        "withoutStart": one.without_start,
         "hoursUntilEnd": hours(one.until_end),
-        "withoutEnd": one.endless,
+        "withoutEnd": one.without_end,
     }
 
 

@@ -15,8 +15,8 @@ from gpugate.policies.kube.times import lasting
 from gpugate.webhook.audit.compare import Compared, ComparisonOutcome
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item
 from gpugate.webhook.audit.ownership import Division, divisions_of, hours
-from gpugate.webhook.audit.totals import Totals, sums_by, sums_by_rule, sums_of
-from gpugate.webhook.audit.usage import HeldSums, free_in_all, held_by_owner, held_in_all, lines_of
+from gpugate.webhook.audit.totals import Totals, totals_by, totals_by_rule, totals_of
+from gpugate.webhook.audit.usage import HeldTotals, free_in_all, held_by_owner, held_in_all, lines_of
 from gpugate.webhook.review.report import shown
 
 _STYLES: Final = {
@@ -40,7 +40,7 @@ _HOURS: Final = ("workloads", "accelerators", "hours so far", "to stated end", "
 
 def headline(audit: Audit) -> str:
     """The audit in one sentence."""
-    sums = sums_of(audit.workloads)
+    sums = totals_of(audit.workloads)
     if not sums.workloads:
         return "No workload asks for accelerators."
     refusing = [one for one in audit.workloads if one.outcome == "refuse"]
@@ -64,9 +64,9 @@ def print_audit(audit: Audit, console: Console, *, findings: bool = True) -> Non
             line = f"GPUPolicy {plain(policy.name)} is not in force as it stands: {plain(policy.problem)}"
             console.print(Text(line, style="red"), soft_wrap=True)
     if audit.workloads:
-        _print_sums(console, "rule", sums_by_rule(audit.workloads))
-        _print_sums(console, "team", sums_by(audit.workloads, lambda one: one.team or NOBODY))
-        _print_sums(console, "namespace", sums_by(audit.workloads, lambda one: one.namespace))
+        _print_sums(console, "rule", totals_by_rule(audit.workloads))
+        _print_sums(console, "team", totals_by(audit.workloads, lambda one: one.team or NOBODY))
+        _print_sums(console, "namespace", totals_by(audit.workloads, lambda one: one.namespace))
         for division in divisions_of(audit):
             _print_division(division, console)
     _print_shapes(audit, console)
@@ -91,9 +91,9 @@ def _print_sums(console: Console, what: str, sums: Mapping[str, Totals]) -> None
 def _print_division(division: Division, console: Console) -> None:
     table = table_of(division.what, *_HOURS, numbers=len(_HOURS))
     for value, one in division.shares:
-        past = f"{'>= ' if one.untold else ''}{hours(one.so_far):.1f}" if one.so_far else "-"
+        past = f"{'>= ' if one.without_start else ''}{hours(one.so_far):.1f}" if one.so_far else "-"
         until = f"{hours(one.until_end):.1f}" if one.until_end else "-"
-        figures = (str(one.workloads), str(one.accelerators), past, until, str(one.endless) if one.endless else "-")
+        figures = (str(one.workloads), str(one.accelerators), past, until, str(one.without_end) if one.without_end else "-")
         table.add_row(Text(plain(value or NOBODY)), *figures)
     console.print()
     console.print(table)
@@ -201,13 +201,13 @@ def usage_in_words(audit: Audit) -> str:
     sums = held_in_all(audit)
     free = free_in_all(audit)
     held = f"{sums.devices} GPU{'' if sums.devices == 1 else 's'} held"
-    used = ", ".join(f"{one.percent:.0f} % over {lasting(one.seconds)}" for one in sums.worths if one.percent is not None)
-    work = next((f", the work of {one.work:.1f}" for one in reversed(sums.worths) if one.percent is not None), "")
+    used = ", ".join(f"{one.percent:.0f} % over {lasting(one.seconds)}" for one in sums.window_use if one.percent is not None)
+    work = next((f", the work of {one.work:.1f}" for one in reversed(sums.window_use) if one.percent is not None), "")
     parts = [f"used {used}{work}" if used else "", _count(sums), f"{free} free" if free else ""]
     return f"{held}: {'; '.join(part for part in parts if part) or 'nothing is known of their use'}."
 
 
-def _count(sums: HeldSums) -> str:
+def _count(sums: HeldTotals) -> str:
     words = ((sums.idle, "idle"), (sums.low, "too large for their work"), (sums.unknown, "of unknown use"))
     return ", ".join(f"{count} {word}" for count, word in words if count)
 
@@ -223,7 +223,7 @@ def print_usage(audit: Audit, console: Console) -> None:
         windows = [f"used {lasting(seconds)}" for seconds in audit.fleet.windows]
         table = table_of("held by owner", "GPUs", "idle", "too large", *windows, numbers=3 + len(windows))
         for owner, sums in owners.items():
-            percents = ["-" if one.percent is None else f"{one.percent:.0f} %" for one in sums.worths]
+            percents = ["-" if one.percent is None else f"{one.percent:.0f} %" for one in sums.window_use]
             counts = [str(count) if count else "-" for count in (sums.devices, sums.idle, sums.low)]
             table.add_row(Text(plain(owner or NOBODY)), *counts, *percents)
         console.print(table)

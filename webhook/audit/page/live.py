@@ -98,14 +98,14 @@ def _not_yet(body: bytes, kind: str) -> web.Response:
 
 async def _answer(request: web.Request, made: Made, kind: str) -> web.Response:
     headers = _headers(kind) | {hdrs.ETAG: f'"{made.tag}"'}
-    if _has(request, made.tag):
+    if _is_current(request, made.tag):
         return web.Response(status=304, headers=headers)
     if _takes_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, "")):
         return web.Response(body=made.compressed, headers=headers | {hdrs.CONTENT_ENCODING: "gzip"})
     return web.Response(body=await asyncio.to_thread(gzip.decompress, made.compressed), headers=headers)
 
 
-def _has(request: web.Request, tag: str) -> bool:
+def _is_current(request: web.Request, tag: str) -> bool:
     """Whether the browser has what bears ``tag`` (proxies that compress mark it as weak)."""
     return any(one.value in {tag, "*"} for one in request.if_none_match or ())
 

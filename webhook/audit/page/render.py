@@ -21,7 +21,7 @@ from markupsafe import Markup
 from gpugate.policies.rules.registry import BY_ID
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect
 from gpugate.webhook.audit.ownership import divisions_of
-from gpugate.webhook.audit.page import format as words
+from gpugate.webhook.audit.page import format as formatting
 from gpugate.webhook.audit.page.sections import (
     MOST_LINES,
     MOST_NODES,
@@ -129,19 +129,19 @@ def _environment() -> Environment:
         finalize=_final,
     )
     environment.filters.update(
-        brief=lambda text, longest=200: words.shown(text, longest),
-        number=words.number,
-        memory=words.memory,
-        cores=words.cores,
-        hours=words.hours,
+        brief=lambda text, longest=200: formatting.shown(text, longest),
+        number=formatting.number,
+        memory=formatting.memory,
+        cores=formatting.cores,
+        hours=formatting.hours,
     )
     environment.globals.update(
-        amount_of=words.amount_of,
+        amount_of=formatting.amount_of,
         share=share,
         query=_query,
         outcome_of=outcome_of,
         label_of=_label,
-        said=_said,
+        said=_script_items,
         rules_of=lambda workload: sorted({one.rule for one in workload.items}),
         most_findings=MOST_FINDINGS,
         # Constants of the product, not of the cluster, whose hash the policy names.
@@ -153,12 +153,12 @@ def _environment() -> Environment:
 
 def _final(value: Any) -> Any:  # noqa: ANN401 - whatever an expression of a template comes to
     """Every text that a template puts out is made harmless to its reader; autoescape then makes it harmless to the browser."""
-    return words.shown(value) if type(value) is str else value
+    return formatting.shown(value) if type(value) is str else value
 
 
 def _query(**wanted: str) -> str:
     """The view of the workloads that shows what is ``wanted``, as the script reads it from the address."""
-    return urlencode({key: words.shown(value) for key, value in sorted(wanted.items())})
+    return urlencode({key: formatting.shown(value) for key, value in sorted(wanted.items())})
 
 
 def _label(workload: AuditedWorkload) -> str:
@@ -178,7 +178,7 @@ def effect_label(effect: str, *, would: bool) -> str:
     return f"would {effect}" if would else verbs[effect]
 
 
-def _said(workload: AuditedWorkload) -> str:
+def _script_items(workload: AuditedWorkload) -> str:
     """What the rules say of ``workload``, for the script: rule, mode and effect of each finding, once each."""
     return ";".join(dict.fromkeys(f"{one.rule},{one.mode.value},{one.effect.value}" for one in workload.items))
 

@@ -13,7 +13,7 @@ from gpugate.webhook.audit.model import Audit, Exemption, NamespaceQuota, Policy
 from gpugate.webhook.audit.output.text import usage_in_words
 from gpugate.webhook.audit.page.format import lasted
 from gpugate.webhook.audit.page.tiles import MOST_TILES, Tile, tiles_of
-from gpugate.webhook.audit.usage import HeldSums, Line, held_by_owner, lines_of
+from gpugate.webhook.audit.usage import HeldTotals, Line, held_by_owner, lines_of
 from gpugate.webhook.runtime.times import moment, rfc3339
 
 
@@ -29,7 +29,7 @@ class Idle(NamedTuple):
 
     words: str
     windows: Sequence[str]
-    owners: Sequence[tuple[str, HeldSums]]
+    owners: Sequence[tuple[str, HeldTotals]]
     lines: Sequence[Line]
 
 

@@ -91,12 +91,12 @@ class _Reader:
             if isinstance(event, SequenceEndEvent):
                 return event.end_mark.index if node.flow else end
             item = self._node(event, (*node.path, len(node.items)))
-            self._settle(item)
+            self._place_empty_item(item)
             node.items.append(item)
             end = max(end, item.end)
         return end
 
-    def _settle(self, node: LayoutNode) -> None:
+    def _place_empty_item(self, node: LayoutNode) -> None:
         """Put an element that is written by nothing where its dash is: the parser has it behind the comments."""
         if isinstance(node, Scalar) and node.is_empty:
             node.start = node.end = node.content = len(self._text[: node.start].rstrip())
