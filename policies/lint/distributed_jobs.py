@@ -21,7 +21,7 @@ TRAINING_JOBS: Final = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob",
 
 
 def check_training_job(obj: Object, context: LintContext) -> Iterator[Finding]:
-    """A job none of whose containers states resources."""
+    """Check for a job of which no container states resources."""
     kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
     if kind is None:
         return
@@ -29,8 +29,12 @@ def check_training_job(obj: Object, context: LintContext) -> Iterator[Finding]:
         pod_sets = open_workload(kind, obj, context.snapshot).pod_sets
     except MalformedError:
         return
-    containers = [one for pods in pod_sets for one in pods.containers]
-    if not containers or any(one.spec.get("resources") for one in containers) or any(pods.gpu_claims for pods in pod_sets):
+    containers = [container for pods in pod_sets for container in pods.containers]
+    if (
+        not containers
+        or any(container.spec.get("resources") for container in containers)
+        or any(pods.gpu_claims for pods in pod_sets)
+    ):
         return
     message = "no container states resources: its pods get no GPU, go to any node and train on its CPUs"
     remedy = "Write resources.limits with nvidia.com/gpu for each replica that trains on GPUs."
@@ -44,16 +48,16 @@ _PATH: Final[Path] = ("spec", "accessModes")
 
 
 def check_volume_claim(obj: Object, context: LintContext) -> Iterator[Finding]:
-    """Pods of the same input that cannot mount the claim at once."""
+    """Check for pods of the same input that cannot mount the claim at once."""
     modes = [one for one in list_at(obj, *_PATH) if isinstance(one, str)]
-    if not modes or any(one not in {_ONE_NODE, _ONE_POD} for one in modes):
+    if not modes or any(mode not in {_ONE_NODE, _ONE_POD} for mode in modes):
         return
     place = (context.namespace_of(obj), text_at(obj, "metadata", "name"))
     users = context.kept("users of claims", lambda: _users(context)).get(place, [])
-    total = sum(one.number or 1 for one in users)
-    if total < 2 and all(one.number is not None for one in users):
+    total = sum(user.number or 1 for user in users)
+    if total < 2 and all(user.number is not None for user in users):
         return
-    owners = ", ".join(sorted({one.owner for one in users}))
+    owners = ", ".join(sorted({user.owner for user in users}))
     if modes == [_ONE_POD]:
         message = f"{_ONE_POD} lets one pod mount it, and {total} pods of {owners} do: the others wait"
     else:
@@ -65,13 +69,13 @@ def check_volume_claim(obj: Object, context: LintContext) -> Iterator[Finding]:
 
 
 def _users(context: LintContext) -> dict[tuple[str, str], list[Pods]]:
-    """The pods that mount each claim, by its namespace and name."""
-    found: dict[tuple[str, str], list[Pods]] = {}
+    """Return the pod sets that mount each claim, by its namespace and name."""
+    groups: dict[tuple[str, str], list[Pods]] = {}
     for one in pods_in(context):
         claims = {text_at(volume, "persistentVolumeClaim", "claimName") for _, volume in maps_at(one.pods.spec, "volumes")}
         for claim in claims - {""}:
-            found.setdefault((one.namespace, claim), []).append(one)
-    return found
+            groups.setdefault((one.namespace, claim), []).append(one)
+    return groups
 
 
 _ABOUT_GPUS: Final = re.compile(r"\bgpus?\b|\bcuda\b|\btraining\b", re.IGNORECASE)
@@ -81,14 +85,14 @@ _One = TypeVar("_One")
 
 
 def check_network_policy(obj: Object, context: LintContext) -> Iterator[Finding]:
-    """Workers of a job, or pods that are named as such, that may not reach each other."""
+    """Check for workers of a job, or pods labelled as such, that cannot reach each other."""
     rules = [rule for _, rule in maps_at(obj, *_INGRESS)]
     types = list_at(obj, "spec", "policyTypes")
     if not rules or (types and "Ingress" not in types):
         return
     labels = texts_at(obj, "spec", "podSelector", "matchLabels")
-    jobs = [(one.owner, texts_at(one.pods.root, "metadata", "labels")) for one in _gangs(obj, context)]
-    # What policies let in adds up.
+    jobs = [(gang.owner, texts_at(gang.pods.root, "metadata", "labels")) for gang in _gangs(obj, context)]
+    # Policies are additive.
     rules += [rule for other in _others(obj, context) for _, rule in maps_at(other, *_INGRESS)]
     cut_off = sorted({owner for owner, own in jobs if not _let_in(rules, own)})
     if cut_off:
@@ -105,13 +109,13 @@ def check_network_policy(obj: Object, context: LintContext) -> Iterator[Finding]
 
 
 def _others(obj: Object, context: LintContext) -> Iterator[Object]:
-    """The other policies of the same namespace and input."""
-    found = context.kept("policies", lambda: _by_namespace((context.namespace_of(one), one) for one in context.of(*_KIND)))
-    return (one for one in found.get(context.namespace_of(obj), []) if one is not obj)
+    """Return the other policies of the same namespace and input."""
+    result = context.kept("policies", lambda: _by_namespace((context.namespace_of(one), one) for one in context.of(*_KIND)))
+    return (one for one in result.get(context.namespace_of(obj), []) if one is not obj)
 
 
 def _gangs(obj: Object, context: LintContext) -> list[Pods]:
-    """Pods of the same input that start together and that the policy selects."""
+    """Return the gangs of the same input that the policy selects."""
     try:
         selector = selector_in(map_at(obj, "spec"), "podSelector")
     except MalformedError:
@@ -119,19 +123,19 @@ def _gangs(obj: Object, context: LintContext) -> list[Pods]:
     several = context.kept(
         "gangs", lambda: _by_namespace((one.namespace, one) for one in pods_in(context) if one.batch and (one.number or 0) > 1)
     )
-    found = several.get(context.namespace_of(obj), [])
-    return [one for one in found if selector is None or selector.matches(texts_at(one.pods.root, "metadata", "labels"))]
+    value = several.get(context.namespace_of(obj), [])
+    return [one for one in value if selector is None or selector.matches(texts_at(one.pods.root, "metadata", "labels"))]
 
 
 def _by_namespace(pairs: Iterable[tuple[str, _One]]) -> dict[str, list[_One]]:
-    found: dict[str, list[_One]] = {}
+    groups: dict[str, list[_One]] = {}
     for namespace, one in pairs:
-        found.setdefault(namespace, []).append(one)
-    return found
+        groups.setdefault(namespace, []).append(one)
+    return groups
 
 
 def _let_in(rules: list[Object], labels: Mapping[str, str]) -> bool:
-    """Whether a rule lets pods with ``labels`` of the same namespace in."""
+    """Return whether a rule allows traffic from pods with ``labels`` of the same namespace."""
     return any(
         "from" not in rule or not rule["from"] or any(_is_peer(one, labels) for _, one in maps_at(rule, "from")) for rule in rules
     )
@@ -139,7 +143,7 @@ def _let_in(rules: list[Object], labels: Mapping[str, str]) -> bool:
 
 def _is_peer(peer: Object, labels: Mapping[str, Any]) -> bool:
     if "podSelector" not in peer:
-        # A range of addresses or whole namespaces: whether the pods are among them is not to be told from here.
+        # An address range or whole namespaces may include the pods: unknown here.
         return True
     try:
         selector = selector_in(peer, "podSelector")

@@ -23,7 +23,7 @@ XID: Final = "DCGM_FI_DEV_XID_ERRORS"
 
 
 class Instead(NamedTuple):
-    """What to write for a name that no exporter writes.
+    """Replacement of a metric name that no exporter writes.
 
     Attributes:
         dcgm: the metric of dcgm-exporter.
@@ -35,7 +35,7 @@ class Instead(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What to write, a sentence."""
+        """Return the replacement as a sentence."""
         other = f", or {self.smi} (nvidia_gpu_exporter)" if self.smi else ""
         return f"Write {self.dcgm} (dcgm-exporter){other}."
 
@@ -44,7 +44,7 @@ _UTILISATION: Final = Instead("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gp
 _MEMORY: Final = Instead(USED, "nvidia_smi_memory_used_bytes")
 _TEMPERATURE: Final = Instead("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
 _POWER: Final = Instead("DCGM_FI_DEV_POWER_USAGE", "nvidia_smi_power_draw_watts")
-#: Names that are found in guides and dashboards, and that no exporter writes.
+#: Metric names from guides and dashboards that no exporter writes.
 UNWRITTEN: Final = {
     "nvidia_smi_utilization_gpu": _UTILISATION,
     "nvidia_smi_gpu_utilization": _UTILISATION,
@@ -70,7 +70,7 @@ _COUNTED: Final = re.compile(rf"\b(increase|rate|irate|delta|idelta|deriv)\s*\(\
 
 
 def check_prometheus_rule(obj: Object, _context: LintContext) -> Iterator[Finding]:
-    """What the expressions of a PrometheusRule get wrong about GPUs."""
+    """Check the expressions of a PrometheusRule."""
     for at, group in maps_at(obj, "spec", "groups"):
         for number, rule in maps_at(group, "rules"):
             expression = text_at(rule, "expr")
@@ -79,14 +79,14 @@ def check_prometheus_rule(obj: Object, _context: LintContext) -> Iterator[Findin
 
 
 def check_expression(path: Path, expression: str) -> Iterator[Finding]:
-    """What an expression gets wrong about GPUs."""
+    """Check one expression for unknown GPU metrics and wrong calculations."""
     bare = _TEXT.sub('""', expression)
-    for name in sorted({found[0] for found in _NAME.finditer(bare)} & set(UNWRITTEN)):
+    for name in sorted({match[0] for match in _NAME.finditer(bare)} & set(UNWRITTEN)):
         message = f"no exporter writes {name}: the expression is empty, and an alert on it never fires"
         yield Finding("UnwrittenMetric", path, message, UNWRITTEN[name].sentence)
-    found = _USED_BY_FREE.search(bare)
-    if found:
-        yield _not_a_share(path, found[1])
+    match = _USED_BY_FREE.search(bare)
+    if match:
+        yield _not_a_share(path, match[1])
     counted = _COUNTED.search(bare)
     if counted:
         message = (
@@ -110,14 +110,14 @@ def _not_a_share(path: Path, threshold: str | None) -> Finding:
 
 
 def check_service_monitor(obj: Object, context: LintContext) -> Iterator[Finding]:
-    """Endpoints by a port that no selected Service of the same input has."""
+    """Check for endpoints with a port name that no selected Service of the same input has."""
     services = _selected(obj, context)
     ports = {text_at(port, "name") for service in services for _, port in maps_at(service, "spec", "ports")}
     for at, endpoint in maps_at(obj, "spec", "endpoints"):
         port = text_at(endpoint, "port")
         if not services or not port or port in ports:
             continue
-        names = ", ".join(sorted(text_at(one, "metadata", "name") for one in services))
+        names = ", ".join(sorted(text_at(service, "metadata", "name") for service in services))
         have = ", ".join(sorted(filter(None, ports))) or "no port with a name"
         message = f"the Service {names} that it selects has no port named {port}: nothing is scraped"
         yield Finding(

@@ -23,7 +23,7 @@ _LIMITS: Final = "limits."
 
 
 def check_resource_quota(obj: Object, _context: LintContext) -> Iterator[Finding]:
-    """Names of accelerators that no quota is kept by."""
+    """Check for accelerator names that no quota counts."""
     hard = map_at(obj, "spec", "hard")
     for name in sorted(hard):
         bare = name.removeprefix(_COUNTED).removeprefix(_LIMITS)
@@ -51,7 +51,7 @@ _GROUPS: Final[Path] = ("spec", "resourceGroups")
 
 
 def check_cluster_queue(obj: Object, context: LintContext) -> Iterator[Finding]:
-    """What keeps a ClusterQueue from admitting anything."""
+    """Check for a ClusterQueue that admits nothing."""
     spec = map_at(obj, "spec")
     if spec.get("namespaceSelector") is None:
         message = "it has no namespaceSelector, which selects no namespace: Kueue admits nothing through it"
@@ -92,7 +92,7 @@ def _missing(reason: str, path: Path, what: str, certain: bool) -> Finding:  # n
 
 
 def _check_ordinary(covered: set[str], context: LintContext) -> Iterator[Finding]:
-    """CPU and memory that a queue for accelerators does not cover, though nearly every pod asks for them."""
+    """Check that a queue for accelerators covers CPU and memory, which nearly every pod requests."""
     accelerators = sorted(name for name in covered if is_accelerator(name) or may_be_accelerator(name))
     excluded = context.snapshot.kueue.excluded if context.snapshot.kueue else ()
     left_out = [name for name in _ORDINARY if name not in covered and not any(name.startswith(one) for one in excluded)]
@@ -108,7 +108,7 @@ def _check_ordinary(covered: set[str], context: LintContext) -> Iterator[Finding
 
 
 def check_local_queue(obj: Object, context: LintContext) -> Iterator[Finding]:
-    """A LocalQueue that leads to no ClusterQueue, or to one that does not admit from its namespace."""
+    """Check for a LocalQueue without an existing ClusterQueue."""
     path: Path = ("spec", "clusterQueue")
     name = text_at(obj, *path)
     if not name:

@@ -1,8 +1,7 @@
-"""The webhook configurations as YAML: which objects the apiserver sends to the door, written from the table of kinds.
+"""Write the webhook configurations as YAML, from the table of workload kinds.
 
-Every field that the apiserver would default is written out, so that a GitOps tool finds what it states. The conditions are CEL
-(Kubernetes ``matchConditions``): an object is sent only where it asks for an accelerator, or gets at one without asking, so no
-other waits for gpugate.
+Every field that the apiserver would default is written out, so that GitOps tools see no difference. The ``matchConditions``
+are CEL: the apiserver sends only objects that request an accelerator, or may access one without a request.
 """
 
 from __future__ import annotations
@@ -23,33 +22,33 @@ spec.?resourceClaims.orValue([]).size() > 0 ||
 name.contains('/') && amounts.value()[name] != '0' && !name.endsWith('_monitoring') &&
 name.matches('(?i)@LOOKS_LIKE@')))))""".replace("@LOOKS_LIKE@", LOOKS_LIKE)
 _OBJECTS: Final = "[object, oldObject].filter(o, o != null)"
-#: Groups of Kubernetes itself, whose objects the conditions see typed.
+#: Groups of Kubernetes itself, whose objects are typed in conditions.
 _OWN_GROUPS: Final = ("apps", "batch")
 _HEADS: Final = {
     "mutate": """\
 # Written by `make docs` from policies/workloads/kinds.py and webhook/admission/configuration.py: change it there.
 #
-# Rewrites objects that ask for an accelerator. Where gpugate can't answer they pass as they are: the validating webhooks,
-# which see the final object, turn away what must not run so.
+# Changes objects that request an accelerator. Without an answer of gpugate they pass unchanged: the validating webhooks
+# check the final object.
 #
 # The name sorts before Kueue's, so that Kueue sees the queue names that gpugate puts in.
 """,
     "validate": """\
 # Written by `make docs` from policies/workloads/kinds.py and webhook/admission/configuration.py: change it there.
 #
-# Judges the final state of objects that ask for an accelerator; where gpugate can't answer, these and no others are refused.
-# The webhooks called takers-... see objects that ask for none, and take devices or go to accelerator nodes all the same. Where
-# gpugate can't answer these pass: device plugins, exporters and the GPU operator are such objects (docs/decisions/0019).
-# No rule names DELETE or a status: nothing that ends, cleans up or reports ever waits for gpugate.
+# Checks the final state of objects that request an accelerator. Without an answer of gpugate only these are refused.
+# The webhooks called takers-... get objects without a request that can access devices or accelerator nodes. Without an answer
+# of gpugate these pass: device plugins, exporters and the GPU operator are such objects (docs/decisions/0019).
+# No rule contains DELETE or a status: deletion, cleanup and status updates never wait for gpugate.
 """,
 }
 _REMARK: Final = """\
 #
-# sideEffects: a refusal may leave an Event, and nothing else is written; a dry run leaves nothing (traces in docs/observing.md).
+# sideEffects: a refusal may create an Event, and nothing else is written; a dry run writes nothing (docs/observing.md).
 #
-# Every field that the apiserver would default is written out, and clientConfig.caBundle is left out: what a GitOps tool
-# states here is what it finds again, while the bundle belongs to whoever issues the certificate. matchConditions see typed
-# objects: quantities in their shortest form (zero is '0'), absent fields absent; those of custom resources are as written.
+# Every field that the apiserver would default is written out, so that a GitOps tool sees no difference. clientConfig.caBundle
+# is left out: it belongs to the issuer of the certificate. matchConditions see typed objects: quantities in their shortest
+# form (zero is '0'), absent fields absent; objects of custom resources are as written.
 """
 _CONDITIONS: Final = {
     "is-no-mirror-pod": "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))",
@@ -77,11 +76,11 @@ class _Webhook(NamedTuple):
     """One webhook.
 
     Attributes:
-        name: the first part of its name.
-        rules: what the apiserver matches by group and resource.
-        conditions: names of conditions that keep out what nobody needs to judge.
-        asks: the condition that an object asks for an accelerator.
-        takes: the condition that one does not, and gets at accelerators all the same; empty for those that ask.
+        name: first part of its name.
+        rules: groups and resources that the apiserver matches.
+        conditions: names of conditions that exclude objects.
+        requests: condition that an object requests an accelerator.
+        accesses: condition that an object without a request may access accelerators; empty for other webhooks.
     """
 
     name: str
@@ -91,16 +90,16 @@ class _Webhook(NamedTuple):
     accesses: str = ""
 
     def failure_policy(self, endpoint: str) -> str:
-        """What becomes of an object that gpugate gives no answer for."""
+        """Return the failurePolicy: what happens to an object without an answer of gpugate."""
         return "Ignore" if endpoint == "mutate" or self.accesses else "Fail"
 
     def timeout(self, endpoint: str) -> int:
-        """How many seconds the apiserver waits."""
+        """Return the timeout of the apiserver in seconds."""
         return 2 if self.accesses else 3 if endpoint == "mutate" else 5
 
 
 def configuration(endpoint: str) -> str:
-    """The configuration for ``door`` (``mutate`` or ``validate``) as YAML."""
+    """Return the configuration of ``endpoint`` (``mutate`` or ``validate``) as YAML."""
     kind, name = {
         "mutate": ("MutatingWebhookConfiguration", "gpugate-mutating"),
         "validate": ("ValidatingWebhookConfiguration", "gpugate-validating"),
@@ -114,7 +113,7 @@ metadata:
     app.kubernetes.io/name: gpugate
 webhooks:
 """
-    return _HEADS[endpoint] + _REMARK + head + "".join(_webhook_yaml(one, endpoint) for one in _webhooks(endpoint))
+    return _HEADS[endpoint] + _REMARK + head + "".join(_webhook_yaml(webhook, endpoint) for webhook in _webhooks(endpoint))
 
 
 def _webhooks(endpoint: str) -> Iterable[_Webhook]:
@@ -141,7 +140,7 @@ def _webhooks(endpoint: str) -> Iterable[_Webhook]:
 
 
 def _access_webhooks(templates: list[WorkloadKind], updates: tuple[str, ...]) -> Iterable[_Webhook]:
-    """The webhooks for objects that ask for nothing. Pods of every other kind pass the first of them when they are made."""
+    """Yield the webhooks for objects that request nothing. Pods of all other kinds pass the first one at creation."""
     pods = (_Rule("", ("v1",), "CREATE", (POD.resource,)), _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)))
     owned = ("is-no-replica-set-of-a-controller", *updates)
     yield _access_webhook("pods", pods, ("is-no-mirror-pod", *updates), "object")
@@ -162,7 +161,9 @@ def _rules(kinds: Iterable[WorkloadKind]) -> list[_Rule]:
     by_place: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for kind in kinds:
         by_place.setdefault((kind.group, kind.versions), []).append(kind.resource)
-    return [_Rule(group, versions, "CREATE, UPDATE", tuple(sorted(found))) for (group, versions), found in sorted(by_place.items())]
+    return [
+        _Rule(group, versions, "CREATE, UPDATE", tuple(sorted(result))) for (group, versions), result in sorted(by_place.items())
+    ]
 
 
 def _requests_in(place: str) -> str:
@@ -172,7 +173,7 @@ def _requests_in(place: str) -> str:
 def _requests_in_custom(kinds: list[WorkloadKind]) -> str:
     if kinds == [APP_WRAPPER]:
         wrapped = _specs([kind for kind in KINDS if kind.pod_sets and kind is not TRAIN_JOB], "c.?template")
-        # Where an AppWrapper itself says where pods are, they may be anywhere.
+        # An AppWrapper with podSets may have pods anywhere.
         return (
             f"{_OBJECTS}.exists(o, o.?spec.?components.orValue([]).exists(c,\nc.?podSets.orValue([]).size() > 0 ||\n"
             f"c.?template.?spec.?trainer.?resourcesPerNode.hasValue() ||\n({wrapped}).exists(spec,\n{_REQUESTS_ACCELERATOR})))"
@@ -184,7 +185,7 @@ def _requests_in_custom(kinds: list[WorkloadKind]) -> str:
 
 
 def _specs(kinds: Iterable[WorkloadKind], root: str) -> str:
-    """A CEL list of the pod specs (optional values) that objects of ``kinds`` at ``root`` may have."""
+    """Return a CEL list of the pod specs (optional values) that objects of ``kinds`` at ``root`` may have."""
     paths = {(*place.template, "spec"): bool(place.role) for kind in kinds for place in kind.pod_sets}
     plain = [_optional(root, path) for path in paths if "*" not in path]
     parts = ["[" + ",\n".join(plain) + "]"] if plain else []
@@ -203,10 +204,10 @@ def _optional(root: str, path: Path) -> str:
     return "".join((root, *(f".?{part}" for part in path)))
 
 
-def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
+def _webhook_yaml(webhook: _Webhook, endpoint: str) -> str:
     reinvocation = "    reinvocationPolicy: IfNeeded\n" if endpoint == "mutate" else ""
     text = f"""\
-  - name: {one.name}.{endpoint}.gpugate.io
+  - name: {webhook.name}.{endpoint}.gpugate.io
     admissionReviewVersions: [v1]
     clientConfig:
       service:
@@ -214,7 +215,7 @@ def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
         namespace: gpugate-system
         path: /{endpoint}
         port: 443
-    failurePolicy: {one.failure_policy(endpoint)}
+    failurePolicy: {webhook.failure_policy(endpoint)}
     matchPolicy: Equivalent
     namespaceSelector:
       matchExpressions:
@@ -223,10 +224,10 @@ def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
           values: [gpugate-system, kube-system]
     objectSelector: {{}}
 {reinvocation}    sideEffects: NoneOnDryRun
-    timeoutSeconds: {one.timeout(endpoint)}
+    timeoutSeconds: {webhook.timeout(endpoint)}
     rules:
 """
-    for rule in one.rules:
+    for rule in webhook.rules:
         text += f"""\
       - apiGroups: [{rule.group or '""'}]
         apiVersions: [{", ".join(rule.versions)}]
@@ -235,13 +236,13 @@ def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
         scope: Namespaced
 """
     text += "    matchConditions:\n"
-    for name in one.conditions:
+    for name in webhook.conditions:
         if name == "is-no-replica-set-of-a-controller":
-            text += "      # The Deployment controller knows its ReplicaSets by their templates: those stay as it made them.\n"
+            text += "      # The Deployment controller identifies its ReplicaSets by their templates: those must not change.\n"
         text += _condition(name, _CONDITIONS[name])
-    if not one.accesses:
-        return text + _condition("asks-for-an-accelerator", one.requests)
-    return text + _condition("asks-for-no-accelerator", one.requests) + _condition("gets-at-accelerators", one.accesses)
+    if not webhook.accesses:
+        return text + _condition("asks-for-an-accelerator", webhook.requests)
+    return text + _condition("asks-for-no-accelerator", webhook.requests) + _condition("gets-at-accelerators", webhook.accesses)
 
 
 def _condition(name: str, expression: str) -> str:

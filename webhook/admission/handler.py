@@ -1,4 +1,4 @@
-"""Answering one review: bytes in, a decision, bytes out."""
+"""Answer one AdmissionReview: decode, decide, encode."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpugate.webhook.runtime.log import Log
 
 _PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
 REVIEWED_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
-#: Sub-resources that hold the whole pod and can make it worse.
+#: Subresources with the whole pod that can change its spec.
 REVIEWED_SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
 
 
@@ -53,7 +53,7 @@ class AdmissionHandler:
         self._log = log
 
     def answer(self, endpoint: str, body: bytes) -> bytes:
-        """The response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from what is known now.
+        """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
 
         Raises:
             BadRequestError: the body is no review that can be answered.
@@ -63,10 +63,10 @@ class AdmissionHandler:
         return answer
 
     def answer_or_defer(self, endpoint: str, body: bytes, *, may_wait: bool) -> bytes | None:
-        """The same; None where the review should be answered a moment later: it would be refused for facts alone.
+        """Answer like `answer`, or return None if the review should be decided again a moment later.
 
-        The watch lags behind the apiserver by milliseconds. A queue that was made, or a pod that was deleted, just before may
-        not show yet, and a refusal for it would stop a sync that has done nothing wrong. So a refusal is looked at twice.
+        The watch lags behind the apiserver by milliseconds. A queue that was just created, or a pod that was just deleted, may not
+        show yet, and a refusal for it would stop a correct sync. So a refusal that depends on facts alone is decided twice.
 
         Raises:
             BadRequestError: the body is no review that can be answered.
@@ -79,11 +79,11 @@ class AdmissionHandler:
             problem = f"gpugate cannot read {_title(request)}: {error}"
             response, decision = undecided(problem, refuse=self._enforces(request)), None
         except RecursionError:
-            message = "the object is nested too deeply to be read"
+            message = "the object is nested too deeply"
             raise BadRequestError(message, reason="depth") from None
         except BadRequestError:
             raise
-        except Exception as error:  # noqa: BLE001 - an answer that says so is worth more than a 500
+        except Exception as error:  # noqa: BLE001 - answer with the reason instead of a 500
             response, decision = self._failed_review(endpoint, request, error), None
         if may_wait and self._ledger is not None and decision is not None and _rests_on_facts(decision):
             return None
@@ -109,23 +109,23 @@ class AdmissionHandler:
         return build_response(_title(request), decision, bound.named), decision
 
     def _record_in_flight(self, ledger: InFlightLedger, request: Request, workload: Workload) -> None:
-        """Count what is about to be stored until the watch shows it."""
+        """Count an object that will be stored until the watch shows it."""
         if request.operation != "CREATE" or request.dry_run or request.subresource:
             return
-        # The apiserver has given the object its uid before it asks the validating webhooks.
+        # The apiserver sets the uid before it calls validating webhooks.
         uid = workload.metadata().get("uid")
         admitted = in_flight_entry(workload) if type(uid) is str and uid else None
         if admitted is not None:
             ledger.admit(str(uid), admitted)
 
     def _enforces(self, request: Request) -> bool:
-        """Whether any rule may refuse in the request's namespace."""
+        """Return whether any rule is enforced in the request's namespace."""
         snapshot, policies = self._state.in_force
         bound = policies.bind(snapshot.namespace_labels(request.namespace), {})
         return any(one.mode is Mode.ENFORCE for one in bound)
 
     def _failed_review(self, endpoint: str, request: Request, error: Exception) -> AdmissionResponse:
-        """The verdict where gpugate itself broke: what the mutating door lets pass, the validating door stops."""
+        """Return the response for a failure of gpugate itself: /mutate allows, /validate refuses."""
         self._metrics.broken()
         trace = "".join(traceback.format_exception(error))
         self._log.error("review failed", uid=request.uid, endpoint=endpoint, traceback=trace)
@@ -173,11 +173,13 @@ class AdmissionHandler:
         if decision.would_change:
             fields["wouldChange"] = [change.rule for change in decision.would_change]
         if decision.findings:
-            fields["findings"] = [f"{one.severity.value} {one.rule}/{one.finding.reason}" for one in decision.findings]
-            denied = [_reason_of(one) for one in decision.findings if one.severity is Severity.DENY]
+            fields["findings"] = [
+                f"{finding.severity.value} {finding.rule}/{finding.finding.reason}" for finding in decision.findings
+            ]
+            denied = [_reason_of(finding) for finding in decision.findings if finding.severity is Severity.DENY]
             if denied:
                 fields["denied"] = denied
-            would = [_reason_of(one) for one in decision.findings if one.would_refuse]
+            would = [_reason_of(finding) for finding in decision.findings if finding.would_refuse]
             if would:
                 fields["wouldDeny"] = would
         for failure in decision.failures:
@@ -186,11 +188,11 @@ class AdmissionHandler:
 
 
 def open_request(request: Request, snapshot: ClusterSnapshot) -> Workload | None:
-    """The lens over the object of ``request``; None where it is none of gpugate's business.
+    """Open the object of ``request`` as a workload; None if gpugate does not review it.
 
     Raises:
-        BadRequestError: it brings no object.
-        MalformedError: its pods are not where the API has them.
+        BadRequestError: the request has no object.
+        MalformedError: the pods are not where the API has them.
     """
     kind = kind_of(request.api_version, request.kind)
     if kind is None or request.operation not in REVIEWED_OPERATIONS or request.subresource not in REVIEWED_SUBRESOURCES:
@@ -209,13 +211,13 @@ def open_request(request: Request, snapshot: ClusterSnapshot) -> Workload | None
     )
 
 
-def _reason_of(one: Judged) -> str:
-    return cut(f"{one.rule}/{one.finding.reason}: {one.finding.message}")
+def _reason_of(judged: Judged) -> str:
+    return cut(f"{judged.rule}/{judged.finding.reason}: {judged.finding.message}")
 
 
 def _rests_on_facts(decision: Decision) -> bool:
-    """Whether the object is refused, and for nothing that its own text shows."""
-    return decision.refused and all(one.finding.rests_on for one in decision.findings if one.severity is Severity.DENY)
+    """Return whether the object is refused only for facts of the cluster."""
+    return decision.refused and all(finding.finding.rests_on for finding in decision.findings if finding.severity is Severity.DENY)
 
 
 def _title(request: Request) -> str:

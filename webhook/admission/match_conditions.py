@@ -27,14 +27,14 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _names(key: str, *texts: str) -> str:
-    """Whether a key, or another of ``texts``, has a word in it that stands for accelerators."""
+    """Return the CEL expression that a key, or another of ``texts``, contains a word for accelerators."""
     return (
         f"!{key}.endsWith('{CPU_KEY}') &&\n!{key}.startsWith('{NETWORK_KEYS}') &&"
         f" [{', '.join((key, *texts))}].exists(text, text.matches(\n'{MARKING_WORDS}'))"
     )
 
 
-#: Whether the pods ``t`` (metadata and spec) name devices themselves.
+#: The pods ``t`` (metadata and spec) take devices.
 _TAKES_DEVICES: Final = f"""\
 [t.spec.?containers, t.spec.?initContainers, t.spec.?ephemeralContainers].exists(list, list.orValue([]).exists(container,
 container.?env.orValue([]).exists(entry, entry.name in
@@ -45,7 +45,7 @@ t.spec.?volumes.orValue([]).exists(volume, volume.?hostPath.?path.orValue('').ma
 '{DEVICE_FILES}')) ||
 t.?metadata.?annotations.orValue({{}}).exists(key, key.startsWith('{DEVICE_ANNOTATIONS}'))"""
 
-#: Whether they name accelerator nodes, by taints or labels.
+#: The pods ``t`` select accelerator nodes, by tolerations or labels.
 _GOES_TO_GPU_NODES: Final = f"""\
 !(t.spec.?priorityClassName.orValue('') in {_list(SYSTEM_CLASSES)}) &&
 (t.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') != '' && {_names("one.key", "one.?value.orValue('')")}) ||
@@ -62,7 +62,7 @@ _NO_DAEMON_SET_POD: Final = (
 
 
 def access_condition(place: str, *, is_pod: bool) -> str:
-    """The condition for objects that keep their pods at ``place``."""
+    """Return the condition for objects with their pods at ``place``."""
     return (
         f"[{place}].exists(t,\n{_TAKES_DEVICES} ||\n({_NO_DAEMON_SET_POD if is_pod else _NO_DAEMON_SET}) &&\n{_GOES_TO_GPU_NODES})"
     )

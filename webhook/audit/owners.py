@@ -11,12 +11,12 @@ from gpugate.webhook.audit.subjects import ControllerRef, Subject
 
 
 class AuditTarget(NamedTuple):
-    """A subject to judge, and in whose name.
+    """A subject to evaluate, for itself or for its owner.
 
     Attributes:
         subject: the object.
-        owner: the controller of an unknown kind that made it; None where the object stands for itself.
-        number: how many alike it stands for: the pods of that owner.
+        owner: its controller of an unknown kind; None if the object stands for itself.
+        number: number of equal pods of that owner.
     """
 
     subject: Subject
@@ -25,90 +25,90 @@ class AuditTarget(NamedTuple):
 
 
 def choose_targets(subjects: Iterable[Subject]) -> list[AuditTarget]:
-    """The subjects to judge, sorted: those that no other of them made, and for an owner of an unknown kind one pod of each sort.
+    """Return the subjects to evaluate, sorted: those without an evaluated owner, and one of each kind of pod of unknown owners.
 
-    A ReplicaSet that a controller made says nothing of its own, and its pods stand under that controller.
+    A ReplicaSet of a controller is skipped; its pods belong to that controller.
     """
     all_subjects = list(subjects)
     tree = owner_tree_of(all_subjects)
-    requesting = [one for one in all_subjects if one.requests_gpu and not _is_skipped(one)]
+    requesting = [all_subject for all_subject in all_subjects if all_subject.requests_gpu and not _is_skipped(all_subject)]
     alone: list[AuditTarget] = []
     grouped: dict[tuple[str, ControllerRef, bytes], list[Subject]] = {}
-    for one in requesting:
-        owner = tree.owner_above(one)
-        if tree.has_evaluated_owner(one) or (owner is not None and not one.text):
+    for subject in requesting:
+        owner = tree.owner_above(subject)
+        if tree.has_evaluated_owner(subject) or (owner is not None and not subject.text):
             continue
-        if owner is None or one.kind is not POD or tree.requesting_owner(one) is not None:
-            alone.append(AuditTarget(one, None, 1))
+        if owner is None or subject.kind is not POD or tree.requesting_owner(subject) is not None:
+            alone.append(AuditTarget(subject, None, 1))
         else:
-            grouped.setdefault((one.namespace, owner, one.pod_hash), []).append(one)
+            grouped.setdefault((subject.namespace, owner, subject.pod_hash), []).append(subject)
     alone += [AuditTarget(min(pods, key=_order), owner, len(pods)) for (_, owner, _), pods in grouped.items()]
     return sorted(alone, key=lambda chosen: (*_order(chosen.subject), chosen.owner or ()))
 
 
 def owner_tree_of(subjects: Iterable[Subject]) -> OwnerTree:
-    """Who made whom among ``subjects``."""
+    """Return the owner tree of ``subjects``."""
     requesting: list[Subject] = []
     skipped = _ByName()
-    for one in subjects:
-        if _is_skipped(one):
-            skipped.put(one)
-        elif one.requests_gpu:
-            requesting.append(one)
+    for subject in subjects:
+        if _is_skipped(subject):
+            skipped.put(subject)
+        elif subject.requests_gpu:
+            requesting.append(subject)
     return OwnerTree(requesting, skipped)
 
 
-def _is_skipped(one: Subject) -> bool:
-    return one.kind.is_revision_of_owner and one.owner is not None
+def _is_skipped(subject: Subject) -> bool:
+    return subject.kind.is_revision_of_owner and subject.owner is not None
 
 
 class _ByName:
-    """Subjects, to be found by who names them as owner: in their own namespace, by name, and by uid where both have one."""
+    """Subjects by the reference of their dependants: namespace, kind, name, and uid if both have one."""
 
     def __init__(self, subjects: Iterable[Subject] = ()) -> None:
         self._found: dict[tuple[str, str, str, str], Subject] = {}
-        for one in subjects:
-            self.put(one)
+        for subject in subjects:
+            self.put(subject)
 
-    def put(self, one: Subject) -> None:
-        self._found[one.namespace, one.kind.group, one.kind.kind, one.name] = one
+    def put(self, subject: Subject) -> None:
+        self._found[subject.namespace, subject.kind.group, subject.kind.kind, subject.name] = subject
 
     def get(self, namespace: str, owner: ControllerRef) -> Subject | None:
-        found = self._found.get((namespace, owner.api_version.rpartition("/")[0], owner.kind, owner.name))
-        return found if found is not None and (not owner.uid or found.uid in {"", owner.uid}) else None
+        value = self._found.get((namespace, owner.api_version.rpartition("/")[0], owner.kind, owner.name))
+        return value if value is not None and (not owner.uid or value.uid in {"", owner.uid}) else None
 
 
 class OwnerTree:
-    """Who made whom, among the subjects that ask."""
+    """The owners of the subjects that request accelerators."""
 
     def __init__(self, requesting: Iterable[Subject], skipped: _ByName) -> None:
         self._requesting = _ByName(requesting)
         self._skipped = skipped
 
-    def owner_above(self, one: Subject) -> ControllerRef | None:
-        """Who made ``one``, a ReplicaSet passed over."""
-        if one.owner is None:
+    def owner_above(self, subject: Subject) -> ControllerRef | None:
+        """Return the owner of a subject, skipping a ReplicaSet of a controller."""
+        if subject.owner is None:
             return None
-        between = self._skipped.get(one.namespace, one.owner)
-        return one.owner if between is None else between.owner
+        between = self._skipped.get(subject.namespace, subject.owner)
+        return subject.owner if between is None else between.owner
 
-    def requesting_owner(self, one: Subject) -> Subject | None:
-        """The same, where it asks for accelerators itself."""
-        owner = self.owner_above(one)
-        return None if owner is None else self._requesting.get(one.namespace, owner)
+    def requesting_owner(self, subject: Subject) -> Subject | None:
+        """Return that owner if it requests accelerators itself."""
+        owner = self.owner_above(subject)
+        return None if owner is None else self._requesting.get(subject.namespace, owner)
 
-    def has_evaluated_owner(self, one: Subject) -> bool:
-        """Whether another is judged in its place; not where they claim to have made each other, which nobody checks."""
-        start = place_of(one)
+    def has_evaluated_owner(self, subject: Subject) -> bool:
+        """Return whether an owner is evaluated instead; False for cyclic references, which the API allows."""
+        start = place_of(subject)
         seen: set[tuple[str, ...]] = set()
-        requesting_owner = self.requesting_owner(one)
-        found = requesting_owner is not None
+        requesting_owner = self.requesting_owner(subject)
+        result = requesting_owner is not None
         while requesting_owner is not None and place_of(requesting_owner) not in seen:
             if place_of(requesting_owner) == start:
                 return False
             seen.add(place_of(requesting_owner))
             requesting_owner = self.requesting_owner(requesting_owner)
-        return found
+        return result
 
 
 def _order(subject: Subject) -> tuple[str, ...]:
@@ -120,21 +120,25 @@ PodName: TypeAlias = tuple[str, str]
 
 
 def owners_of_pods(subjects: Iterable[Subject], chosen: Sequence[AuditTarget]) -> dict[PodName, Place]:
-    """The place of the subject that is judged for each pod that asks for accelerators; pods of which none is are left out."""
+    """Return the evaluated workload of each pod that requests accelerators; pods without one are left out."""
     all_subjects = list(subjects)
     tree = owner_tree_of(all_subjects)
-    judged = {place_of(one.subject) for one in chosen}
-    groups = {(one.subject.namespace, one.owner, one.subject.pod_hash): place_of(one.subject) for one in chosen if one.owner}
-    found: dict[PodName, Place] = {}
-    for one in all_subjects:
-        if one.kind is not POD or not one.requests_gpu:
+    judged = {place_of(target.subject) for target in chosen}
+    groups = {
+        (target.subject.namespace, target.owner, target.subject.pod_hash): place_of(target.subject)
+        for target in chosen
+        if target.owner
+    }
+    result: dict[PodName, Place] = {}
+    for all_subject in all_subjects:
+        if all_subject.kind is not POD or not all_subject.requests_gpu:
             continue
-        top = _top(one, tree)
+        top = _top(all_subject, tree)
         owner: ControllerRef | None = tree.owner_above(top)
         place = place_of(top) if owner is None or place_of(top) in judged else groups.get((top.namespace, owner, top.pod_hash))
         if place in judged:
-            found[one.namespace, one.name] = place
-    return found
+            result[all_subject.namespace, all_subject.name] = place
+    return result
 
 
 def _top(subject: Subject, tree: OwnerTree) -> Subject:

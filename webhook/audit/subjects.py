@@ -1,4 +1,4 @@
-"""Which of the objects that are there an audit looks at: the topmost that asks for accelerators or gets at them, once each."""
+"""Reduce objects of the cluster to audit subjects: those that request accelerators or can access them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from gpugate.webhook.kube.lister import is_refused, pages_of
 from gpugate.webhook.kube.types import WatchedKind
 
 JsonObject: TypeAlias = dict[str, Any]
-#: What the mirror of a static pod is owned by: it came from a file there, and stands for itself.
+#: Owner of the mirror of a static pod, which has no controller.
 _NODE: Final = ("v1", "Node")
-#: What is kept of a pod's status: where it stands, and why it waits.
+#: Kept fields of a pod's status.
 _POD_STATUS: Final = ("conditions", "phase", "startTime")
 
 
 class ControllerRef(NamedTuple):
-    """The controller that made an object."""
+    """Reference to the controller of an object."""
 
     api_version: str
     kind: str
@@ -42,14 +42,14 @@ class Subject(NamedTuple):
     """An object as the audit keeps it.
 
     Attributes:
-        kind: its entry in the table of kinds.
+        kind: its workload kind.
         namespace: its namespace.
         name: its name.
-        uid: its uid; empty in a file that lacks it.
-        owner: the controller that made it; None where somebody else did.
-        asks: whether it asks for accelerators itself, or gets at them without asking, has not ended and is not being deleted.
-        text: the object as JSON, without what no rule reads; empty where it does not ask, or is never judged itself.
-        sort: of a pod that asks, what its containers ask for or take, as a hash: the pods of one owner may be of several sorts.
+        uid: its uid; empty in a file without one.
+        owner: its controller; None without one.
+        requests_gpu: whether it requests or can access accelerators, is not finished and not being deleted.
+        text: the object as JSON without fields that no rule reads; empty if it is never evaluated itself.
+        pod_hash: hash of a pod's requests and device access: pods of one owner may differ.
     """
 
     kind: WorkloadKind
@@ -63,10 +63,10 @@ class Subject(NamedTuple):
 
 
 def subject_of(item: JsonObject) -> Subject | None:
-    """The object as kept; None where it is of a kind that gpugate does not read.
+    """Return the subject of an object; None for a kind that gpugate does not read.
 
     Raises:
-        MalformedError: a field that gpugate reads is of the wrong type.
+        MalformedError: a field that gpugate reads has the wrong type.
     """
     kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
     if kind is None:
@@ -87,7 +87,7 @@ def subject_of(item: JsonObject) -> Subject | None:
 
 
 def _pod_hash(workload: Workload) -> bytes:
-    amounts = [(one.limits, one.requests) for pods in workload.pod_sets for one in pods.containers]
+    amounts = [(container.limits, container.requests) for pods in workload.pod_sets for container in pods.containers]
     claims = [bool(pods.spec.get("resourceClaims")) for pods in workload.pod_sets]
     ways = [[takes_devices(pods), goes_to_reserved_nodes(pods)] for pods in workload.pod_sets]
     try:
@@ -101,7 +101,7 @@ def _written(kept: JsonObject) -> bytes:
     try:
         return orjson.dumps(kept)
     except orjson.JSONEncodeError as error:
-        # What YAML and the apiserver may hold: objects within objects without end.
+        # YAML and the apiserver allow endless nesting.
         culprit = next((key for key in kept if not _is_writable(kept[key])), "metadata")
         raise MalformedError((culprit,), f"cannot be kept as JSON: {error}") from None
 
@@ -115,9 +115,9 @@ def _is_writable(value: object) -> bool:
 
 
 def trim(subject: Subject) -> Subject | None:
-    """``subject`` as a long-lived program keeps it: no more than links to others where it is never judged itself.
+    """Reduce ``subject`` for a long-lived program: only references if it is never evaluated itself; None if it is not needed.
 
-    A pod whose owner is of a kind that gpugate reads is judged with that owner; one that neither asks nor links is left out.
+    A pod whose owner is of a known kind is evaluated with that owner.
     """
     if subject.kind.is_revision_of_owner and subject.owner is not None:
         return subject._replace(text=b"")
@@ -126,31 +126,31 @@ def trim(subject: Subject) -> Subject | None:
     owner = subject.owner
     if subject.kind is POD and owner is not None:
         known = kind_of(owner.api_version, owner.kind)
-        # No controller is a pod: who names one is judged for itself.
+        # A pod is no controller: a pod owned by a pod is evaluated itself.
         if known is not None and known is not POD and not known.is_revision_of_owner:
             return subject._replace(text=b"")
     return subject
 
 
 def _owner(workload: Workload) -> ControllerRef | None:
-    found = workload.controller()
-    if found is None or (found.get("apiVersion"), found.get("kind")) == _NODE:
+    result = workload.controller()
+    if result is None or (result.get("apiVersion"), result.get("kind")) == _NODE:
         return None
-    return ControllerRef(*(str(found.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
+    return ControllerRef(*(str(result.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
 
 
 def may_request_gpu(workload: Workload) -> bool:
-    """Whether the object asks for what may be an accelerator, rightly spelt or not, as the webhooks' conditions see it."""
+    """Return whether the object requests a possible accelerator, misspelt names included, as the match conditions see it."""
     return any(map(asks_somehow, workload.pod_sets))
 
 
 def _kept(item: JsonObject, kind: WorkloadKind) -> JsonObject:
-    """``item`` without what no rule reads: who set which field, and most of a pod's status."""
+    """Drop fields of ``item`` that no rule reads: most of managedFields and of a pod's status."""
     metadata = dict(item.get("metadata") or {})
     if type(metadata.get("managedFields")) is list:
         metadata["managedFields"] = managed_in_short(metadata["managedFields"])
     if metadata.get("resourceVersion"):
-        # That it is stored is all that a rule asks; the number changes with every word in its status.
+        # Rules only check that it is stored; the number changes with every status update.
         metadata["resourceVersion"] = "0"
     annotations = metadata.get("annotations")
     if type(annotations) is dict:
@@ -165,19 +165,19 @@ def _kept(item: JsonObject, kind: WorkloadKind) -> JsonObject:
 
 
 def subjects_in(objects: Iterable[JsonObject]) -> Iterator[Subject | str]:
-    """The subjects among plain objects; in place of one that cannot be read, a line that says so."""
+    """Yield the subjects among plain objects; a text for each unreadable one."""
     for item in objects:
         try:
-            found = subject_of(item)
+            subject = subject_of(item)
         except MalformedError as error:
             yield f"{describe(item)} cannot be read: {error}"
             continue
-        if found is not None:
-            yield found
+        if subject is not None:
+            yield subject
 
 
 def describe(item: JsonObject) -> str:
-    """What an object is called where it cannot be read."""
+    """Return the title of an unreadable object."""
     metadata = item.get("metadata")
     metadata = metadata if type(metadata) is dict else {}
     place = "/".join(str(metadata[key]) for key in ("namespace", "name") if isinstance(metadata.get(key), str))
@@ -193,16 +193,16 @@ SUBJECT_KINDS: Final = tuple(_watched(kind) for kind in KINDS)
 
 
 async def subjects_of(client: ApiClient, namespaces: Collection[str] = ()) -> tuple[list[Subject | str], list[str]]:
-    """The subjects of a cluster, and what could not be read, in words.
+    """Return the subjects of a cluster, and remarks on kinds that could not be read.
 
     Args:
-        client: the way to the cluster.
-        namespaces: what alone is looked for; a kind that may not be read in the whole cluster is read there.
+        client: the API client.
+        namespaces: kinds that are forbidden in the whole cluster are read in these.
 
     Raises:
-        ClusterError: the cluster cannot be reached, or lets nothing be read.
+        ClusterError: the cluster does not answer, or forbids every kind.
     """
-    found: list[Subject | str] = []
+    result: list[Subject | str] = []
     remarks: list[str] = []
     refused: ApiError | None = None
     read = 0
@@ -215,23 +215,23 @@ async def subjects_of(client: ApiClient, namespaces: Collection[str] = ()) -> tu
             remarks.append(f"{kind.resource} cannot be read: {error.message}")
             refused = refused or error
         else:
-            found += subjects or []
+            result += subjects or []
             read += subjects is not None
     if refused is not None and not read:
-        # Nothing to find fault with would be no audit, but a false one.
+        # An audit without any workload would be wrong.
         hint = "" if namespaces else "; with rights in a namespace alone name it by -n"
         message = f"no kind of workload can be read: {refused.message}{hint}; or audit files: kubectl get -n NAMESPACE ... -o yaml"
         raise ApiError(refused.status, refused.reason, message)
-    return found, remarks
+    return result, remarks
 
 
 async def _read(client: ApiClient, kind: WatchedKind, namespaces: Collection[str]) -> list[Subject | str] | None:
-    """The subjects of one kind; None where the cluster does not serve it."""
+    """Return the subjects of one kind; None if the cluster does not serve it."""
     version = await version_of(client, kind)
     if version is None:
         return None
     try:
-        # Page by page, so that no list is held with all its fields.
-        return [one async for page in pages_of(client, kind, version, namespaces) for one in subjects_in(page)]
+        # Page by page, so that no full list is held.
+        return [subject async for page in pages_of(client, kind, version, namespaces) for subject in subjects_in(page)]
     except NotServed:
         return None

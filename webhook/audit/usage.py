@@ -1,4 +1,4 @@
-"""Figures of held devices: in all, by owner, and device by device."""
+"""Add up held devices: in total, by owner, and device by device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpugate.webhook.prometheus.readings import Readings
 
 
 class Line(NamedTuple):
-    """One device, and the workload whose pod holds it; None where none is known to."""
+    """One device, and the workload whose pod holds it; None if unknown."""
 
     device: DeviceUse
     state: str
@@ -21,12 +21,12 @@ class Line(NamedTuple):
 
 
 class WindowUse(NamedTuple):
-    """What some devices did over one time.
+    """Use of some devices over one time window.
 
     Attributes:
-        seconds: that time.
-        parts: cards that those are of which it is known, a MIG slice as the part that it is.
-        work: cards that would have done the same, each fully used.
+        seconds: the window.
+        parts: cards with known utilisation; a MIG slice counts as its part of a card.
+        work: fully used cards that would do the same work.
     """
 
     seconds: int
@@ -35,19 +35,19 @@ class WindowUse(NamedTuple):
 
     @property
     def percent(self) -> float | None:
-        """The utilisation of all of them; None where none is known."""
+        """Return the utilisation over all of them; None if unknown."""
         return 100 * self.work / self.parts if self.parts else None
 
 
 class HeldTotals(NamedTuple):
-    """What some held devices come to.
+    """Totals of held devices.
 
     Attributes:
-        devices: how many they are.
-        idle: how many were idle.
-        low: how many were too large for their work.
-        unknown: of how many no utilisation is known.
-        worths: what they did, by time, the shortest first.
+        devices: number of devices.
+        idle: idle ones.
+        low: devices too large for their work.
+        unknown: devices without known utilisation.
+        window_use: use by time window, the shortest first.
     """
 
     devices: int
@@ -58,10 +58,10 @@ class HeldTotals(NamedTuple):
 
 
 def lines_of(audit: Audit) -> list[Line]:
-    """Every device that monitoring told of, held ones with the idle first, then those that no known workload holds."""
-    lines = [Line(used.device, used.state, one) for one in audit.workloads for used in one.used]
+    """Return every device: held ones, idle first, then those that no audited workload holds."""
+    lines = [Line(used.device, used.state, workload) for workload in audit.workloads for used in workload.used]
     strays = audit.fleet.strays if audit.fleet else ()
-    lines += [Line(one, "stray" if one.pod else "free", None) for one in strays]
+    lines += [Line(device, "stray" if device.pod else "free", None) for device in strays]
     return sorted(lines, key=_by_need)
 
 
@@ -84,59 +84,59 @@ def _by_need(line: Line) -> tuple[object, ...]:
 
 
 def held_totals(used: Sequence[Used], windows: Iterable[int]) -> HeldTotals:
-    """What ``used`` come to."""
+    """Add up ``used``."""
     return HeldTotals(
         len(used),
-        sum(1 for one in used if one.state == "idle"),
-        sum(1 for one in used if one.state == "low"),
-        sum(1 for one in used if one.state == "unknown"),
-        tuple(_worth([one.device for one in used], seconds) for seconds in windows),
+        sum(1 for device_use in used if device_use.state == "idle"),
+        sum(1 for device_use in used if device_use.state == "low"),
+        sum(1 for device_use in used if device_use.state == "unknown"),
+        tuple(_worth([device_use.device for device_use in used], seconds) for seconds in windows),
     )
 
 
 def _worth(devices: Iterable[DeviceUse], seconds: int) -> WindowUse:
     parts = work = 0.0
-    for one in devices:
-        span = one.span(seconds)
+    for device in devices:
+        span = device.span(seconds)
         if span is not None and span.average is not None:
-            parts += one.part
-            work += one.part * span.average / 100
+            parts += device.part
+            work += device.part * span.average / 100
     return WindowUse(seconds, round(parts, 6), round(work, 6))
 
 
 def held_in_all(audit: Audit) -> HeldTotals:
-    """What all held devices come to, those of pods that are not known among them."""
-    used = [used for one in audit.workloads for used in one.used]
+    """Add up all held devices, also those of unknown pods."""
+    used = [used for workload in audit.workloads for used in workload.used]
     windows: tuple[int, ...] = ()
     if audit.fleet is not None:
-        used += [Used(one, "") for one in audit.fleet.strays if one.pod]
+        used += [Used(device, "") for device in audit.fleet.strays if device.pod]
         windows = audit.fleet.windows
     return held_totals(used, windows)
 
 
 def owner_of(workload: AuditedWorkload) -> str:
-    """Who the workload belongs to, as the sums of what is asked for have it; its team where nobody tells."""
+    """Return the owner of the workload; its team without one."""
     return dict(workload.belongs).get(OWNER, workload.team)
 
 
 def held_by_owner(audit: Audit) -> dict[str, HeldTotals]:
-    """The same for each owner, the one with most idle devices first; the empty name for workloads of nobody."""
+    """Add up held devices by owner, most idle first; the empty name for workloads without an owner."""
     groups: dict[str, list[Used]] = {}
-    for one in audit.workloads:
-        if one.used:
-            groups.setdefault(owner_of(one), []).extend(one.used)
+    for workload in audit.workloads:
+        if workload.used:
+            groups.setdefault(owner_of(workload), []).extend(workload.used)
     windows = audit.fleet.windows if audit.fleet else ()
     sums = {owner: held_totals(used, windows) for owner, used in groups.items()}
     return dict(sorted(sums.items(), key=lambda pair: (-pair[1].idle, -pair[1].low, -pair[1].devices, pair[0])))
 
 
 def free_in_all(audit: Audit) -> int:
-    """Devices that no pod holds."""
-    return sum(1 for one in audit.fleet.strays if not one.pod) if audit.fleet else 0
+    """Return the number of devices that no pod holds."""
+    return sum(1 for device in audit.fleet.strays if not device.pod) if audit.fleet else 0
 
 
 def document_of_usage(audit: Audit) -> dict[str, Any] | None:
-    """What monitoring told, for machines."""
+    """Return the figures of Prometheus for JSON."""
     if audit.fleet is None:
         return None
     return {
@@ -145,7 +145,7 @@ def document_of_usage(audit: Audit) -> dict[str, Any] | None:
         "free": free_in_all(audit),
         "held": _sums(held_in_all(audit)),
         "owners": [{"owner": owner, **_sums(sums)} for owner, sums in held_by_owner(audit).items()],
-        "devices": [_line(one) for one in lines_of(audit)],
+        "devices": [_line(line) for line in lines_of(audit)],
     }
 
 
@@ -204,10 +204,10 @@ def _rounded(value: float | None) -> float | None:
 
 
 def usage_of(readings: Readings, owners_of_pods: dict[PodName, Place]) -> Usage:
-    """What ``readings`` say of the devices of each workload."""
-    found: dict[Place, list[DeviceUse]] = {}
-    for one in readings.devices:
-        place = owners_of_pods.get((one.namespace, one.pod)) if one.pod else None
+    """Return the devices of each workload by ``readings``."""
+    groups: dict[Place, list[DeviceUse]] = {}
+    for device in readings.devices:
+        place = owners_of_pods.get((device.namespace, device.pod)) if device.pod else None
         if place is not None:
-            found.setdefault(place, []).append(one)
-    return Usage({place: tuple(devices) for place, devices in found.items()})
+            groups.setdefault(place, []).append(device)
+    return Usage({place: tuple(devices) for place, devices in groups.items()})

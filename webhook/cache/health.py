@@ -1,4 +1,4 @@
-"""Log how far each watch has come, and tell the snapshot which facts are out of date."""
+"""Report how current the watched kinds are: in the log, in metrics, and as stale facts of the snapshot."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from gpugate.webhook.kube.reflector import Reflector
 from gpugate.webhook.kube.types import KindState
 from gpugate.webhook.runtime.log import Log
 
-#: A watch that says itself that it fails, or is forbidden, makes facts of this age out of date. Seconds.
+#: Age from which facts of a failing or forbidden watch are out of date. Seconds.
 _BROKEN: Final = 60.0
-#: So does silence: a healthy watch proves itself after four minutes at the most (`KindState.age`). Seconds.
+#: Age for any watch: a healthy one proves itself after four minutes at most (`KindState.age`). Seconds.
 _SILENT: Final = 360.0
 _FAILING: Final = frozenset({"failing", "forbidden"})
 
 
 def out_of_date(states: Iterable[KindState], now: float) -> dict[str, int]:
-    """Resources whose facts are out of date at ``now``, on the reflectors' clock, with their ages in whole minutes."""
-    found: dict[str, int] = {}
-    for one in states:
-        age = one.age(now)
-        if age is not None and age >= (_BROKEN if one.phase in _FAILING else _SILENT):
-            found[one.resource] = int(age // 60)
-    return found
+    """Return the ages in whole minutes of resources that are out of date at ``now``, on the reflectors' clock."""
+    result: dict[str, int] = {}
+    for state in states:
+        age = state.age(now)
+        if age is not None and age >= (_BROKEN if state.phase in _FAILING else _SILENT):
+            result[state.resource] = int(age // 60)
+    return result
 
 
 def unreadable(states: Iterable[KindState]) -> frozenset[str]:
-    """Resources that could not be read since the cluster serves them: it may have been otherwise before."""
-    return frozenset(one.resource for one in states if not one.synced and one.phase in _FAILING)
+    """Return the served resources that have never been read, because of errors or missing rights."""
+    return frozenset(state.resource for state in states if not state.synced and state.phase in _FAILING)
 
 
 async def monitor_watches(watchers: Sequence[Reflector], store: SnapshotStore, log: Log) -> None:
-    """Say in the log when the state of a watcher changes, and in the facts when one is out of date."""
+    """Log state changes of the watchers, and mark stale facts in the store, until cancelled."""
     seen: dict[str, tuple[str, str | None]] = {}
     while True:
         for watcher in watchers:
@@ -56,40 +56,40 @@ async def monitor_watches(watchers: Sequence[Reflector], store: SnapshotStore, l
 
 
 _FACT_GAUGES: Final = (
-    ("gpugate_facts_synced", "1 where a resource was read in full or is known to be absent, even if it fails since."),
+    ("gpugate_facts_synced", "1 if a resource was read in full or is known to be absent, even if it fails since."),
     ("gpugate_facts_age_seconds", "Time since the last event, bookmark or finished list; none before the first list."),
-    ("gpugate_facts_objects", "Objects that the facts are made from."),
+    ("gpugate_facts_objects", "Objects in the snapshot."),
 )
 _FACT_COUNTERS: Final = (
     ("gpugate_facts_relists", "Full lists after the first one."),
     ("gpugate_facts_reconnects", "Watches resumed without a list."),
 )
 _POLICY_GAUGES: Final = (
-    ("gpugate_policy_generation", "The generation of a GPUPolicy that is in force; 0 where none is."),
-    ("gpugate_policy_invalid", "1 where the newest generation of a GPUPolicy does not parse."),
+    ("gpugate_policy_generation", "Generation of a GPUPolicy in force; 0 if none is."),
+    ("gpugate_policy_invalid", "1 if the newest generation of a GPUPolicy is invalid."),
 )
 
 
 def fact_families(watched: Iterable[KindState]) -> Iterator[Metric]:
-    """What the watchers tell of themselves."""
+    """Yield the metrics of the watchers."""
     now = time.monotonic()
     synced, age, objects = (GaugeMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_GAUGES)
     relists, reconnects = (CounterMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_COUNTERS)
-    for one in watched:
-        labels, seconds = [one.resource], one.age(now)
-        synced.add_metric(labels, float(one.synced))
-        objects.add_metric(labels, one.objects)
-        relists.add_metric(labels, one.relists)
-        reconnects.add_metric(labels, one.reconnects)
+    for state in watched:
+        labels, seconds = [state.resource], state.age(now)
+        synced.add_metric(labels, float(state.synced))
+        objects.add_metric(labels, state.objects)
+        relists.add_metric(labels, state.relists)
+        reconnects.add_metric(labels, state.reconnects)
         if seconds is not None:
             age.add_metric(labels, seconds)
     yield from (synced, age, objects, relists, reconnects)
 
 
 def policy_families(policies: Iterable[SeenPolicy]) -> Iterator[Metric]:
-    """Which generation of each GPUPolicy is in force, and whether its newest can be read."""
+    """Yield the generation in force of each GPUPolicy, and whether its newest generation is invalid."""
     in_force, invalid = (GaugeMetricFamily(name, text, labels=["policy"]) for name, text in _POLICY_GAUGES)
-    for one in policies:
-        in_force.add_metric([one.name], one.in_force or 0)
-        invalid.add_metric([one.name], float(bool(one.error)))
+    for policy in policies:
+        in_force.add_metric([policy.name], policy.in_force or 0)
+        invalid.add_metric([policy.name], float(bool(policy.error)))
     yield from (in_force, invalid)

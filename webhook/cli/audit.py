@@ -1,4 +1,4 @@
-"""`gpugate audit`: what the policies make of the workloads that are there."""
+"""`gpugate audit`: report what the policies would do to existing workloads."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ REFUSED = 1
 
 
 class AuditOutput(StrEnum):
-    """How to print an audit."""
+    """Output format of an audit."""
 
     TABLE = "table"
     JSON = "json"
@@ -64,16 +64,17 @@ class AuditOutput(StrEnum):
 
 
 class _Inputs(NamedTuple):
-    """What is looked at.
+    """The inputs of an audit.
 
     Attributes:
         subjects: the objects.
-        builder: the facts around them.
-        known: how far each kind is known.
-        policies: the policies that are there, and why some do not parse.
+        builder: the facts.
+        known: sync state of each kind.
+        policies: the policies found.
+        problems: why some policies are invalid.
         remarks: what could not be read.
-        source: what it is, in words.
-        readings: what monitoring tells of devices; None where it was not asked, or gave no answer.
+        source: the audited cluster or files, in words.
+        readings: device figures of Prometheus; None without them.
     """
 
     subjects: Sequence[Subject | str]
@@ -131,11 +132,11 @@ def audit(  # noqa: PLR0913 - one parameter an option
     findings: Annotated[bool, typer.Option("--findings/--no-findings", help="Show each workload, not the sums alone.")] = True,
     color: ColourOption = Colour.AUTO,
 ) -> None:
-    """Show what the policies make of workloads that are there: what would be changed or refused, by rule, team and namespace.
+    """Report what the policies would change or refuse in existing workloads, by rule, team and namespace.
 
-    Rules in DryRun are judged as if they were enforced. Nothing is written to the cluster.
+    Rules in DryRun count as if they were enforced. Nothing is written to the cluster.
 
-    Exit code 0: nothing would be refused (with --compare: newly refused); 1: something would; 2: some input cannot be used.
+    Exit code 0: no workload would be refused (with --compare: newly refused); 1: some would; 2: an input is unusable.
     """
     if against and output not in {AuditOutput.TABLE, AuditOutput.JSON}:
         fail("--compare is printed as a table or as json")
@@ -152,19 +153,19 @@ def audit(  # noqa: PLR0913 - one parameter an option
     labels = tuple(team_label or TEAM_LABELS)
     if address is not None:
         inputs = asyncio.run(_with_readings(inputs, address, [policies, old] if old else [policies]))
-    found = _only(_evaluate(inputs, policies, labels), namespace)
+    value = _only(_evaluate(inputs, policies, labels), namespace)
     if html is not None:
-        _write_page(found, html)
+        _write_page(value, html)
     if old is not None:
         before = _only(_evaluate(inputs, old, labels), namespace)
-        compared = compare(before.workloads, found.workloads, as_if_enforced=as_if_enforced)
+        compared = compare(before.workloads, value.workloads, as_if_enforced=as_if_enforced)
         if output is AuditOutput.JSON:
             sys.stdout.write(written(as_json(compared)).decode())
         else:
             print_comparison(compared, console)
-        raise typer.Exit(REFUSED if any(one.verdict is ComparisonOutcome.NEWLY_REFUSED for one in compared) else 0)
-    _print(found, output, console, findings=findings)
-    raise typer.Exit(REFUSED if any(one.outcome == "refuse" for one in found.workloads) else 0)
+        raise typer.Exit(REFUSED if any(comparison.verdict is ComparisonOutcome.NEWLY_REFUSED for comparison in compared) else 0)
+    _print(value, output, console, findings=findings)
+    raise typer.Exit(REFUSED if any(workload.outcome == "refuse" for workload in value.workloads) else 0)
 
 
 def _read_inputs(
@@ -176,11 +177,11 @@ def _read_inputs(
     namespaces: Sequence[str],
     policies_are_given: bool,
 ) -> _Inputs:
-    """What is to be looked at.
+    """Read all inputs.
 
     Raises:
-        InputError: something that the user named cannot be used.
-        ClusterError: the cluster cannot be asked.
+        InputError: an input of the user is unusable.
+        ClusterError: the cluster does not answer.
     """
     if cluster and (kubeconfig or context):
         message = "give facts either by --cluster or by --kubeconfig and --context, not both"
@@ -201,10 +202,10 @@ def _read_inputs(
 def _facts_from(
     fact_objects: list[dict[str, Any]], objects: list[dict[str, Any]]
 ) -> tuple[SnapshotBuilder, dict[str, SyncState], list[str]]:
-    """A builder of facts, and what of ``objects`` it could not take, in words: one of ten thousand spoils no audit.
+    """Return a snapshot builder, and remarks on ``objects`` that it could not read: one malformed object spoils no audit.
 
     Raises:
-        InputError: an object of ``around``, which the user named as a fact, has a field of the wrong type.
+        InputError: a field of ``fact_objects``, which the user named, has the wrong type.
     """
     try:
         return *builder_of([*fact_objects, *objects]), []
@@ -214,7 +215,7 @@ def _facts_from(
             raise
         left = {id(one) for one in spoilt}
         builder, given = builder_of([*fact_objects, *(one for one in objects if id(one) not in left)])
-        return builder, given, [f"{describe(one)} is left out of the facts: a field of it is of the wrong type" for one in spoilt]
+        return builder, given, [f"{describe(one)} is left out of the facts: a field has the wrong type" for one in spoilt]
 
 
 async def _live(
@@ -250,17 +251,17 @@ def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy],
     for one in objects:
         if one.get("kind") == KIND:
             try:
-                found = parse_policy(dict(one))
+                value = parse_policy(dict(one))
             except PolicyError as error:
                 name = lookup(one, ("metadata", "name"))
                 problems[name if isinstance(name, str) else "without a name"] = str(error)
             else:
-                policies[found.name] = found
+                policies[value.name] = value
     return list(policies.values()), problems
 
 
 async def _with_readings(inputs: _Inputs, address: Address, policies: Sequence[PolicySet]) -> _Inputs:
-    """``world`` with what monitoring tells; with a remark where it tells nothing."""
+    """Add the figures of Prometheus to ``inputs``, or a remark why there are none."""
     try:
         return inputs._replace(readings=await ask(address, times_wanted(*policies), time.time()))
     except PrometheusError as error:
@@ -291,7 +292,7 @@ def _evaluate(inputs: _Inputs, policies: PolicySet, team_labels: tuple[str, ...]
 
 
 def _only(found: Audit, namespaces: list[str] | None) -> Audit:
-    """The part of an audit that is about some namespaces."""
+    """Return the part of an audit for some namespaces."""
     return found if not namespaces else found.only(frozenset(namespaces))
 
 
@@ -302,7 +303,7 @@ def _print(found: Audit, output: AuditOutput, console: Console, *, findings: boo
         sys.stdout.write(document(found).decode())
     else:
         kind = POLICY_REPORT if output is AuditOutput.POLICY_REPORT else OPEN_REPORT
-        sys.stdout.write("---\n".join(dump(one) for one in reports_of(found.workloads, kind)))
+        sys.stdout.write("---\n".join(dump(report) for report in reports_of(found.workloads, kind)))
 
 
 def _write_page(found: Audit, file: Path) -> None:

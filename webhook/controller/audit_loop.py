@@ -1,4 +1,4 @@
-"""The rounds of the audit: everything at an interval and after a change of policies, what changed soon after it did."""
+"""Run audits: a full one at an interval and after changes of policies, and partial ones after changes of workloads."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.times import rfc3339
 
-#: Workloads judged between two looks at the clock.
+#: Workloads evaluated between two checks of the rate.
 _BATCH: Final = 20
-#: Seconds after a round that broke, doubled with each that breaks after it.
+#: Seconds after a failed round, doubled with each further failure.
 _SHORTEST_BREAK: Final = 0.05
 _LONGEST_BREAK: Final = 60.0
-#: Rounds over what changed take at most this part of the time, but are never this long apart, in seconds.
+#: Largest share of time for partial audits, and the longest time between two of them in seconds.
 _MOST_BUSY: Final = 0.1
 _LONGEST_GATHER: Final = 60.0
-#: Facts that change seldom, and with them what is said of workloads that did not change.
+#: Slow facts: they change seldom, and affect workloads that did not change.
 _SLOW_FACTS: Final = ("namespaces", "shapes", "queues", "limit_ranges", "flavors", "known")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSchedule:
-    """When and how fast, in seconds and workloads per second.
+    """Intervals and rate, in seconds and workloads per second.
 
     Attributes:
-        interval: between two rounds over everything.
-        settle: in which changes are gathered before those that changed are judged; longer where judging them takes long.
-        surroundings: between two rounds over everything because nodes, namespaces or queues have changed.
-        rate: workloads judged per second at the most.
+        interval: time between two full audits.
+        gather: time to gather changes before a partial audit; longer if evaluation takes long.
+        slow_facts: shortest time between full audits caused by changed nodes, namespaces or queues.
+        rate: most workloads evaluated per second.
     """
 
     interval: float = 600.0
@@ -55,13 +55,13 @@ class AuditSchedule:
 
 
 class Round(NamedTuple):
-    """What one round did.
+    """One finished audit.
 
     Attributes:
-        judged: workloads judged.
-        whole: whether it went over everything.
-        seconds: how long it took.
-        cpu: CPU seconds of this process meanwhile.
+        judged: workloads evaluated.
+        full: whether it was a full audit.
+        seconds: its duration.
+        cpu: CPU seconds of this process during it.
     """
 
     judged: int
@@ -72,19 +72,19 @@ class Round(NamedTuple):
 
 @dataclass(slots=True)
 class AuditSource:
-    """Where the audit looks.
+    """The inputs of the audits.
 
     Attributes:
-        state: facts and policies.
-        store: what the facts are made from.
-        feed: the workloads.
-        ready: returns when everything was read once, or will not be.
+        state: snapshot and policies.
+        store: records of nodes.
+        informer: the workloads.
+        ready: returns once everything was read or cannot be read.
         name: the cluster, in words.
-        gangs: gives the state of every gang.
-        remarks: says what cannot be read.
-        team_labels: labels that say who a workload belongs to.
-        problems: says of which policies the newest state is not in force, and why.
-        readings: gives what monitoring tells of devices, the very same until it tells something else; None for nothing.
+        gangs: returns the state of every gang.
+        remarks: returns what cannot be read.
+        team_labels: labels with the team of a workload.
+        problems: returns why the newest generation of a policy is not in force.
+        readings: returns the device figures, the same object until they change; None without figures.
     """
 
     state: CurrentState
@@ -104,9 +104,9 @@ class AuditLoop:
 
     Attributes:
         latest: the last audit; None before the first.
-        last: what the last round did; None before the first.
-        done: how many rounds were finished.
-        whole_at: when everything was last looked at, RFC 3339; empty before.
+        last: the last round; None before the first.
+        done: number of finished rounds.
+        full_at: time of the last full audit, RFC 3339; empty before.
     """
 
     def __init__(
@@ -136,15 +136,15 @@ class AuditLoop:
         self._usage = Usage()
 
     async def run(self) -> None:
-        """Go round until cancelled; a round that breaks ends none of those that follow."""
+        """Audit until cancelled; a failed round does not stop the loop."""
         await self._source.ready()
         broken = 0
         while True:
             try:
                 await self._round()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next round may do better
-                self._log.error("a round of the audit broke", traceback="".join(traceback.format_exception(error)))
-                # What it did not come to is not judged: the next goes over everything, and soon.
+            except Exception as error:  # noqa: BLE001 - the next round may succeed
+                self._log.error("an audit round failed", traceback="".join(traceback.format_exception(error)))
+                # The round may be incomplete: run a full audit next.
                 self._policies = None
                 await asyncio.sleep(min(_LONGEST_BREAK, max(self._schedule.gather, _SHORTEST_BREAK) * 2.0 ** min(broken, 16)))
                 broken += 1
@@ -153,14 +153,14 @@ class AuditLoop:
             await self._wait()
 
     async def after(self, number: int) -> Audit:
-        """The latest audit, once more than ``number`` rounds are done."""
+        """Wait for more than ``number`` finished rounds; return the latest audit."""
         async with self._finished:
             await self._finished.wait_for(lambda: self.done > number and self.latest is not None)
         assert self.latest is not None  # noqa: S101 - just waited for
         return self.latest
 
     async def _wait(self) -> None:
-        """Wait for a cause of another round: changes, another policy, other surroundings, or the end of the interval."""
+        """Wait for a reason to audit: changed workloads, policies, slow facts or figures, or the end of the interval."""
         updated = self._source.informer.updated
         while not updated.is_set() and not self._full_audit_is_due() and self._source.readings() is self._readings:
             try:
@@ -172,7 +172,7 @@ class AuditLoop:
             await asyncio.sleep(self._gather)
 
     def _full_audit_is_due(self) -> bool:
-        """Whether everything is to be judged anew."""
+        """Return whether a full audit is due."""
         snapshot, policies = self._source.state.in_force
         if self._policies is None or self._policies.policies != policies.policies:
             return True
@@ -182,7 +182,7 @@ class AuditLoop:
         return age >= self._schedule.interval or (age >= self._schedule.slow_facts and self._slow_facts_changed(snapshot))
 
     def _slow_facts_changed(self, snapshot: ClusterSnapshot) -> bool:
-        """Whether the surroundings of the workloads differ from those of the last round over everything."""
+        """Return whether slow facts differ from those of the last full audit."""
         before = self._facts
         return before is None or any(getattr(before, name) != getattr(snapshot, name) for name in _SLOW_FACTS)
 
@@ -196,8 +196,8 @@ class AuditLoop:
         judged = 0
         context = AuditContext(policies, snapshot, source.team_labels, self._wall())
         judging = source.informer.index.judge(context, everything=full, also=used)
-        for looked, found in enumerate(judging):
-            judged += found is not None
+        for looked, value in enumerate(judging):
+            judged += value is not None
             if looked % _BATCH == 0:
                 await asyncio.sleep(max(0.0, started + judged / self._schedule.rate - self._clock()))
         self.latest = self._audit(snapshot, policies)
@@ -216,7 +216,7 @@ class AuditLoop:
             self._finished.notify_all()
 
     def _with_usage(self, snapshot: ClusterSnapshot) -> tuple[ClusterSnapshot, frozenset[Place]]:
-        """``snapshot`` with what monitoring tells, and the workloads of which it tells something else than in the last round."""
+        """Return ``snapshot`` with the device figures, and the workloads whose figures changed since the last round."""
         before, readings = self._usage, self._source.readings()
         self._readings = readings
         self._usage = Usage() if readings is None else usage_of(readings, self._source.informer.index.owners_of_pods())
@@ -225,7 +225,7 @@ class AuditLoop:
         return (snapshot if readings is None else replace(snapshot, usage=self._usage)), changed
 
     def _audit(self, snapshot: ClusterSnapshot, policies: PolicySet) -> Audit:
-        """The whole audit, by the facts and policies that the workloads were judged by: newer ones may be there already."""
+        """Build the audit with the snapshot and policies of the evaluation: newer ones may exist already."""
         source = self._source
         around = AuditInputs(
             rfc3339(self._wall()),
@@ -243,6 +243,10 @@ class AuditLoop:
 
 
 def _next_end(audit: Audit) -> float:
-    """When the first of the exemptions in force ends, in seconds since 1970: its workload is then judged anew."""
-    ends = (instant_of(one.exemption.until) for one in audit.workloads if one.exemption and one.exemption.state == "active")
+    """Return the end of the first active exemption, in seconds since 1970: its workload is then evaluated again."""
+    ends = (
+        instant_of(workload.exemption.until)
+        for workload in audit.workloads
+        if workload.exemption and workload.exemption.state == "active"
+    )
     return min((end for end in ends if end is not None), default=float("inf"))

@@ -1,7 +1,7 @@
-"""The status of GPUPolicies: whether each is in force, what it binds, and what the last audit found of it.
+"""Write the status of GPUPolicies: generation in force, bound rules, and the last audit.
 
-kstatus, and Flux by it, reads ``Stalled`` as failed at once and ``Ready`` as done; a status whose ``observedGeneration`` is behind
-says that somebody is still to look. Argo CD is told the same by the health check in ``manifests/gitops/argocd``.
+kstatus, which Flux uses, reads ``Stalled`` as failed and ``Ready`` as done; an older ``observedGeneration`` means that the
+status is pending. The health check in ``manifests/gitops/argocd`` gives Argo CD the same.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from gpugate.webhook.runtime.times import rfc3339
 IN_FORCE: Final = "InForce"
 INVALID: Final = "InvalidSpec"
 _OURS: Final = frozenset({"Ready", "Stalled"})
-#: Seconds between two looks at what has changed, and between two tries where the apiserver takes nothing.
+#: Seconds between two reconciliations, and the longest pause after failed writes.
 _EVERY: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 
 
 def status_of(seen: SeenPolicy, coverage: PolicyCoverage | None, audit: JsonObject | None, now: str) -> JsonObject:
-    """The status of one GPUPolicy; with everything in it that is not known as None.
+    """Return the status of one GPUPolicy, with None for unknown fields.
 
     Args:
         seen: the policy.
@@ -44,7 +44,7 @@ def status_of(seen: SeenPolicy, coverage: PolicyCoverage | None, audit: JsonObje
         now: the time, RFC 3339.
     """
     reason_and_message = _invalid(seen) if seen.error else _in_force(seen, coverage)
-    before = {str(one.get("type")): one for one in _conditions(seen.status)}
+    before = {str(condition.get("type")): condition for condition in _conditions(seen.status)}
     conditions = [
         _condition(kind, *reason_and_message, seen.generation, before.get(kind), now)
         for kind in (_OURS if seen.error else ("Ready",))
@@ -56,7 +56,7 @@ def status_of(seen: SeenPolicy, coverage: PolicyCoverage | None, audit: JsonObje
         "matchedNamespaces": coverage.namespaces if coverage else None,
         "rules": (coverage.rules if coverage else "") or None,
         "lastAudit": audit,
-        "conditions": [*sorted(conditions, key=lambda one: str(one["type"])), *others],
+        "conditions": [*sorted(conditions, key=lambda condition: str(condition["type"])), *others],
     }
 
 
@@ -101,35 +101,35 @@ def _where(coverage: PolicyCoverage | None) -> str:
 
 
 def _conditions(status: JsonObject) -> list[JsonObject]:
-    found = status.get("conditions")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    value = status.get("conditions")
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def difference(before: JsonObject, after: JsonObject) -> JsonObject:
-    """The merge patch from one status to another; None in ``after`` stands for nothing."""
+    """Return the merge patch from one status to another; None in ``after`` deletes a field."""
     return {key: value for key, value in after.items() if before.get(key) != value}
 
 
 class StatusApi(Protocol):
-    """The writing side of an apiserver; `gpugate.webhook.kube.client.ApiClient` is one."""
+    """The writing part of an API client; `gpugate.webhook.kube.client.ApiClient` implements it."""
 
     async def patch(self, path: str, patch: JsonObject, /) -> JsonObject:
         """Merge ``patch`` into the object at ``path``."""
 
 
 class EmitPolicyEvent(Protocol):
-    """Has an Event about a policy sent: kind, reason and message."""
+    """Sends an Event about a policy: kind, reason and message."""
 
     def __call__(self, seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str, /) -> None:
         """Never blocks, never raises."""
 
 
 def _emit_nothing(_seen: SeenPolicy, _kind: str, _reason: str, _message: str) -> None:
-    """Tell nobody."""
+    """Send no Event."""
 
 
 def policy_event_emitter(recorder: Recorder) -> EmitPolicyEvent:
-    """What has Events sent by ``recorder``."""
+    """Return a function that sends Events by ``recorder``."""
 
     def emit(seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         regarding = Reference(API_VERSION, KIND, "", seen.name, seen.uid)
@@ -139,14 +139,14 @@ def policy_event_emitter(recorder: Recorder) -> EmitPolicyEvent:
 
 
 def utc_now() -> str:
-    """The time, RFC 3339."""
+    """Return the time, RFC 3339."""
     return rfc3339(time.time())
 
 
 class PolicyStatusReconciler:
-    """Keeps the status of every GPUPolicy true, and writes only what differs.
+    """Reconciles the status of every GPUPolicy, and writes only differences.
 
-    A new leader lacks nothing: what it needs of the past stands in the statuses themselves.
+    A new leader needs no other state than the statuses themselves.
     """
 
     def __init__(
@@ -160,16 +160,16 @@ class PolicyStatusReconciler:
         clock: Callable[[], str] = utc_now,
         every: float = _EVERY,
     ) -> None:
-        """Prepare to write; nothing is sent before :meth:`run`.
+        """Prepare to write; :meth:`run` sends the first request.
 
         Args:
-            api: where statuses are written.
-            store: gives the policies.
-            state: gives what is in force, and the namespaces.
-            log: where it is said that the apiserver takes nothing.
+            api: the API client.
+            store: store of the policies.
+            state: policies in force, and the namespaces.
+            log: log for failed writes.
             emit: emits an Event when a policy becomes invalid or valid again.
-            clock: gives the time, RFC 3339.
-            every: seconds between two looks.
+            clock: returns the time, RFC 3339.
+            every: seconds between two reconciliations.
         """
         self._api = api
         self._store = store
@@ -179,25 +179,25 @@ class PolicyStatusReconciler:
         self._clock = clock
         self._every = every
         self._totals: Mapping[str, LastAudit] | None = None
-        #: Of each policy the uid and version that were written on, and what.
+        #: Last write by policy: uid, resourceVersion and status.
         self._written: dict[str, tuple[str, str, JsonObject]] = {}
-        #: What was looked at when all was last as it should be.
+        #: Inputs of the last complete reconciliation.
         self._version = -1
         self._seen: tuple[Any, ...] = (None, None, None)
 
     def audited(self, totals: Mapping[str, LastAudit]) -> None:
-        """Take what an audit found, by the name of the policy; of a policy that is not named, it found nothing."""
+        """Take the totals of an audit by policy name; a policy without totals has none."""
         self._totals = dict(totals)
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Reconcile until cancelled."""
         self._version, self._written, pause = -1, {}, self._every
         while True:
             pause = self._every if await self.write() else min(2 * pause, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
 
     async def write(self) -> bool:
-        """Write what differs from what is known now; says whether all of it was taken that there still is."""
+        """Write all differences; return whether every write succeeded or was not needed."""
         snapshot, policies = self._state.in_force
         version, seen = self._store.policies.version, (snapshot.namespaces, policies, self._totals)
         if snapshot.known.get(POLICIES.resource) is not SyncState.SYNCED:
@@ -220,30 +220,30 @@ class PolicyStatusReconciler:
         if not difference(seen.status, timeless) or self._written.get(seen.name) == (seen.uid, seen.version, timeless):
             return True
         status = status_of(seen, coverage, audit, self._clock())
-        # The version holds off a leader that was and does not know it yet.
+        # The resourceVersion stops a former leader that still writes.
         patch = {"metadata": {"resourceVersion": seen.version}, "status": difference(seen.status, status)}
         try:
             await self._api.patch(f"{POLICIES.path(POLICIES.versions[0])}/{seen.name}/status", patch)
         except ApiError as error:
             if error.status in {CONFLICT, NOT_FOUND}:
-                return True  # it has changed or gone, which the watch is about to show: it is looked at again then
-            self._log.warning("the status of a GPUPolicy was not taken", policy=seen.name, error=str(error))
+                return True  # changed or deleted: the watch will show it
+            self._log.warning("the apiserver rejects the status of a GPUPolicy", policy=seen.name, error=str(error))
             return False
         except ClusterError as error:
-            self._log.warning("the status of a GPUPolicy was not written", policy=seen.name, error=str(error))
+            self._log.warning("cannot write the status of a GPUPolicy", policy=seen.name, error=str(error))
             return False
         self._written[seen.name] = (seen.uid, seen.version, timeless)
         self._emit_change(seen, status)
         return True
 
     def _audit_of(self, seen: SeenPolicy) -> JsonObject | None:
-        if self._totals is None:  # none since this replica leads: what the last leader wrote still holds
-            found = seen.status.get("lastAudit")
-            return found if isinstance(found, dict) else None
+        if self._totals is None:  # no audit yet since this replica leads: keep the last leader's
+            value = seen.status.get("lastAudit")
+            return value if isinstance(value, dict) else None
         return self._totals[seen.name].as_json() if seen.name in self._totals else None
 
     def _emit_change(self, seen: SeenPolicy, status: JsonObject) -> None:
-        """Tell of a generation that is bad, once, and of the first good one after it."""
+        """Emit an Event for an invalid generation, once, and for the first valid one after it."""
         before = _ready(seen.status)
         now = _ready(status)
         if now["status"] == "False":
@@ -254,11 +254,11 @@ class PolicyStatusReconciler:
 
 
 def _ready(status: JsonObject) -> JsonObject:
-    return next((one for one in _conditions(status) if one.get("type") == "Ready"), {})
+    return next((condition for condition in _conditions(status) if condition.get("type") == "Ready"), {})
 
 
 def _labels(snapshot: ClusterSnapshot) -> dict[str, Mapping[str, str]] | None:
-    """The labels of every namespace; None while they are not known."""
+    """Return the labels of every namespace; None while they are unknown."""
     if snapshot.known.get("namespaces") is not SyncState.SYNCED:
         return None
     return {name: snapshot.namespace_labels(name) for name in snapshot.namespaces}

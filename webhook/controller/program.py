@@ -1,4 +1,4 @@
-"""`gpugate controller`: watches, audits, and writes while it leads."""
+"""`gpugate controller`: watch, audit, and write while leading."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from gpugate.webhook.prometheus.poller import UsagePoller
 from gpugate.webhook.runtime.lifecycle import cancelled, listen, until_signal
 from gpugate.webhook.runtime.log import Log
 
-#: Seconds that the first round waits for kinds that may not be read, and for those that fail otherwise: an audit without them
-#: would take reports away that others have written.
+#: Seconds that the first audit waits for forbidden kinds, and for kinds that fail otherwise: an audit without these
+#: would delete existing reports.
 _SYNC_SECONDS: Final = 30.0
 _LONGEST_SYNC_SECONDS: Final = 300.0
 
@@ -52,23 +52,16 @@ Duty = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """How the controller runs.
+    """Options of the controller; `gpugate controller --help` describes those of the same name.
 
     Attributes:
-        host: address to listen on.
-        port: port to listen on, 0 for any free one.
-        namespace: where its Lease is.
-        identity: its name among several controllers.
-        kubeconfig: kubeconfig of the cluster; the pod's own credentials where it is None.
-        context: context in the kubeconfig.
-        policies: policies from files; None to watch GPUPolicies instead.
-        kueue_namespace: where Kueue's own Configuration is.
-        terms: how long the Lease holds.
-        rhythm: when and how fast it audits.
-        spacing: seconds between two looks at the reports.
-        team_labels: labels that say who a workload belongs to.
-        hosts: names by which people reach the page, beside those of the cluster.
-        monitoring: where Prometheus is; None to ask none.
+        identity: name among several controllers.
+        policies: policies from files; None watches GPUPolicies instead.
+        durations: durations of the Lease.
+        schedule: intervals and rate of the audits.
+        spacing: seconds between two reconciliations of the reports.
+        hosts: host names of the page beside those of the cluster.
+        monitoring: address of Prometheus; None for none.
     """
 
     host: str
@@ -88,11 +81,11 @@ class ControllerOptions:
 
 
 async def run(options: ControllerOptions, log: Log) -> None:
-    """Run until SIGTERM or SIGINT, then leave in order.
+    """Run until SIGTERM or SIGINT, then shut down in order.
 
     Raises:
-        InputError: the address is taken.
-        ClusterConfigError: the kubeconfig is missing or does not parse.
+        InputError: the address cannot be bound.
+        ClusterConfigError: the kubeconfig is missing or invalid.
     """
     client = await connect(options.kubeconfig, options.context)
     controller = _Controller(options, client, log)
@@ -111,7 +104,7 @@ async def run(options: ControllerOptions, log: Log) -> None:
 
 
 class _Controller:
-    """The parts of the controller, put together."""
+    """The connected parts of the controller."""
 
     def __init__(self, options: ControllerOptions, client: ApiClient, log: Log) -> None:
         self._log = log
@@ -161,7 +154,7 @@ class _Controller:
         return UsagePoller(options.monitoring, lambda: self._state.in_force[1], options.schedule.interval, self._log)
 
     def _watchers(self, client: ApiClient, snapshot: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
-        """The watchers of facts, pods among them for the audit as well, and those of all the rest."""
+        """Return the watchers of snapshot kinds, pods shared with the audit, and those of all other kinds."""
         discovery = Discovery(client)
 
         def watcher(kind: WatchedKind, sink: Any, strip: Any) -> Reflector:  # noqa: ANN401 - a sink takes what its strip makes
@@ -181,33 +174,35 @@ class _Controller:
         return watched, others
 
     def states(self) -> list[KindState]:
-        """The state of every watcher."""
-        return [one.state for one in (*self._fact_watchers, *self._others)]
+        """Return the state of every watcher."""
+        return [fact_watcher.state for fact_watcher in (*self._fact_watchers, *self._others)]
 
     async def _ready(self) -> None:
-        """Wait until all has been read that can be, and is in force."""
+        """Wait until everything readable is read and in force."""
         watchers = [*self._fact_watchers, *self._others]
         for _ in range(int(_LONGEST_SYNC_SECONDS / _SYNC_SECONDS)):
             unread = await wait_synced(watchers, _SYNC_SECONDS)
-            if all(one.phase == "forbidden" for one in unread):
+            if all(state.phase == "forbidden" for state in unread):
                 break
-            self._log.warning("waiting for what cannot be read yet", resources=[one.resource for one in unread])
-        # Facts are published a moment after they were read, the later the larger the cluster: before, an audit knows of nothing.
+            self._log.warning("waiting for resources that cannot be read yet", resources=[state.resource for state in unread])
+        # Snapshots are published shortly after reading, later in a larger cluster: an earlier audit would be empty.
         with suppress(TimeoutError):
             async with asyncio.timeout(_SYNC_SECONDS):
-                await self._store.wait_synced([one.kind.resource for one in self._fact_watchers if one.state.synced])
+                await self._store.wait_synced(
+                    [fact_watcher.kind.resource for fact_watcher in self._fact_watchers if fact_watcher.state.synced]
+                )
 
     def _remarks(self) -> tuple[str, ...]:
-        """What cannot be read, in words."""
-        unread = tuple(_unread(one) for one in self.states() if one.error)
+        """Return what cannot be read."""
+        unread = tuple(_unread(state) for state in self.states() if state.error)
         return (*unread, *self._usage.remarks()) if self._usage else unread
 
     def _problems(self) -> dict[str, str]:
-        """Policies of which the newest generation is not in force, or not all of it, and why."""
+        """Return the policies whose newest generation is not fully in force, and why."""
         return {one.name: f"{one.error} ({one.outcome})" for one in self._store.policies.seen() if one.error}
 
     def tasks(self) -> dict[str, Duty]:
-        """What runs as long as the controller does."""
+        """Return the tasks that run as long as the controller."""
         return {
             "watchers": lambda: run_all([*self._fact_watchers, *self._others]),
             "states": lambda: monitor_watches(self._fact_watchers, self._store, self._log),
@@ -218,7 +213,7 @@ class _Controller:
         }
 
     async def _lead(self) -> None:
-        """Do what only one controller may."""
+        """Run the duties of the leader."""
         async with asyncio.TaskGroup() as group:
             for duty in self._duties():
                 group.create_task(duty())
@@ -228,7 +223,7 @@ class _Controller:
         return duties if self._policies_are_given else [*duties, self.statuses.run, self._update_statuses]
 
     async def _update_statuses(self) -> None:
-        """Give the figures of each audit to the status of the policies, as often as reports are looked at."""
+        """Pass the totals of each audit to the policy statuses, at the interval of the reports."""
         number = -1
         while True:
             audit = await self.audit_loop.after(number)
@@ -237,7 +232,7 @@ class _Controller:
             await asyncio.sleep(self._spacing)
 
     def app(self) -> web.Application:
-        """What is served: probes, metrics, and the last audit."""
+        """Return the HTTP application: probes, metrics, and the last audit."""
 
         async def healthz(_request: web.Request) -> web.Response:
             return web.Response(text="ok\n")
@@ -260,7 +255,7 @@ class _Controller:
 
 
 class LatestAudit:
-    """The latest audit, with gangs as they stand now: what becomes of them, with time alone, is no cause of another audit."""
+    """The latest audit with the current gang states, which change with time without another audit."""
 
     def __init__(self, latest: Callable[[], Audit | None], gangs: Callable[[], Sequence[GangState]]) -> None:
         self._latest = latest
@@ -269,7 +264,7 @@ class LatestAudit:
         self._shown: Audit | None = None
 
     def __call__(self) -> Audit | None:
-        """The very same while nothing has changed, so that its page is not made anew; None before the first audit."""
+        """Return the same object until something changes, so that its page is rendered once; None before the first audit."""
         audit = self._latest()
         if audit is None:
             return None
@@ -279,7 +274,7 @@ class LatestAudit:
         return self._shown
 
 
-def _unread(one: KindState) -> str:
-    if one.synced:
-        return f"{one.resource} cannot be read any more, and are shown as they last were: {one.error}"
-    return f"{one.resource} cannot be read: {one.error}"
+def _unread(state: KindState) -> str:
+    if state.synced:
+        return f"{state.resource} cannot be read any more, and are shown as they last were: {state.error}"
+    return f"{state.resource} cannot be read: {state.error}"

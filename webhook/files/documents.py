@@ -1,4 +1,4 @@
-"""Reading manifests: files, directories and standard input, YAML and JSON, many documents, lists."""
+"""Read manifests from files, directories and standard input: YAML and JSON, many documents, Lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpugate.webhook.files.yaml_in import DEEPEST, explain, plain_value, yaml_re
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 STDIN: Final = "-"
-#: A manifest above this is a mistake (a dump, an archive). Bytes.
+#: Largest manifest; a larger file is a mistake (a dump, an archive). Bytes.
 _LARGEST: Final = 256 * 1024 * 1024
 _HIDDEN: Final = "."
 
@@ -25,10 +25,10 @@ class Document(NamedTuple):
     """One object of an input.
 
     Attributes:
-        file: where it was read from, as the user named it; ``-`` for standard input.
-        number: which document of the file it is, from 1; elements of a List share their document's number.
-        value: what it holds.
-        place: where the object lies in its document: empty, or below a List's ``items``.
+        file: its file, as the user named it; ``-`` for standard input.
+        number: its document in the file, from 1; items of a List share the number of their document.
+        value: its content.
+        place: its path in the document: empty, or below the ``items`` of a List.
     """
 
     file: str
@@ -38,12 +38,12 @@ class Document(NamedTuple):
 
 
 class UnreadableInput(NamedTuple):
-    """An input that could not be read.
+    """An unreadable input.
 
     Attributes:
-        file: where it is.
-        number: which document, from 1; 0 for the file itself.
-        problem: what is wrong, with line and column where there are any.
+        file: its file.
+        number: its document, from 1; 0 for the file itself.
+        problem: what is wrong, with line and column if known.
     """
 
     file: str
@@ -52,7 +52,7 @@ class UnreadableInput(NamedTuple):
 
 
 def files_of(paths: Iterable[str]) -> Iterator[str | UnreadableInput]:
-    """Every manifest file that ``paths`` name, those of a directory sorted and hidden ones left out."""
+    """Yield every manifest file of ``paths``; files of a directory sorted, without hidden ones."""
     for name in paths:
         if name == STDIN:
             yield name
@@ -64,16 +64,16 @@ def files_of(paths: Iterable[str]) -> Iterator[str | UnreadableInput]:
             yield UnreadableInput(name, 0, f"cannot be read: {error.strerror or error}")
             continue
         if is_directory:
-            found = sorted(
+            value = sorted(
                 one
                 for one in path.rglob("*")
                 if one.suffix in SUFFIXES
                 and one.is_file()
                 and not any(part.startswith(_HIDDEN) for part in one.relative_to(path).parts)
             )
-            if not found:
+            if not value:
                 yield UnreadableInput(name, 0, f"the directory holds no {', '.join(SUFFIXES)} file")
-            yield from (str(one) for one in found)
+            yield from (str(one) for one in value)
         elif exists:
             yield name
         else:
@@ -81,12 +81,12 @@ def files_of(paths: Iterable[str]) -> Iterator[str | UnreadableInput]:
 
 
 class FileText(NamedTuple):
-    """A file as it was read.
+    """The content of a file.
 
     Attributes:
-        file: where it was read from, as the user named it.
+        file: the file, as the user named it.
         raw: its bytes.
-        text: its text, a byte order mark left out.
+        text: its text, without the byte order mark.
     """
 
     file: str
@@ -95,9 +95,9 @@ class FileText(NamedTuple):
 
 
 def read(file: str) -> Iterator[Document | UnreadableInput]:
-    """The documents of one file; Lists are taken apart, empty documents left out.
+    """Yield the documents of one file, Lists expanded, without empty documents.
 
-    A document that does not parse ends the file: where the next one begins can't be told then.
+    Reading ends at a document that does not parse: the start of the next one is then unknown.
     """
     source = load(file)
     if isinstance(source, UnreadableInput):
@@ -107,7 +107,7 @@ def read(file: str) -> Iterator[Document | UnreadableInput]:
 
 
 def load(file: str) -> FileText | UnreadableInput:
-    """The text of one file."""
+    """Return the text of one file."""
     try:
         raw = _bytes(file)
         text = raw.decode("utf-8-sig") if len(raw) <= _LARGEST else ""
@@ -121,7 +121,7 @@ def load(file: str) -> FileText | UnreadableInput:
 
 
 def parse(file: str, text: str) -> Iterator[Document | UnreadableInput]:
-    """The documents in a file's ``text``, Lists and all; empty ones left out."""
+    """Yield the documents of a file's ``text`` without empty ones; Lists are not expanded."""
     values = json_values(text)
     if values is None:
         yield from _yaml(file, text)
@@ -134,21 +134,21 @@ def parse(file: str, text: str) -> Iterator[Document | UnreadableInput]:
 
 
 def unfolded(documents: Iterable[Document | UnreadableInput]) -> Iterator[Document | UnreadableInput]:
-    """``documents`` with Lists taken apart."""
-    for one in documents:
-        if isinstance(one, UnreadableInput):
-            yield one
+    """Expand the Lists among ``documents``."""
+    for document in documents:
+        if isinstance(document, UnreadableInput):
+            yield document
         else:
-            yield from _unfold(one)
+            yield from _unfold(document)
 
 
 def json_values(text: str) -> list[Any] | None:
-    """The JSON values that ``text`` holds one after the other; None where it is something else."""
+    """Return the concatenated JSON values in ``text``; None if it is something else."""
     return _json(text) if text.lstrip()[:1] in {"{", "["} else None
 
 
 def _bytes(file: str) -> bytes:
-    """What ``file`` holds, and no more than shows that it is too large: a device has no end."""
+    """Read ``file`` up to just above the size limit: a device may have no end."""
     if file != STDIN:
         with Path(file).open("rb") as stream:
             return stream.read(_LARGEST + 1)
@@ -156,9 +156,9 @@ def _bytes(file: str) -> bytes:
 
 
 def _json(text: str) -> list[Any] | None:
-    """The JSON documents in ``text``, one after the other as ``kubectl`` takes them; None where it is not JSON throughout.
+    """Parse concatenated JSON documents as ``kubectl`` accepts them; None if any part is not JSON.
 
-    What is not may be flow-style YAML: the YAML reader takes that, and says where it breaks.
+    Other text may be flow-style YAML: the YAML reader accepts that, and reports where it breaks.
     """
     try:
         return [orjson.loads(text)]
@@ -198,7 +198,7 @@ def _yaml(file: str, text: str) -> Iterator[Document | UnreadableInput]:
         number += 1
         try:
             with warnings.catch_warnings():
-                # 1e9 without a dot is a number to the Kubernetes clients, too.
+                # Kubernetes clients read 1e9 without a dot as a number as well.
                 warnings.simplefilter("ignore", YAMLWarning)
                 value = plain_value(next(documents))
         except StopIteration:
@@ -220,7 +220,7 @@ def _unfold(document: Document) -> Iterator[Document]:
         for at, item in enumerate(value["items"]):
             inherited = item
             if isinstance(item, dict) and kind != "List" and "kind" not in item:
-                # The elements of a typed list (PodList) leave out what the list says.
+                # Items of a typed list (PodList) omit apiVersion and kind.
                 inherited = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
             yield from _unfold(Document(document.file, document.number, inherited, (*document.place, "items", at)))
         return
@@ -228,7 +228,7 @@ def _unfold(document: Document) -> Iterator[Document]:
 
 
 def read_all(paths: Iterable[str]) -> Iterator[Document | UnreadableInput]:
-    """Every document that ``paths`` name."""
+    """Yield every document of ``paths``."""
     for file in files_of(paths):
         if isinstance(file, UnreadableInput):
             yield file

@@ -14,21 +14,21 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.scanner import Scanner
 
-#: Values in one document; aliases of aliases can stand for more than any memory holds.
+#: Largest number of values in one document: nested aliases can exceed any memory.
 _MOST_VALUES: Final = 5_000_000
-#: No Kubernetes object comes near, and the YAML writer does hardly more.
+#: Largest depth: far above any Kubernetes object, just below the limit of the YAML writer.
 DEEPEST: Final = 256
-#: What ends a comment.
+#: Characters that end a comment.
 _LINE_ENDS: Final = "\n\0\r\x85\u2028\u2029"
 #: Whole numbers beyond these are floating-point numbers to the Kubernetes clients.
 _LEAST, _GREATEST = -(1 << 63), (1 << 64) - 1
 
 
 class _Scanner(Scanner):
-    """Takes tabs between tokens where the Kubernetes clients do: not where they would indent."""
+    """Accepts tabs between tokens as the Kubernetes clients do, but not as indentation."""
 
     def scan_to_next_token(self) -> None:
-        """Go past spaces, line breaks and comments."""
+        """Skip spaces, line breaks and comments."""
         peek, forward = self.reader.peek, self.reader.forward
         while True:
             space = " \t" if self.flow_level or not self.allow_simple_key else " "
@@ -44,11 +44,11 @@ class _Scanner(Scanner):
 
 
 class _Constructor(SafeConstructor):
-    """Makes plain JSON values: what looks like a date is a string, as it is for the Kubernetes clients."""
+    """Makes plain JSON values; a date stays a string, as for the Kubernetes clients."""
 
 
 def _placed(kind: str) -> Callable[[Any, ScalarNode], Any]:
-    """The constructor of ``kind`` whose errors say where the value is."""
+    """Return the constructor of ``kind`` with the position in its errors."""
     construct = getattr(SafeConstructor, f"construct_yaml_{kind}")
 
     def guarded(constructor: _Constructor, node: ScalarNode) -> Any:  # noqa: ANN401 - what the kind is in Python
@@ -67,7 +67,7 @@ _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.cons
 
 
 def yaml_reader() -> YAML:
-    """A reader by the rules of YAML 1.1, as the Kubernetes clients read it: an unquoted yes or off is a boolean."""
+    """Return a YAML 1.1 reader as the Kubernetes clients have it: an unquoted yes or off is a boolean."""
     loader = YAML(typ="safe", pure=True)
     loader.Constructor = _Constructor
     loader.Scanner = _Scanner
@@ -77,7 +77,7 @@ def yaml_reader() -> YAML:
 
 @lru_cache(maxsize=1024)
 def plain_key(text: str) -> str:
-    """What an unquoted key of YAML is called once it is read: ``1`` for ``1``, ``true`` for ``yes``."""
+    """Return the data of an unquoted YAML key: ``1`` for ``1``, ``true`` for ``yes``."""
     try:
         return _key(yaml_reader().load(text))
     except YAMLError:
@@ -85,14 +85,14 @@ def plain_key(text: str) -> str:
 
 
 def plain_value(value: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
-    """``value`` as JSON would hold it: keys are strings, nothing refers to itself."""
+    """Return ``value`` as JSON can hold it: keys are strings, nothing refers to itself."""
     budget = _MOST_VALUES
 
     def convert(one: Any, depth: int) -> Any:  # noqa: ANN401
         nonlocal budget
         budget -= 1
         if budget < 0:
-            message = "its aliases stand for more values than can be read"
+            message = "its aliases expand to more values than can be read"
             raise ValueError(message)
         if depth > DEEPEST:
             message = f"is nested deeper than {DEEPEST} levels"
@@ -108,7 +108,7 @@ def plain_value(value: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
 
 def _scalar(value: Any) -> Any:  # noqa: ANN401 - any YAML scalar
     if isinstance(value, str):
-        # An escape may stand for half a character, which no JSON can hold.
+        # An escape may be an unpaired surrogate, which JSON cannot hold.
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
@@ -141,6 +141,6 @@ def explain(error: Exception, text: str) -> str:
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     hint = " (a tag that Kubernetes does not know)" if isinstance(error, ConstructorError) and "tag" in what else ""
     if "<block end>" in what:
-        # The reader's own words for a line that stands further left than what it belongs to.
+        # ruamel.yaml's words for a line with too little indentation.
         hint = ": the line is not indented as the lines above it are"
     return f"{place}{what}{hint}"

@@ -2,8 +2,8 @@
 # mypy: untyped-calls-exclude=kubernetes
 """Read and write the Kubernetes API as raw JSON.
 
-Credentials, TLS and connections are `kubernetes.aio`'s; its model objects are left out:
-building them costs more than all that a watcher does with them.
+`kubernetes.aio` supplies credentials, TLS and connections. Its model objects are not used: building them costs more than
+everything that a watcher does with them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     _Load = Callable[[], Awaitable[Configuration]]
 
-_ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=60.0)  # when the apiserver itself gives up, too
+_ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=60.0)  # the apiserver's own limit
 _CONNECT_SECONDS = 10.0
 _SILENCE_GRACE_SECONDS = 30.0
-_RENEW_SECONDS = 10.0  # a plugin may open a browser: ask again at most this often
+_RENEW_SECONDS = 10.0  # a plugin may open a browser: retry at most this often
 _FIRST_ERROR, _UNAUTHORIZED = 400, 401
 _ALL_FIRST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 _VERBS = {"GET": "get", "POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}
@@ -41,7 +41,7 @@ _JSON, _MERGE = "application/json", "application/merge-patch+json"
 
 
 class _Call(NamedTuple):
-    """One request; `body` is what it brings, if anything."""
+    """One HTTP request; `body` is None for requests without one."""
 
     method: str
     path: str
@@ -50,7 +50,7 @@ class _Call(NamedTuple):
     content_type: str = ""
 
 
-# What goes wrong comes as an error that says it; nobody wants the library's own line beside it.
+# Errors carry all details; the library's own log line repeats them.
 logging.getLogger("kubernetes").addHandler(logging.NullHandler())
 
 
@@ -58,16 +58,16 @@ class ApiClient:
     """A client of one cluster, shared by all watchers and writers of a process.
 
     Attributes:
-        calls: how many calls were sent, by what they do (``get``, ``watch``, ``create``, ``replace``, ``patch``, ``delete``).
+        calls: number of calls sent, by verb (``get``, ``watch``, ``create``, ``replace``, ``patch``, ``delete``).
 
-    Every call raises `NotServed` where the apiserver does not know the kind, `ApiError`
-    for any other refusal, and `ConnectionLostError` for no answer or half of one.
+    Every call raises `NotServed` if the apiserver does not serve the kind, `ApiError` for any other error status, and
+    `ConnectionLostError` for no answer or an incomplete one.
     """
 
     def __init__(self, configuration: Configuration, renew: _Load | None = None) -> None:
-        """Make a client; no connection is opened before the first request.
+        """Make a client; the first request opens the first connection.
 
-        When the apiserver answers 401, `renew` is asked for the configuration again.
+        If the apiserver answers 401, the client calls `renew` for new credentials.
         """
         self._configuration = configuration
         self._renew = renew
@@ -79,7 +79,7 @@ class ApiClient:
 
     @property
     def address(self) -> str:
-        """Where the apiserver is, as configured."""
+        """Return the address of the apiserver, as configured."""
         return str(self._configuration.host)
 
     async def close(self) -> None:
@@ -108,9 +108,9 @@ class ApiClient:
 
         Args:
             path: the collection.
-            limit: objects per page; 0 asks for all of them at once.
+            limit: objects per page; 0 requests all objects at once.
             continue_: ``metadata.continue`` of the page before.
-            resource_version: None asks for the newest state, read consistently.
+            resource_version: None requests the newest state, read consistently.
             field_selector: as in ``kubectl --field-selector``.
             label_selector: as in ``kubectl --selector``.
 
@@ -136,16 +136,15 @@ class ApiClient:
         field_selector: str | None = None,
         label_selector: str | None = None,
     ) -> AsyncIterator[AsyncIterator[JsonObject]]:
-        """Open a watch on the collection at `path`; entered once it is accepted.
+        """Open a watch on the collection at `path`; the block starts when the apiserver accepts it.
 
-        The block gets the events, bookmarks among them; the apiserver ends the stream
-        after `timeout_seconds`. Entering and iterating raise the same errors.
-        Without `resource_version` all objects come first, newest and read consistently.
+        The block gets the events, bookmarks included. The apiserver ends the stream after `timeout_seconds`. Entering and
+        iterating raise the same errors. Without `resource_version` the stream starts with all objects (newest, consistent).
 
         Raises:
             Gone: `resource_version` is too old, by HTTP status or by an ERROR event.
-            ApiError: any other refusal (422: it streams no lists) or ERROR event.
-            ConnectionLostError: it broke, or fell silent for `timeout_seconds` and 30 s.
+            ApiError: any other error status (422: no streamed lists) or ERROR event.
+            ConnectionLostError: the connection broke, or was silent for `timeout_seconds` and 30 s.
         """
         query = {
             "watch": "true",
@@ -165,12 +164,12 @@ class ApiClient:
             response.close()
 
     async def served(self, group: str, version: str, plural: str) -> bool:
-        """Say whether the apiserver serves the resource, such as ``clusterqueues``, now; the core group's name is empty."""
+        """Return whether the apiserver serves the resource, such as ``clusterqueues``, now; the core group is empty."""
         try:
-            found = await self.get(f"/apis/{group}/{version}" if group else f"/api/{version}")
+            result = await self.get(f"/apis/{group}/{version}" if group else f"/api/{version}")
         except NotServed:
             return False
-        return any(resource.get("name") == plural for resource in found.get("resources") or ())
+        return any(resource.get("name") == plural for resource in result.get("resources") or ())
 
     async def create(self, path: str, item: JsonObject) -> JsonObject:
         """Create an object in the collection at `path`; return it as stored.
@@ -197,7 +196,7 @@ class ApiClient:
         return await self._write("PATCH", path, patch, _MERGE)
 
     async def delete(self, path: str, *, uid: str = "") -> None:
-        """Delete the object at `path`, with a `uid` only that one; no error where there is none.
+        """Delete the object at `path`, with a `uid` only the object with that uid; a missing object is no error.
 
         Raises:
             ApiError: the call was refused (409: the object has another uid).
@@ -235,7 +234,7 @@ class ApiClient:
             method, url, headers, body, *_ = await self._transport.param_serialize(
                 call.method, call.path, None, query, headers, body=call.body, auth_settings=["BearerToken"]
             )
-            # A ClientTimeout passes through as it is; left out, it would be 5 min in all.
+            # The library passes a ClientTimeout on unchanged; its default is 5 minutes in total.
             answer = await self._transport.call_api(method, url, headers, body, _request_timeout=limit)
         response: aiohttp.ClientResponse = answer.response
         return response
@@ -244,7 +243,7 @@ class ApiClient:
         return self._configuration.api_key.get("BearerToken")
 
     async def _renewed(self, credential: str | None) -> bool:
-        """Fetch credentials anew unless another request just did; say whether they changed."""
+        """Renew the credentials unless another request just did; return whether they changed."""
         async with self._renewing:
             now = asyncio.get_running_loop().time()
             due = now - self._renewed_at >= _RENEW_SECONDS and self._credential() == credential
@@ -279,7 +278,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Pass on what arrives: aiohttp's own line reader refuses lines above its limit."""
+    """Yield chunks as they arrive: aiohttp's line reader rejects lines above its limit."""
     with _connection_errors():
         async for chunk in response.content.iter_any():
             yield chunk

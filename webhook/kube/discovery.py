@@ -1,4 +1,4 @@
-"""Look out for absent kinds: one small question to the apiserver for all of them together."""
+"""Find out which kinds the cluster serves."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Final, Protocol
 
 from gpugate.webhook.kube.types import ListWatch, WatchedKind
 
-#: Seconds for which an answer serves all who ask: well below the time between two looks of one reflector.
+#: Seconds for which all reflectors share one answer: well below the poll interval of one reflector.
 _SHARED: Final = 2.5
 
 
 class Discovery:
-    """What groups and versions the apiserver offers, shared by all reflectors of a process.
+    """The groups and versions that the apiserver offers, shared by all reflectors of a process.
 
-    It says where a look is worthwhile, nothing more: an apiserver that has only just started lists groups before
-    it has them all, so that nothing is absent because it is missing here.
+    A kind that is missing here may still come: an apiserver that has just started lists groups before it has all of them.
     """
 
     def __init__(self, source: ListWatch, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,10 +27,10 @@ class Discovery:
         self._offered: frozenset[str] = frozenset()
 
     async def may_serve(self, kind: WatchedKind) -> bool:
-        """Say whether a version of the kind's group that can be read is offered, though perhaps without the kind.
+        """Return whether the cluster offers a readable version of the kind's group; the kind itself may still be missing.
 
         Raises:
-            ClusterError: the apiserver did not say.
+            ClusterError: the apiserver did not answer.
         """
         async with self._lock:
             if self._clock() - self._asked_at >= _SHARED:
@@ -42,17 +41,17 @@ class Discovery:
 
 
 class ServedKinds(Protocol):
-    """Who knows what the cluster serves."""
+    """Tells which resources the cluster serves."""
 
     async def served(self, group: str, version: str, plural: str) -> bool:
-        """Say whether the resource is served now."""
+        """Return whether the cluster serves the resource now."""
 
 
 async def version_of(client: ServedKinds, kind: WatchedKind) -> str | None:
-    """The first of the kind's versions that the cluster serves; None where it serves none.
+    """Return the first of the kind's versions that the cluster serves; None if it serves none.
 
     Raises:
-        ClusterError: the cluster cannot be asked.
+        ClusterError: the cluster did not answer.
     """
     for version in kind.versions:
         if await client.served(kind.group, version, kind.plural):

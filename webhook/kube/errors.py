@@ -16,16 +16,16 @@ class ClusterConfigError(ClusterError):
 
 
 class ConnectionLostError(ClusterError):
-    """The apiserver was not reached, stopped answering, or sent half an answer or no JSON."""
+    """No connection, no answer, an incomplete answer, or an answer that is not JSON."""
 
 
 class ApiError(ClusterError):
-    """The apiserver answered, and the answer is a refusal.
+    """An error status of the apiserver.
 
     Attributes:
         status: HTTP status code, or the code of a Status object inside a watch.
-        reason: the machine-readable word, such as ``Forbidden``.
-        message: the sentence meant for people.
+        reason: the machine-readable reason, such as ``Forbidden``.
+        message: the message for people.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -41,19 +41,19 @@ class ApiError(ClusterError):
 
 
 class NotServed(ApiError):  # noqa: N818 - a state of the cluster, not a fault
-    """The apiserver does not know the kind: no such group, version or resource (404)."""
+    """The apiserver does not serve the kind: no such group, version or resource (404)."""
 
 
 class Gone(ApiError):  # noqa: N818 - the apiserver's own word for it
-    """The resourceVersion or continue token is too old to go on from (410)."""
+    """The resourceVersion or continue token is too old (410)."""
 
 
 def refusal(code: int, status: JsonObject) -> ApiError:
-    """Return the error that a ``Status`` object of the apiserver stands for.
+    """Return the error for a ``Status`` object of the apiserver.
 
     Args:
-        code: HTTP status code, or ``status.code`` where the object came inside a watch.
-        status: the decoded object; missing fields are replaced.
+        code: HTTP status code, or ``status.code`` of an object inside a watch.
+        status: the decoded object; missing fields get defaults.
     """
     # A missing object is answered with its name, a missing kind without one.
     named = (status.get("details") or {}).get("name")

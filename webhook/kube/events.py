@@ -1,7 +1,7 @@
-"""Kubernetes Events (``events.k8s.io/v1``): told from anywhere in the process, sent by one task, bounded in every way.
+"""Send Kubernetes Events (``events.k8s.io/v1``) from one task, with limits on every resource.
 
-Whoever has something to say only puts it into a queue. What is said again becomes a higher count in the Event that is there;
-what is too much, for one object or in all, is dropped and counted.
+`Recorder.emit` only adds to a queue. A repeated Event raises the count of the stored one. Events above the limits, for one
+object or in total, are dropped and counted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.rate_limit import Buckets, TokenBucket
 
-#: What the API takes of a word at the most. Characters.
+#: Longest reason, action or instance that the API accepts. Characters.
 _LONGEST_WORD: Final = 128
-#: Refusals that pass: too many requests, credentials that expired, an apiserver that has trouble of its own.
+#: Transient error statuses: expired credentials, request timeout, too many requests.
 _TRANSIENT: Final = frozenset({401, 408, 429})
 _SERVER_ERROR: Final = 500
 Outcome: TypeAlias = Literal["created", "updated", "aggregated", "limited", "overflow", "refused", "expired", "failed"]
@@ -31,7 +31,7 @@ __all__ = ["EventWriter", "Kind", "Limits", "Outcome", "Recorder", "Reference", 
 
 
 class EventWriter(Protocol):
-    """The writing side of an apiserver; `gpugate.webhook.kube.client.ApiClient` is one."""
+    """The writing part of an API client; `gpugate.webhook.kube.client.ApiClient` implements it."""
 
     async def create(self, path: str, item: JsonObject) -> JsonObject:
         """Create an object in the collection at `path`."""
@@ -42,19 +42,19 @@ class EventWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is kept and sent at the most; durations in seconds.
+    """Limits on what is kept and sent; durations in seconds.
 
     Attributes:
-        queue: new Events that wait to be sent; what is told beyond them is dropped.
-        series: Events that are remembered, to count what is told again.
-        window: silence after which the same words make a new Event.
+        queue: new Events in the queue; further ones are dropped.
+        series: Events remembered to count repetitions.
+        window: time without repetition after which the same text makes a new Event.
         object_burst: new Events for one object at once.
         object_every: time until one object may have one more.
         burst: calls to the API at once.
-        rate: calls to the API a second, after those.
+        rate: calls to the API per second after the burst.
         update_first: time from an Event to the first update of its count; it doubles with every update.
         update_last: the longest time between two updates.
-        expires: age at which what could not be sent is forgotten.
+        expires: age at which an unsent Event is dropped.
     """
 
     queue: int = 256
@@ -74,7 +74,7 @@ def _uncounted(_outcome: Outcome) -> None:
 
 
 class Recorder:
-    """Keeps what is told until `run` sends it. For one thread: that of the event loop."""
+    """Queues Events until `run` sends them. Use it from the thread of the event loop only."""
 
     __slots__ = (
         *("_api", "_buckets", "_calls", "_changed", "_component", "_count", "_instance", "_known"),
@@ -96,14 +96,14 @@ class Recorder:
         """Prepare an empty queue.
 
         Args:
-            api: where Events go.
-            log: where it is said that the API takes none.
+            api: the API client.
+            log: log for Events that cannot be sent.
             component: the ``reportingController`` of the Events, a qualified name.
-            instance: their ``reportingInstance``; the name of this machine (in a pod: the pod's) where it is empty.
-            count: told of everything that becomes of an Event.
-            limits: how much is kept and sent.
+            instance: their ``reportingInstance``; empty for the host name (in a pod: the pod's name).
+            count: called with the outcome of every Event.
+            limits: limits on what is kept and sent.
             timing: clock, sleep and backoff.
-            wall: the clock of the Events' times, in seconds of Unix time.
+            wall: clock of the Events' times, seconds of Unix time.
         """
         self._api = api
         self._log = log
@@ -123,20 +123,20 @@ class Recorder:
         self._suppressed = 0
 
     def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
-        """Have an Event about ``regarding`` sent; never blocks, never raises.
+        """Queue an Event about ``regarding``; never blocks, never raises.
 
         Args:
-            regarding: what it is about.
+            regarding: the object.
             reason: why, a CamelCase word for machines (``Refused``).
             message: what happened, cut to 1024 bytes.
             action: what was done or tried, a CamelCase word (``Admit``).
-            kind: ``Normal``, or ``Warning`` where somebody has to do something.
+            kind: ``Normal``, or ``Warning`` if somebody must act.
         """
         try:
             self._add(Key(regarding, kind, reason[:_LONGEST_WORD], action[:_LONGEST_WORD], cut_bytes(message)))
-        except Exception as error:  # noqa: BLE001 - whoever tells has more important things to do
+        except Exception as error:  # noqa: BLE001 - an Event must not break its caller
             self._count("failed")
-            self._warn_limited("an Event could not be made", regarding.namespace, f"{type(error).__name__}: {error}")
+            self._warn_limited("cannot create an Event", regarding.namespace, f"{type(error).__name__}: {error}")
 
     def _add(self, key: Key) -> None:
         now, wall = self._timing.clock(), self._wall()
@@ -172,7 +172,7 @@ class Recorder:
             self._changed.pop(key, None)
 
     async def run(self) -> None:
-        """Send what is queued, until cancelled; may be run again later, and goes on where it was."""
+        """Send queued Events until cancelled; a later call continues with the same queue."""
         failures = 0
         while True:
             if not self._queue and not self._changed:
@@ -196,7 +196,7 @@ class Recorder:
             failures += 1
 
     def _next(self, now: float) -> EventSeries | None:
-        """What is to be sent now; what waits for too long is forgotten on the way."""
+        """Return the Event to send now, and drop expired ones."""
         oldest = now - self._limits.expires
         while self._queue:
             if self._queue[0].waits_since >= oldest:
@@ -218,7 +218,7 @@ class Recorder:
             del self._changed[series.key]
 
     async def _sent(self, series: EventSeries) -> bool:
-        """Whether sending is over for this time, one way or the other; False where the API should be left alone for a while."""
+        """Send one Event; return False if the API should be left alone for a while."""
         try:
             await self._send(series)
         except ApiError as error:
@@ -229,7 +229,7 @@ class Recorder:
             return False
         except Exception as error:  # noqa: BLE001 - one Event must not stop the others
             self._drop(series, "failed")
-            self._warn_limited("an Event could not be sent", series.key.regarding.namespace, f"{type(error).__name__}: {error}")
+            self._warn_limited("cannot send an Event", series.key.regarding.namespace, f"{type(error).__name__}: {error}")
         return True
 
     async def _send(self, series: EventSeries) -> None:
@@ -242,7 +242,7 @@ class Recorder:
             try:
                 await self._api.create(series.collection, series.event(self._component, self._instance))
             except ApiError as error:
-                # It was made by a call whose answer got lost.
+                # A call whose answer was lost created it.
                 if error.status != CONFLICT:
                     raise
             series.stored = True
@@ -258,13 +258,13 @@ class Recorder:
 
     def _refused(self, series: EventSeries, error: ApiError) -> None:
         if series.stored and error.status == NOT_FOUND and len(self._queue) < self._limits.queue:
-            # Events live for an hour: this one has gone, and what it told goes on.
+            # Events live for an hour: this one expired and is created again.
             series.stored, series.updates, series.waits_since = False, 0, self._timing.clock()
             self._changed.pop(series.key, None)
             self._queue.append(series)
             return
         self._drop(series, "refused")
-        self._warn_limited("the apiserver takes no Event", series.key.regarding.namespace, str(error))
+        self._warn_limited("the apiserver rejects an Event", series.key.regarding.namespace, str(error))
 
     def _drop(self, series: EventSeries, outcome: Outcome) -> None:
         if self._queue and self._queue[0] is series:
@@ -272,7 +272,7 @@ class Recorder:
         self._forget(series, outcome)
 
     def _warn_limited(self, message: str, namespace: str, error: str) -> None:
-        """One line in the log, and not one for each Event that shares its lot."""
+        """Log a warning, at most one for each interval."""
         now = self._timing.clock()
         if now < self._quiet_until:
             self._suppressed += 1
@@ -283,7 +283,7 @@ class Recorder:
 
 
 class EventSink(Protocol):
-    """Who sends Events; `gpugate.webhook.kube.events.Recorder` is one."""
+    """Takes Events; `gpugate.webhook.kube.events.Recorder` implements it."""
 
     def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
-        """Have an Event about `regarding` sent."""
+        """Queue an Event about `regarding`; never blocks, never raises."""

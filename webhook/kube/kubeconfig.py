@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     _Load = Callable[[], Awaitable[Configuration]]
 
-_LOAD_SECONDS = 60.0  # for exec plugins, some of which ask a person first
+_LOAD_SECONDS = 60.0  # exec plugins may prompt a person
 _SERVICE_TOKEN = Path(SERVICE_TOKEN_FILENAME)
 
 
 async def connect(kubeconfig: Path | None = None, context: str | None = None) -> ApiClient:
-    """Make a client for the cluster that the arguments or the surroundings name.
+    """Make a client for the cluster of the arguments or the environment.
 
-    With neither argument: the service account of the pod, where there is one; else the
-    default kubeconfig (``KUBECONFIG``, then ``~/.kube/config``). Nothing is sent yet.
+    With neither argument: the service account of the pod if there is one, else the default kubeconfig (``KUBECONFIG``, then
+    ``~/.kube/config``). No request is sent.
 
     Args:
         kubeconfig: file to read instead of the default.
@@ -67,8 +67,8 @@ async def _from_kubeconfig(where: str, context: str | None) -> Configuration:
             await loader.load_and_set(configuration)
         name = loader.current_context["context"].get("user")
         user = merged["users"].get_with_name(name, safe=True) or {"user": {}}
-        found = configuration.api_key or configuration.cert_file
-        if "exec" in user["user"] and not found:  # the loader only logs a failed plugin
+        value = configuration.api_key or configuration.cert_file
+        if "exec" in user["user"] and not value:  # the loader only logs a failed plugin
             message = f"the exec plugin of {where} gave no credentials: run its command by hand"
             raise ClusterConfigError(message)
     return configuration

@@ -1,4 +1,4 @@
-"""How long a reflector waits for what."""
+"""Keep a sink in step with one kind of the cluster: list, watch, resume, and back off on errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpugate.webhook.kube.types import EventType, JsonObject, KindState, ListWat
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Time, as tests may replace it; durations in seconds, `jitter` within [0, 1)."""
+    """Clock, sleep and waiting times, replaceable by tests; durations in seconds, `jitter` within [0, 1)."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -29,7 +29,7 @@ class Backoff:
     longest_backoff: float = 30.0
     absent_poll: float = 5.0
     watch: float = 120.0
-    """A watch lasts once to twice as long, so that replicas do not reconnect in step."""
+    """A watch lasts this long to twice this long, so that replicas reconnect at different times."""
     grace: float = 15.0
     """Silence beyond a watch's own end, after which the connection counts as dead."""
     initial: float = 60.0
@@ -68,11 +68,10 @@ class Reflector:
         timing: Backoff | None = None,
         discovery: Discovery | None = None,
     ) -> None:
-        """Prepare to follow `kind`; nothing is read before `run`.
+        """Prepare to follow `kind`; `run` starts reading.
 
-        `strip` is applied to every object as it arrives, so that a long list is never
-        held whole with all the fields that nobody reads; the sink is given what it
-        returns. `discovery` is shared with the other reflectors of the process.
+        `strip` reduces every object as it arrives, so that a long list is never held with all fields; the sink gets its results.
+        `discovery` is shared with the other reflectors of the process.
         """
         self.kind = kind
         self._source = source
@@ -91,7 +90,7 @@ class Reflector:
 
     @property
     def state(self) -> KindState:
-        """The state now."""
+        """Return the current state."""
         return self._state
 
     async def wait_synced(self) -> None:
@@ -112,7 +111,7 @@ class Reflector:
         except NotServed:
             if self._resume is None:
                 return self._report_absent()
-            self._resume = None  # another version may be served: discovery decides
+            self._resume = None  # another version may be served: look it up
         except Gone as error:
             _log.info("%s: listing again: %s", self.kind.name, error)
             self._resume = None
@@ -164,7 +163,7 @@ class Reflector:
         try:
             version = await read_pages(self._source, self.kind, self._path, self._page, take)
         except Gone:
-            self._page = 0  # a token that expires once may do so for ever: ask for one page
+            self._page = 0  # a token that expires once may expire each time: request one page
             raise
         self._replace(collected, version)
         return version
@@ -193,7 +192,7 @@ class Reflector:
         self._lists += 1
 
     def _reject_older(self, version: str) -> None:
-        """Refuse a list older than what was seen, but once: a restored etcd stays behind."""
+        """Reject a list older than the last one, but only once: a restored etcd stays behind."""
         number = int(version) if version.isdecimal() else 0
         if number < self._newest and not self._rejected_older:
             self._rejected_older = True
@@ -202,7 +201,7 @@ class Reflector:
         self._newest, self._rejected_older = number, False
 
     async def _watch(self, version: str | None) -> None:
-        """Pass on the events after `version`, or a full list and what follows it, until the stream ends."""
+        """Pass events after `version`, or a full list and its events, to the sink until the stream ends."""
         loop = asyncio.get_running_loop()
         opened = self._timing.clock()
         duration = int(self._timing.watch * (1 + self._timing.jitter()))
@@ -227,7 +226,7 @@ class Reflector:
                     silent.reschedule(loop.time() + silence)
                     self._take(event)
                     await asyncio.sleep(0)  # a burst must not keep reviews waiting
-            if self._timing.clock() - opened >= duration - 1:  # sooner, the apiserver may not even have been in step itself
+            if self._timing.clock() - opened >= duration - 1:  # a shorter watch does not prove that the apiserver was current
                 self._update_state(last_event_monotonic=self._timing.clock())
         except TimeoutError:
             message = f"the watch was silent for {silence:.0f} s"
@@ -237,12 +236,12 @@ class Reflector:
                 self._failures = 0
 
     def _take(self, event: JsonObject) -> None:
-        # Read before the object is stripped: what that leaves need not have it any more.
+        # Read before stripping, which may drop the field.
         item: JsonObject = event["object"]
         version: str = item["metadata"]["resourceVersion"]
         number = int(version) if version.isdecimal() else 0
-        late = version.isdecimal() and number < self._newest  # what the list, or an event since, says of the object is newer
-        # An event that is repeated is counted already, and an object that was left out never was.
+        late = version.isdecimal() and number < self._newest  # the list or a later event is newer
+        # A repeated event is already counted; a failed object never was.
         if event["type"] in CHANGES and not late and self._call_sink(self._change, event["type"], item) and number > self._newest:
             self._objects += _COUNT_CHANGES.get(event["type"], 0)
         if not late:
@@ -266,7 +265,7 @@ class Reflector:
         """Make a call that must not end the watcher; count and report its exception."""
         try:
             call(*arguments)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next object counts
+        except Exception as error:  # noqa: BLE001 - one object must not stop the others
             trace = None if self._state.sink_errors else error  # one is enough
             _log.warning("%s: the sink failed: %r", self.kind.name, error, exc_info=trace)
             self._update_state(sink_errors=self._state.sink_errors + 1)

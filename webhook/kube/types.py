@@ -1,9 +1,4 @@
-"""The cluster as gpugate reads it: a client for raw JSON and the watchers above it.
-
-What the parts share stands here, free of any transport: the kinds to follow and how
-following them goes, objects as they come off the wire, and the errors that a reader of
-the cluster has to tell apart.
-"""
+"""Types of the Kubernetes client: kinds to watch, watch states, and the protocols of API and sink."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -14,7 +9,7 @@ from urllib.parse import quote
 JsonObject: TypeAlias = dict[str, Any]
 """One decoded JSON object, as the apiserver sent it."""
 Strip: TypeAlias = Callable[[JsonObject], Any]
-"""Makes of an object what the sink is given for it: a smaller object, or a record of any kind."""
+"""Reduces an object to what the sink gets: a smaller object, or a record of any type."""
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 WatchPhase: TypeAlias = Literal["pending", "synced", "absent", "forbidden", "failing"]
 
@@ -24,13 +19,13 @@ class WatchedKind:
     """One kind to follow in the whole cluster.
 
     Attributes:
-        name: such as ``ClusterQueue``; it also names the kind in logs and metrics.
+        name: such as ``ClusterQueue``; also the name in logs and metrics.
         group: API group, empty for the core group.
-        versions: such as ``("v1beta2", "v1beta1")``; the first one served is read.
-        plural: the resource as in paths.
-        field_selector: narrows list and watch; None takes all.
-        label_selector: narrows list and watch; None takes all.
-        resource: what facts and rules call it; the plural where it is left out.
+        versions: such as ``("v1beta2", "v1beta1")``; the first served one is read.
+        plural: the resource in API paths.
+        field_selector: narrows list and watch; None selects all.
+        label_selector: narrows list and watch; None selects all.
+        resource: key in snapshots and rules; the plural by default.
     """
 
     name: str
@@ -42,7 +37,7 @@ class WatchedKind:
     resource: str = ""
 
     def __post_init__(self) -> None:
-        """Name the resource by its plural where nothing else is said."""
+        """Default the resource to the plural."""
         if not self.resource:
             object.__setattr__(self, "resource", self.plural)
 
@@ -53,24 +48,24 @@ class WatchedKind:
         return f"{root}/{version}/{within}{self.plural}"
 
     def type_in(self, version: str) -> JsonObject:
-        """Return what objects of the kind say of their type: items of a list come without."""
+        """Return the apiVersion and kind of its objects: items of a list come without them."""
         return {"apiVersion": f"{self.group}/{version}" if self.group else version, "kind": self.name}
 
 
 @dataclass(frozen=True, slots=True)
 class KindState:
-    """What one reflector knows about itself.
+    """State of one reflector.
 
     Attributes:
         kind: name of the kind.
-        resource: what facts and rules call it, see `WatchedKind`.
-        phase: ``failing`` and ``forbidden`` leave the sink with the last known objects.
-        objects: how many the sink was given and not told to forget.
-        last_event_monotonic: clock in seconds at the last event, bookmarks and a watch's end in due time included.
-        last_sync_monotonic: clock in seconds when a list was finished or absence last found.
+        resource: key in snapshots and rules, see `WatchedKind`.
+        phase: in ``failing`` and ``forbidden`` the sink keeps the last known objects.
+        objects: number of objects in the sink.
+        last_event_monotonic: clock in seconds at the last event, bookmark or timely end of a watch.
+        last_sync_monotonic: clock in seconds when a list was finished or absence was last found.
         relists: lists finished after the first one.
         reconnects: watches resumed without a list.
-        sink_errors: calls that the sink, or the strip function, answered with an exception.
+        sink_errors: exceptions of the sink or the strip function.
         error: why the phase is ``failing`` or ``forbidden``.
     """
 
@@ -93,22 +88,23 @@ class KindState:
     def age(self, now: float) -> float | None:
         """Return the seconds from the last proof that the objects are current until `now`, on the reflector's clock.
 
-        A proof is an event, a bookmark, a finished list, absence found, or a watch that lasted as long as it was meant to.
-        None before the first. A quiet kind has a bookmark every minute, or, while nothing at all moves in etcd, none: then
-        the end of its watch proves it (`Backoff.watch`: after four minutes at the most).
+        Proofs: an event, a bookmark, a finished list, absence found, or a watch that lasted its full time. None before the first.
+        A quiet kind gets a bookmark every minute. If nothing at all changes in etcd there are none, and the end of its watch is
+        the
+        proof (`Backoff.watch`: after four minutes at most).
         """
         proofs = [at for at in (self.last_event_monotonic, self.last_sync_monotonic) if at is not None]
         return max(0.0, now - max(proofs)) if self.synced else None
 
 
 class ListWatch(Protocol):
-    """The reading side of an apiserver; `gpugate.webhook.kube.client.ApiClient` is one."""
+    """The reading part of an API client; `gpugate.webhook.kube.client.ApiClient` implements it."""
 
     async def get(self, path: str) -> JsonObject:
         """Return the object at `path`."""
 
     async def served(self, group: str, version: str, plural: str) -> bool:
-        """Say whether the resource is served now."""
+        """Return whether the cluster serves the resource now."""
 
     async def list(
         self,
@@ -134,13 +130,13 @@ class ListWatch(Protocol):
 
 
 class Sink(Protocol):
-    """Where the objects go. Calls for one kind come one at a time and in order."""
+    """Receives the objects. Calls for one kind come one at a time and in order."""
 
     def replaced(self, kind: WatchedKind, objects: Sequence[Any], /) -> None:
-        """Take a full list of what `Strip` made: what it lacks is gone from the cluster."""
+        """Take a full list of `Strip` results; objects missing from it no longer exist."""
 
     def changed(self, kind: WatchedKind, event_type: EventType, item: Any, /) -> None:  # noqa: ANN401 - what `Strip` made
-        """Take one event; it may repeat one."""
+        """Take one event; events may repeat."""
 
     def absent(self, kind: WatchedKind, /) -> None:
         """Forget all objects: the cluster does not serve the kind."""

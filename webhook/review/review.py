@@ -1,4 +1,4 @@
-"""Offline review: the same engine as at the door, over documents from files."""
+"""Review documents from files, by the same engine as the webhook."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def review(
     at_source: bool = False,
     now: float | None = None,
 ) -> Iterator[ReviewEntry]:
-    """Judge every document.
+    """Review every document.
 
     Args:
-        documents: what was read.
-        policies: the policies to judge by.
+        documents: the documents.
+        policies: the policies.
         snapshot: the cluster.
-        namespace: where objects go that state no namespace; ``default`` where it is empty.
-        at_source: whether the documents are to be changed where they are kept: nothing is held back then for what keeps
-            them, and what is refused is changed as far as the rules can.
-        now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
+        namespace: namespace of objects that state none; empty for ``default``.
+        at_source: whether the changes go into the source files: no edit is withheld for GitOps, and refused objects are
+            changed as far as the rules can.
+        now: the time, in seconds since 1970, for the end of exemptions; None never ends them.
     """
     documents = list(documents)
     lint_context = None if at_source else _lint_context(documents, snapshot, namespace)
@@ -55,13 +55,13 @@ def review(
 
 
 def _lint_context(documents: Iterable[Document | UnreadableInput], snapshot: ClusterSnapshot, namespace: str) -> LintContext:
-    return LintContext((one.value for one in documents if isinstance(one, Document)), snapshot, namespace, _embedded)
+    return LintContext((document.value for document in documents if isinstance(document, Document)), snapshot, namespace, _embedded)
 
 
 def _embedded(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """The value of YAML that stands in an object as a text; None where it does not parse."""
-    found = next(parse("", text), None)
-    return found.value if isinstance(found, Document) else None
+    """Parse YAML embedded in an object; None if it does not parse."""
+    document = next(parse("", text), None)
+    return document.value if isinstance(document, Document) else None
 
 
 def _invalid(entry: ReviewEntry, reason: str, problem: str) -> ReviewEntry:
@@ -73,7 +73,7 @@ def _invalid(entry: ReviewEntry, reason: str, problem: str) -> ReviewEntry:
 
 
 class _Settings(NamedTuple):
-    """How all documents are judged, as :func:`review` is told."""
+    """The settings of one review, from the arguments of :func:`review`."""
 
     namespace: str
     at_source: bool
@@ -92,7 +92,7 @@ def _review_one(document: Document, policies: PolicySet, snapshot: ClusterSnapsh
         operation, subresource = str(request.get("operation") or "CREATE"), str(request.get("subResource") or "")
         if operation not in REVIEWED_OPERATIONS or subresource not in REVIEWED_SUBRESOURCES:
             entry = ReviewEntry(document.file, document.number, Outcome.SKIPPED, value, value)
-            entry.note = f"an AdmissionReview of {operation:.60} {subresource:.60}".rstrip() + ": none of gpugate's business"
+            entry.note = f"an AdmissionReview of {operation:.60} {subresource:.60}".rstrip() + ": not reviewed by gpugate"
             return entry
         value, old = _typed(request), request.get("oldObject")
         stated = request.get("namespace")
@@ -122,7 +122,7 @@ def _or_invalid(entry: ReviewEntry, judge: Callable[[], None]) -> None:
 
 
 def accelerator_in(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
-    """An accelerator, or what looks like one, that is asked for anywhere in ``value``; None where there is none."""
+    """Return an accelerator name, or a misspelt one, that ``value`` requests anywhere; None if there is none."""
     if isinstance(value, dict):
         for kind in ("limits", "requests"):
             amounts = value.get(kind)
@@ -130,11 +130,11 @@ def accelerator_in(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
                 if is_accelerator(name) or suggestion(name):
                     return str(name)
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next((found for found in map(accelerator_in, children) if found), None)
+    return next((accelerator for accelerator in map(accelerator_in, children) if accelerator), None)
 
 
 def _typed(request: dict[str, Any]) -> dict[str, Any]:
-    """The request's object with the kind that the request states, where it has none itself."""
+    """Return the request's object with the kind of the request, if it has none itself."""
     kind = request.get("kind") if isinstance(request.get("kind"), dict) else {}
     group, version = (kind or {}).get("group"), (kind or {}).get("version")
     stated = {"apiVersion": f"{group}/{version}" if group else version, "kind": (kind or {}).get("kind")}
@@ -142,7 +142,7 @@ def _typed(request: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Request(NamedTuple):
-    """How an object comes."""
+    """The request around one object."""
 
     namespace: str
     operation: str
@@ -152,15 +152,13 @@ class _Request(NamedTuple):
 
 
 def _judge(entry: ReviewEntry, policies: PolicySet, snapshot: ClusterSnapshot, request: _Request) -> None:
-    # What is written for a version that is gone is told all that it would be told in the right one.
+    # Review an object of a retired API version as one of the current version.
     version = entry.api_version if request.settings.lint_context is None else current(entry.api_version, entry.kind)
     kind = kind_of(version, entry.kind)
     if kind is None:
         accelerator = accelerator_in(entry.before)
         if accelerator:
-            entry.note = (
-                f"{entry.kind} is no kind that gpugate reads, though it names {accelerator}: its pods are judged when they are made"
-            )
+            entry.note = f"gpugate does not read kind {entry.kind}, which requests {accelerator}: its pods are reviewed at creation"
         return
     after = clone(entry.before)
     workload = open_workload(

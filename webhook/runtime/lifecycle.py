@@ -16,10 +16,10 @@ from gpugate.webhook.runtime.log import Log
 async def listen(
     runner: web.AppRunner, host: str, port: int, log: Log, context: ssl.SSLContext | None = None, **fields: str
 ) -> None:
-    """Serve at ``host`` and ``port`` (0: any free one), and say so in the log, with what else is ``told``.
+    """Serve at ``host`` and ``port`` (0: any free one), and log the address with ``fields``.
 
     Raises:
-        InputError: the address cannot be listened at.
+        InputError: the address cannot be bound.
     """
     await runner.setup()
     try:
@@ -34,7 +34,7 @@ async def listen(
 
 
 async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for a signal to end, or for a task that should never end."""
+    """Wait for SIGTERM or SIGINT, or for a task that should never end."""
     loop = asyncio.get_running_loop()
     ending = loop.create_future()
 
@@ -51,7 +51,7 @@ async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel ``tasks`` and wait until they are over, those, too, that had broken: whoever waited for them has their errors."""
+    """Cancel ``tasks`` and wait for their end; errors of broken tasks are left to whoever awaited them."""
     ending = list(tasks)
     for task in ending:
         task.cancel()
@@ -59,4 +59,4 @@ async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
         await asyncio.wait(ending)
     for task in ending:
         if not task.cancelled():
-            task.exception()  # else asyncio says that nobody asked
+            task.exception()  # mark as retrieved, else asyncio logs it

@@ -68,7 +68,7 @@ def test_what_is_gone_is_forgotten() -> None:
     assert not books.put(place, None), "it was gone already"
     assert judged(books) == []
     assert names(books) == ["b"]
-    assert [one.subject.name for one in books.target()] == ["b"]
+    assert [one.subject.name for one in books.targets()] == ["b"]
 
 
 def test_what_an_owner_comes_to_stand_for_is_forgotten_and_comes_back_with_its_end() -> None:
