@@ -99,7 +99,7 @@ def test_who_asks_for_what_is_read_without_a_script(visit: Open) -> None:
         table = page.get_by_role("table", name=f"GPUs and their hours by {division.what}, those with most GPUs first")
         expect(table).to_be_visible()
         lines = table.locator("tbody tr")
-        assert lines.locator("th").all_inner_texts() == [value or "nobody named" for value, _ in division.shares]
+        assert lines.locator("th").all_inner_texts() == [value or "no owner" for value, _ in division.shares]
         assert [count_of(text) for text in lines.locator("td:nth-of-type(2)").all_inner_texts()] == [
             share.accelerators for _, share in division.shares
         ]

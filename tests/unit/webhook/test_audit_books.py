@@ -120,7 +120,7 @@ def test_what_cannot_be_judged_is_a_remark_that_goes_with_it() -> None:
     put(books, broken)
     judged(books)
     (remark,) = books.remarks()
-    assert remark.startswith("Pod team-a/a cannot be judged: spec.containers[0].resources.limits[nvidia.com/gpu]")
+    assert remark.startswith("Pod team-a/a cannot be evaluated: spec.containers[0].resources.limits[nvidia.com/gpu]")
     books.put(place_of(subject(a_pod("a"))), None)
     judged(books)
     assert books.remarks() == ()

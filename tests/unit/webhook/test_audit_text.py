@@ -69,7 +69,7 @@ def test_sums_of_parts_come_to_the_sums_of_the_whole(workloads: list[AuditedWork
 @pytest.mark.parametrize(
     ("workloads", "text"),
     [
-        ((), "No workload asks for accelerators."),
+        ((), "No workload requests accelerators."),
         ((CLEAN,), "Enforcing would refuse 0 of 1 workload (0 accelerators) and change 0; 0 exempt."),
         (
             (workload("w", item()),),

@@ -264,10 +264,10 @@ async def test_what_fails_is_counted_keeps_nothing_else_from_being_written_and_i
     assert reports.reports.written[:3] == (1, 0, 0)
     assert reports.reports.written.failed == 1
     reports.log.flush()
-    assert ("report not written" in reports.text.getvalue()) is told
+    assert ("cannot write report" in reports.text.getvalue()) is told
     assert await reports.reconcile(W, other) == ["POST"]
     reports.log.flush()
-    assert reports.text.getvalue().count("report not written") == told, "once for as long as it lasts"
+    assert reports.text.getvalue().count("cannot write report") == told, "once for as long as it lasts"
     reports.errors.clear()
     assert await reports.reconcile(W, other) == ["POST"]
     assert reports.report() is not None

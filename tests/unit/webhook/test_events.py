@@ -348,7 +348,7 @@ async def test_where_the_api_takes_none_it_gives_up_with_one_line_in_the_log(err
     await world.send()
     assert world.counts == {"refused": 5, "created": 1}
     (line,) = world.lines
-    assert (line["level"], line["message"], line["namespace"]) == ("warning", "the apiserver takes no Event", "team-a")
+    assert (line["level"], line["message"], line["namespace"]) == ("warning", "the apiserver rejects an Event", "team-a")
     assert str(error.status) in line["error"]
     world.time.now += 61
     world.tell()

@@ -217,7 +217,7 @@ async def test_in_dry_run_nothing_is_made_and_it_is_said_once() -> None:
     assert stand.api.calls == []
     assert stand.reconciler.states == {"would create": 1}
     stand.log.flush()
-    assert stand.text.getvalue().count("would make a PodGroup") == 1
+    assert stand.text.getvalue().count("would create a PodGroup") == 1
     stand.set_policy("Enforce")
     stand.index.update(_PLACE, _job())
     await stand.observe()

@@ -113,7 +113,7 @@ async def test_recordings_never_take_more_than_their_limit_and_the_newest_stay(t
     assert names[-1] == "p-59"
     assert "p-0" not in names
     assert sum(path.stat().st_size for path in desk.files) > MIB // 2
-    assert any(line["message"] == "the oldest recordings made room" for line in desk.lines)
+    assert any(line["message"] == "removed the oldest recordings" for line in desk.lines)
     assert (tmp_path / "notes.txt").exists()
 
 
@@ -144,7 +144,7 @@ async def test_where_nothing_can_be_written_one_line_says_so_and_reviews_go_on(t
         await desk.write()
     assert desk.counts == {"failed": 5}
     (line,) = desk.lines
-    assert (line["level"], line["message"]) == ("warning", "reviews cannot be recorded")
+    assert (line["level"], line["message"]) == ("warning", "cannot record reviews")
 
 
 @pytest.mark.asyncio
