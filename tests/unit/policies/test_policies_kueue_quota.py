@@ -215,7 +215,8 @@ def test_what_is_in_flight_takes_other_flavors_first(in_flight: int, left: int) 
     workload = opened(templated("Job", container(memory=None), parallelism=2), snapshot=snapshot)
     fit = fit_of(workload, asked_of(workload, snapshot)[0], queue, queue.groups[0], snapshot)
     assert fit is not None
-    assert fit.left_now(fit.offers[0], _KEY[1], flying.get(_KEY[1], 0)) == left
+    budget = fit.open[0]
+    assert budget.available(_KEY[1], fit.in_flight_in(budget, flying).get(_KEY[1], 0)) == left
 
 
 def test_a_template_takes_a_limit_ranges_request_before_its_own_limit_and_a_pod_the_other_way_round() -> None:

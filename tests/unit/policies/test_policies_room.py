@@ -11,7 +11,7 @@ from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.kube.quantity import GIB
-from gpugate.policies.queueing.headroom_room import first_violation, headroom_for, is_bounded, number_together
+from gpugate.policies.queueing.headroom import first_violation, headroom_for, is_bounded, number_together
 
 Object = dict[str, Any]
 

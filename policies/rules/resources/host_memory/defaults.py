@@ -14,7 +14,7 @@ from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.quantity import GIB, MIB
-from gpugate.policies.queueing.headroom_room import first_violation, headroom_for, is_bounded
+from gpugate.policies.queueing.headroom import first_violation, headroom_for, is_bounded
 from gpugate.policies.scheduling.node_fit import NodeRequest, holds, node_request
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.pod_resources import Changes, add_up, filled, resolved_resources
