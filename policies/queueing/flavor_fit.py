@@ -129,7 +129,7 @@ def fit_of(
     keys = label_keys(group, snapshot)
     budgets, mismatches = [], {}
     for flavor, _ in group.flavors:
-        capacities = {name: found for name in each if (found := capacity(snapshot.cohort_tree, queue, flavor, name)) is not None}
+        capacities = {name: has for name in each if (has := capacity(snapshot.cohort_tree, queue, flavor, name)) is not None}
         if len(capacities) < len(each):
             return None
         budget = FlavorQuota(workload, snapshot, queue, group, keys, flavor, capacities)
@@ -153,17 +153,24 @@ def _exceeds_queue(fit: FlavorFit, budget: FlavorQuota, name: str) -> bool:
     return bound is not None and fit.charge.total(name) > bound
 
 
-def uncovered_of(demand: PodSetDemand, queue: ClusterQueue) -> list[str]:
-    """Return the resources that ``demand`` counts and ``queue`` does not cover, sorted."""
-    return sorted(name for name in demand.each if name not in queue.covered)
+def queue_facts(queue: ClusterQueue | None, snapshot: ClusterSnapshot) -> tuple[object, ...]:
+    """Return the records and views that decide what ``queue`` has for a pod set, apart from what the pods request."""
+    return (
+        queue,
+        # What a ClusterQueue without a cohort has depends on no other.
+        snapshot.cohort_tree if queue and queue.cohort else None,
+        snapshot.sync_state("cohorts"),
+        snapshot.flavors if queue else None,
+        snapshot.kueue,
+    )
 
 
 def in_flight_into(queue: ClusterQueue, snapshot: ClusterSnapshot) -> dict[str, int]:
     """Return what was just admitted into the LocalQueues of ``queue`` and is not reserved there yet, by resource."""
-    found: dict[str, int] = {}
+    in_flight: dict[str, int] = {}
     for (namespace, name), amounts in snapshot.in_flight.queues():
         local = snapshot.queue(namespace, name)
         if local is not None and local.cluster_queue == queue.name:
             for resource, amount in amounts.items():
-                found[resource] = found.get(resource, 0) + amount
-    return found
+                in_flight[resource] = in_flight.get(resource, 0) + amount
+    return in_flight

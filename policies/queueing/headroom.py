@@ -9,8 +9,8 @@ Amounts are bytes, millicores or counts. Pods that nothing but nodes bounds need
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import NO_AMOUNTS
@@ -21,7 +21,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.budget import Budget, exceeds_ever, pod_fingerprint
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
-from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorQuota, fit_of
+from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorQuota, fit_of, queue_facts
 from gpugate.policies.queueing.limit_range import limit_violations
 from gpugate.policies.queueing.resource_quota import NamespaceQuota, in_scope, missing_requests, quotas_of, usage_of_pod
 from gpugate.policies.queueing.workload_demand import (
@@ -61,86 +61,8 @@ BOUNDING: Final = frozenset(
 )
 
 
-class HeadroomBound(NamedTuple):
-    """The most that one pod may request of a resource, and where that is stated, as text."""
-
-    most: int
-    source: str
-
-
-class Size(NamedTuple):
-    """The size of one pod.
-
-    Attributes:
-        own: its requests and limits, without overhead.
-        requests: its requests, with overhead.
-        usage: what it counts for, by the names that ResourceQuotas use.
-        counted: what Kueue counts for it; nothing where no queue bounds it.
-        limit_violations: what it violates of LimitRanges, as text.
-    """
-
-    own: ResolvedResources
-    requests: Mapping[str, int]
-    usage: Mapping[str, int]
-    counted: Mapping[str, int]
-    limit_violations: frozenset[str]
-
-
-class Headroom(NamedTuple):
-    """The bounds of one pod.
-
-    Attributes:
-        usage: bounds of ResourceQuotas, by the names that they use.
-        counted: bounds of the Kueue queue, by resource.
-        limit_violations: what the pod violates of LimitRanges as it is.
-        shapes: nodes that hold the pod as it is.
-        entered: ResourceQuotas whose scope the pod enters once it states memory or CPU.
-        queue: the ClusterQueue whose quota counts the pod; None where there is none.
-    """
-
-    usage: Mapping[str, HeadroomBound]
-    counted: Mapping[str, HeadroomBound]
-    limit_violations: frozenset[str]
-    shapes: Sequence[NodeShape]
-    entered: Sequence[ResourceQuota]
-    queue: ClusterQueue | None
-
-
-class OtherPodSets(NamedTuple):
-    """The other pods of the same workload, which share its budgets.
-
-    Attributes:
-        taken: what a budget counts for all of them as they are, by resource.
-        number: how many of them request a GPU, and so may be raised, too.
-    """
-
-    taken: Mapping[str, int]
-    number: int
-
-    def share(self, name: str, total: int, each: int, number: int) -> int:
-        """Return what each of ``number`` pods may request of ``name``: it requests ``each`` now, and all pods share ``total``."""
-        if not self.number and not self.taken.get(name):
-            return total // number
-        left = total - each * number - self.taken.get(name, 0)
-        return each + max(0, left) // (number + self.number)
-
-
-def other_pod_sets(budget: Budget, workload: Workload, pods: PodSet) -> OtherPodSets:
-    """Sum up what ``budget`` counts for the pod sets of ``workload`` other than ``pods``.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
-    taken: dict[str, int] = {}
-    number = 0
-    for other in workload.pod_sets if len(workload.pod_sets) > 1 else ():
-        count = budget.count(other) if other is not pods else 0
-        if not count or budget.applies(other) is False:
-            continue
-        number += count if other.requests_gpu() else 0
-        for name, amount in budget.charge(other).items():
-            taken[name] = taken.get(name, 0) + amount * count
-    return OtherPodSets(taken, number)
+#: The most that one pod may request of a resource, and where that is stated, as text.
+_Bound: TypeAlias = tuple[int, str]
 
 
 def is_bounded(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> bool:
@@ -173,75 +95,14 @@ def headroom_key(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) ->
 
 def headroom_facts(workload: Workload, snapshot: ClusterSnapshot) -> tuple[object, ...]:
     """Return the records and views that decide the headroom of the workload's pods, nodes aside."""
-    queue = bounding_queue(workload, snapshot)
     return (
-        queue,
-        # What a ClusterQueue without a cohort has depends on no other.
-        snapshot.cohort_tree if queue and queue.cohort else None,
-        snapshot.flavors if queue else None,
-        snapshot.kueue,
+        *queue_facts(bounding_queue(workload, snapshot), snapshot),
         snapshot.runtime_classes,
         snapshot.priorities,
         snapshot.sync_state("priorityclasses"),
         *snapshot.limit_ranges.get(workload.namespace, ()),
         *snapshot.quotas.get(workload.namespace, ()),
     )
-
-
-def headroom_for(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, shapes: Iterable[NodeShape]) -> Headroom:
-    """Work out the bounds of one pod of ``pods``; ``shapes``: the nodes that it may land on.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
-    queue = bounding_queue(workload, snapshot)
-    now = _size_of(workload, pods, snapshot, queue)
-    usage: dict[str, HeadroomBound] = {}
-    entered = []
-    for budget in quotas_of(workload, snapshot):
-        if not _may_count(budget.quota, pods, now, snapshot):
-            continue
-        before = now.usage
-        if in_scope(budget.quota, pods, now.own, snapshot) is False:
-            # The quota counts nothing for the pod yet, so all of its hard limit is there.
-            entered.append(budget.quota)
-            before = NO_AMOUNTS
-        for name, bound in _bounds_of_quota(budget, workload, pods, snapshot, before):
-            usage[name] = min(bound, usage.get(name, bound))
-    counted = dict(_bounds_of_queue(queue, workload, pods, snapshot, now.counted)) if queue else {}
-    holding = [shape for shape in shapes if _holds(shape, now.requests)]
-    return Headroom(usage, counted, now.limit_violations, holding, entered, queue)
-
-
-def _size_of(
-    workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, queue: ClusterQueue | None, changes: Changes = NO_CHANGES
-) -> Size:
-    """Return the size of one pod once its containers state ``changes``, and what ``queue`` counts for it."""
-    namespace = workload.namespace
-    own = resolved_resources(pods, snapshot, namespace, with_overhead=False, changes=changes)
-    whole = own if states_by_container(pods) else resolved_resources(pods, snapshot, namespace, changes=changes)
-    violations = frozenset[str]()
-    if namespace in snapshot.limit_ranges:
-        defaults = defaults_for(snapshot, namespace)
-        found = limit_violations(snapshot.limit_ranges[namespace], filled(pods, defaults, changes), own, defaults)
-        violations = frozenset(
-            f"the {violation.bound} of LimitRange {violation.source} for {violation.resource} of"
-            f" {violation.container.container.name if violation.container else 'the pod'}"
-            for violation in found
-        )
-    usage = usage_of_pod(whole) if namespace in snapshot.quotas else NO_AMOUNTS
-    counted = counted_requests(workload, pods, snapshot, changes) if queue else NO_AMOUNTS
-    return Size(own, whole.requests, usage, counted, violations)
-
-
-def _holds(shape: NodeShape, requests: Mapping[str, int]) -> bool:
-    return requests.get("memory", 0) <= shape.memory and requests.get("cpu", 0) <= shape.cpu
-
-
-def _may_count(quota: ResourceQuota, pods: PodSet, now: Size, snapshot: ClusterSnapshot) -> bool:
-    """Return whether ``quota`` may count the pods once they state memory or CPU, so that they are not BestEffort."""
-    stating = now.own._replace(requests={**now.own.requests, "memory": max(1, now.own.requests.get("memory", 0))})
-    return in_scope(quota, pods, stating, snapshot) is not False
 
 
 def number_together(workload: Workload, pods: PodSet) -> int | None:
@@ -253,41 +114,159 @@ def number_together(workload: Workload, pods: PodSet) -> int | None:
     return max(1, whole_number(pods.annotations().get(KUEUE_COUNT)) or 1, number_of_pods(workload, pods)[0])
 
 
-def _bounds_of_quota(
-    budget: NamespaceQuota, workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, before: Mapping[str, int]
-) -> Iterator[tuple[str, HeadroomBound]]:
-    """Bound each pod by its share of the hard limit, and a pod on its own by what is left of that now as well."""
-    number = number_together(workload, pods)
-    if number is None and missing_requests(budget.quota, pods, filled(pods, defaults_for(snapshot, workload.namespace))):
-        # The API accepts none of them as they are.
-        number = 1
-    each = {name: before.get(name, 0) for name in budget.quota.hard}
-    return _bounds(budget, workload, pods, each, number, budget.in_flight() if workload.is_pod() else None)
+class _Size(NamedTuple):
+    """The size of one pod: ``own`` without overhead, ``usage`` by quotas' names, ``counted`` by Kueue, violations as text."""
+
+    own: ResolvedResources
+    requests: Mapping[str, int]
+    usage: Mapping[str, int]
+    counted: Mapping[str, int]
+    limit_violations: frozenset[str]
 
 
-def _bounds_of_queue(
-    queue: ClusterQueue, workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, before: Mapping[str, int]
-) -> Iterator[tuple[str, HeadroomBound]]:
-    """Bound each pod by its share of the flavor that holds the pods as they are and has most memory and CPU."""
-    transformed = [name for rule in (snapshot.kueue.transformations if snapshot.kueue else ()) for name in rule.outputs]
-    amounts = {**dict.fromkeys((*ADDED, *transformed), 0), **before}
-    for name in amounts.keys() - queue.covered:
-        yield name, HeadroomBound(amounts[name], f"by ClusterQueue {queue.name}, which covers no {name}")
-    count, min_count = pod_counts(workload, pods)
-    # Each pod of a Deployment, and each group of a LeaderWorkerSet, is admitted by itself.
-    number = number_together(workload, pods) if workload.is_pod() else count
-    demand = PodSetDemand(pods, count, min_count, amounts)
-    for group in queue.groups if count else ():
-        fit = fit_of(workload, demand, queue, group, snapshot)
-        if fit is None:
-            continue
-        budget = _roomiest(fit, number)
-        if budget is not None:
-            yield from _bounds(budget, workload, pods, fit.charge.each, number)
-            continue
-        # Were the quota raised to what the pods request, they would still not be admitted with more.
-        source = f"by ClusterQueue {queue.name}, which could never admit the pods even as they are"
-        yield from ((name, HeadroomBound(amount, source)) for name, amount in fit.charge.each.items())
+class Headroom:
+    """The bounds of one pod of a pod set."""
+
+    def __init__(self, workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, shapes: Iterable[NodeShape]) -> None:
+        """Work out the bounds of a pod that may land on ``shapes``.
+
+        Raises:
+            MalformedError: an amount is no quantity.
+        """
+        self._workload, self._pods, self._snapshot = workload, pods, snapshot
+        self._queue = bounding_queue(workload, snapshot)
+        now = self._size(NO_CHANGES)
+        self._violations = now.limit_violations
+        self._shapes = [shape for shape in shapes if _holds(shape, now.requests)]
+        #: ResourceQuotas that count the pod once it states memory or CPU, and do not count it yet.
+        self._entered: list[ResourceQuota] = []
+        self._usage: dict[str, _Bound] = {}
+        for budget in quotas_of(workload, snapshot):
+            for name, bound in self._bounds_of_quota(budget, now):
+                self._usage[name] = min(bound, self._usage.get(name, bound))
+        self._counted = dict(self._bounds_of_queue(self._queue, now.counted)) if self._queue else {}
+
+    def _size(self, changes: Changes) -> _Size:
+        """Return the size of the pod once its containers state ``changes``."""
+        pods, snapshot, namespace = self._pods, self._snapshot, self._workload.namespace
+        own = resolved_resources(pods, snapshot, namespace, with_overhead=False, changes=changes)
+        whole = own if states_by_container(pods) else resolved_resources(pods, snapshot, namespace, changes=changes)
+        violations = frozenset[str]()
+        if namespace in snapshot.limit_ranges:
+            defaults = defaults_for(snapshot, namespace)
+            broken = limit_violations(snapshot.limit_ranges[namespace], filled(pods, defaults, changes), own, defaults)
+            violations = frozenset(
+                f"the {violation.bound} of LimitRange {violation.source} for {violation.resource} of"
+                f" {violation.container.container.name if violation.container else 'the pod'}"
+                for violation in broken
+            )
+        usage = usage_of_pod(whole) if namespace in snapshot.quotas else NO_AMOUNTS
+        counted = counted_requests(self._workload, pods, snapshot, changes) if self._queue else NO_AMOUNTS
+        return _Size(own, whole.requests, usage, counted, violations)
+
+    def _bounds_of_quota(self, budget: NamespaceQuota, now: _Size) -> Iterator[tuple[str, _Bound]]:
+        """Bound each pod by its share of the hard limit, and a pod on its own by what is left of that now as well."""
+        quota, pods, before = budget.quota, self._pods, now.usage
+        # A pod that states memory or CPU is not BestEffort.
+        stating = now.own._replace(requests={**now.own.requests, "memory": max(1, now.own.requests.get("memory", 0))})
+        if in_scope(quota, pods, stating, self._snapshot) is False:
+            return
+        if in_scope(quota, pods, now.own, self._snapshot) is False:
+            # The quota counts nothing for the pod yet, so all of its hard limit is there.
+            self._entered.append(quota)
+            before = NO_AMOUNTS
+        number = number_together(self._workload, pods)
+        if number is None and self._lacks_requests(quota, NO_CHANGES):
+            # The API accepts none of them as they are.
+            number = 1
+        each = {name: before.get(name, 0) for name in quota.hard}
+        yield from self._bounds(budget, each, number, budget.in_flight() if self._workload.is_pod() else None)
+
+    def _lacks_requests(self, quota: ResourceQuota, changes: Changes) -> bool:
+        defaults = defaults_for(self._snapshot, self._workload.namespace)
+        return bool(missing_requests(quota, self._pods, filled(self._pods, defaults, changes)))
+
+    def _bounds_of_queue(self, queue: ClusterQueue, before: Mapping[str, int]) -> Iterator[tuple[str, _Bound]]:
+        """Bound each pod by its share of the flavor that holds the pods as they are and has most memory and CPU."""
+        workload, pods, kueue = self._workload, self._pods, self._snapshot.kueue
+        transformed = [name for rule in (kueue.transformations if kueue else ()) for name in rule.outputs]
+        amounts = {**dict.fromkeys((*ADDED, *transformed), 0), **before}
+        for name in amounts.keys() - queue.covered:
+            yield name, (amounts[name], f"by ClusterQueue {queue.name}, which covers no {name}")
+        count, min_count = pod_counts(workload, pods)
+        # Each pod of a Deployment, and each group of a LeaderWorkerSet, is admitted by itself.
+        number = number_together(workload, pods) if workload.is_pod() else count
+        demand = PodSetDemand(pods, count, min_count, amounts)
+        for group in queue.groups if count else ():
+            fit = fit_of(workload, demand, queue, group, self._snapshot)
+            budget = fit and _roomiest(fit, number)
+            if fit and budget:
+                yield from self._bounds(budget, fit.charge.each, number)
+            elif fit:
+                # Were the quota raised to what the pods request, they would still not be admitted with more.
+                source = f"by ClusterQueue {queue.name}, which could never admit the pods even as they are"
+                yield from ((name, (amount, source)) for name, amount in fit.charge.each.items())
+
+    def _bounds(
+        self, budget: Budget, each: Mapping[str, int], number: int | None, in_flight: Mapping[str, int] | None = None
+    ) -> Iterator[tuple[str, _Bound]]:
+        """Bound each pod by its share of ``budget``, never below what it requests now.
+
+        Args:
+            budget: the budget.
+            each: what one pod counts for now, by resource.
+            number: how many pods there are; None where the object does not say, so that their share is not known.
+            in_flight: admitted and not counted yet, where what is unused now bounds the pods, too.
+        """
+        taken, others = self._other_pod_sets(budget)
+        count = number + others if number else None
+        sharing = "all pods together" if count is None else f"{count} pod{'s' if count > 1 else ''}"
+        for name, amount in each.items():
+            total = budget.total(name)
+            more = max(0, total - amount * number - taken.get(name, 0)) // (number + others) if number else 0
+            if in_flight is not None:
+                more = min(more, max(0, budget.available(name, in_flight.get(name, 0)) - amount))
+            yield name, (amount + more, f"by {budget.source}, {show_amount(name, total)} for {sharing}")
+
+    def _other_pod_sets(self, budget: Budget) -> tuple[dict[str, int], int]:
+        """Return what ``budget`` counts for the workload's other pods, and how many of them request a GPU and may be raised."""
+        taken: dict[str, int] = {}
+        number = 0
+        for other in self._workload.pod_sets:
+            count = budget.count(other) if other is not self._pods else 0
+            if not count or budget.applies(other) is False:
+                continue
+            number += count if other.requests_gpu() else 0
+            for name, amount in budget.charge(other).items():
+                taken[name] = taken.get(name, 0) + amount * count
+        return taken, number
+
+    def violation(self, changes: Changes) -> str:
+        """Return the first bound that the pod violates once its containers state ``changes``, with the sums; empty for none.
+
+        Raises:
+            MalformedError: an amount is no quantity.
+        """
+        size = self._size(changes)
+        for amounts, bounds in ((size.usage, self._usage), (size.counted, self._counted)):
+            for name, amount in sorted(amounts.items()):
+                most, source = bounds.get(name, (amount, ""))
+                if amount > most:
+                    return f"{show_amount(name, amount)} of {name} > {show_amount(name, most)}, what is set for one pod {source}"
+        violations = sorted(size.limit_violations - self._violations)
+        if violations:
+            return f"against {violations[0]}"
+        for quota in self._entered:
+            if self._lacks_requests(quota, changes):
+                return f"ResourceQuota {quota.name} would count the pod, and not all that it must state for that is stated"
+        for shape in self._shapes:
+            if not _holds(shape, size.requests):
+                return f"more than a node {shape.title} has"
+        return ""
+
+
+def _holds(shape: NodeShape, requests: Mapping[str, int]) -> bool:
+    return requests.get("memory", 0) <= shape.memory and requests.get("cpu", 0) <= shape.cpu
 
 
 def _roomiest(fit: FlavorFit, number: int | None) -> FlavorQuota | None:
@@ -295,58 +274,3 @@ def _roomiest(fit: FlavorFit, number: int | None) -> FlavorQuota | None:
     charge = fit.charge._replace(number=number or 1)
     holding = [budget for budget in fit.open if not exceeds_ever(budget, charge)]
     return max(holding, key=lambda budget: [budget.total(name) if name in budget.capacities else 0 for name in ADDED], default=None)
-
-
-def _bounds(
-    budget: Budget,
-    workload: Workload,
-    pods: PodSet,
-    each: Mapping[str, int],
-    number: int | None,
-    in_flight: Mapping[str, int] | None = None,
-) -> Iterator[tuple[str, HeadroomBound]]:
-    """Bound each pod by its share of ``budget``, never below what it requests now.
-
-    Args:
-        budget: the budget.
-        workload: the object.
-        pods: the pods.
-        each: what one of them counts for now, by resource.
-        number: how many of them there are; None where the object does not say, so that their share is not known.
-        in_flight: admitted and not counted yet, where what is unused now bounds the pods, too.
-    """
-    others = other_pod_sets(budget, workload, pods)
-    count = number + others.number if number else None
-    sharing = "all pods together" if count is None else f"{count} pod{'s' if count > 1 else ''}"
-    for name, amount in each.items():
-        total = budget.total(name)
-        most = others.share(name, total, amount, number) if number else 0
-        if in_flight is not None:
-            most = min(most, budget.available(name, in_flight.get(name, 0)))
-        yield name, HeadroomBound(max(most, amount), f"by {budget.source}, {show_amount(name, total)} for {sharing}")
-
-
-def first_violation(room: Headroom, workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, changes: Changes) -> str:
-    """Return the first bound that one pod violates once its containers state ``changes``, with the sums; empty for none.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
-    size = _size_of(workload, pods, snapshot, room.queue, changes)
-    for amounts, bounds in ((size.usage, room.usage), (size.counted, room.counted)):
-        for name, amount in sorted(amounts.items()):
-            bound = bounds.get(name)
-            if bound is not None and amount > bound.most:
-                most = show_amount(name, bound.most)
-                return f"{show_amount(name, amount)} of {name} > {most}, what is set for one pod {bound.source}"
-    violations = sorted(size.limit_violations - room.limit_violations)
-    if violations:
-        return f"against {violations[0]}"
-    containers = filled(pods, defaults_for(snapshot, workload.namespace), changes) if room.entered else []
-    for quota in room.entered:
-        if missing_requests(quota, pods, containers):
-            return f"ResourceQuota {quota.name} would count the pod, and not all that it must state for that is stated"
-    for shape in room.shapes:
-        if not _holds(shape, size.requests):
-            return f"more than a node {shape.title} has"
-    return ""

@@ -109,15 +109,15 @@ def quotas_of(workload: Workload, snapshot: ClusterSnapshot) -> list[NamespaceQu
 
 def usage_of_pod(resources: ResolvedResources) -> dict[str, int]:
     """Return what one pod counts for, by the names that quotas use: bytes, millicores or counts."""
-    found = {"count/pods": 1, "pods": 1}
+    usage = {"count/pods": 1, "pods": 1}
     for name, amount in resources.requests.items():
         if name in _NATIVE or name.startswith("hugepages-"):
-            found[name] = amount
-        found[f"requests.{name}"] = amount
+            usage[name] = amount
+        usage[f"requests.{name}"] = amount
     for name in _NATIVE:
         if name in resources.limits:
-            found[f"limits.{name}"] = resources.limits[name]
-    return found
+            usage[f"limits.{name}"] = resources.limits[name]
+    return usage
 
 
 def usage_of_object(workload: Workload) -> dict[str, int]:
@@ -125,9 +125,9 @@ def usage_of_object(workload: Workload) -> dict[str, int]:
     if workload.is_pod():
         return {}
     kind = workload.kind
-    found = {f"count/{kind.resource}.{kind.group}" if kind.group else f"count/{kind.resource}": 1}
-    found.update((name, 1) for maker, name in _MAKES if maker is kind)
-    return found
+    usage = {f"count/{kind.resource}.{kind.group}" if kind.group else f"count/{kind.resource}": 1}
+    usage.update((name, 1) for maker, name in _MAKES if maker is kind)
+    return usage
 
 
 def in_scope(quota: ResourceQuota, pods: PodSet, resources: ResolvedResources, snapshot: ClusterSnapshot) -> bool | None:
@@ -194,10 +194,10 @@ def missing_requests(quota: ResourceQuota, pods: PodSet, containers: Sequence[Re
     required = [(name, *_MUST_STATE[name]) for name in sorted(quota.hard) if name in _MUST_STATE]
     if not required or stated_for_pod(pods, "requests") or stated_for_pod(pods, "limits"):
         return []
-    found: dict[tuple[str, str, str], Missing] = {}
+    missing: dict[tuple[str, str, str], Missing] = {}
     for container in containers:
         for name, kind, resource in required:
             stated = container.limits if kind == "limits" else container.requests
             if resource not in stated:
-                found.setdefault((container.container.name, kind, resource), Missing(container, kind, resource, name))
-    return list(found.values())
+                missing.setdefault((container.container.name, kind, resource), Missing(container, kind, resource, name))
+    return list(missing.values())

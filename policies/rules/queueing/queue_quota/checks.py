@@ -13,11 +13,11 @@ from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.memo import remembered
 from gpugate.policies.queueing.budget import exceeds_together, pod_fingerprint
 from gpugate.policies.queueing.cluster_queue import not_yet_counted
-from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQuota, fit_of, in_flight_into, uncovered_of
+from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQuota, fit_of, in_flight_into, queue_facts
 from gpugate.policies.queueing.workload_demand import (
     PodSetDemand,
     annotations_and_labels,
-    asked_of,
+    demands_of,
     is_managed,
     pod_counts,
 )
@@ -142,16 +142,7 @@ def _key(
 def _facts(
     _workload: Workload, queue: ClusterQueue, _in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
 ) -> tuple[object, ...]:
-    return (
-        queue,
-        # What a ClusterQueue without a cohort has depends on no other.
-        snapshot.cohort_tree if queue.cohort else None,
-        snapshot.sync_state("cohorts"),
-        snapshot.flavors,
-        snapshot.limit_ranges,
-        snapshot.runtime_classes,
-        snapshot.kueue,
-    )
+    return (*queue_facts(queue, snapshot), snapshot.limit_ranges, snapshot.runtime_classes)
 
 
 @remembered(by=_key, on=_facts)
@@ -159,7 +150,7 @@ def _of_pod_sets(
     workload: Workload, queue: ClusterQueue, in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
 ) -> tuple[Finding, ...]:
     """Compare the pod sets with the flavors of ``queue``: ever, and now if ``in_flight``, not reserved yet, is given."""
-    demands = asked_of(workload, snapshot)
+    demands = demands_of(workload, snapshot)
     findings = [finding for demand in demands for finding in _of_demand(workload, demand, queue, in_flight, snapshot)]
     if len(demands) > 1 and not any(finding.level is Level.DENY for finding in findings):
         findings += _together(workload, demands, queue, snapshot)
@@ -169,7 +160,7 @@ def _of_pod_sets(
 def _of_demand(
     workload: Workload, demand: PodSetDemand, queue: ClusterQueue, in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
-    uncovered = uncovered_of(demand, queue)
+    uncovered = sorted(demand.each.keys() - queue.covered)
     if uncovered:
         yield not_covered(demand, queue, uncovered, snapshot)
     fits = [fit for group in queue.groups if (fit := fit_of(workload, demand, queue, group, snapshot)) is not None]

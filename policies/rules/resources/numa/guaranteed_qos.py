@@ -17,7 +17,7 @@ from gpugate.policies.kube.memo import remember, remembered
 from gpugate.policies.kube.quantity import format_millicores
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.cluster_queue import uncovered
-from gpugate.policies.queueing.headroom import first_violation, headroom_facts, headroom_for, headroom_key, is_bounded
+from gpugate.policies.queueing.headroom import Headroom, headroom_facts, headroom_key, is_bounded
 from gpugate.policies.scheduling.gpu_share import excess, portion_of, share_of
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
 from gpugate.policies.scheduling.pod_resources import add_up
@@ -319,8 +319,7 @@ def _violation(
     workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
 ) -> str:
     """Return the first bound that the pods violate once their containers are raised to ``targets``; empty for none."""
-    changes = {target.at: target.changes for target in targets}
-    return first_violation(headroom_for(workload, pods, snapshot, shapes), workload, pods, snapshot, changes)
+    return Headroom(workload, pods, snapshot, shapes).violation({target.at: target.changes for target in targets})
 
 
 def _beyond_bounds(pods: PodSet, obstacle: str) -> Finding:
