@@ -15,7 +15,6 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.kube.fields import Object, mapping, mappings
 from gpugate.policies.queueing.workload_demand import number_of_pods
 from gpugate.policies.scheduling.pod_resources import ResolvedContainer, ResolvedResources, resolved_resources, stated_for_pod
-from gpugate.policies.workloads.kinds import CRON_JOB, DEPLOYMENT
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -28,11 +27,6 @@ _MUST_STATE: Final = {
     "requests.cpu": ("requests", "cpu"),
     "requests.memory": ("requests", "memory"),
 }
-#: Names under which a quota counts the one object that the controller of a kind makes.
-_MAKES: Final = (
-    (CRON_JOB, "count/jobs.batch"),
-    (DEPLOYMENT, "count/replicasets.apps"),
-)
 _AFFINITIES: Final = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
@@ -126,7 +120,8 @@ def usage_of_object(workload: Workload) -> dict[str, int]:
         return {}
     kind = workload.kind
     usage = {f"count/{kind.resource}.{kind.group}" if kind.group else f"count/{kind.resource}": 1}
-    usage.update((name, 1) for maker, name in _MAKES if maker is kind)
+    if kind.creates:
+        usage[f"count/{kind.creates}"] = 1
     return usage
 
 
