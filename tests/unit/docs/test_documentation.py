@@ -35,7 +35,7 @@ def console_commands(page: Path) -> list[str]:
 
 
 COMMANDS = list(
-    dict.fromkeys(one for page in ("README.md", "docs/fix.md", "docs/review.md") for one in console_commands(ROOT / page))
+    dict.fromkeys(one for page in ("README.md", "docs/guide/fix.md", "docs/guide/review.md") for one in console_commands(ROOT / page))
 )
 
 
@@ -70,7 +70,7 @@ def test_every_folder_that_the_documentation_applies_is_a_kustomization() -> Non
 
 
 def test_every_policy_on_the_page_about_them_is_one() -> None:
-    text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guide" / "policies.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^( *)```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)
     policies = [YAML(typ="safe").load(textwrap.dedent(block)) for _, block in blocks if "kind: GPUPolicy" in block]
     assert [parse_policy(one).name for one in policies] == ["team-a", "default", "default", "enforced"]

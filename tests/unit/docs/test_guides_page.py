@@ -12,7 +12,7 @@ from gpugate.policies.rules.registry import RULES
 from tests import guides
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "guides.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guide" / "guides.md").read_text(encoding="utf-8")
 #: Names in the guides that are no systems or fields of a manifest, and what is said of them in other words.
 NO_NAMES = frozenset({"DataLoader", "DataLoaders", "DevOps", "DoNotSchedule", "NodeAffinity", "PyTorch", "PyTorchJobs"})
 NO_NAMES |= {"RollingUpdate", "ScheduleAnyway"}
