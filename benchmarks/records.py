@@ -14,8 +14,8 @@ from benchmarks import other_objects
 from benchmarks.curve import KINDS, KNOWN, read_all
 from benchmarks.objects import Nodes
 from benchmarks.pods import Pods
-from gpugate.policies.cluster.builder import FactsBuilder
-from gpugate.webhook.cache.kinds import reader_of
+from gpugate.policies.cluster.builder import SnapshotBuilder
+from gpugate.webhook.cache.kinds import reducer_for
 
 _SAMPLE = 1000
 _REPEATS = 20
@@ -58,7 +58,7 @@ def _each(work: Callable[[], object], count: int) -> float:
 def cost_of(resource: str, nodes: int, seed: int) -> KindCost:
     """What one object of ``resource`` costs, over a sample of them: the best of some rounds."""
     raws = _raws(resource, nodes, seed)
-    read, count = reader_of(KINDS[resource]), len(raws)
+    read, count = reducer_for(KINDS[resource]), len(raws)
     rounds = max(3, 200 // count)
     objects = [orjson.loads(raw) for raw in raws[:200]]
     parse = min(_each(lambda: [orjson.loads(raw) for raw in raws[:200]], len(objects)) for _ in range(rounds))
@@ -66,7 +66,7 @@ def cost_of(resource: str, nodes: int, seed: int) -> KindCost:
     reads = [read(one) for one in objects]
 
     def fill() -> None:
-        builder = FactsBuilder()
+        builder = SnapshotBuilder()
         for one in reads:
             builder.put(resource, one.key, one.record)
 
@@ -76,10 +76,10 @@ def cost_of(resource: str, nodes: int, seed: int) -> KindCost:
 
 def _kept(resource: str, raws: list[bytes]) -> int:
     """Bytes that an object takes once it is kept: what all other kinds share of it is known before."""
-    read = reader_of(KINDS[resource])
+    read = reducer_for(KINDS[resource])
     for raw in raws[:10]:
         read(orjson.loads(raw))
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -109,7 +109,7 @@ class Turns(NamedTuple):
 def snapshot_costs(nodes: int, pods: int, seed: int) -> list[Turns]:
     """What a snapshot of a cluster of ``nodes`` and ``pods`` costs after changes."""
     all_nodes, all_pods = Nodes(nodes, seed), Pods(pods, nodes, seed)
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     for resource, raws in (("nodes", all_nodes.all(1)), ("pods", all_pods.all(1))):
         for one in read_all(resource, raws):
             builder.put(resource, one.key, one.record)
@@ -132,7 +132,7 @@ def snapshot_costs(nodes: int, pods: int, seed: int) -> list[Turns]:
     return [_turns(what, change, builder) for what, change in changes.items()]
 
 
-def _turns(what: str, change: Callable[[int], None], builder: FactsBuilder) -> Turns:
+def _turns(what: str, change: Callable[[int], None], builder: SnapshotBuilder) -> Turns:
     times = []
     for at in range(_REPEATS):
         change(at)

@@ -36,7 +36,7 @@ class CertificateInfo:
     fingerprint_sha256: str
 
 
-class State(StrEnum):
+class CertificateState(StrEnum):
     """Where in its life a certificate is."""
 
     NOT_YET = "not-yet"
@@ -49,7 +49,7 @@ class State(StrEnum):
 class Validity:
     """The state at one time, and the time left; negative once it has expired."""
 
-    state: State
+    state: CertificateState
     remaining: timedelta
 
 
@@ -66,13 +66,13 @@ def validity(info: CertificateInfo, now: datetime) -> Validity:
     """Judge a certificate at `now` (with a time zone)."""
     remaining = info.not_after - now
     if now < info.not_before:
-        state = State.NOT_YET
+        state = CertificateState.NOT_YET
     elif remaining < timedelta(0):
-        state = State.EXPIRED
+        state = CertificateState.EXPIRED
     elif remaining * RENEW_SHARE <= info.not_after - info.not_before:
-        state = State.RENEW
+        state = CertificateState.RENEW
     else:
-        state = State.VALID
+        state = CertificateState.VALID
     return Validity(state, remaining)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from gpugate.certs.inspect import State, parse, timestamp, validity
+from gpugate.certs.inspect import CertificateState, parse, timestamp, validity
 from gpugate.certs.issue import KeyPair
 from gpugate.certs.names import normalize
 from gpugate.certs.pem import dump_certificates, load_certificates
@@ -21,7 +21,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RenewalPlan:
     """The action, and the reason for it as a clause for people."""
 
     action: Action
@@ -35,7 +35,7 @@ def plan(
     hostnames: Sequence[str],
     *,
     force: bool = False,
-) -> Plan:
+) -> RenewalPlan:
     """Say what `ca` and `serving` need at `now` so that `hostnames` can be served.
 
     The CA is judged first, since a new one needs a new serving certificate anyhow.
@@ -48,16 +48,16 @@ def plan(
     names = normalize(hostnames)
     fault = "there is no CA" if ca is None else _ca_fault(ca, now)
     if ca is None or fault:
-        return Plan(Action.ROTATE_CA, fault)
+        return RenewalPlan(Action.ROTATE_CA, fault)
     if serving is None:
-        return Plan(Action.ISSUE_SERVING, "there is no serving certificate with its key")
+        return RenewalPlan(Action.ISSUE_SERVING, "there is no serving certificate with its key")
     fault = _serving_fault(serving, ca, names, now)
     if fault:
-        return Plan(Action.ISSUE_SERVING, fault)
+        return RenewalPlan(Action.ISSUE_SERVING, fault)
     if force:
-        return Plan(Action.ISSUE_SERVING, "a new serving certificate was asked for")
+        return RenewalPlan(Action.ISSUE_SERVING, "a new serving certificate was asked for")
     end = timestamp(parse(serving.certificate_pem)[0].not_after)
-    return Plan(Action.KEEP, f"the serving certificate is good until {end}")
+    return RenewalPlan(Action.KEEP, f"the serving certificate is good until {end}")
 
 
 def _ca_fault(ca: KeyPair, now: datetime) -> str:
@@ -68,7 +68,7 @@ def _ca_fault(ca: KeyPair, now: datetime) -> str:
     for problem in check_key("CA", ca.certificate_pem, ca.key_pem):
         return problem.message
     state = validity(info, now).state
-    if state is State.NOT_YET:
+    if state is CertificateState.NOT_YET:
         return f"the CA certificate begins only at {timestamp(info.not_before)}"
     return _ageing("CA", state, info.not_after)
 
@@ -85,10 +85,10 @@ def _serving_fault(serving: KeyPair, ca: KeyPair, hostnames: Sequence[str], now:
     return _ageing("serving", validity(info, now).state, info.not_after)
 
 
-def _ageing(role: str, state: State, not_after: datetime) -> str:
-    if state is State.EXPIRED:
+def _ageing(role: str, state: CertificateState, not_after: datetime) -> str:
+    if state is CertificateState.EXPIRED:
         return f"the {role} certificate ended at {timestamp(not_after)}"
-    if state is State.RENEW:
+    if state is CertificateState.RENEW:
         end = timestamp(not_after)
         return f"a third or less of the {role} certificate's life is left, to {end}"
     return ""

@@ -20,7 +20,7 @@ from gpugate.certs.issue import (
     issue_serving,
 )
 from gpugate.certs.pem import dump_certificates, is_ca, load_certificates
-from gpugate.certs.plan import Action, Plan
+from gpugate.certs.plan import Action, RenewalPlan
 
 RETIRED_KEPT: Final = 2
 """How many CAs at most stay trusted behind the one that signs."""
@@ -46,7 +46,7 @@ class Material:
 
 
 def carry_out(
-    plan: Plan,
+    plan: RenewalPlan,
     held: Held,
     hostnames: Sequence[str],
     now: datetime,

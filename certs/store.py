@@ -17,7 +17,7 @@ from gpugate.certs.errors import CertificateError
 from gpugate.certs.issue import DEFAULT_LIFETIMES, KeyPair, Lifetimes
 from gpugate.certs.names import normalize
 from gpugate.certs.pem import load_certificates, load_key
-from gpugate.certs.plan import Action, Plan, plan
+from gpugate.certs.plan import Action, RenewalPlan, plan
 from gpugate.certs.renew import Held, Material, carry_out
 
 LOCK_TIMEOUT: Final = 10.0
@@ -59,7 +59,7 @@ class Bundle:
     paths: Paths
     ca_pem: bytes
     serving: KeyPair
-    plan: Plan
+    plan: RenewalPlan
 
 
 class DirectoryStore:

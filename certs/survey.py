@@ -6,10 +6,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import CertificateInfo, State, Validity, parse, validity
+from gpugate.certs.inspect import CertificateInfo, CertificateState, Validity, parse, validity
 from gpugate.certs.pem import load_key
 from gpugate.certs.store import Contents, Paths
-from gpugate.certs.verify import Problem, ProblemKind, check_key, verify
+from gpugate.certs.verify import CertificateProblem, ProblemKind, check_key, verify
 
 
 class Role(StrEnum):
@@ -21,7 +21,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CertificateEntry:
     """One certificate: the file it lies in, its part there, and its state."""
 
     file: str
@@ -34,14 +34,14 @@ class Entry:
 class Survey:
     """All certificates in the order of the files, and what is wrong among them."""
 
-    entries: tuple[Entry, ...]
-    problems: tuple[Problem, ...]
+    entries: tuple[CertificateEntry, ...]
+    problems: tuple[CertificateProblem, ...]
 
     @property
     def healthy(self) -> bool:
         """True when nothing is wrong and no certificate in use is due or over."""
         return not self.problems and all(
-            entry.validity.state is State.VALID for entry in self.entries if entry.role is not Role.RETIRED_CA
+            entry.validity.state is CertificateState.VALID for entry in self.entries if entry.role is not Role.RETIRED_CA
         )
 
 
@@ -65,7 +65,7 @@ def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now
     Raises:
         CertificateError: When there is no certificate or a file is damaged.
     """
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[CertificateEntry, ...] = ()
     if contents.ca_certificate is not None:
         first, *others = _entries(contents.ca_certificate, paths.ca_certificate, now)
         # The store signs with the first alone, whatever the others' subjects are.
@@ -84,7 +84,7 @@ def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now
     return Survey(entries, tuple(_problems(contents, hostnames, now)))
 
 
-def _entries(pem: bytes, file: object, now: datetime) -> tuple[Entry, ...]:
+def _entries(pem: bytes, file: object, now: datetime) -> tuple[CertificateEntry, ...]:
     entries = []
     signing: set[str] = set()
     for info in parse(pem, file):
@@ -92,12 +92,12 @@ def _entries(pem: bytes, file: object, now: datetime) -> tuple[Entry, ...]:
         if info.is_ca:
             role = Role.RETIRED_CA if info.subject in signing else Role.CA
             signing.add(info.subject)
-        entries.append(Entry(str(file), role, info, validity(info, now)))
+        entries.append(CertificateEntry(str(file), role, info, validity(info, now)))
     return tuple(entries)
 
 
-def _problems(contents: Contents, hostnames: Sequence[str], now: datetime) -> list[Problem]:
-    problems: list[Problem] = []
+def _problems(contents: Contents, hostnames: Sequence[str], now: datetime) -> list[CertificateProblem]:
+    problems: list[CertificateProblem] = []
     ca, serving = contents.ca_certificate, contents.certificate
     if ca is not None and contents.ca_key is not None:
         problems += check_key("CA", ca, contents.ca_key)
@@ -109,5 +109,5 @@ def _problems(contents: Contents, hostnames: Sequence[str], now: datetime) -> li
     if contents.key is None:
         message = "the serving certificate has no key beside it"
         remedy = "put back the matching key, or issue anew"
-        problems.append(Problem(ProblemKind.KEY_MISSING, message, remedy))
+        problems.append(CertificateProblem(ProblemKind.KEY_MISSING, message, remedy))
     return problems

@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from gpugate.certs.inspect import State, describe, timestamp, validity
+from gpugate.certs.inspect import CertificateState, describe, timestamp, validity
 from gpugate.certs.names import normalize, uncovered
 from gpugate.certs.pem import is_ca, key_matches, load_certificates, load_key
 
@@ -35,7 +35,7 @@ class ProblemKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class CertificateProblem:
     """One thing that is wrong, and what to do about it."""
 
     kind: ProblemKind
@@ -54,7 +54,7 @@ def verify(
     now: datetime,
     *,
     key_pem: bytes | None = None,
-) -> list[Problem]:
+) -> list[CertificateProblem]:
     """Check a serving certificate as a client trusting `ca_pem` would; empty is good.
 
     `serving_pem` is the certificate, intermediates behind it; `ca_pem` may hold
@@ -76,7 +76,7 @@ def verify(
     return problems
 
 
-def check_key(role: str, certificate_pem: bytes, key_pem: bytes) -> list[Problem]:
+def check_key(role: str, certificate_pem: bytes, key_pem: bytes) -> list[CertificateProblem]:
     """Check that a private key belongs to the first certificate of a PEM text.
 
     `role` ("serving", "CA") goes into the message.
@@ -89,7 +89,7 @@ def check_key(role: str, certificate_pem: bytes, key_pem: bytes) -> list[Problem
         return []
     message = f"the {role} key is not the {role} certificate's"
     remedy = "put back the matching key, or issue anew"
-    return [Problem(ProblemKind.KEY_MISMATCH, message, remedy)]
+    return [CertificateProblem(ProblemKind.KEY_MISMATCH, message, remedy)]
 
 
 def _check_path(
@@ -97,18 +97,18 @@ def _check_path(
     intermediates: Sequence[x509.Certificate],
     anchors: Sequence[x509.Certificate],
     now: datetime,
-) -> list[Problem]:
+) -> list[CertificateProblem]:
     issuers = _issuers(leaf, intermediates, anchors)
     if issuers is None:
         ids = ", ".join(describe(anchor).fingerprint_sha256[:16] for anchor in anchors)
         message = f"the serving certificate (issuer {leaf.issuer.rfc4514_string()}) was not signed by the CA given (SHA-256 {ids})"
         remedy = "publish the caBundle of the CA that signed it, or issue it anew"
-        return [Problem(ProblemKind.FOREIGN_CA, message, remedy)]
+        return [CertificateProblem(ProblemKind.FOREIGN_CA, message, remedy)]
     problems = [problem for ca in issuers for problem in _check_time("CA", ca, now)]
     if not all(is_ca(ca) for ca in issuers):
         message = "the certificate that signed the serving certificate is not a CA's"
         remedy = "rotate the CA"
-        problems.append(Problem(ProblemKind.NOT_A_CA, message, remedy))
+        problems.append(CertificateProblem(ProblemKind.NOT_A_CA, message, remedy))
     return problems
 
 
@@ -146,21 +146,21 @@ def _signed(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     return True
 
 
-def _check_time(role: str, certificate: x509.Certificate, now: datetime) -> list[Problem]:
+def _check_time(role: str, certificate: x509.Certificate, now: datetime) -> list[CertificateProblem]:
     info = describe(certificate)
     state = validity(info, now).state
-    if state is State.NOT_YET:
+    if state is CertificateState.NOT_YET:
         kind = ProblemKind(f"{role.lower()}-not-yet")
         message = f"the {role} certificate begins at {timestamp(info.not_before)}"
-        return [Problem(kind, message, "correct the clock, or issue anew")]
-    if state is State.EXPIRED:
+        return [CertificateProblem(kind, message, "correct the clock, or issue anew")]
+    if state is CertificateState.EXPIRED:
         kind = ProblemKind(f"{role.lower()}-expired")
         message = f"the {role} certificate ended at {timestamp(info.not_after)}"
-        return [Problem(kind, message, "issue anew")]
+        return [CertificateProblem(kind, message, "issue anew")]
     return []
 
 
-def _check_usage(leaf: x509.Certificate) -> list[Problem]:
+def _check_usage(leaf: x509.Certificate) -> list[CertificateProblem]:
     try:
         usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:  # Without the extension any usage is allowed.
@@ -173,10 +173,10 @@ def _check_usage(leaf: x509.Certificate) -> list[Problem]:
         return []
     message = "the serving certificate is not meant for servers (no serverAuth)"
     remedy = "use a serving certificate, or issue anew"
-    return [Problem(ProblemKind.WRONG_USAGE, message, remedy)]
+    return [CertificateProblem(ProblemKind.WRONG_USAGE, message, remedy)]
 
 
-def _check_names(leaf: x509.Certificate, hostnames: Sequence[str]) -> list[Problem]:
+def _check_names(leaf: x509.Certificate, hostnames: Sequence[str]) -> list[CertificateProblem]:
     if not hostnames:
         return []
     sans = describe(leaf).sans
@@ -185,4 +185,4 @@ def _check_names(leaf: x509.Certificate, hostnames: Sequence[str]) -> list[Probl
         return []
     message = f"the serving certificate does not cover {', '.join(missing)} (it covers {', '.join(sans) or 'nothing'})"
     remedy = "issue it anew for these names"
-    return [Problem(ProblemKind.WRONG_NAMES, message, remedy)]
+    return [CertificateProblem(ProblemKind.WRONG_NAMES, message, remedy)]

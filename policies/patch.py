@@ -1,6 +1,6 @@
 """Edits: what a rule wants changed, how that is applied, and the JSON Patch it becomes.
 
-A rule states edits by meaning (set this field, append to this list). :class:`Draft` applies them in place to the
+A rule states edits by meaning (set this field, append to this list). :class:`PatchBuilder` applies them in place to the
 object under review and records the patch as it goes, so no two objects are ever compared on the hot path.
 """
 
@@ -49,7 +49,7 @@ class Edit(NamedTuple):
     defaulted: bool = False
 
 
-class Draft:
+class PatchBuilder:
     """The object under review while edits are applied to it, and the patch that they make."""
 
     __slots__ = ("_fresh", "ops", "overwritten", "root")

@@ -35,8 +35,8 @@ import cases as golden
 import shapes
 import strategies
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, SyncState
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.framework.decision import Decision, Phase
 from gpugate.policies.kube.fields import MalformedError, clone
@@ -242,23 +242,23 @@ def _tweak_one(root: Object, keys: set[str], dice: random.Random, values: list[A
         parent[key] = dice.choice(values)
 
 
-def _facts_of(cluster: Any) -> Facts:
+def _facts_of(cluster: Any) -> ClusterSnapshot:
     if cluster is None:
-        return NO_FACTS
+        return EMPTY_SNAPSHOT
     objects, known = cluster
-    return facts_from_objects(clone(objects), {key: Known[value] for key, value in known.items()})
+    return snapshot_from_objects(clone(objects), {key: SyncState[value] for key, value in known.items()})
 
 
 def _decide(case: Object, root: Object, phase: Phase) -> Decision:
     kind = kind_of(root["apiVersion"], root["kind"])
     assert kind is not None
-    facts = _facts_of(case["cluster"])
+    snapshot = _facts_of(case["cluster"])
     bound = PolicySet([parse_policy(case["policy"])]).bind({}, {})
     operation = "CREATE" if case["old"] is None else "UPDATE"
     workload = open_workload(
-        kind, root, facts, operation=operation, old=clone(case["old"]), subresource=case.get("subresource", "")
+        kind, root, snapshot, operation=operation, old=clone(case["old"]), subresource=case.get("subresource", "")
     )
-    return decide(workload, bound, facts, phase)
+    return decide(workload, bound, snapshot, phase)
 
 
 def decided(case: Object, *, texts: bool = False) -> Object:

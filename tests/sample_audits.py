@@ -13,17 +13,17 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.gangs.status import GangState
 from gpugate.webhook.audit.model import (
     Audit,
-    Audited,
+    AuditedWorkload,
     Effect,
     Exemption,
     Fleet,
     Item,
     NamespaceQuota,
-    NodePicture,
+    NodeSummary,
     PolicyLine,
     QueueLine,
     Run,
-    ShapePicture,
+    ShapeSummary,
     Used,
 )
 
@@ -177,8 +177,8 @@ def item(saying: int, mode: Mode | None = None) -> Item:
 
 def workload(
     name: str, *items: Item, namespace: str = "team-a", team: str = "a", devices: int = 1, exemption: Exemption | None = None
-) -> Audited:
-    return Audited(
+) -> AuditedWorkload:
+    return AuditedWorkload(
         "batch/v1",
         "Job",
         namespace,
@@ -193,10 +193,10 @@ def workload(
     )
 
 
-def workloads(count: int, *, seed: int = 1, clean: float = 0.3) -> tuple[Audited, ...]:
+def workloads(count: int, *, seed: int = 1, clean: float = 0.3) -> tuple[AuditedWorkload, ...]:
     """``count`` workloads of all teams; about the share ``clean`` of them without a finding, the others with one to four."""
     chance = random.Random(seed)  # noqa: S311 - no secret
-    found: list[Audited] = []
+    found: list[AuditedWorkload] = []
     teams = [team for team in TEAMS for _ in range(3 if team.startswith("r") else 2 if team else 1)]
     refusing = [place for place, one in enumerate(SAYINGS) if one[1] is Effect.REFUSE]
     others = [place for place in range(len(SAYINGS)) if place not in refusing]
@@ -208,7 +208,7 @@ def workloads(count: int, *, seed: int = 1, clean: float = 0.3) -> tuple[Audited
             said = (chance.choice(refusing), *said)
         pods = chance.choice((1, 1, 1, 2, 4, 8))
         found.append(
-            Audited(
+            AuditedWorkload(
                 api_version=version,
                 kind=kind,
                 namespace=chance.choice(TEAMS[team]),
@@ -227,9 +227,9 @@ def workloads(count: int, *, seed: int = 1, clean: float = 0.3) -> tuple[Audited
 
 def nodes(
     count: int, prefix: str, devices: int, memory: int, cpu: int, *, stranding: float, seed: int = 1
-) -> tuple[NodePicture, ...]:
+) -> tuple[NodeSummary, ...]:
     chance = random.Random(f"{prefix}{seed}")  # noqa: S311 - no secret
-    found: list[NodePicture] = []
+    found: list[NodeSummary] = []
     for place in range(count):
         held = chance.choice([devices] * 4 + list(range(devices + 1)))
         stuck = chance.random() < stranding
@@ -237,11 +237,11 @@ def nodes(
         requested = int(memory * (0.97 if stuck else min(0.9, 0.05 + 0.85 * held / max(devices, 1))))
         limited = int(requested * chance.choice((1.0, 1.1, 1.4)))
         used = int(cpu * min(0.95, 0.1 + 0.8 * held / max(devices, 1)))
-        found.append(NodePicture(f"{prefix}-{place + 1:02d}", devices, held, stranded, memory, requested, limited, cpu, used))
+        found.append(NodeSummary(f"{prefix}-{place + 1:02d}", devices, held, stranded, memory, requested, limited, cpu, used))
     return tuple(found)
 
 
-def exempt(workloads: Sequence[Audited]) -> tuple[Audited, ...]:
+def exempt(workloads: Sequence[AuditedWorkload]) -> tuple[AuditedWorkload, ...]:
     """``workloads`` with four exemptions among them, one of each state."""
     pleas = (
         Exemption(
@@ -275,7 +275,7 @@ def exempt(workloads: Sequence[Audited]) -> tuple[Audited, ...]:
                 "Remove gpugate.io/exempt when the reason has gone.",
             )
             items = tuple(sorted((*(one for one in items if one.rule != rule), said), key=lambda one: (one.rule, one.path)))
-        found[place * step] = Audited(
+        found[place * step] = AuditedWorkload(
             one.api_version,
             one.kind,
             one.namespace,
@@ -350,7 +350,7 @@ def gangs() -> tuple[GangState, ...]:
     )
 
 
-def owned(found: tuple[Audited, ...]) -> tuple[Audited, ...]:
+def owned(found: tuple[AuditedWorkload, ...]) -> tuple[AuditedWorkload, ...]:
     """``found``, told who they belong to and since when and until when they run, or not."""
     told = []
     for place, one in enumerate(found):
@@ -396,16 +396,16 @@ def policies() -> tuple[PolicyLine, ...]:
     )
 
 
-def shapes() -> tuple[ShapePicture, ...]:
+def shapes() -> tuple[ShapeSummary, ...]:
     return (
-        ShapePicture(
+        ShapeSummary(
             "H100 80GB",
             "nvidia.com/gpu",
             nodes(24, "gpu-h100", 8, 2015 * GIB, 192_000, stranding=0.2),
             "4 nodes have promised 97 % of their memory: the least that a pod with one GPU asks for here is 200Gi, and at most 60Gi is left",
         ),
-        ShapePicture("A100 40GB", "nvidia.com/gpu", nodes(16, "gpu-a100", 8, 1007 * GIB, 96_000, stranding=0.0), ""),
-        ShapePicture(
+        ShapeSummary("A100 40GB", "nvidia.com/gpu", nodes(16, "gpu-a100", 8, 1007 * GIB, 96_000, stranding=0.0), ""),
+        ShapeSummary(
             "L4",
             "nvidia.com/gpu",
             nodes(12, "gpu-l4", 4, 384 * GIB, 48_000, stranding=0.15),
@@ -428,12 +428,12 @@ def device(at: int, state: str, peak: float | None, average: float | None, *, po
     )
 
 
-def watched(found: Sequence[Audited]) -> tuple[Audited, ...]:
+def watched(found: Sequence[AuditedWorkload]) -> tuple[AuditedWorkload, ...]:
     """``found`` with what monitoring told of the devices of some of them."""
     states = (("idle", 3.0, 2.0), ("low", 88.0, 31.0), ("busy", 99.0, 82.0), ("busy", 97.0, 64.0), ("young", 0.0, 0.0))
     bad = Health(86_400, 12, 2, 1840, 0, 63, throttled=True, linked=True)
     sliced = {"profile": "1g.10gb", "slice": "9", "memory": 9 * GIB, "memory_peak": 3 * GIB}
-    told: list[Audited] = []
+    told: list[AuditedWorkload] = []
     for place, one in enumerate(found):
         at = place // 8 if place % 8 == 0 else 1000
         state, peak, average = states[at % len(states)]
@@ -488,7 +488,7 @@ def hostile() -> Audit:
     plea = Exemption((bad, "*"), long, bad, bad, bad)
     said = tuple(Item(bad, bad, mode, effect, bad, bad, long, long) for effect in Effect for mode in (Mode.DRY_RUN, Mode.ENFORCE))
     card = DeviceUse(bad, bad, bad, bad, bad, bad, long, bad, bad, bad, spans=(Span(60, 1e300, -1.0),), memory_peak=3, power=1e300)
-    one = Audited(
+    one = AuditedWorkload(
         bad,
         bad,
         bad,
@@ -505,13 +505,13 @@ def hostile() -> Audit:
         used=(Used(card, "idle"),),
         runs=(Run(3, 1 << 62, -1),),
     )
-    node = NodePicture(bad, 8, 9, 3, 0, 5, 6, 0, 7)
+    node = NodeSummary(bad, 8, 9, 3, 0, 5, 6, 0, 7)
     return Audit(
         at=bad,
         source=long,
         policies=(PolicyLine(bad, 1, -1, ((bad, bad),), long),),
         workloads=(one,),
-        shapes=(ShapePicture(bad, bad, (node,), long),),
+        shapes=(ShapeSummary(bad, bad, (node,), long),),
         gangs=(GangState(bad, bad, bad, bad, bad, 3, 1, 1, 1, 0, 1, bad, 1e300, long),),
         queues=(QueueLine(bad, bad, bad, bad, 0, 3, 1, long),),
         quotas=(NamespaceQuota(bad, bad, bad, 0, 0),),
@@ -552,12 +552,12 @@ def many_nodes(count: int = 500) -> Audit:
         policies=policies(),
         workloads=workloads(40),
         shapes=(
-            ShapePicture(
+            ShapeSummary(
                 "H100 80GB",
                 "nvidia.com/gpu",
                 nodes(count, "gpu-h100", 8, 2015 * GIB, 192_000, stranding=0.12),
                 "memory is promised: at most 60Gi is left beside the free GPUs",
             ),
-            ShapePicture("GB200", "nvidia.com/gpu", nodes(5, "gb200", 4, 960 * GIB, 144_000, stranding=0.4), "memory is promised"),
+            ShapeSummary("GB200", "nvidia.com/gpu", nodes(5, "gb200", 4, 960 * GIB, 144_000, stranding=0.4), "memory is promised"),
         ),
     )

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from gpugate.policies.cluster.in_flight import InFlight
-from gpugate.policies.cluster.kinds import CONFIGURATION, FACT_KINDS, fact_kind_of
-from gpugate.policies.cluster.node_shapes import ShapeIndex
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.kinds import CLUSTER_KINDS, CONFIGURATION, fact_kind_of
+from gpugate.policies.cluster.node_shapes import NodeShapeIndex
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.cohorts import CohortTree
 from gpugate.policies.cluster.records.common import frozen, shared_text
 from gpugate.policies.cluster.records.pod_groups import GroupKey
-from gpugate.policies.cluster.snapshot import Facts, Known
-from gpugate.policies.cluster.usage import NodeUse, Occupancy
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.cluster.usage import NodeUsage, UsageIndex
 from gpugate.policies.kube.fields import Object
 
 Key: TypeAlias = tuple[str, str]
@@ -66,28 +66,28 @@ _VIEWS: Final[Mapping[str, tuple[str, _View]]] = {
     "resourceclaims": ("claims", _by_key),
     "resourceclaimtemplates": ("claim_templates", _by_key),
 }
-_POD_GROUPS: Final = tuple(one.resource for one in FACT_KINDS if one.kind == "PodGroup")
+_POD_GROUPS: Final = tuple(one.resource for one in CLUSTER_KINDS if one.kind == "PodGroup")
 #: Kinds of which no fact is made: they only show what is no longer in flight.
 _NOT_KEPT: Final = frozenset({"workloads"})
 
 
-class FactsBuilder:
+class SnapshotBuilder:
     """Keeps the records of all kinds, and publishes snapshots of them."""
 
     __slots__ = ("_dirty", "_memo", "_nodes", "_occupancy", "_offered", "_records", "_shapes", "_views", "in_flight")
 
     def __init__(self) -> None:
-        self._records: dict[str, dict[Key, Any]] = {one.resource: {} for one in FACT_KINDS}
-        self._nodes = ShapeIndex()
-        self._occupancy = Occupancy()
+        self._records: dict[str, dict[Key, Any]] = {one.resource: {} for one in CLUSTER_KINDS}
+        self._nodes = NodeShapeIndex()
+        self._occupancy = UsageIndex()
         self._views: dict[str, Any] = {}
         self._dirty: set[str] = {*_VIEWS, *_POD_GROUPS}
-        self._shapes: tuple[Shape, ...] = ()
+        self._shapes: tuple[NodeShape, ...] = ()
         self._offered: frozenset[str] = frozenset()
         self._memo: dict[Any, Any] = {}
         self.in_flight = InFlight()
 
-    def node(self, name: str) -> NodeUse:
+    def node(self, name: str) -> NodeUsage:
         """What the pods on the node called ``name`` come to."""
         return self._occupancy.node(name)
 
@@ -132,15 +132,15 @@ class FactsBuilder:
         """The record of the object ``key``; None where it is not kept."""
         return self._records[resource].get(key)
 
-    def snapshot(self, known: Mapping[str, Known], stale: Mapping[str, int] | None = None) -> Facts:
+    def snapshot(self, known: Mapping[str, SyncState], stale: Mapping[str, int] | None = None) -> ClusterSnapshot:
         """The facts as they are now; ``known`` says how far each kind is known, ``stale`` how old some are in minutes."""
         self._refresh()
-        return Facts(
+        return ClusterSnapshot(
             shapes=self._shapes,
-            pools=self._occupancy.pools(self._shapes),
+            shape_usage=self._occupancy.pools(self._shapes),
             groups=self._occupancy.groups(),
             group_homes=self._occupancy.homes(),
-            crews=self._occupancy.crews(),
+            pod_counts=self._occupancy.crews(),
             known=frozen(known),
             stale=frozen(stale or {}),
             offered=self._offered,
@@ -183,7 +183,7 @@ _NAMESPACED: Final = frozenset(
 )
 
 
-def facts_from_objects(objects: Iterable[Object], known: Mapping[str, Known] | None = None) -> Facts:
+def snapshot_from_objects(objects: Iterable[Object], known: Mapping[str, SyncState] | None = None) -> ClusterSnapshot:
     """A snapshot from plain Kubernetes objects, as exported with ``kubectl get -o yaml``; other kinds are passed over.
 
     A kind of which there is no object at all counts as not given, not as empty, unless ``known`` says otherwise: nothing
@@ -196,14 +196,14 @@ def facts_from_objects(objects: Iterable[Object], known: Mapping[str, Known] | N
     return builder.snapshot({**given, **(known or {})})
 
 
-def builder_from_objects(objects: Iterable[Object]) -> tuple[FactsBuilder, dict[str, Known]]:
+def builder_from_objects(objects: Iterable[Object]) -> tuple[SnapshotBuilder, dict[str, SyncState]]:
     """A builder that has taken plain Kubernetes objects, and of which kinds there were any.
 
     Raises:
         MalformedError: an object's field is of the wrong type.
     """
-    builder = FactsBuilder()
-    given: dict[str, Known] = {}
+    builder = SnapshotBuilder()
+    given: dict[str, SyncState] = {}
     for obj in objects:
         kind = fact_kind_of(obj)
         if kind is not None:
@@ -211,5 +211,5 @@ def builder_from_objects(objects: Iterable[Object]) -> tuple[FactsBuilder, dict[
             if not namespace and kind.resource in _NAMESPACED:
                 namespace = "default"
             builder.put(kind.resource, (namespace, name), kind.read(obj))
-            given[kind.resource] = Known.SYNCED
+            given[kind.resource] = SyncState.SYNCED
     return builder, given

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from gpugate.policies.cluster.records.common import frozen
 from gpugate.policies.kube.mig import Slice, card_of, part_of, slices_of
-from gpugate.policies.workloads.kinds import Kind
+from gpugate.policies.workloads.kinds import WorkloadKind
 
 Place: TypeAlias = tuple[str, str, str, str]
 """API group, kind, namespace and name of a workload."""
@@ -24,7 +24,7 @@ class _Placed(Protocol):
     """Something in a namespace, of a kind."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> WorkloadKind:
         """Its kind."""
 
     @property
@@ -170,7 +170,7 @@ class DeviceUse(NamedTuple):
         return " ".join(word for word in (self.node, card, f"({self.profile})" if self.profile else "") if word)
 
 
-class Bounds(NamedTuple):
+class IdleBounds(NamedTuple):
     """When a held device counts as idle, or as too large for what is done with it. Utilisation in percent, times in seconds.
 
     Attributes:
@@ -190,7 +190,7 @@ class Bounds(NamedTuple):
     younger: int
 
 
-class State(enum.Enum):
+class DeviceState(enum.Enum):
     """What becomes of a held device."""
 
     IDLE = "idle"
@@ -200,18 +200,18 @@ class State(enum.Enum):
     UNKNOWN = "unknown"
 
 
-def state_of(device: DeviceUse, bounds: Bounds) -> State:
+def state_of(device: DeviceUse, bounds: IdleBounds) -> DeviceState:
     """Whether ``device`` is idle or too large by ``bounds``; unknown where monitoring has no figures over their times."""
     short, long = device.span(bounds.idle_for), device.span(bounds.average_over)
     if (short is None or short.peak is None) and (long is None or long.average is None):
-        return State.UNKNOWN
+        return DeviceState.UNKNOWN
     if device.held < bounds.younger:
-        return State.YOUNG
+        return DeviceState.YOUNG
     if short is not None and short.peak is not None and short.peak < bounds.below and device.held >= bounds.idle_for:
-        return State.IDLE
+        return DeviceState.IDLE
     if long is not None and long.average is not None and device.held >= bounds.average_from and long.average < bounds.average_below:
-        return State.LOW
-    return State.BUSY if device.held >= min(bounds.idle_for, bounds.average_from) else State.YOUNG
+        return DeviceState.LOW
+    return DeviceState.BUSY if device.held >= min(bounds.idle_for, bounds.average_from) else DeviceState.YOUNG
 
 
 class Times(NamedTuple):
@@ -226,7 +226,7 @@ class Times(NamedTuple):
     ages: tuple[int, ...]
 
 
-def times_of(bounds: Iterable[Bounds]) -> Times:
+def times_of(bounds: Iterable[IdleBounds]) -> Times:
     """What must be known to judge by every one of ``bounds``."""
     every = list(bounds)
     windows = {seconds for one in every for seconds in (one.idle_for, one.average_over)}

@@ -24,7 +24,7 @@ from gpugate.policies.cluster.records.pods import pod_record_of
 from gpugate.policies.kube.fields import Object
 
 
-class FactKind(NamedTuple):
+class ClusterKind(NamedTuple):
     """One kind.
 
     Attributes:
@@ -42,38 +42,38 @@ class FactKind(NamedTuple):
 
 _KUEUE: Final = "kueue.x-k8s.io"
 _DRA: Final = "resource.k8s.io"
-CONFIGURATION: Final = FactKind("configurations", "config.kueue.x-k8s.io", "Configuration", kueue_configuration_of)
+CONFIGURATION: Final = ClusterKind("configurations", "config.kueue.x-k8s.io", "Configuration", kueue_configuration_of)
 
-FACT_KINDS: Final[tuple[FactKind, ...]] = (
-    FactKind("nodes", "", "Node", node_of),
-    FactKind("pods", "", "Pod", pod_record_of),
-    FactKind("namespaces", "", "Namespace", namespace_of),
-    FactKind("limitranges", "", "LimitRange", limit_range_of),
-    FactKind("resourcequotas", "", "ResourceQuota", resource_quota_of),
-    FactKind("priorityclasses", "scheduling.k8s.io", "PriorityClass", priority_class_of),
-    FactKind("runtimeclasses", "node.k8s.io", "RuntimeClass", runtime_class_of),
-    FactKind("localqueues", _KUEUE, "LocalQueue", local_queue_of),
-    FactKind("clusterqueues", _KUEUE, "ClusterQueue", cluster_queue_of),
-    FactKind("cohorts", _KUEUE, "Cohort", cohort_of),
-    FactKind("resourceflavors", _KUEUE, "ResourceFlavor", flavor_of),
-    FactKind("topologies", _KUEUE, "Topology", topology_of),
-    FactKind("workloadpriorityclasses", _KUEUE, "WorkloadPriorityClass", priority_class_of),
-    FactKind("workloads", _KUEUE, "Workload", kueue_workload_of),
+CLUSTER_KINDS: Final[tuple[ClusterKind, ...]] = (
+    ClusterKind("nodes", "", "Node", node_of),
+    ClusterKind("pods", "", "Pod", pod_record_of),
+    ClusterKind("namespaces", "", "Namespace", namespace_of),
+    ClusterKind("limitranges", "", "LimitRange", limit_range_of),
+    ClusterKind("resourcequotas", "", "ResourceQuota", resource_quota_of),
+    ClusterKind("priorityclasses", "scheduling.k8s.io", "PriorityClass", priority_class_of),
+    ClusterKind("runtimeclasses", "node.k8s.io", "RuntimeClass", runtime_class_of),
+    ClusterKind("localqueues", _KUEUE, "LocalQueue", local_queue_of),
+    ClusterKind("clusterqueues", _KUEUE, "ClusterQueue", cluster_queue_of),
+    ClusterKind("cohorts", _KUEUE, "Cohort", cohort_of),
+    ClusterKind("resourceflavors", _KUEUE, "ResourceFlavor", flavor_of),
+    ClusterKind("topologies", _KUEUE, "Topology", topology_of),
+    ClusterKind("workloadpriorityclasses", _KUEUE, "WorkloadPriorityClass", priority_class_of),
+    ClusterKind("workloads", _KUEUE, "Workload", kueue_workload_of),
     CONFIGURATION,
-    FactKind("podgroups.scheduling.x-k8s.io", "scheduling.x-k8s.io", "PodGroup", pod_group_of),
-    FactKind("podgroups.scheduling.volcano.sh", "scheduling.volcano.sh", "PodGroup", pod_group_of),
-    FactKind("podgroups.scheduling.k8s.io", "scheduling.k8s.io", "PodGroup", pod_group_of),
-    FactKind("noderesourcetopologies", "topology.node.k8s.io", "NodeResourceTopology", node_topology_of),
-    FactKind("deviceclasses", _DRA, "DeviceClass", device_class_of),
-    FactKind("resourceclaims", _DRA, "ResourceClaim", claim_of),
-    FactKind("resourceclaimtemplates", _DRA, "ResourceClaimTemplate", claim_of),
+    ClusterKind("podgroups.scheduling.x-k8s.io", "scheduling.x-k8s.io", "PodGroup", pod_group_of),
+    ClusterKind("podgroups.scheduling.volcano.sh", "scheduling.volcano.sh", "PodGroup", pod_group_of),
+    ClusterKind("podgroups.scheduling.k8s.io", "scheduling.k8s.io", "PodGroup", pod_group_of),
+    ClusterKind("noderesourcetopologies", "topology.node.k8s.io", "NodeResourceTopology", node_topology_of),
+    ClusterKind("deviceclasses", _DRA, "DeviceClass", device_class_of),
+    ClusterKind("resourceclaims", _DRA, "ResourceClaim", claim_of),
+    ClusterKind("resourceclaimtemplates", _DRA, "ResourceClaimTemplate", claim_of),
 )
-BY_RESOURCE: Final = {one.resource: one for one in FACT_KINDS}
-_BY_KIND: Final = {one.kind: one for one in reversed(FACT_KINDS)}
-_BY_NAME: Final = {(one.group, one.kind): one for one in FACT_KINDS}
+BY_RESOURCE: Final = {one.resource: one for one in CLUSTER_KINDS}
+_BY_KIND: Final = {one.kind: one for one in reversed(CLUSTER_KINDS)}
+_BY_NAME: Final = {(one.group, one.kind): one for one in CLUSTER_KINDS}
 
 
-def fact_kind_of(obj: Object) -> FactKind | None:
+def fact_kind_of(obj: Object) -> ClusterKind | None:
     """The entry for an object's group and kind, whatever the version; None for a kind that no fact is made from."""
     kind, version = str(obj.get("kind")), obj.get("apiVersion")
     if not version:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpugate.policies.cluster.nodes import Node, Shape
+from gpugate.policies.cluster.nodes import Node, NodeShape
 from gpugate.policies.cluster.records.common import CAPACITY, NO_AMOUNTS, frozen
 from gpugate.policies.cluster.records.numa import NodeTopology
 
@@ -38,7 +38,7 @@ class _Group:
         self.key = key
         self.nodes: dict[str, Node] = {}
         self.values: dict[str, dict[str, int]] = {}
-        self.shape: Shape | None = None
+        self.shape: NodeShape | None = None
 
     def add(self, node: Node) -> None:
         self.nodes[node.name] = node
@@ -58,16 +58,16 @@ class _Group:
                     del self.values[key]
         self.shape = None
 
-    def built(self) -> Shape:
+    def built(self) -> NodeShape:
         if self.shape is None:
             self.shape = self._build()
         return self.shape
 
-    def _build(self) -> Shape:
+    def _build(self) -> NodeShape:
         nodes = self.nodes
         first = nodes[min(nodes)]
         memory = [node.memory for node in nodes.values()]
-        return Shape(
+        return NodeShape(
             nodes=tuple(sorted(nodes)),
             labels=frozen({key: _found(counts, len(nodes)) for key, counts in sorted(self.values.items())}),
             taints=first.taints,
@@ -99,7 +99,7 @@ def _found(counts: Mapping[str, int], nodes: int) -> frozenset[str | None]:
     return values if sum(counts.values()) == nodes else values | {None}
 
 
-class ShapeIndex:
+class NodeShapeIndex:
     """The shapes of the nodes that have accelerators."""
 
     __slots__ = ("_groups", "_places", "_shapes", "_topologies")
@@ -109,7 +109,7 @@ class ShapeIndex:
         self._places: dict[str, tuple[_Group | None, Node]] = {}
         self._groups: dict[Any, _Group] = {}
         self._topologies: dict[str, NodeTopology] = {}
-        self._shapes: tuple[Shape, ...] | None = ()
+        self._shapes: tuple[NodeShape, ...] | None = ()
 
     def put(self, name: str, node: Node | None) -> None:
         """Take the node called ``name`` as it is now; None where it is gone."""
@@ -150,7 +150,7 @@ class ShapeIndex:
             del self._groups[group.key]
         self._shapes = None
 
-    def shapes(self) -> tuple[Shape, ...]:
+    def shapes(self) -> tuple[NodeShape, ...]:
         """The shapes, largest group first, then by name; the very same tuple until a node changes."""
         if self._shapes is None:
             built = [group.built() for group in self._groups.values()]

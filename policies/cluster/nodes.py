@@ -89,7 +89,7 @@ def _none() -> Mapping[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class NodeShape:
     """Nodes that are alike for every decision.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.records.pod_problems import GATED, NOT_READY, Trouble
+from gpugate.policies.cluster.records.pod_problems import GATED, NOT_READY, PodProblem
 from gpugate.policies.cluster.records.pods import PodRecord
 
 _PHASES: Final = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 3, "Leaving": 4}
@@ -12,11 +12,11 @@ _PHASES: Final = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 3, "Leav
 _MOST: Final = 8
 
 
-class Sort(NamedTuple):
+class ProblemCount(NamedTuple):
     """Pods with the same trouble.
 
     Attributes:
-        reason: see :class:`gpugate.policies.cluster.records.pod_problems.Trouble`.
+        reason: see :class:`gpugate.policies.cluster.records.pod_problems.PodProblem`.
         message: the same.
         node: the same.
         number: how many there are.
@@ -30,7 +30,7 @@ class Sort(NamedTuple):
     since: float
 
 
-class Crew(NamedTuple):
+class PodCounts(NamedTuple):
     """What is known of pods that are counted together. All of them ask for accelerators.
 
     Attributes:
@@ -52,14 +52,14 @@ class Crew(NamedTuple):
     leaving: int
     held: int
     gated: int
-    sorts: tuple[Sort, ...]
-    unready: tuple[Sort, ...]
+    sorts: tuple[ProblemCount, ...]
+    unready: tuple[ProblemCount, ...]
 
 
-NOBODY: Final = Crew(0, 0, 0, 0, 0, 0, 0, (), ())
+NO_PODS: Final = PodCounts(0, 0, 0, 0, 0, 0, 0, (), ())
 
 
-class CrewSum:
+class PodCountsSum:
     """Sums over such pods, kept up pod by pod."""
 
     __slots__ = ("_built", "_held", "_troubles", "phases")
@@ -67,8 +67,8 @@ class CrewSum:
     def __init__(self) -> None:
         self.phases = [0, 0, 0, 0, 0]
         self._held = 0
-        self._troubles: dict[Trouble, int] | None = None
-        self._built: Crew | None = None
+        self._troubles: dict[PodProblem, int] | None = None
+        self._built: PodCounts | None = None
 
     def add(self, pod: PodRecord, sign: int) -> None:
         """Add a pod, or take it off."""
@@ -85,12 +85,12 @@ class CrewSum:
         else:
             del troubles[pod.trouble]
 
-    def built(self) -> Crew:
+    def built(self) -> PodCounts:
         """The sums as a record."""
         if self._built is None:
             sorts = _sorted(self._troubles or {})
             pending, running, succeeded, failed, leaving = self.phases
-            self._built = Crew(
+            self._built = PodCounts(
                 pending,
                 running,
                 succeeded,
@@ -104,7 +104,7 @@ class CrewSum:
         return self._built
 
 
-def _sorted(troubles: dict[Trouble, int]) -> list[Sort]:
+def _sorted(troubles: dict[PodProblem, int]) -> list[ProblemCount]:
     if not troubles:
         return []
     counts: dict[tuple[str, str, str], list[float]] = {}
@@ -112,5 +112,5 @@ def _sorted(troubles: dict[Trouble, int]) -> list[Sort]:
         known = counts.setdefault(trouble[1:], [0, trouble.since])
         known[0] += count
         known[1] = min(known[1], trouble.since)
-    found = [Sort(*key, number=int(count), since=since) for key, (count, since) in counts.items()]
+    found = [ProblemCount(*key, number=int(count), since=since) for key, (count, since) in counts.items()]
     return sorted(found, key=lambda one: (-one.number, one[:3]))

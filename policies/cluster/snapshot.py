@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from gpugate.policies.cluster.gpu_usage import Usage
 from gpugate.policies.cluster.in_flight import InFlight
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.pod_counts import NOBODY, Crew
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.pod_counts import NO_PODS, PodCounts
 from gpugate.policies.cluster.records.cohorts import CohortTree
 from gpugate.policies.cluster.records.common import frozen
 from gpugate.policies.cluster.records.devices import ClaimDevices, DeviceClass, RuntimeClass
@@ -29,10 +29,10 @@ from gpugate.policies.cluster.records.kueue import (
 from gpugate.policies.cluster.records.kueue_config import KueueConfiguration
 from gpugate.policies.cluster.records.namespaces import LimitRange, Namespace, ResourceQuota
 from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup
-from gpugate.policies.cluster.usage import NO_POOL_USE, Group, PoolUse
+from gpugate.policies.cluster.usage import NO_POOL_USE, GroupMembers, ShapeUsage
 
 
-class Known(enum.Enum):
+class SyncState(enum.Enum):
     """How far the objects of one kind are known."""
 
     SYNCED = "synced"
@@ -51,14 +51,14 @@ def _none() -> Mapping[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClusterSnapshot:
     """One snapshot of the cluster. It does not change, but for what is in flight.
 
     Attributes:
         shapes: the nodes, grouped.
-        pools: what the pods on each shape's nodes come to, by the shape's first node.
+        shape_usage: what the pods on each shape's nodes come to, by the shape's first node.
         groups: groups of pods by namespace and key.
-        crews: pods that are counted together by namespace and :func:`gpugate.policies.cluster.records.pods.crew_of`.
+        pod_counts: pods that are counted together by namespace and :func:`gpugate.policies.cluster.records.pods.owner_group_of`.
         group_homes: namespaces that have members of a group of this key, sorted.
         namespaces: namespaces by name.
         queues: LocalQueues by namespace, sorted by name.
@@ -77,7 +77,7 @@ class Facts:
         claims: ResourceClaims by namespace and name.
         claim_templates: ResourceClaimTemplates by namespace and name.
         kueue: Kueue's own Configuration; None where it is not known.
-        known: how far each kind is known, by its resource name as in :data:`gpugate.policies.cluster.kinds.FACT_KINDS`.
+        known: how far each kind is known, by its resource name as in :data:`gpugate.policies.cluster.kinds.CLUSTER_KINDS`.
         stale: how old what is known of a kind is, in whole minutes, for kinds whose watch is broken.
         offered: every extended resource that some accelerator node has.
         usage: what workloads make of the accelerators that they hold; None but in an audit that monitoring was given to.
@@ -85,11 +85,11 @@ class Facts:
         memo: what was worked out from the shapes, and what :mod:`gpugate.policies.kube.memo` keeps, to be found again.
     """
 
-    shapes: tuple[Shape, ...] = ()
-    pools: Mapping[str, PoolUse] = field(default_factory=_none)
-    groups: Mapping[str, Mapping[GroupKey, Group]] = field(default_factory=_none)
+    shapes: tuple[NodeShape, ...] = ()
+    shape_usage: Mapping[str, ShapeUsage] = field(default_factory=_none)
+    groups: Mapping[str, Mapping[GroupKey, GroupMembers]] = field(default_factory=_none)
     group_homes: Mapping[GroupKey, tuple[str, ...]] = field(default_factory=_none)
-    crews: Mapping[str, Mapping[str, Crew]] = field(default_factory=_none)
+    pod_counts: Mapping[str, Mapping[str, PodCounts]] = field(default_factory=_none)
     namespaces: Mapping[str, Namespace] = field(default_factory=_none)
     queues: Mapping[str, tuple[LocalQueue, ...]] = field(default_factory=_none)
     cluster_queues: Mapping[str, ClusterQueue] = field(default_factory=_none)
@@ -107,16 +107,16 @@ class Facts:
     claims: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=_none)
     claim_templates: Mapping[tuple[str, str], ClaimDevices] = field(default_factory=_none)
     kueue: KueueConfiguration | None = None
-    known: Mapping[str, Known] = field(default_factory=_none)
+    known: Mapping[str, SyncState] = field(default_factory=_none)
     stale: Mapping[str, int] = field(default_factory=_none)
     offered: frozenset[str] = frozenset()
     usage: Usage | None = None
     in_flight: InFlight = field(default_factory=InFlight, compare=False, repr=False)
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def state(self, resource: str) -> Known:
+    def sync_state(self, resource: str) -> SyncState:
         """How far objects of ``resource`` (a plural name: ``nodes``) are known."""
-        return self.known.get(resource, Known.NOT_GIVEN)
+        return self.known.get(resource, SyncState.NOT_GIVEN)
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """The labels of namespace ``name``; just its name label where it is not known."""
@@ -155,18 +155,18 @@ class Facts:
             if found.is_gpu or any(one is not None and one.is_gpu for one in classes):
                 yield found
 
-    def pool(self, shape: Shape) -> PoolUse:
+    def usage_of(self, shape: NodeShape) -> ShapeUsage:
         """What the pods on the nodes of ``shape`` come to."""
-        return self.pools.get(shape.nodes[0], NO_POOL_USE)
+        return self.shape_usage.get(shape.nodes[0], NO_POOL_USE)
 
-    def group(self, namespace: str, key: GroupKey) -> Group | None:
+    def group(self, namespace: str, key: GroupKey) -> GroupMembers | None:
         """The known members of a group; None where there are none."""
         return self.groups.get(namespace, _EMPTY).get(key)
 
-    def crew(self, namespace: str, key: str) -> Crew:
+    def counts_of(self, namespace: str, key: str) -> PodCounts:
         """What is known of the pods that are counted together under ``key``."""
-        found: Crew = self.crews.get(namespace, _EMPTY).get(key, NOBODY)
+        found: PodCounts = self.pod_counts.get(namespace, _EMPTY).get(key, NO_PODS)
         return found
 
 
-NO_FACTS: Final = Facts()
+EMPTY_SNAPSHOT: Final = ClusterSnapshot()

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.pod_counts import Crew, CrewSum
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.pod_counts import PodCounts, PodCountsSum
 from gpugate.policies.cluster.records.common import NO_AMOUNTS, frozen
 from gpugate.policies.cluster.records.pod_groups import GroupKey
 from gpugate.policies.cluster.records.pods import PodRecord
 
 
-class NodeUse(NamedTuple):
+class NodeUsage(NamedTuple):
     """What the pods on one node come to.
 
     Attributes:
@@ -34,7 +34,7 @@ class NodeUse(NamedTuple):
     devices: Mapping[str, int]
 
 
-class PoolUse(NamedTuple):
+class ShapeUsage(NamedTuple):
     """What the pods on all nodes of one shape come to.
 
     Attributes:
@@ -50,7 +50,7 @@ class PoolUse(NamedTuple):
     least_limit: int
 
 
-class Group(NamedTuple):
+class GroupMembers(NamedTuple):
     """The members of one group that are known.
 
     Attributes:
@@ -85,7 +85,7 @@ class Group(NamedTuple):
         return self.pending + self.running + self.succeeded
 
 
-NO_POOL_USE: Final = PoolUse(0, 0, NO_AMOUNTS, 0)
+NO_POOL_USE: Final = ShapeUsage(0, 0, NO_AMOUNTS, 0)
 _PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Leaving")
 _TRAITS: Final = ("sizes", "queues", "priorities", "asks", "capacities", "owners")
 
@@ -112,7 +112,7 @@ class _GroupSum:
     def __init__(self) -> None:
         self.phases: dict[str, int] = {}
         self.traits: dict[str, dict[Any, int]] = {name: {} for name in _TRAITS}
-        self._built: Group | None = None
+        self._built: GroupMembers | None = None
 
     def add(self, pod: PodRecord, sign: int) -> None:
         self._built = None
@@ -130,11 +130,11 @@ class _GroupSum:
             _count(traits["capacities"], member.capacity, sign)
         _count(traits["owners"], pod.owner, sign)
 
-    def built(self) -> Group:
+    def built(self) -> GroupMembers:
         if self._built is None:
             phases: list[Any] = [self.phases.get(phase, 0) for phase in _PHASES]
             traits: list[Any] = [tuple(sorted(self.traits[name])) for name in _TRAITS]
-            self._built = Group(*phases, *traits)
+            self._built = GroupMembers(*phases, *traits)
         return self._built
 
 
@@ -146,7 +146,7 @@ def _count(counts: dict[Any, int], key: Any, change: int) -> None:  # noqa: ANN4
         counts.pop(key, None)
 
 
-class Occupancy:
+class UsageIndex:
     """Sums over all known pods by node, by group, and by what counts them together."""
 
     __slots__ = (
@@ -158,18 +158,18 @@ class Occupancy:
         self._nodes: dict[str, _NodeSum] = {}
         self._groups: dict[str, dict[GroupKey, _GroupSum]] = {}
         #: Groups by namespace as published last, and the namespaces whose groups changed since.
-        self._published: Mapping[str, Mapping[GroupKey, Group]] = frozen({})
+        self._published: Mapping[str, Mapping[GroupKey, GroupMembers]] = frozen({})
         self._unpublished: set[str] = set()
         #: The same for pods that are counted together.
-        self._crews: dict[str, dict[str, CrewSum]] = {}
-        self._crews_published: Mapping[str, Mapping[str, Crew]] = frozen({})
+        self._crews: dict[str, dict[str, PodCountsSum]] = {}
+        self._crews_published: Mapping[str, Mapping[str, PodCounts]] = frozen({})
         self._crews_unpublished: set[str] = set()
         #: Namespaces with members of a group, for groups of the same name in several.
         self._homes: dict[GroupKey, set[str]] = {}
         self._published_homes: Mapping[GroupKey, tuple[str, ...]] | None = None
         self._changed: set[str] = set()
-        self._shapes: tuple[Shape, ...] = ()
-        self._pools: Mapping[str, PoolUse] = frozen({})
+        self._shapes: tuple[NodeShape, ...] = ()
+        self._pools: Mapping[str, ShapeUsage] = frozen({})
 
     def put(self, namespace: str, before: PodRecord | None, after: PodRecord | None) -> None:
         """Take a pod of ``namespace`` as it is now, in place of what it was; None where it is not there."""
@@ -181,7 +181,7 @@ class Occupancy:
                 self._add_to_node(pod, sign)
             if pod.group is not None:
                 self._add_to_group(namespace, pod, pod.group, sign)
-            if pod.crew:
+            if pod.owner_group:
                 self._add_to_crew(namespace, pod, sign)
 
     def _add_to_node(self, pod: PodRecord, sign: int) -> None:
@@ -208,10 +208,10 @@ class Occupancy:
 
     def _add_to_crew(self, namespace: str, pod: PodRecord, sign: int) -> None:
         crews = self._crews.setdefault(namespace, {})
-        found = crews.setdefault(pod.crew, CrewSum())
+        found = crews.setdefault(pod.owner_group, PodCountsSum())
         found.add(pod, sign)
         if not any(found.phases):
-            del crews[pod.crew]
+            del crews[pod.owner_group]
             if not crews:
                 del self._crews[namespace]
         self._crews_unpublished.add(namespace)
@@ -240,7 +240,7 @@ class Occupancy:
             self._published_homes = frozen({key: tuple(sorted(found)) for key, found in self._homes.items()})
         return self._published_homes
 
-    def groups(self) -> Mapping[str, Mapping[GroupKey, Group]]:
+    def groups(self) -> Mapping[str, Mapping[GroupKey, GroupMembers]]:
         """The groups by namespace."""
         if self._unpublished:
             published = dict(self._published)
@@ -254,7 +254,7 @@ class Occupancy:
             self._unpublished.clear()
         return self._published
 
-    def crews(self) -> Mapping[str, Mapping[str, Crew]]:
+    def crews(self) -> Mapping[str, Mapping[str, PodCounts]]:
         """The pods that are counted together, by namespace."""
         if self._crews_unpublished:
             published = dict(self._crews_published)
@@ -268,20 +268,20 @@ class Occupancy:
             self._crews_unpublished.clear()
         return self._crews_published
 
-    def node(self, name: str) -> NodeUse:
+    def node(self, name: str) -> NodeUsage:
         """What the pods on the node called ``name`` come to."""
         found = self._nodes.get(name)
         if found is None:
-            return NodeUse(0, 0, 0, 0, NO_AMOUNTS)
-        return NodeUse(found.pods, found.memory, found.memory_limit, found.cpu, frozen(found.devices))
+            return NodeUsage(0, 0, 0, 0, NO_AMOUNTS)
+        return NodeUsage(found.pods, found.memory, found.memory_limit, found.cpu, frozen(found.devices))
 
-    def pools(self, shapes: tuple[Shape, ...]) -> Mapping[str, PoolUse]:
+    def pools(self, shapes: tuple[NodeShape, ...]) -> Mapping[str, ShapeUsage]:
         """What the pods on each of ``shapes`` come to, by the shape's first node; only shapes that changed are added up anew."""
         if shapes is self._shapes and not self._changed:
             return self._pools
         # A shape that is the very same has the same nodes, and so the same sums unless one of these changed.
         same = {id(one) for one in self._shapes}
-        pools: dict[str, PoolUse] = {}
+        pools: dict[str, ShapeUsage] = {}
         for shape in shapes:
             first = shape.nodes[0]
             kept = id(shape) in same and self._changed.isdisjoint(shape.nodes)
@@ -291,7 +291,7 @@ class Occupancy:
         self._pools = MappingProxyType(pools)
         return self._pools
 
-    def _pool(self, shape: Shape) -> PoolUse:
+    def _pool(self, shape: NodeShape) -> ShapeUsage:
         known = self._nodes
         memory = limit = 0
         least: int | None = None
@@ -307,4 +307,4 @@ class Occupancy:
                 least = one.memory_limit
             for device, count in one.devices.items():
                 devices[device] = devices.get(device, 0) + count
-        return PoolUse(memory, limit, frozen(dict(sorted(devices.items()))), least or 0)
+        return ShapeUsage(memory, limit, frozen(dict(sorted(devices.items()))), least or 0)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.records.pod_groups import group_key
-from gpugate.policies.workloads.kinds import CRON_JOB
 from gpugate.policies.workloads.queue_name import queue_label
-from gpugate.policies.workloads.requests import demand_of
+from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import Workload
 
 
-def admitted_of(workload: Workload) -> Admitted | None:
+def in_flight_entry(workload: Workload) -> Admitted | None:
     """The entry for ``workload``, just admitted.
 
     None for what makes no pods now (a CronJob), and for what a controller made: its owner was counted.
@@ -18,14 +17,14 @@ def admitted_of(workload: Workload) -> Admitted | None:
     Raises:
         MalformedError: an amount is no quantity.
     """
-    if workload.kind is CRON_JOB or workload.controller() is not None:
+    if workload.kind.scheduled or workload.controller() is not None:
         return None
     pods_in_all, requests = 0, {"cpu": 0, "memory": 0}
     for pods in workload.pod_sets:
         count = pods.count or 0
         if not count:
             continue
-        demand = demand_of(pods)
+        demand = pod_requests(pods)
         pods_in_all += count
         requests["cpu"] += demand.cpu * count
         requests["memory"] += demand.memory * count

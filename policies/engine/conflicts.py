@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from gpugate.policies.kube.fields import Object, Path, from_pointer, lookup, pointer
 from gpugate.policies.kube.quantity import QuantityError, exact
-from gpugate.policies.patch import Draft
+from gpugate.policies.patch import PatchBuilder
 from gpugate.policies.workloads.recorded_edits import recorded
 
 _RESOURCES: Final = ("cpu", "memory")
 _LISTS: Final = frozenset({"containers", "initContainers"})
 
 
-def take_out_crossed(draft: Draft, old: Object) -> None:
+def drop_conflicting_defaults(draft: PatchBuilder, old: Object) -> None:
     """Take out of ``draft`` what ``old`` records as put in, has still, and what was changed since crosses."""
     put_in = [op for op in recorded(old) if op[0] != "remove"]
     ours = {leaf for _, at, value, *_ in put_in for leaf in _leaves(from_pointer(at), value)}
@@ -54,7 +54,7 @@ def _same_container(root: Object, old: Object, place: Path) -> Path | None:
     return (*place[:-1], found[0]) if len(found) == 1 else None
 
 
-def _uncross(draft: Draft, old: Object, before: Path, now: Path, ours: set[Path]) -> None:
+def _uncross(draft: PatchBuilder, old: Object, before: Path, now: Path, ours: set[Path]) -> None:
     """Take out the limit or the request of a container that only gpugate stated, where the other is new and crosses it."""
     for name in _RESOURCES:
         limit_at, request_at = (("resources", kind, name) for kind in ("limits", "requests"))
@@ -68,7 +68,7 @@ def _uncross(draft: Draft, old: Object, before: Path, now: Path, ours: set[Path]
             _take(draft, (*now, *request_at))
 
 
-def _take_small_shared_memory(draft: Draft, old: Object, at: Path, volumes: list[Any]) -> None:
+def _take_small_shared_memory(draft: PatchBuilder, old: Object, at: Path, volumes: list[Any]) -> None:
     """Take out volumes in memory that are as gpugate made them and larger than a memory limit that must hold them."""
     spec_at = at[: at.index("volumes")]
     spec, held = lookup(draft.root, spec_at), lookup(old, (*spec_at, "volumes"))
@@ -89,7 +89,7 @@ def _is_too_large(spec: Object, volume: Any) -> bool:  # noqa: ANN401 - any JSON
     )
 
 
-def _take_mounts(draft: Draft, spec: Object, spec_at: Path, name: object) -> None:
+def _take_mounts(draft: PatchBuilder, spec: Object, spec_at: Path, name: object) -> None:
     for kind, number, container in list(_mounting(spec, name)):
         mounts = container["volumeMounts"]
         for at in reversed(range(len(mounts))):
@@ -113,7 +113,7 @@ def _is_above(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
         return False
 
 
-def _take(draft: Draft, path: Path) -> None:
+def _take(draft: PatchBuilder, path: Path) -> None:
     parent: Any = lookup(draft.root, path[:-1])
     del parent[path[-1]]
     draft.ops.append({"op": "remove", "path": pointer(path)})

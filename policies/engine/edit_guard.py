@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.kube.fields import Object, clone, dotted, lookup
-from gpugate.policies.kube.managers import git_managed, kueue_marked
-from gpugate.policies.patch import Draft, Edit
+from gpugate.policies.kube.managers import has_kueue_marks, is_gitops_managed
+from gpugate.policies.patch import Edit, PatchBuilder
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
 
 
-class Hold:
+class EditGuard:
     """Decides for one workload which edits may be made.
 
     - In an object that a GitOps tool keeps, or an operator (a Deployment that an InferenceService owns), nothing is done
@@ -39,26 +39,26 @@ class Hold:
         if self._git is None:
             work = self.workload
             owned = work.controller() is not None
-            tracked = not self._at_source and git_managed(work.root)
-            self._git = (work.is_template() and not work.kind.made_once) if owned else tracked
+            tracked = not self._at_source and is_gitops_managed(work.root)
+            self._git = (work.is_template() and not work.kind.owner_creates_once) if owned else tracked
         return self._git
 
     def _under_kueue(self) -> bool:
         if self._kueue is None:
             work = self.workload
             # A part's template has the marks that Kueue put into the owner's.
-            owned = work.controller() is not None if work.is_pod() else work.is_part()
-            self._kueue = owned and any(kueue_marked(pods.root) for pods in work.pod_sets)
+            owned = work.controller() is not None if work.is_pod() else work.is_child()
+            self._kueue = owned and any(has_kueue_marks(pods.root) for pods in work.pod_sets)
         return self._kueue
 
     @property
-    def may_block(self) -> bool:
+    def guards_anything(self) -> bool:
         """Whether an edit could be held back at all: nearly no object is anybody else's."""
         if self._may_block is None:
             self._may_block = self._in_git() or self._under_kueue()
         return self._may_block
 
-    def sift(self, draft: Draft, edits: list[Edit]) -> tuple[list[Edit], list[Edit]]:
+    def filter(self, draft: PatchBuilder, edits: list[Edit]) -> tuple[list[Edit], list[Edit]]:
         """The edits that may be made, and those held back that somebody must be told of."""
         blocked = [edit for edit in edits if self._blocks(draft, edit)]
         if not blocked:
@@ -72,7 +72,7 @@ class Hold:
         # A list can be extended on the pods when they are made; resources can't, they are accounted from the template.
         return edit.op == "append" and self.workload.is_template()
 
-    def _blocks(self, draft: Draft, edit: Edit) -> bool:
+    def _blocks(self, draft: PatchBuilder, edit: Edit) -> bool:
         if "resources" in edit.path and self._under_kueue():
             return True
         if not self._in_git() or not draft.drifts(edit):
@@ -80,7 +80,7 @@ class Hold:
         # A bare pod in Git is never the tool's alone: the apiserver extends its lists, too.
         return not (self.workload.is_pod() and edit.op == "append")
 
-    def held_back(self, edit: Edit, *, refuse: bool) -> Finding:
+    def withheld(self, edit: Edit, *, refuse: bool) -> Finding:
         """The finding for an ``edit`` that was held back, a refusal in Git's own objects where the policy wants it so."""
         if self._under_kueue():
             return _held_for_kueue(self.workload.root, edit)
@@ -129,8 +129,8 @@ def _held_for_git(root: Object, edit: Edit, who: str, *, refuse: bool) -> Findin
     return Finding("HeldBack", edit.path, message, remedy, Level.DENY if refuse else Level.WARN)
 
 
-def softened_where_held(
-    findings: list[Finding], workload: Workload, rule: Rule, params: Params, facts: Facts, hold: Hold
+def warn_if_fix_withheld(
+    findings: list[Finding], workload: Workload, rule: Rule, params: Params, snapshot: ClusterSnapshot, hold: EditGuard
 ) -> list[Finding]:
     """``findings``, where a refusal is a warning if an addition of the ``rule`` that was held back would have cured it.
 
@@ -140,22 +140,22 @@ def softened_where_held(
     """
     if not workload.is_template() or all(one.level is not Level.DENY for one in findings):
         return findings
-    edits = list(rule.mutate(workload, params, facts))
-    kept, _ = hold.sift(Draft(workload.root), edits)
+    edits = list(rule.mutate(workload, params, snapshot))
+    kept, _ = hold.filter(PatchBuilder(workload.root), edits)
     if len(kept) == len(edits):
         return findings
     cured = open_workload(
         workload.kind,
         clone(workload.root),
-        facts,
+        snapshot,
         namespace=workload.namespace,
         operation=workload.operation,
         old=workload.old,
     )
     additions = [edit for edit in edits if edit.op == "append" or (edit.op == "set" and lookup(cured.root, edit.path) is None)]
-    draft = Draft(cured.root)
+    draft = PatchBuilder(cured.root)
     for edit in additions:
         draft.apply(edit)
     cured.edited(additions)
-    left = {(one.reason, one.path) for one in rule.check(cured, params, facts) if one.level is Level.DENY}
+    left = {(one.reason, one.path) for one in rule.check(cured, params, snapshot) if one.level is Level.DENY}
     return [one if (one.reason, one.path) in left else one.as_warning() for one in findings]

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.decision import Bound
+from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.kube.times import day_of, end_of_day, instant_of
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.workload import Workload
@@ -27,12 +27,12 @@ OWNER: Final = "gpugate.io/exempt-owner"
 _PLACE: Final = ("metadata", "annotations", EXEMPT)
 _UNTIL_PLACE: Final = ("metadata", "annotations", UNTIL)
 #: Reasons for which an exemption does not hold, though it has not ended.
-REFUSED_PLEAS: Final = frozenset(
+REFUSED_REASONS: Final = frozenset(
     {"ExemptionNotAllowed", "ExemptionTooLong", "ExemptionUnreadable", "ExemptionWithoutEnd", "ExemptionWithoutReason"}
 )
 
 
-class Plea(NamedTuple):
+class ExemptionRequest(NamedTuple):
     """What a workload asks to be exempt from.
 
     Attributes:
@@ -79,10 +79,10 @@ class Exempted(NamedTuple):
     finding: Finding
 
 
-NO_PLEA: Final = Plea(frozenset(), "")
+NO_PLEA: Final = ExemptionRequest(frozenset(), "")
 
 
-def plea_of(workload: Workload) -> Plea:
+def requested_exemption(workload: Workload) -> ExemptionRequest:
     """The exemptions that ``workload`` asks for.
 
     Raises:
@@ -93,10 +93,10 @@ def plea_of(workload: Workload) -> Plea:
         return NO_PLEA
     rules = frozenset(name.strip() for name in written.split(",") if name.strip())
     reason, owner, until = ((workload.agreed(key) or "").strip() for key in (REASON, OWNER, UNTIL))
-    return Plea(rules, reason, owner, until, instant_of(until) if until else None)
+    return ExemptionRequest(rules, reason, owner, until, instant_of(until) if until else None)
 
 
-def exempted(plea: Plea, bound: Collection[Bound], now: float | None = None) -> Iterator[Exempted]:
+def exempted(plea: ExemptionRequest, bound: Collection[BoundRule], now: float | None = None) -> Iterator[Exempted]:
     """How each rule of ``bound`` that ``plea`` covers stands to it.
 
     Args:
@@ -110,22 +110,24 @@ def exempted(plea: Plea, bound: Collection[Bound], now: float | None = None) -> 
             yield Exempted(one.rule.id, one.policy, finding is None, finding or _granted(plea, one.rule.id))
 
 
-def bound_without_exemption(workload: Workload, bound: Iterable[Bound], rule: str, now: float | None = None) -> Bound | None:
+def bound_without_exemption(
+    workload: Workload, bound: Iterable[BoundRule], rule: str, now: float | None = None
+) -> BoundRule | None:
     """The rule with id ``rule`` as it is bound for ``workload``; None where it is not, or the workload is exempt from it."""
     found = next((one for one in bound if one.rule.id == rule), None)
-    if found is None or any(one.holds for one in exempted(plea_of(workload), [found], now)):
+    if found is None or any(one.holds for one in exempted(requested_exemption(workload), [found], now)):
         return None
     return found
 
 
-def _granted(plea: Plea, rule: str) -> Finding:
+def _granted(plea: ExemptionRequest, rule: str) -> Finding:
     until = f" until {plea.until:.40}" if plea.until else ""
     owner = f" ({plea.owner:.60} answers for it)" if plea.owner else ""
     message = f"exempt from {rule}{until}: {plea.reason.rstrip('.'):.200}{owner}"
     return Finding("Exempt", _PLACE, message, f"Remove {EXEMPT} when the reason has gone.", Level.WARN)
 
 
-def _fault(plea: Plea, one: Bound, now: float | None) -> Finding | None:
+def _fault(plea: ExemptionRequest, one: BoundRule, now: float | None) -> Finding | None:
     """Why the exemption does not hold; None where it does."""
     rule = one.rule.id
     if not one.exemptable:
@@ -147,7 +149,7 @@ def _fault(plea: Plea, one: Bound, now: float | None) -> Finding | None:
     return _fault_of_end(plea, one, now)
 
 
-def _fault_of_end(plea: Plea, one: Bound, now: float | None) -> Finding | None:
+def _fault_of_end(plea: ExemptionRequest, one: BoundRule, now: float | None) -> Finding | None:
     rule = one.rule.id
     if not plea.is_readable:
         return Finding(
@@ -176,7 +178,7 @@ def _fault_of_end(plea: Plea, one: Bound, now: float | None) -> Finding | None:
     return _too_long(plea, one, now)
 
 
-def _too_long(plea: Plea, one: Bound, now: float | None) -> Finding | None:
+def _too_long(plea: ExemptionRequest, one: BoundRule, now: float | None) -> Finding | None:
     if now is None or not one.longest_days or plea.end is None:
         return None
     latest = end_of_day(now, one.longest_days)
@@ -192,7 +194,7 @@ def _too_long(plea: Plea, one: Bound, now: float | None) -> Finding | None:
     )
 
 
-def unknown_rules(plea: Plea, known: Collection[str]) -> Iterator[Finding]:
+def unknown_rules(plea: ExemptionRequest, known: Collection[str]) -> Iterator[Finding]:
     """A warning for each name in ``plea`` that is no rule."""
     for name in sorted(plea.rules.difference(known, {"*"})):
         yield Finding(

@@ -7,39 +7,29 @@ refused, the running one would be gone. So the mutating door, which is asked fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
-from gpugate.policies.kube.equivalence import say_the_same
+from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import Object, clone, lookup
 from gpugate.policies.workloads.workload import Workload
 
-#: What nobody may change below the spec, the pods of kinds that are made once aside (``k8s.io/kubernetes``
-#: ``pkg/apis/batch/validation``, ``pkg/apis/apps/validation``).
-_FIXED: Final[Mapping[str, tuple[str, ...]]] = {
-    "Job": ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"),
-    "Deployment": ("selector",),
-    "ReplicaSet": ("selector",),
-    "DaemonSet": ("selector",),
-    "StatefulSet": ("selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"),
-}
 #: What may be changed in the pods of a suspended job: where they run, and, by a feature gate, what they ask for.
 _WHILE_SUSPENDED: Final = frozenset({"affinity", "nodeSelector", "schedulingGates", "tolerations"})
 _CONTAINERS: Final = frozenset({"containers", "initContainers"})
 
 
-def as_sent(workload: Workload) -> Object | None:
+def as_submitted(workload: Workload) -> Object | None:
     """A copy of an UPDATE's object before it is edited, where it states a fixed field otherwise; None where none does."""
-    return clone(workload.root) if changes_fixed_fields(workload) else None
+    return clone(workload.root) if changes_immutable_fields(workload) else None
 
 
-def changes_fixed_fields(workload: Workload) -> bool:
+def changes_immutable_fields(workload: Workload) -> bool:
     """Whether an UPDATE changes what the API lets nobody change."""
     old = workload.old
     if workload.operation != "UPDATE" or old is None or workload.subresource:
         return False
     kind = workload.kind
-    if any(lookup(workload.root, ("spec", name)) != lookup(old, ("spec", name)) for name in _FIXED.get(kind.kind, ())):
+    if any(lookup(workload.root, ("spec", name)) != lookup(old, ("spec", name)) for name in kind.immutable):
         return True
     if kind.template_mutable or workload.is_pod():
         return False
@@ -51,7 +41,7 @@ def changes_fixed_fields(workload: Workload) -> bool:
         if suspended:
             before, after = _fixed_while_suspended(before), _fixed_while_suspended(after)
         # Operators, too, compare what they have read into their types.
-        if before is not None and not say_the_same(before, after):
+        if before is not None and not semantically_equal(before, after):
             return True
     return False
 
@@ -67,6 +57,6 @@ def _fixed_while_suspended(spec: Any) -> Any:  # noqa: ANN401 - any JSON value
     return kept
 
 
-def made_anew(sent: Object) -> Object:
+def as_recreated(sent: Object) -> Object:
     """The object that would be created in place of the live one."""
     return {key: value for key, value in sent.items() if key != "status"}

@@ -15,21 +15,21 @@ from typing import Any, Final
 import orjson
 
 from gpugate.policies.kube.accelerators import LEGACY_GPU
-from gpugate.policies.kube.equivalence import say_the_same
+from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import Object, Path, clone, from_pointer, lookup, pointer
-from gpugate.policies.patch import Draft
+from gpugate.policies.patch import PatchBuilder
 from gpugate.policies.workloads.container import normal_path
 from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, recorded
 
 _PLACE: Final[Path] = ("metadata", "annotations", ANNOTATION)
 
 
-def record(draft: Draft) -> None:
+def record(draft: PatchBuilder) -> None:
     """Write the draft's operations into the annotation, after those that an earlier review of the same object wrote."""
     _write(draft, [*recorded(draft.root), *_operations(draft, 0)])
 
 
-def record_anew(draft: Draft, old: Object, given_back: int) -> None:
+def merge_record(draft: PatchBuilder, old: Object, given_back: int) -> None:
     """Write down an UPDATE: of the ``old`` record what still holds, and the draft's operations after the first ``given_back``."""
     held = [op for op in [*recorded(old), *recorded(draft.root)] if _holds(draft.root, op)]
     known = [*held, *_operations(draft, given_back)]
@@ -42,7 +42,7 @@ def record_anew(draft: Draft, old: Object, given_back: int) -> None:
     )
 
 
-def _operations(draft: Draft, start: int) -> list[list[Any]]:
+def _operations(draft: PatchBuilder, start: int) -> list[list[Any]]:
     # Operations hold their values by reference, and one of them may be the annotations themselves.
     found: list[list[Any]] = []
     for op in draft.ops[start:]:
@@ -59,7 +59,7 @@ def _operations(draft: Draft, start: int) -> list[list[Any]]:
     return found
 
 
-def _write(draft: Draft, operations: list[list[Any]]) -> None:
+def _write(draft: PatchBuilder, operations: list[list[Any]]) -> None:
     distinct = [op for at, op in enumerate(operations) if op not in operations[:at]]
     if not distinct or distinct == recorded(draft.root):
         return
@@ -81,7 +81,7 @@ def _holds(root: Object, operation: list[Any]) -> bool:
     return _common(lookup(root, path), values[0]) is not None
 
 
-def replay(draft: Draft, old: Object, templates: Collection[Path] = (), said_anew: Collection[str] = ()) -> None:
+def reapply(draft: PatchBuilder, old: Object, templates: Collection[Path] = (), said_anew: Collection[str] = ()) -> None:
     """Give ``draft`` back what ``old`` records and still has.
 
     Nothing is put in that the old object does not have at that very place, so a forged record can ask for nothing new, and
@@ -108,7 +108,7 @@ def replay(draft: Draft, old: Object, templates: Collection[Path] = (), said_ane
             continue
         wanted = [_untold(path, value, templates, said_anew) for value in values] if said_anew else values
         if op == "remove" or wanted[0] is not None:
-            _give_back(draft, old, op, path, wanted)
+            _reapply_edit(draft, old, op, path, wanted)
 
 
 def _untold(path: Path, value: Any, templates: Collection[Path], keys: Collection[str]) -> Any:  # noqa: ANN401 - any JSON value
@@ -125,7 +125,7 @@ def _untold(path: Path, value: Any, templates: Collection[Path], keys: Collectio
     return value
 
 
-def keep_record(draft: Draft, old: Object) -> None:
+def keep_record(draft: PatchBuilder, old: Object) -> None:
     """Give ``draft`` the record of ``old`` back: what it tells of the templates holds still."""
     if recorded(old):
         text = lookup(old, _PLACE)
@@ -143,10 +143,10 @@ _CONTAINER_FIELDS: Final = ("name", "resources", "restartPolicy", "volumeMounts"
 
 def _changed_templates(root: Object, old: Object, operations: list[list[Any]], templates: Collection[Path]) -> list[Path]:
     """The templates whose pods the request changes in what the edits rest on: all edits given back, they differ still."""
-    trial = Draft(clone(root))
+    trial = PatchBuilder(clone(root))
     for op, at, *values in operations:
-        _give_back(trial, old, op, from_pointer(at), values)
-    return [template for template in templates if not say_the_same(_basis(trial.root, template), _basis(old, template))]
+        _reapply_edit(trial, old, op, from_pointer(at), values)
+    return [template for template in templates if not semantically_equal(_basis(trial.root, template), _basis(old, template))]
 
 
 def _basis(root: Object, template: Path) -> Object:
@@ -170,7 +170,7 @@ def _is_of_pods(path: Path, template: Path) -> bool:
     return path[: depth + 1] == (*template, "spec") and path[depth + 1 : depth + 2] not in _RESTS_ON_NOTHING
 
 
-def _give_back(draft: Draft, old: Object, op: str, path: Path, values: list[Any]) -> None:
+def _reapply_edit(draft: PatchBuilder, old: Object, op: str, path: Path, values: list[Any]) -> None:
     if op == "remove":
         if path[-1] == LEGACY_GPU and lookup(old, path) is None and lookup(draft.root, path) is not None:
             _take(draft, path)
@@ -186,7 +186,7 @@ def _give_back(draft: Draft, old: Object, op: str, path: Path, values: list[Any]
             _put(draft, path, clone(held))
 
 
-def _append_back(draft: Draft, path: Path, held: list[Any], wanted: list[Any], value: Any) -> None:  # noqa: ANN401 - any JSON value
+def _append_back(draft: PatchBuilder, path: Path, held: list[Any], wanted: list[Any], value: Any) -> None:  # noqa: ANN401 - any JSON value
     if any(_same(one, value) or _rivals(one, value) for one in wanted):
         return
     for one in held:
@@ -196,7 +196,7 @@ def _append_back(draft: Draft, path: Path, held: list[Any], wanted: list[Any], v
             return
 
 
-def _add_back(draft: Draft, path: Path, held: Any, value: Any) -> None:  # noqa: ANN401 - any JSON value
+def _add_back(draft: PatchBuilder, path: Path, held: Any, value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Put back of ``held`` what ``value`` records, key by key, so that keys which others added meanwhile are left to them."""
     present = lookup(draft.root, path)
     if type(present) is dict and type(held) is dict and type(value) is dict:
@@ -239,7 +239,7 @@ def _element_in(elements: Iterable[Any], value: Any, *, superset: bool = False) 
     return any(_same(value, one) if superset else _same(one, value) for one in elements)
 
 
-def _put(draft: Draft, path: Path, value: Any) -> None:  # noqa: ANN401 - any JSON value
+def _put(draft: PatchBuilder, path: Path, value: Any) -> None:  # noqa: ANN401 - any JSON value
     parent: Any = draft.root
     for depth, part in enumerate(path[:-1]):
         child = lookup(parent, (part,))
@@ -261,7 +261,7 @@ def _put(draft: Draft, path: Path, value: Any) -> None:  # noqa: ANN401 - any JS
     draft.ops.append({"op": op, "path": pointer(path), "value": clone(value)})
 
 
-def _take(draft: Draft, path: Path) -> None:
+def _take(draft: PatchBuilder, path: Path) -> None:
     parent = lookup(draft.root, path[:-1])
     if type(parent) is dict:
         del parent[path[-1]]

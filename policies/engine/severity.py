@@ -3,56 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.kube.equivalence import say_the_same
+from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import Object, lookup, sequence
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
-from gpugate.policies.scheduling.node_selection import are_made_on_demand, selection
+from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
+from gpugate.policies.workloads.kinds import CONTROLLERS
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import Workload
 
-#: The controllers of the kinds themselves, which run pods in this cluster.
-_OWN_CONTROLLERS: Final = frozenset(
-    {
-        "jobset.sigs.k8s.io/jobset-controller",
-        "kubeflow.org/mpi-operator",
-        "kubeflow.org/training-operator",
-        "kubernetes.io/job-controller",
-        "ray.io/kuberay-operator",
-        "trainer.kubeflow.org/trainjob-controller",
-        "workload.codeflare.dev/appwrapper",
-    }
-)
 
-
-def softened(findings: list[Finding], workload: Workload, facts: Facts) -> list[Finding]:
+def relax_findings(findings: list[Finding], workload: Workload, snapshot: ClusterSnapshot) -> list[Finding]:
     """``findings``, where those that rest on the nodes of today are warnings if other nodes may come to run the pods.
 
     All are warnings in the template of a part (a JobSet's Job): what it is a part of was let in, and would wait for it. Its pods
     pass the door themselves.
     """
-    if workload.is_template() and workload.is_part():
+    if workload.is_template() and workload.is_child():
         return [one.as_warning() for one in findings]
-    if not any(one.level is Level.DENY and "nodes" in one.rests_on for one in findings) or not _may_run_elsewhere(workload, facts):
+    if not any(one.level is Level.DENY and "nodes" in one.rests_on for one in findings) or not _may_run_elsewhere(
+        workload, snapshot
+    ):
         return findings
     return [one.as_warning() if "nodes" in one.rests_on else one for one in findings]
 
 
-def _may_run_elsewhere(workload: Workload, facts: Facts) -> bool:
+def _may_run_elsewhere(workload: Workload, snapshot: ClusterSnapshot) -> bool:
     """Whether the nodes that are known are not all that the pods could ever run on."""
     manager = None if workload.kind.managed_by is None else lookup(workload.root, workload.kind.managed_by)
-    if type(manager) is str and manager not in _OWN_CONTROLLERS:
+    if type(manager) is str and manager not in CONTROLLERS:
         return True
-    queue = cluster_queue_of(workload, facts)
+    queue = cluster_queue_of(workload, snapshot)
     if queue is not None and queue.checked:
         return True
-    return are_made_on_demand(shape for pods in workload.asking() for shape in selection(pods, facts).reachable)
+    return are_autoscaled(shape for pods in workload.gpu_pod_sets() for shape in node_candidates(pods, snapshot).matching)
 
 
-def is_switch(workload: Workload, before: Workload) -> bool:
+def is_suspend_toggle(workload: Workload, before: Workload) -> bool:
     """Whether an UPDATE starts or stops what was let in before, and asks for no more than it did then.
 
     Kueue starts a Job, and takes its gate off a pod, with the labels of the flavor that it chose as node selector, and takes
@@ -61,13 +50,13 @@ def is_switch(workload: Workload, before: Workload) -> bool:
     if queue_label(workload) != queue_label(before) or not _is_let_go(workload, before):
         return False
     old = {pods.path: pods.count or 0 for pods in before.pod_sets}
-    return asks_the_same(workload, before) and all((pods.count or 0) <= old[pods.path] for pods in workload.pod_sets)
+    return same_requests(workload, before) and all((pods.count or 0) <= old[pods.path] for pods in workload.pod_sets)
 
 
-def asks_the_same(workload: Workload, before: Workload) -> bool:
+def same_requests(workload: Workload, before: Workload) -> bool:
     """Whether all pods of ``workload`` are as ``before`` in all that decides on what they take of a node."""
     old = {pods.path: pods for pods in before.pod_sets}
-    return all(pods.path in old and say_the_same(_asks(pods.spec), _asks(old[pods.path].spec)) for pods in workload.pod_sets)
+    return all(pods.path in old and semantically_equal(_asks(pods.spec), _asks(old[pods.path].spec)) for pods in workload.pod_sets)
 
 
 def _is_let_go(workload: Workload, before: Workload) -> bool:

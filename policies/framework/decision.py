@@ -23,7 +23,7 @@ class Phase(enum.Flag):
     REVIEW = MUTATE | CHECK
 
 
-class Bound(NamedTuple):
+class BoundRule(NamedTuple):
     """A rule as a policy binds it for one namespace and object.
 
     Attributes:
@@ -32,8 +32,8 @@ class Bound(NamedTuple):
         mode: how it acts.
         policy: the name of the policy that binds it.
         exemptable: whether workloads may be exempt from it.
-        refuse_held: whether an edit that Git forbids is a refusal, not a warning.
-        refuse_unknown: whether what cannot be judged, since facts are missing or out of date, is a refusal, not a warning.
+        deny_on_git_conflict: whether an edit that Git forbids is a refusal, not a warning.
+        deny_on_unknown: whether what cannot be judged, since facts are missing or out of date, is a refusal, not a warning.
         generation: the generation of that policy.
         needs_end: whether an exemption must say when it ends.
         longest_days: how many days ahead an exemption may end at the most; 0 for any number.
@@ -44,14 +44,14 @@ class Bound(NamedTuple):
     mode: Mode
     policy: str = "default"
     exemptable: bool = False
-    refuse_held: bool = False
-    refuse_unknown: bool = False
+    deny_on_git_conflict: bool = False
+    deny_on_unknown: bool = False
     generation: int = 0
     needs_end: bool = False
     longest_days: int = 0
 
 
-class BoundRules(tuple[Bound, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
+class BoundRules(tuple[BoundRule, ...]):  # noqa: SLOT001 - a tuple can have no slots of its own
     """The rules for an object, in the catalogue's order.
 
     Attributes:
@@ -63,7 +63,7 @@ class BoundRules(tuple[Bound, ...]):  # noqa: SLOT001 - a tuple can have no slot
     named: str = _NO_POLICY
 
     @classmethod
-    def of(cls, chosen: Iterable[Bound]) -> BoundRules:
+    def of(cls, chosen: Iterable[BoundRule]) -> BoundRules:
         """The rules of ``chosen`` that are not disabled, and the policies of all of them."""
         every = tuple(chosen)
         made = cls(one for one in every if one.mode is not Mode.DISABLED)
@@ -79,7 +79,7 @@ class Change(NamedTuple):
     notes: tuple[str, ...]
 
 
-class Failure(NamedTuple):
+class RuleFailure(NamedTuple):
     """A rule that broke on an object: an error in gpugate, for its log."""
 
     rule: str
@@ -102,7 +102,7 @@ class Decision:
     changes: list[Change] = field(default_factory=list)
     would_change: list[Change] = field(default_factory=list)
     findings: list[Judged] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[RuleFailure] = field(default_factory=list)
 
     @property
     def refused(self) -> bool:

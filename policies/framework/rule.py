@@ -22,9 +22,9 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Mode
-from gpugate.policies.kube.cel import KEY, Validation, not_above
+from gpugate.policies.kube.cel import KEY, CelRule, not_above
 from gpugate.policies.kube.quantity import QuantityError, format_bytes, format_millicores, millicores, whole
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.workload import Workload
@@ -55,7 +55,7 @@ class Params(BaseModel):
     )
 
     in_order: ClassVar[tuple[tuple[str, str], ...]] = ()
-    validations: ClassVar[tuple[Validation, ...]] = ()
+    validations: ClassVar[tuple[CelRule, ...]] = ()
 
     @field_validator("*", mode="before")
     @classmethod
@@ -99,7 +99,7 @@ class Params(BaseModel):
         return made
 
     @classmethod
-    def _ordering(cls, low: str, high: str) -> Validation:
+    def _ordering(cls, low: str, high: str) -> CelRule:
         fields = cls.model_fields
         defaults = (cls._written(low, fields[low].default), cls._written(high, fields[high].default))
         return not_above(to_camel(low), to_camel(high), defaults, quantities=_serializer(fields[low]) is not None)
@@ -183,8 +183,8 @@ Seconds: TypeAlias = Annotated[
     Field(gt=0),
 ]
 
-Mutate: TypeAlias = Callable[[Workload, Any, Facts], Iterable[Edit]]
-Check: TypeAlias = Callable[[Workload, Any, Facts], Iterable[Finding]]
+Mutate: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterable[Edit]]
+Check: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +200,11 @@ class Rule:
         check: what it finds on the edited workload.
         needs: plural resource names of the facts that it reads.
         documentation: the docstring of its module, which becomes the reference.
-        at_pods: whether what it would append to a template that it must leave alone still reaches the pods when they are made,
-            so that other rules' checks may count on it.
+        applied_at_pods: whether an edit withheld from a template is made on its pods at creation, so that checks may count on it.
         on_update: whether it edits a template that a user changed in an UPDATE, too.
-        told_by: annotations of the object by which it says what the rule is to write into its template: an UPDATE that changes
-            one has the template written anew.
-        unnamed: the strongest mode that it has where a policy gives a mode to all rules and does not name this one.
-        opinion: why that is not Enforce, a sentence for the reference.
+        trigger_annotations: annotations that drive the rule. If an UPDATE changes one, the rule edits the template again.
+        default_max_mode: the strongest mode that it has where a policy gives a mode to all rules and does not name this one.
+        default_mode_reason: why that is not Enforce, a sentence for the reference.
     """
 
     id: str
@@ -218,12 +216,12 @@ class Rule:
     needs: frozenset[str] = frozenset()
     documentation: str = ""
     on_update: bool = True
-    at_pods: bool = False
-    told_by: frozenset[str] = frozenset()
-    unnamed: Mode = Mode.ENFORCE
-    opinion: str = ""
+    applied_at_pods: bool = False
+    trigger_annotations: frozenset[str] = frozenset()
+    default_max_mode: Mode = Mode.ENFORCE
+    default_mode_reason: str = ""
 
 
-def no_edits(_workload: Workload, _params: Params, _facts: Facts) -> Iterable[Edit]:
+def no_edits(_workload: Workload, _params: Params, _facts: ClusterSnapshot) -> Iterable[Edit]:
     """The ``mutate`` of a rule that only checks."""
     return ()

@@ -15,10 +15,17 @@ from gpugate.policies.cluster.records.pod_groups import (
     group_key,
 )
 from gpugate.policies.kube.fields import Path, lookup
-from gpugate.policies.workloads.kinds import GANG_ELASTIC, GANG_MINIMUM, GANG_SIZE
 from gpugate.policies.workloads.pod_sets import values_at
 from gpugate.policies.workloads.workload import PodSet, Workload
 
+#: The annotation that states how many pods must start together.
+GANG_SIZE: Final = "gpugate.io/gang-size"
+#: The annotation that names the group of plain pods.
+GANG_NAME: Final = "gpugate.io/gang-name"
+#: The annotation (``"true"``) of a gang that may run with fewer pods than its size.
+GANG_ELASTIC: Final = "gpugate.io/gang-elastic"
+#: The annotation that states the fewest pods that an elastic gang may run with.
+GANG_MINIMUM: Final = "gpugate.io/gang-min-size"
 #: The longest gang size that is read: more digits are a slip, not a gang.
 _MOST_DIGITS: Final = 7
 #: A workload whose pods may become more or fewer while it runs (Kueue v0.15 ``pkg/workloadslicing``).
@@ -56,14 +63,14 @@ def _is_size(written: str) -> bool:
     return written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS and int(written) >= 1
 
 
-class Unreadable(NamedTuple):
+class InvalidSize(NamedTuple):
     """An annotation that should state a number of pods, and what it says."""
 
     key: str
     written: str
 
 
-def unreadable_size(workload: Workload) -> Unreadable | None:
+def invalid_size(workload: Workload) -> InvalidSize | None:
     """The annotation for the size, or the least size, that is no whole number of at least 1; None where both can be read.
 
     The API accepts any text in an annotation, so that this is the rule's to judge, by its mode.
@@ -71,7 +78,7 @@ def unreadable_size(workload: Workload) -> Unreadable | None:
     for key in (GANG_SIZE, GANG_MINIMUM):
         written = workload.annotation(key)
         if written is not None and not _is_size(written):
-            return Unreadable(key, written)
+            return InvalidSize(key, written)
     return None
 
 
@@ -81,18 +88,18 @@ def declared_size(workload: Workload) -> int | None:
     return int(written) if written is not None and _is_size(written) else None
 
 
-def least_size(workload: Workload, size: int) -> int:
+def min_size(workload: Workload, size: int) -> int:
     """The fewest pods that a gang of ``size`` may run with: all of them, but for one that is declared elastic."""
-    stated = stated_least(workload, size)
+    stated = declared_min_size(workload, size)
     if stated is not None:
         return stated
-    asking = workload.asking()
-    if all(pods.numbers.fewest is None for pods in asking):
+    asking = workload.gpu_pod_sets()
+    if all(pods.numbers.min_count is None for pods in asking):
         return size
-    return max(1, min(size, sum(fewest_of(pods) for pods in asking) // workload.gangs))
+    return max(1, min(size, sum(min_count(pods) for pods in asking) // workload.gangs))
 
 
-def stated_least(workload: Workload, size: int) -> int | None:
+def declared_min_size(workload: Workload, size: int) -> int | None:
     """The fewest pods of a gang of ``size`` by its annotations; None where they say nothing of it."""
     written = workload.annotation(GANG_MINIMUM)
     if written is not None and _is_size(written):
@@ -100,21 +107,21 @@ def stated_least(workload: Workload, size: int) -> int | None:
     return 1 if _may_lose_any(workload) else None
 
 
-def fewest_of(pods: PodSet) -> int:
+def min_count(pods: PodSet) -> int:
     """How many of ``pods`` there are at least, where their kind states a range."""
-    count, fewest = pods.count or 0, pods.numbers.fewest
+    count, fewest = pods.count or 0, pods.numbers.min_count
     return count if fewest is None else min(count, fewest)
 
 
-def certain_number(gang: Gang, part: PodSet) -> int:
+def guaranteed_count(gang: Gang, part: PodSet) -> int:
     """How many pods of ``part`` one gang has at least, where their kind states a range."""
     number = gang.number_of(part)
-    return number if gang.members is None else number - ((part.count or 0) - fewest_of(part)) // gang.gangs
+    return number if gang.members is None else number - ((part.count or 0) - min_count(part)) // gang.gangs
 
 
 def spare_by_annotation(workload: Workload, gang: Gang) -> int:
     """How many of its pods a gang may do without, by its annotations."""
-    stated = stated_least(workload, gang.size)
+    stated = declared_min_size(workload, gang.size)
     return 0 if stated is None else gang.size - stated
 
 
@@ -122,7 +129,7 @@ def is_elastic(workload: Workload) -> bool:
     """Whether the gang says that it may run with fewer pods than its size, to gpugate or to Kueue."""
     if _may_lose_any(workload) or workload.annotation(GANG_MINIMUM) is not None:
         return True
-    return any(pods.numbers.fewest is not None for pods in workload.asking())
+    return any(pods.numbers.min_count is not None for pods in workload.gpu_pod_sets())
 
 
 def _may_lose_any(workload: Workload) -> bool:
@@ -134,7 +141,7 @@ def gang_of(workload: Workload) -> Gang | None:
 
     A size of 1 declares that a parallel workload is no gang.
     """
-    asking = workload.asking()
+    asking = workload.gpu_pod_sets()
     if not asking:
         return None
     size = declared_size(workload)

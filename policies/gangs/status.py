@@ -7,28 +7,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from gpugate.policies.cluster.records.pod_groups import GroupKey
 from gpugate.policies.cluster.records.pod_problems import moment
-from gpugate.policies.cluster.snapshot import Facts, Known
-from gpugate.policies.cluster.usage import Group
-from gpugate.policies.gangs.gang import Gang, gang_of, group_of, least_size
-from gpugate.policies.gangs.stuck import Look, stand
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.cluster.usage import GroupMembers
+from gpugate.policies.gangs.gang import Gang, gang_of, group_of, min_size
+from gpugate.policies.gangs.stuck import GangObservation, evaluate
 from gpugate.policies.kube.fields import MalformedError, Object, lookup
-from gpugate.policies.workloads.kinds import (
-    JAX_JOB,
-    JOB,
-    JOB_SET,
-    LEADER_WORKER_SET,
-    MPI_JOB,
-    PADDLE_JOB,
-    PYTORCH_JOB,
-    RAY_CLUSTER,
-    RAY_JOB,
-    REPLICA_SET,
-    STATEFUL_SET,
-    TF_JOB,
-    TRAIN_JOB,
-    VOLCANO_JOB,
-    XGBOOST_JOB,
-)
 from gpugate.policies.workloads.pod_sets import values_at
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import Workload
@@ -71,17 +54,13 @@ class GangState(NamedTuple):
     reason: str
 
 
-Patience: TypeAlias = Callable[[str, Object], float | None]
+StuckAfter: TypeAlias = Callable[[str, Object], float | None]
 """Seconds after which a gang is stuck, by namespace and labels of the workload; None where no rule looks at gangs."""
 Place: TypeAlias = tuple[str, str, str]
 """Namespace, kind and name of a gang."""
 
 STUCK_AFTER: Final = 600.0
 _NOTHING: Final[Mapping[Any, Any]] = {}
-#: Kinds whose pods name them as their controller.
-_OWNERS: Final = frozenset(
-    {JOB, STATEFUL_SET, REPLICA_SET, PYTORCH_JOB, TF_JOB, XGBOOST_JOB, JAX_JOB, PADDLE_JOB, MPI_JOB, VOLCANO_JOB}
-)
 #: Taints by which Kubernetes marks a node whose kubelet does not answer, or is not ready.
 _LOST: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
@@ -91,27 +70,27 @@ def _ten_minutes(_namespace: str, _labels: Object) -> float | None:
 
 
 def gang_states(
-    facts: Facts,
+    snapshot: ClusterSnapshot,
     subjects: Iterable[Workload],
     now: float,
     *,
-    stuck_after: Patience = _ten_minutes,
+    stuck_after: StuckAfter = _ten_minutes,
     noticed: Mapping[Place, float] = _NOTHING,
     refusals: Mapping[str, str] = _NOTHING,
 ) -> list[GangState]:
     """The state of every gang, sorted; none while the pods are not known.
 
     Args:
-        facts: the cluster.
+        snapshot: the cluster.
         subjects: the workloads that are there, plain pods among them; a gang of a kind whose pods cannot be told is left out.
         now: the time, in seconds since 1970.
         stuck_after: when the policy says that a gang is stuck.
         noticed: when a gang was first seen to be incomplete, by who looks all the time.
         refusals: why a controller could make no more pods, by the uid of the workload.
     """
-    if facts.state("pods") is not Known.SYNCED:
+    if snapshot.sync_state("pods") is not SyncState.SYNCED:
         return []
-    sight = _Sight(facts, now, stuck_after, noticed, refusals, _lost_nodes(facts))
+    sight = _StatusContext(snapshot, now, stuck_after, noticed, refusals, _lost_nodes(snapshot))
     found: list[GangState] = []
     joined: dict[tuple[str, GroupKey], list[Workload]] = {}
     for workload in subjects:
@@ -123,29 +102,29 @@ def gang_states(
         except MalformedError:
             # One workload that cannot be read is left out, and spoils no other.
             continue
-    for namespace, groups in facts.groups.items():
+    for namespace, groups in snapshot.groups.items():
         for key, group in groups.items():
             if "" in group.owners or joined.get((namespace, key)):
                 found += _of_group(namespace, key, group, joined.get((namespace, key), []), sight)
     return sorted(found)
 
 
-class _Sight(NamedTuple):
+class _StatusContext(NamedTuple):
     """What all gangs are looked at with; the fields are the arguments of :func:`gang_states`."""
 
-    facts: Facts
+    snapshot: ClusterSnapshot
     now: float
-    stuck_after: Patience
+    stuck_after: StuckAfter
     noticed: Mapping[Place, float]
     refusals: Mapping[str, str]
     lost: frozenset[str]
 
 
-def _lost_nodes(facts: Facts) -> frozenset[str]:
-    return frozenset(name for shape in facts.shapes if any(taint.key in _LOST for taint in shape.taints) for name in shape.nodes)
+def _lost_nodes(snapshot: ClusterSnapshot) -> frozenset[str]:
+    return frozenset(name for shape in snapshot.shapes if any(taint.key in _LOST for taint in shape.taints) for name in shape.nodes)
 
 
-def _of_workload(workload: Workload, sight: _Sight) -> Iterator[GangState]:
+def _of_workload(workload: Workload, sight: _StatusContext) -> Iterator[GangState]:
     gang = gang_of(workload)
     # Pods whose devices are claims say nothing of them while they wait.
     if gang is None or gang.members is None or any(not pods.accelerators() for pods in gang.parts):
@@ -153,13 +132,13 @@ def _of_workload(workload: Workload, sight: _Sight) -> Iterator[GangState]:
     uid = str(workload.metadata().get("uid") or "")
     kind, name = workload.kind.kind, workload.name
     key = group_of(gang.pods)
-    for index, crew_key in enumerate(_crew_keys(workload, gang, uid)):
+    for index, crew_key in enumerate(_owner_groups(workload, gang, uid)):
         own = f"{name}/{index}" if gang.gangs > 1 else name
         place = (workload.namespace, kind, own)
-        look = Look(
+        look = GangObservation(
             size=gang.members,
             least=_least(workload, gang),
-            crew=sight.facts.crew(workload.namespace, crew_key),
+            pods=sight.snapshot.counts_of(workload.namespace, crew_key),
             over=is_over(workload.root),
             suspended=_is_suspended(workload),
             queue=queue_label(workload) or "",
@@ -170,32 +149,29 @@ def _of_workload(workload: Workload, sight: _Sight) -> Iterator[GangState]:
             noticed=sight.noticed.get(place),
             refusal=sight.refusals.get(uid, ""),
         )
-        standing = stand(look, sight.now, sight.stuck_after(workload.namespace, workload.labels()))
+        standing = evaluate(look, sight.now, sight.stuck_after(workload.namespace, workload.labels()))
         system = key.system if key is not None else "Kueue" if look.queue else ""
         yield GangState(workload.namespace, kind, own, uid, system, gang.members, *standing)
 
 
-def _crew_keys(workload: Workload, gang: Gang, uid: str) -> Iterator[str]:
-    """What the pods of each gang of the workload are counted under (:func:`gpugate.policies.cluster.records.pods.crew_of`)."""
-    kind, name = workload.kind, workload.name
-    if kind in {JOB_SET, TRAIN_JOB}:
-        yield f"{JOB_SET.kind}/{name}"
-    elif kind is LEADER_WORKER_SET:
-        yield from (f"{kind.kind}/{name}/{index}" for index in range(gang.gangs))
-    elif kind is RAY_CLUSTER:
-        yield f"{kind.kind}/{name}"
-    elif kind is RAY_JOB:
-        cluster = lookup(workload.root, ("status", "rayClusterName"))
-        if cluster:
-            yield f"{RAY_CLUSTER.kind}/{cluster}"
-    elif uid and kind in _OWNERS:
-        yield uid
+def _owner_groups(workload: Workload, gang: Gang, uid: str) -> Iterator[str]:
+    """Yield the owner groups of each gang's pods (:func:`~gpugate.policies.cluster.records.pods.owner_group_of`)."""
+    members = workload.kind.members
+    if members is None:
+        return
+    if not members.label:
+        if uid:
+            yield uid
+        return
+    name = lookup(workload.root, members.name)
+    if name:
+        yield from (members.key(name, index if members.index_label else None) for index in range(gang.gangs))
 
 
 def _least(workload: Workload, gang: Gang) -> int:
     """How many members have to run: those that start late do so when the others run."""
     at_once = sum((part.count or 0) // gang.gangs for part in gang.parts if not part.starts_late)
-    return max(1, min(least_size(workload, gang.members or gang.size), at_once))
+    return max(1, min(min_size(workload, gang.members or gang.size), at_once))
 
 
 def _is_suspended(workload: Workload) -> bool:
@@ -234,23 +210,25 @@ def _began(workload: Workload) -> float | None:
     return max(moments) or None
 
 
-def _of_group(namespace: str, key: GroupKey, group: Group, members: list[Workload], sight: _Sight) -> Iterator[GangState]:
-    crew = sight.facts.crew(namespace, f"{key.system}/{key.name}")
-    object_ = sight.facts.pod_groups.get((namespace, key))
+def _of_group(
+    namespace: str, key: GroupKey, group: GroupMembers, members: list[Workload], sight: _StatusContext
+) -> Iterator[GangState]:
+    crew = sight.snapshot.counts_of(namespace, f"{key.system}/{key.name}")
+    object_ = sight.snapshot.pod_groups.get((namespace, key))
     minimum = object_.minimum if object_ is not None else None
     size = group.sizes[-1] if group.sizes else minimum or 0
     if size < 2 or not any(crew[:5]):
         return
     began = max((moment(one.metadata().get("creationTimestamp")) for one in members), default=0.0) or None
-    look = Look(
+    look = GangObservation(
         size=size,
         least=min(size, minimum or size),
-        crew=crew,
+        pods=crew,
         queue=next(iter(group.queues), ""),
         lost=sight.lost,
         began=began,
         noticed=sight.noticed.get((namespace, "Pod", key.name)),
     )
     labels = members[0].labels() if members else _NOTHING
-    standing = stand(look, sight.now, sight.stuck_after(namespace, dict(labels)))
+    standing = evaluate(look, sight.now, sight.stuck_after(namespace, dict(labels)))
     yield GangState(namespace, "Pod", key.name, "", key.system, size, *standing)

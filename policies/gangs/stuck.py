@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.pod_counts import Crew, Sort
+from gpugate.policies.cluster.pod_counts import PodCounts, ProblemCount
 
 #: Sentences of a reason: each names one thing that is wrong.
 _MOST: Final = 4
@@ -22,13 +22,13 @@ _WORDS: Final = {
 }
 
 
-class Look(NamedTuple):
+class GangObservation(NamedTuple):
     """What is known of one gang at one moment.
 
     Attributes:
         size: how many members with accelerators it is to have.
         least: how many of them have to run for it to work.
-        crew: its pods.
+        pods: its pods.
         over: whether the workload has come to its end.
         suspended: whether the workload is stopped as a whole, by its queue or by somebody else.
         queue: the queue that it waits in; empty for none.
@@ -42,7 +42,7 @@ class Look(NamedTuple):
 
     size: int
     least: int
-    crew: Crew
+    pods: PodCounts
     over: bool = False
     suspended: bool = False
     queue: str = ""
@@ -54,7 +54,7 @@ class Look(NamedTuple):
     refusal: str = ""
 
 
-class Standing(NamedTuple):
+class GangStatus(NamedTuple):
     """Where a gang stands; the fields are those of :class:`gpugate.policies.gangs.status.GangState`."""
 
     running: int
@@ -67,9 +67,9 @@ class Standing(NamedTuple):
     reason: str
 
 
-def stand(look: Look, now: float, stuck_after: float | None) -> Standing:
+def evaluate(look: GangObservation, now: float, stuck_after: float | None) -> GangStatus:
     """Where the gang stands at ``now``; it is never stuck where ``stuck_after``, in seconds, is None."""
-    crew = look.crew
+    crew = look.pods
     gone = tuple(one for one in crew.unready if one.node in look.lost)
     lost = sum(one.number for one in gone)
     running, ended = crew.running - lost, max(look.ended, crew.succeeded)
@@ -77,25 +77,25 @@ def stand(look: Look, now: float, stuck_after: float | None) -> Standing:
     missing = 0 if look.staged else max(0, look.size - there)
     counts = (running, crew.pending, missing, crew.failed + lost, crew.held)
     if look.over or (ended and ended >= look.size):
-        return Standing(*counts[:2], 0, *counts[3:], "done", None, "")
+        return GangStatus(*counts[:2], 0, *counts[3:], "done", None, "")
     if _runs(look, running, ended, crew.pending + lost):
-        return Standing(*counts, "running", None, "")
+        return GangStatus(*counts, "running", None, "")
     if _waits_whole(look, missing):
-        return Standing(*counts, "queued", _first(crew.sorts) or look.began, _why_queued(look))
+        return GangStatus(*counts, "queued", _first(crew.sorts) or look.began, _why_queued(look))
     since = _since(look, gone)
     late = stuck_after is not None and since is not None and now - since >= stuck_after
-    return Standing(*counts, "stuck" if late else "starting", since, _why(look, running, ended, missing, gone))
+    return GangStatus(*counts, "stuck" if late else "starting", since, _why(look, running, ended, missing, gone))
 
 
-def _runs(look: Look, running: int, ended: int, waiting: int) -> bool:
+def _runs(look: GangObservation, running: int, ended: int, waiting: int) -> bool:
     if look.staged:
         return running + ended > 0 and waiting == 0
     return running + ended >= look.least
 
 
-def _waits_whole(look: Look, missing: int) -> bool:
+def _waits_whole(look: GangObservation, missing: int) -> bool:
     """Whether nothing of the gang is on a node, and all of it waits until its queue lets it in."""
-    crew = look.crew
+    crew = look.pods
     if crew.running or crew.held:
         return False
     if look.suspended:
@@ -103,14 +103,14 @@ def _waits_whole(look: Look, missing: int) -> bool:
     return bool(crew.pending) and crew.gated == crew.pending and not missing
 
 
-def _why_queued(look: Look) -> str:
+def _why_queued(look: GangObservation) -> str:
     where = f" in queue {look.queue}" if look.queue else ""
     return f"waits{where} as a whole: nothing of it runs, and it holds nothing" if where else "is suspended, and holds nothing"
 
 
-def _since(look: Look, gone: tuple[Sort, ...]) -> float | None:
+def _since(look: GangObservation, gone: tuple[ProblemCount, ...]) -> float | None:
     """When it became incomplete, as its pods tell it: so a new observer knows what the one before knew."""
-    told = _first((*gone, *(one for one in look.crew.sorts if one.reason != "Failed" and one.since)))
+    told = _first((*gone, *(one for one in look.pods.sorts if one.reason != "Failed" and one.since)))
     if told is not None:
         return told
     # What was never made, or is gone without a trace, says nothing: not before the whole began, nor before it was noticed.
@@ -118,12 +118,12 @@ def _since(look: Look, gone: tuple[Sort, ...]) -> float | None:
     return max(moments) if moments else None
 
 
-def _first(sorts: Iterable[Sort]) -> float | None:
+def _first(sorts: Iterable[ProblemCount]) -> float | None:
     return min((one.since for one in sorts if one.since), default=None)
 
 
-def _why(look: Look, running: int, ended: int, missing: int, gone: tuple[Sort, ...]) -> str:
-    crew = look.crew
+def _why(look: GangObservation, running: int, ended: int, missing: int, gone: tuple[ProblemCount, ...]) -> str:
+    crew = look.pods
     there = running + ended
     parts = [f"{there} of {look.size} run" + (f" and {_devices(crew.held)} held meanwhile" if crew.held else "")]
     if missing:
@@ -141,7 +141,7 @@ _ENDED: Final = frozenset(
 )
 
 
-def _told(one: Sort) -> str:
+def _told(one: ProblemCount) -> str:
     words = _WORDS.get(one.reason, f"wait: {one.reason}")
     place = f" ({one.node})" if one.node and one.reason != "Starting" else ""
     return f"{one.number} {_singular(words) if one.number == 1 else words}{place}" + (f": {one.message}" if one.message else "")

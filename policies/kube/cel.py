@@ -29,7 +29,7 @@ _LABEL_PATTERN: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 LABEL_PATTERNS: Final = frozenset({_KEY_PATTERN, _LABEL_PATTERN})
 
 
-class Validation(NamedTuple):
+class CelRule(NamedTuple):
     """One expression about a value, which is called ``self`` in it.
 
     Attributes:
@@ -75,7 +75,7 @@ VariableName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pat
 Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
-def not_above(low: str, high: str, defaults: tuple[str, str], *, quantities: bool) -> Validation:
+def not_above(low: str, high: str, defaults: tuple[str, str], *, quantities: bool) -> CelRule:
     """``low`` must not be above ``high``, whichever of the two is left out.
 
     Args:
@@ -86,7 +86,7 @@ def not_above(low: str, high: str, defaults: tuple[str, str], *, quantities: boo
     """
     sides = [_side(name, default, quantities=quantities) for name, default in zip((low, high), defaults, strict=True)]
     rule = f"{sides[0]}.compareTo({sides[1]}) <= 0" if quantities else f"{sides[0]} <= {sides[1]}"
-    return Validation(rule, f"{low} must not be above {high} (left out, they are {defaults[0]} and {defaults[1]})")
+    return CelRule(rule, f"{low} must not be above {high} (left out, they are {defaults[0]} and {defaults[1]})")
 
 
 def _side(name: str, default: str, *, quantities: bool) -> str:

@@ -31,14 +31,14 @@ _EMPTY_OR_NOT: Final = frozenset(
 )
 
 
-def say_the_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
+def semantically_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
     """Whether two templates, or parts of them, differ in nothing but their spelling."""
     if one == other:
         return True
     if type(one) is dict and type(other) is dict:
         return all(_fields_say_the_same(key, one.get(key), other.get(key)) for key in one.keys() | other.keys())
     if type(one) is list and type(other) is list:
-        return len(one) == len(other) and all(map(say_the_same, one, other))
+        return len(one) == len(other) and all(map(semantically_equal, one, other))
     return False
 
 
@@ -49,7 +49,7 @@ def _fields_say_the_same(key: Any, one: Any, other: Any) -> bool:  # noqa: ANN40
         return _are_one_amount(_amount(key, one), _amount(key, other))
     if key in _AMOUNTS and type(one) is dict and type(other) is dict:
         return one.keys() == other.keys() and all(_are_one_amount(one[name], other[name]) for name in one)
-    return say_the_same(one, other)
+    return semantically_equal(one, other)
 
 
 def _amount(key: str, stated: Any) -> Any:  # noqa: ANN401 - any JSON value

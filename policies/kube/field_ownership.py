@@ -15,7 +15,7 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 ASKED: Final = frozenset({"backoffLimit", "podReplacementPolicy", "replicas"})
 
 
-def is_stated(root: Object, path: Path) -> bool | None:
+def is_user_set(root: Object, path: Path) -> bool | None:
     """Whether whoever wrote ``root`` states ``path``, a field that the API fills in; None where nothing tells.
 
     What was applied tells: by the annotation, or by the managed fields of a server-side apply. Those of any other request name

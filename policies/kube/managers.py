@@ -32,7 +32,7 @@ _KUEUE: Final = "kueue.x-k8s.io/"
 _TOPOLOGY: Final = "-topology"
 
 
-def git_managed(root: Object) -> bool:
+def is_gitops_managed(root: Object) -> bool:
     """Whether Argo CD or Flux applies this object, by its tracking marks or its field managers."""
     metadata, labels, annotations = _marks(root)
     if not _ANNOTATIONS.isdisjoint(annotations) or not _LABELS.isdisjoint(labels):
@@ -43,13 +43,13 @@ def git_managed(root: Object) -> bool:
     return False
 
 
-def kueue_marked(root: Object) -> bool:
+def has_kueue_marks(root: Object) -> bool:
     """Whether a pod carries a mark that Kueue leaves on the pods of workloads it manages."""
     _, labels, annotations = _marks(root)
     return not _KUEUE_LABELS.isdisjoint(labels) or not _KUEUE_ANNOTATIONS.isdisjoint(annotations)
 
 
-def with_marks_of_kueue(template: Object, before: Object) -> Object:
+def with_kueue_marks(template: Object, before: Object) -> Object:
     """``template`` with the marks that Kueue's webhooks had put into it ``before``.
 
     A request that replaces the object comes without them, and Kueue puts them back after gpugate (v0.15.0,

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from gpugate.policies.kube.accelerators import may_be_accelerator
-from gpugate.policies.kube.suggest import nearest
+from gpugate.policies.kube.suggest import closest_match
 from gpugate.policies.kube.taints import words_in
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -108,13 +108,13 @@ _SPEAKING: Final = frozenset({"gpu", "gpus", "accelerator", "accelerators", "nvi
 _KIND: Final = frozenset({"card", "class", "kind", "model", "name", "node", "product", "type"})
 
 
-def former(key: str) -> tuple[str, str] | None:
+def deprecated_label(key: str) -> tuple[str, str] | None:
     """The name that Kubernetes gives a label now, and the version that replaced ``key`` by it; None where it is not replaced."""
     return _FORMER.get(key)
 
 
 @lru_cache(maxsize=1024)
-def meant(key: str) -> str | None:
+def intended_label(key: str) -> str | None:
     """The label that some component writes, for ``key`` that none does; None where nothing says what is meant."""
     if key in WRITTEN or key in _FORMER or key.startswith(_OPEN):
         return None
@@ -122,7 +122,7 @@ def meant(key: str) -> str | None:
     if lowered in _MEANT:
         return _MEANT[lowered]
     if lowered.startswith(_OWNED):
-        return nearest(key, WRITTEN)
+        return closest_match(key, WRITTEN)
     return None
 
 

@@ -112,7 +112,7 @@ def _names_apart(one: _Word, other: _Word) -> int | None:
     return found
 
 
-def nearest(word: str, known: Collection[str]) -> str | None:
+def closest_match(word: str, known: Collection[str]) -> str | None:
     """The word among ``known`` that ``word`` is most likely meant to be, capitals aside; None where none is near.
 
     What differs in a number alone is another thing and not the same misspelt.

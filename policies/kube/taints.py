@@ -26,7 +26,7 @@ NETWORK_KEYS: Final = "network.nvidia.com/"
 @lru_cache(maxsize=1024)
 def is_never_tolerated(key: str, value: str) -> bool:
     """Whether the taint is one of maintenance, shutdown or a node's condition."""
-    return key in NEVER_ROLES or is_passing(key, value)
+    return key in NEVER_ROLES or is_transient_taint(key, value)
 
 
 @lru_cache(maxsize=1024)
@@ -100,7 +100,7 @@ def words_in(*texts: str) -> set[str]:
 
 
 @lru_cache(maxsize=1024)
-def is_passing(key: str, value: str) -> bool:
+def is_transient_taint(key: str, value: str) -> bool:
     """Whether the taint is one of maintenance, shutdown, start or a node's condition."""
     return key.startswith(_PREFIXES) or key.endswith(_SUFFIXES) or not _WORDS.isdisjoint(words_in(key, value))
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object, Path
-from gpugate.policies.lint.context import Around, maps_at, text_at
+from gpugate.policies.lint.context import LintContext, maps_at, text_at
 
 USED: Final = "DCGM_FI_DEV_FB_USED"
 FREE: Final = "DCGM_FI_DEV_FB_FREE"
@@ -69,7 +69,7 @@ _USED_BY_FREE: Final = re.compile(
 _COUNTED: Final = re.compile(rf"\b(increase|rate|irate|delta|idelta|deriv)\s*\(\s*{XID}\b")
 
 
-def check(obj: Object, _around: Around) -> Iterator[Finding]:
+def check(obj: Object, _around: LintContext) -> Iterator[Finding]:
     """What the expressions of a PrometheusRule get wrong about GPUs."""
     for at, group in maps_at(obj, "spec", "groups"):
         for number, rule in maps_at(group, "rules"):

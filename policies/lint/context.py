@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, SyncState
 from gpugate.policies.kube.fields import MalformedError, Object, lookup
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
@@ -53,11 +53,11 @@ def _no_yaml(_text: str) -> Any:  # noqa: ANN401 - any JSON value
     return None
 
 
-class Around:
+class LintContext:
     """What surrounds an object under review.
 
     Attributes:
-        facts: the cluster.
+        snapshot: the cluster.
         namespace: where objects go that state no namespace.
         read_yaml: reads a text that an object holds.
     """
@@ -65,11 +65,11 @@ class Around:
     def __init__(
         self,
         objects: Iterable[Any] = (),
-        facts: Facts = NO_FACTS,
+        snapshot: ClusterSnapshot = EMPTY_SNAPSHOT,
         namespace: str = "",
         read_yaml: ReadYaml = _no_yaml,
     ) -> None:
-        self.facts = facts
+        self.snapshot = snapshot
         self.namespace = namespace or "default"
         self.read_yaml = read_yaml
         self._objects: dict[tuple[str, str], list[Object]] = {}
@@ -104,7 +104,7 @@ class Around:
 
     def is_known(self, resource: str) -> bool:
         """Whether the facts have all objects of ``resource``."""
-        return self.facts.state(resource) is Known.SYNCED
+        return self.snapshot.sync_state(resource) is SyncState.SYNCED
 
 
 class Pods(NamedTuple):
@@ -125,18 +125,18 @@ class Pods(NamedTuple):
     batch: bool
 
 
-def pods_in(around: Around) -> list[Pods]:
+def pods_in(around: LintContext) -> list[Pods]:
     """The pods of every workload of the same input; those that cannot be read are left out."""
     return around.kept("pods", lambda: [pods for obj in around.every() for pods in _pods_of(obj, around)])
 
 
-def _pods_of(obj: Object, around: Around) -> Iterator[Pods]:
+def _pods_of(obj: Object, around: LintContext) -> Iterator[Pods]:
     kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
     if kind is None:
         return
     owner = f"{kind.kind} {text_at(obj, 'metadata', 'name')}".strip()
     try:
-        workload = open_workload(kind, obj, around.facts, namespace=around.namespace_of(obj))
+        workload = open_workload(kind, obj, around.snapshot, namespace=around.namespace_of(obj))
         found = [Pods(owner, workload.namespace, pods, pods.count, kind.batch) for pods in workload.pod_sets if pods.is_whole]
     except (MalformedError, RecursionError):
         return

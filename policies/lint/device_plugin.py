@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object, Path, type_name
-from gpugate.policies.lint.context import Around, map_at, maps_at, text_at, texts_at
+from gpugate.policies.lint.context import LintContext, map_at, maps_at, text_at, texts_at
 
 _FIELDS: Final = ("version", "flags", "resources", "sharing", "imex", "health")
 _SHARING: Final = ("timeSlicing", "mps")
@@ -30,7 +30,7 @@ def is_config(value: Any) -> bool:  # noqa: ANN401 - any JSON value
     return isinstance(value, dict) and value.get("version") == "v1" and any(name in value for name in ("sharing", "flags"))
 
 
-def check(obj: Object, around: Around) -> Iterator[Finding]:
+def check(obj: Object, around: LintContext) -> Iterator[Finding]:
     """The configurations that a ConfigMap holds."""
     for key, text in sorted(texts_at(obj, "data").items()):
         if len(text) <= _LONGEST and _LOOKS.search(text):

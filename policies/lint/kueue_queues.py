@@ -13,14 +13,14 @@ from typing import Final
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.accelerators import is_accelerator, may_be_accelerator, suggestion
 from gpugate.policies.kube.fields import Object, Path
-from gpugate.policies.lint.context import Around, list_at, map_at, maps_at, text_at
+from gpugate.policies.lint.context import LintContext, list_at, map_at, maps_at, text_at
 
 GROUP: Final = "kueue.x-k8s.io"
 _ORDINARY: Final = ("cpu", "memory")
 _GROUPS: Final[Path] = ("spec", "resourceGroups")
 
 
-def check_cluster_queue(obj: Object, around: Around) -> Iterator[Finding]:
+def check_cluster_queue(obj: Object, around: LintContext) -> Iterator[Finding]:
     """What keeps a ClusterQueue from admitting anything."""
     spec = map_at(obj, "spec")
     if spec.get("namespaceSelector") is None:
@@ -36,7 +36,7 @@ def check_cluster_queue(obj: Object, around: Around) -> Iterator[Finding]:
     yield from _check_ordinary(covered, around)
 
 
-def _check_group(path: Path, group: Object, around: Around) -> Iterator[Finding]:
+def _check_group(path: Path, group: Object, around: LintContext) -> Iterator[Finding]:
     for name in list_at(group, "coveredResources"):
         right = suggestion(str(name))
         if right:
@@ -46,8 +46,8 @@ def _check_group(path: Path, group: Object, around: Around) -> Iterator[Finding]
         yield from _check_flavor((*path, "flavors", at, "name"), text_at(flavor, "name"), around)
 
 
-def _check_flavor(path: Path, name: str, around: Around) -> Iterator[Finding]:
-    if not name or name in around.names(GROUP, "ResourceFlavor") or name in around.facts.flavors:
+def _check_flavor(path: Path, name: str, around: LintContext) -> Iterator[Finding]:
+    if not name or name in around.names(GROUP, "ResourceFlavor") or name in around.snapshot.flavors:
         return
     yield _missing("FlavorMissing", path, f"ResourceFlavor {name}", around.is_known("resourceflavors"))
 
@@ -61,10 +61,10 @@ def _missing(reason: str, path: Path, what: str, certain: bool) -> Finding:  # n
     return Finding(reason, path, message, remedy, Level.WARN if certain else Level.UNKNOWN)
 
 
-def _check_ordinary(covered: set[str], around: Around) -> Iterator[Finding]:
+def _check_ordinary(covered: set[str], around: LintContext) -> Iterator[Finding]:
     """CPU and memory that a queue for accelerators does not cover, though nearly every pod asks for them."""
     accelerators = sorted(name for name in covered if is_accelerator(name) or may_be_accelerator(name))
-    excluded = around.facts.kueue.excluded if around.facts.kueue else ()
+    excluded = around.snapshot.kueue.excluded if around.snapshot.kueue else ()
     left_out = [name for name in _ORDINARY if name not in covered and not any(name.startswith(one) for one in excluded)]
     if not accelerators or not left_out:
         return
@@ -77,12 +77,12 @@ def _check_ordinary(covered: set[str], around: Around) -> Iterator[Finding]:
     yield Finding("RequestsNotCovered", _GROUPS, message, remedy, Level.WARN)
 
 
-def check_local_queue(obj: Object, around: Around) -> Iterator[Finding]:
+def check_local_queue(obj: Object, around: LintContext) -> Iterator[Finding]:
     """A LocalQueue that leads to no ClusterQueue, or to one that does not admit from its namespace."""
     path: Path = ("spec", "clusterQueue")
     name = text_at(obj, *path)
     if not name:
         message = "it names no ClusterQueue: what is queued in it is never admitted"
         yield Finding("NoClusterQueue", path, message, "Write spec.clusterQueue.")
-    elif name not in around.names(GROUP, "ClusterQueue") and name not in around.facts.cluster_queues:
+    elif name not in around.names(GROUP, "ClusterQueue") and name not in around.snapshot.cluster_queues:
         yield _missing("ClusterQueueMissing", path, f"ClusterQueue {name}", around.is_known("clusterqueues"))

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from gpugate.policies.cluster.records.common import selector_in
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import MalformedError, Object, Path
-from gpugate.policies.lint.context import Around, Pods, list_at, map_at, maps_at, pods_in, texts_at
+from gpugate.policies.lint.context import LintContext, Pods, list_at, map_at, maps_at, pods_in, texts_at
 
 _ABOUT_GPUS: Final = re.compile(r"\bgpus?\b|\bcuda\b|\btraining\b", re.IGNORECASE)
 _PATH: Final[Path] = ("spec", "ingress")
@@ -21,7 +21,7 @@ _KIND: Final = ("networking.k8s.io", "NetworkPolicy")
 _One = TypeVar("_One")
 
 
-def check(obj: Object, around: Around) -> Iterator[Finding]:
+def check(obj: Object, around: LintContext) -> Iterator[Finding]:
     """Workers of a job, or pods that are named as such, that may not reach each other."""
     rules = [rule for _, rule in maps_at(obj, *_PATH)]
     types = list_at(obj, "spec", "policyTypes")
@@ -45,13 +45,13 @@ def check(obj: Object, around: Around) -> Iterator[Finding]:
     yield Finding("WorkersCutOff", _PATH, f"{message}, and collectives hang", remedy, Level.WARN)
 
 
-def _others(obj: Object, around: Around) -> Iterator[Object]:
+def _others(obj: Object, around: LintContext) -> Iterator[Object]:
     """The other policies of the same namespace and input."""
     found = around.kept("policies", lambda: _by_namespace((around.namespace_of(one), one) for one in around.of(*_KIND)))
     return (one for one in found.get(around.namespace_of(obj), []) if one is not obj)
 
 
-def _gangs(obj: Object, around: Around) -> list[Pods]:
+def _gangs(obj: Object, around: LintContext) -> list[Pods]:
     """Pods of the same input that start together and that the policy selects."""
     try:
         selector = selector_in(map_at(obj, "spec"), "podSelector")

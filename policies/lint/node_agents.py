@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import Taint, toleration_of
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.accelerators import NVIDIA_GPU
 from gpugate.policies.kube.fields import MalformedError, Object, Path
-from gpugate.policies.lint.context import Around, list_at, map_at, maps_at, text_at
-from gpugate.policies.scheduling.node_selection import selected, untolerated
-from gpugate.policies.workloads.kinds import DAEMON_SET
+from gpugate.policies.lint.context import LintContext, list_at, map_at, maps_at, text_at
+from gpugate.policies.scheduling.node_selection import matches_selector, untolerated_taints
+from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import PodSet
 
@@ -36,15 +36,16 @@ _BY_POD: Final = "DCGM_EXPORTER_KUBERNETES"
 _USUAL_TAINT: Final = Taint(NVIDIA_GPU, "", "NoSchedule")
 
 
-def check(obj: Object, around: Around) -> Iterator[Finding]:
+def check(obj: Object, around: LintContext) -> Iterator[Finding]:
     """What keeps a part of the node stack off the nodes that it is for, or from what it needs there."""
     found = _part_of(obj)
-    if found is None:
+    kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
+    if found is None or kind is None:
         return
     at, container, part = found
     try:
-        (pods,) = open_workload(DAEMON_SET, obj, around.facts).pod_sets
-        shapes = [shape for shape in around.facts.shapes if shape.accelerators]
+        (pods,) = open_workload(kind, obj, around.snapshot).pod_sets
+        shapes = [shape for shape in around.snapshot.shapes if shape.accelerators]
         yield from _check_selector(obj, pods, part, shapes)
         yield from _check_tolerations(obj, pods, part, shapes)
     except MalformedError:
@@ -66,9 +67,9 @@ def _part_of(obj: Object) -> tuple[int, Object, str] | None:
     return None
 
 
-def _check_selector(obj: Object, pods: PodSet, part: str, shapes: list[Shape]) -> Iterator[Finding]:
+def _check_selector(obj: Object, pods: PodSet, part: str, shapes: list[NodeShape]) -> Iterator[Finding]:
     path = (*_SPEC, "nodeSelector")
-    if shapes and any(selected(pods, shape) for shape in shapes):
+    if shapes and any(matches_selector(pods, shape) for shape in shapes):
         return
     for key, value in sorted(map_at(obj, *path).items()):
         # Labels with a prefix are judged where the DaemonSet is, as those of every workload.
@@ -82,11 +83,11 @@ def _check_selector(obj: Object, pods: PodSet, part: str, shapes: list[Shape]) -
         yield Finding("SelectsNoNode", _SPEC, message, remedy, Level.WARN)
 
 
-def _check_tolerations(obj: Object, pods: PodSet, part: str, shapes: list[Shape]) -> Iterator[Finding]:
+def _check_tolerations(obj: Object, pods: PodSet, part: str, shapes: list[NodeShape]) -> Iterator[Finding]:
     path = (*_SPEC, "tolerations")
-    taints = sorted({(taint.key, taint.effect) for shape in shapes for taint in untolerated(pods, shape)})
+    taints = sorted({(taint.key, taint.effect) for shape in shapes for taint in untolerated_taints(pods, shape)})
     if taints:
-        nodes = sum(len(shape.nodes) for shape in shapes if untolerated(pods, shape))
+        nodes = sum(len(shape.nodes) for shape in shapes if untolerated_taints(pods, shape))
         keys = ", ".join(dict.fromkeys(key for key, _ in taints))
         message = (
             f"{part} does not tolerate the taints of {nodes} node{'s' if nodes > 1 else ''} with accelerators ({keys})"

@@ -13,13 +13,13 @@ from typing import Final
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, may_be_accelerator, suggestion
 from gpugate.policies.kube.fields import Object
-from gpugate.policies.lint.context import Around, map_at
+from gpugate.policies.lint.context import LintContext, map_at
 
 _COUNTED: Final = "requests."
 _LIMITS: Final = "limits."
 
 
-def check(obj: Object, _around: Around) -> Iterator[Finding]:
+def check(obj: Object, _around: LintContext) -> Iterator[Finding]:
     """Names of accelerators that no quota is kept by."""
     hard = map_at(obj, "spec", "hard")
     for name in sorted(hard):

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from gpugate.policies.cluster.records.common import selector_in
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import MalformedError, Object
-from gpugate.policies.lint.context import Around, list_at, map_at, maps_at, text_at, texts_at
+from gpugate.policies.lint.context import LintContext, list_at, map_at, maps_at, text_at, texts_at
 
 
-def check(obj: Object, around: Around) -> Iterator[Finding]:
+def check(obj: Object, around: LintContext) -> Iterator[Finding]:
     """Endpoints by a port that no selected Service of the same input has."""
     services = _selected(obj, around)
     ports = {text_at(port, "name") for service in services for _, port in maps_at(service, "spec", "ports")}
@@ -29,7 +29,7 @@ def check(obj: Object, around: Around) -> Iterator[Finding]:
         )
 
 
-def _selected(obj: Object, around: Around) -> list[Object]:
+def _selected(obj: Object, around: LintContext) -> list[Object]:
     try:
         selector = selector_in(map_at(obj, "spec"), "selector")
     except MalformedError:

@@ -1,26 +1,23 @@
-"""A job of Kubeflow's operators that states no resources at all, and so trains without GPUs."""
+"""Report a training job that states no resources at all, and so trains without GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import MalformedError, Object
-from gpugate.policies.lint.context import Around, text_at
+from gpugate.policies.lint.context import LintContext, text_at
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 
-KINDS: Final = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob")
 
-
-def check(obj: Object, around: Around) -> Iterator[Finding]:
+def check(obj: Object, around: LintContext) -> Iterator[Finding]:
     """A job none of whose containers states resources."""
     kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
     if kind is None:
         return
     try:
-        pod_sets = open_workload(kind, obj, around.facts).pod_sets
+        pod_sets = open_workload(kind, obj, around.snapshot).pod_sets
     except MalformedError:
         return
     containers = [one for pods in pod_sets for one in pods.containers]

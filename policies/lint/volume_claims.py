@@ -7,14 +7,14 @@ from typing import Final
 
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object, Path
-from gpugate.policies.lint.context import Around, Pods, list_at, maps_at, pods_in, text_at
+from gpugate.policies.lint.context import LintContext, Pods, list_at, maps_at, pods_in, text_at
 
 _ONE_NODE: Final = "ReadWriteOnce"
 _ONE_POD: Final = "ReadWriteOncePod"
 _PATH: Final[Path] = ("spec", "accessModes")
 
 
-def check(obj: Object, around: Around) -> Iterator[Finding]:
+def check(obj: Object, around: LintContext) -> Iterator[Finding]:
     """Pods of the same input that cannot mount the claim at once."""
     modes = [one for one in list_at(obj, *_PATH) if isinstance(one, str)]
     if not modes or any(one not in {_ONE_NODE, _ONE_POD} for one in modes):
@@ -35,7 +35,7 @@ def check(obj: Object, around: Around) -> Iterator[Finding]:
     yield Finding("OneNodeMounts", _PATH, message, remedy, Level.WARN)
 
 
-def _users(around: Around) -> dict[tuple[str, str], list[Pods]]:
+def _users(around: LintContext) -> dict[tuple[str, str], list[Pods]]:
     """The pods that mount each claim, by its namespace and name."""
     found: dict[tuple[str, str], list[Pods]] = {}
     for one in pods_in(around):

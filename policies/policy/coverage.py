@@ -13,20 +13,20 @@ from gpugate.policies.rules.registry import RULES
 _EVERYTHING: Final = LabelSelector()
 
 
-class Reach(NamedTuple):
+class PolicyCoverage(NamedTuple):
     """How far one policy reaches.
 
     Attributes:
         namespaces: how many namespaces it selects.
         modes: how many rules it binds for some object in one of them, by mode.
         speaks_for: how many rules it has something to say of.
-        behind: the policies that go before it for rules that it would bind, sorted.
+        shadowed_by: the policies that go before it for rules that it would bind, sorted.
     """
 
     namespaces: int
     modes: Mapping[Mode, int]
     speaks_for: int
-    behind: tuple[str, ...]
+    shadowed_by: tuple[str, ...]
 
     @property
     def rules(self) -> str:
@@ -34,7 +34,7 @@ class Reach(NamedTuple):
         return ", ".join(f"{self.modes[mode]} {mode.value}" for mode in Mode if self.modes.get(mode))
 
 
-def reach_of(policies: PolicySet, namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, Reach]:
+def reach_of(policies: PolicySet, namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, PolicyCoverage]:
     """How far each of ``policies`` reaches in ``namespaces``, labels by name; by the name of the policy."""
     ordered = policies.policies
     selectors = [one.spec.match.namespace_selector for one in ordered]
@@ -46,7 +46,9 @@ def reach_of(policies: PolicySet, namespaces: Mapping[str, Mapping[str, str]]) -
     return {one.name: _reach(at, ordered, modes, cases) for at, one in enumerate(ordered)}
 
 
-def _reach(at: int, ordered: Sequence[Policy], modes: Sequence[Mapping[str, Mode]], cases: Mapping[tuple[bool, ...], int]) -> Reach:
+def _reach(
+    at: int, ordered: Sequence[Policy], modes: Sequence[Mapping[str, Mode]], cases: Mapping[tuple[bool, ...], int]
+) -> PolicyCoverage:
     own, bound, behind = modes[at], set[str](), set[str]()
     for selected in cases:
         if not selected[at]:
@@ -58,7 +60,7 @@ def _reach(at: int, ordered: Sequence[Policy], modes: Sequence[Mapping[str, Mode
             if not before:
                 bound.add(rule)
     number = sum(count for selected, count in cases.items() if selected[at])
-    return Reach(number, Counter(own[rule] for rule in bound), len(own), tuple(sorted(behind)))
+    return PolicyCoverage(number, Counter(own[rule] for rule in bound), len(own), tuple(sorted(behind)))
 
 
 def _covers(other: Policy, one: Policy) -> bool:

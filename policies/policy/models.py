@@ -10,9 +10,9 @@ from pydantic import ConfigDict, Field, ValidationError, create_model, field_val
 
 from gpugate.policies.cluster.records.common import meets
 from gpugate.policies.findings import Mode
-from gpugate.policies.framework.decision import Bound, BoundRules
+from gpugate.policies.framework.decision import BoundRule, BoundRules
 from gpugate.policies.framework.rule import Params, Rule
-from gpugate.policies.kube.cel import LABEL_PATTERNS, LONGEST_KEY, MOST, UNIQUE, LabelKey, LabelValue, Validation
+from gpugate.policies.kube.cel import LABEL_PATTERNS, LONGEST_KEY, MOST, UNIQUE, CelRule, LabelKey, LabelValue
 from gpugate.policies.kube.fields import Object, dotted
 from gpugate.policies.rules.registry import BY_ID, RULES
 
@@ -32,11 +32,11 @@ class PolicyError(ValueError):
         self.rules = rules
 
 
-class Requirement(Params):
+class SelectorRequirement(Params):
     """One expression of a label selector."""
 
     validations = (
-        Validation(
+        CelRule(
             "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
             "values: In and NotIn need some, Exists and DoesNotExist take none",
         ),
@@ -69,7 +69,7 @@ class LabelSelector(Params):
     """A Kubernetes label selector; an empty one selects everything."""
 
     validations = (
-        Validation(
+        CelRule(
             f"!has(self.matchLabels) || self.matchLabels.all(key, size(key) > 0 && size(key) <= {LONGEST_KEY})",
             f"matchLabels: a label's key has 1 to {LONGEST_KEY} characters",
         ),
@@ -77,7 +77,7 @@ class LabelSelector(Params):
 
     match_labels: Annotated[dict[str, LabelValue], Field(max_length=MOST)] = Field(default_factory=dict)
     """Labels that must have these values."""
-    match_expressions: Annotated[tuple[Requirement, ...], Field(max_length=MOST)] = ()
+    match_expressions: Annotated[tuple[SelectorRequirement, ...], Field(max_length=MOST)] = ()
     """Expressions that must be met, too."""
 
     @field_validator("match_labels")
@@ -109,7 +109,7 @@ class Exemptions(Params):
     """From which rules workloads may be exempt."""
 
     validations = (
-        Validation(
+        CelRule(
             "!has(self.longestDays) || !has(self.requireUntil) || self.requireUntil",
             "longestDays asks for an end: leave requireUntil out, or say true",
         ),
@@ -346,7 +346,7 @@ class PolicySet:
 def settings_of(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
     """What ``policy`` says of ``rule``; None where it leaves the rule to others, as one does that is off unless named."""
     settings = getattr(policy.spec.rules, _field_name(rule.id))
-    if settings is not None or policy.spec.mode is None or rule.unnamed is Mode.DISABLED:
+    if settings is not None or policy.spec.mode is None or rule.default_max_mode is Mode.DISABLED:
         return settings
     return _defaults(rule.id)
 
@@ -354,14 +354,14 @@ def settings_of(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings
 def mode_of(policy: Policy, rule: Rule) -> Mode | None:
     """How ``rule`` acts where ``policy`` binds it; None where the policy leaves it to others.
 
-    A rule that not every team wants (:attr:`gpugate.policies.framework.rule.Rule.unnamed`) has the policy's own mode only
+    A rule that not every team wants (:attr:`gpugate.policies.framework.rule.Rule.default_max_mode`) has the policy's own mode only
     where the policy names it.
     """
     settings = settings_of(policy, rule)
     if settings is None:
         return None
     stated: Mode = settings.mode or policy.spec.mode or Mode.ENFORCE
-    return stated if names(policy, rule) else stated.at_most(rule.unnamed)
+    return stated if names(policy, rule) else stated.at_most(rule.default_max_mode)
 
 
 def names(policy: Policy, rule: Rule) -> bool:
@@ -369,19 +369,19 @@ def names(policy: Policy, rule: Rule) -> bool:
     return getattr(policy.spec.rules, _field_name(rule.id)) is not None
 
 
-def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> Bound | None:
+def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> BoundRule | None:
     for policy in matching:
         spec, chosen = policy.spec, settings_of(policy, rule)
         if chosen is None:
             continue
-        return Bound(
+        return BoundRule(
             rule=rule,
             params=chosen,
             mode=mode_of(policy, rule) or Mode.ENFORCE,
             policy=policy.name,
             exemptable=rule.id in spec.exemptions.rules or "*" in spec.exemptions.rules,
-            refuse_held=chosen.on_git_conflict == "Refuse",
-            refuse_unknown=chosen.on_unknown == "Refuse",
+            deny_on_git_conflict=chosen.on_git_conflict == "Refuse",
+            deny_on_unknown=chosen.on_unknown == "Refuse",
             generation=policy.generation,
             needs_end=spec.exemptions.needs_end,
             longest_days=spec.exemptions.longest_days or 0,

@@ -102,7 +102,7 @@ def default_policy_object(mode: str) -> dict[str, Any]:
 
 def _default_settings(rule: Rule, schemas: Mapping[str, Schema], mode: str) -> dict[str, Any]:
     # Written out, so that it stays as it is where somebody changes the mode of the whole.
-    stated = {} if rule.unnamed is Mode.ENFORCE else {"mode": Mode(mode).at_most(rule.unnamed).value}
+    stated = {} if rule.default_max_mode is Mode.ENFORCE else {"mode": Mode(mode).at_most(rule.default_max_mode).value}
     return stated | _defaults(schemas[rule.id])
 
 
@@ -137,7 +137,7 @@ def reference_markdown(reasons: Reasons | None = None) -> str:
 
 
 def _section(rule: Rule, reasons: Sequence[tuple[str, str]]) -> list[str]:
-    facts = ", ".join(sorted(_FACTS.get(name, name) for name in rule.needs))
+    snapshot = ", ".join(sorted(_FACTS.get(name, name) for name in rule.needs))
     updates = "a template that a user changed in an UPDATE, too" if rule.on_update else "objects at CREATE only"
     found = parameters(rule)
     return [
@@ -145,7 +145,7 @@ def _section(rule: Rule, reasons: Sequence[tuple[str, str]]) -> list[str]:
         "",
         f"**{rule.title}.**",
         "",
-        f"Since {rule.since}. Reads {facts or 'nothing but the object'}. Edits {updates}.",
+        f"Since {rule.since}. Reads {snapshot or 'nothing but the object'}. Edits {updates}.",
         "",
         *_unnamed(rule),
         *_documentation(rule),
@@ -158,10 +158,10 @@ def _section(rule: Rule, reasons: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _unnamed(rule: Rule) -> list[str]:
-    if rule.unnamed is Mode.ENFORCE:
+    if rule.default_max_mode is Mode.ENFORCE:
         return []
-    held = "off" if rule.unnamed is Mode.DISABLED else f"at most in mode {rule.unnamed.value}"
-    return [f"Where a policy does not name it, it is {held}: {rule.opinion}", ""]
+    held = "off" if rule.default_max_mode is Mode.DISABLED else f"at most in mode {rule.default_max_mode.value}"
+    return [f"Where a policy does not name it, it is {held}: {rule.default_mode_reason}", ""]
 
 
 def _documentation(rule: Rule) -> list[str]:

@@ -18,7 +18,7 @@ _DEEPEST: Final = 64
 _NO_QUOTA: Final = Quota(0)
 
 
-class Node(NamedTuple):
+class QuotaNode(NamedTuple):
     """A ClusterQueue or cohort, for one flavor and resource.
 
     Attributes:
@@ -32,15 +32,15 @@ class Node(NamedTuple):
     usage: int
 
     @property
-    def kept(self) -> int:
+    def local_quota(self) -> int:
         """What it lends to nobody (``localQuota``)."""
         lending = self.quota.lending
         return 0 if lending is None else max(0, self.subtree - lending)
 
     @property
-    def left_of_kept(self) -> int:
+    def local_available(self) -> int:
         """What is unused of what it lends to nobody (``LocalAvailable``)."""
-        return max(0, self.kept - self.usage)
+        return max(0, self.local_quota - self.usage)
 
 
 class Capacity(NamedTuple):
@@ -74,9 +74,9 @@ def quota_in(groups: Iterable[ResourceGroup], flavor: str, resource: str) -> Quo
     return _NO_QUOTA
 
 
-def _node_of_queue(queue: ClusterQueue, flavor: str, resource: str) -> Node:
+def _node_of_queue(queue: ClusterQueue, flavor: str, resource: str) -> QuotaNode:
     quota = quota_in(queue.groups, flavor, resource)
-    return Node(quota, quota.nominal, queue.reserved.get((flavor, resource), 0))
+    return QuotaNode(quota, quota.nominal, queue.reserved.get((flavor, resource), 0))
 
 
 class _Sums:
@@ -86,10 +86,10 @@ class _Sums:
         self.tree = tree
         self.flavor = flavor
         self.resource = resource
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, QuotaNode] = {}
         self.reserved = 0
 
-    def add_up(self, name: str, depth: int = 0) -> Node:
+    def add_up(self, name: str, depth: int = 0) -> QuotaNode:
         if depth > _DEEPEST:
             raise _TooDeepError
         cohort = self.tree.cohorts.get(name)
@@ -99,32 +99,32 @@ class _Sums:
         self.reserved += sum(queue.usage for queue in queues)
         below = [self.add_up(child, depth + 1) for child in self.tree.children.get(name, ())]
         for child in (*below, *queues):
-            subtree += child.subtree - child.kept
-            usage += max(0, child.usage - child.kept)
-        found = self.nodes[name] = Node(quota, subtree, usage)
+            subtree += child.subtree - child.local_quota
+            usage += max(0, child.usage - child.local_quota)
+        found = self.nodes[name] = QuotaNode(quota, subtree, usage)
         return found
 
 
-def _potential(way: list[Node]) -> int:
+def _potential(way: list[QuotaNode]) -> int:
     """``potentialAvailable`` of the first of ``way``, which leads up to the root."""
     *below, root = way
     found = root.subtree
     for node in reversed(below):
-        found += node.kept
+        found += node.local_quota
         if node.quota.borrowing is not None:
             found = min(node.subtree + node.quota.borrowing, found)
     return found
 
 
-def _available(way: list[Node]) -> int:
+def _available(way: list[QuotaNode]) -> int:
     """``available`` of the first of ``way``, which leads up to the root."""
     *below, root = way
     found = root.subtree - root.usage
     for node in reversed(below):
         if node.quota.borrowing is not None:
-            stored, used = node.subtree - node.kept, max(0, node.usage - node.kept)
+            stored, used = node.subtree - node.local_quota, max(0, node.usage - node.local_quota)
             found = min(stored - used + node.quota.borrowing, found)
-        found += node.left_of_kept
+        found += node.local_available
     return found
 
 

@@ -6,28 +6,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue, ResourceGroup
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.cohort_quota import Capacity, bound_without_cohort, capacity
-from gpugate.policies.queueing.flavors import label_keys, why_not
-from gpugate.policies.queueing.workload_demand import Asked
+from gpugate.policies.queueing.flavors import flavor_mismatch, label_keys
+from gpugate.policies.queueing.workload_demand import PodSetDemand
 from gpugate.policies.workloads.workload import Workload
 
 
-class Offer(NamedTuple):
+class FlavorOffer(NamedTuple):
     """What one flavor offers for what is asked of one resource group.
 
     Attributes:
         flavor: its name.
-        why_not: why the pods can not be given it; empty where they can.
+        mismatch: why the pods can not be given it; empty where they can.
         capacities: what the ClusterQueue has there, by resource.
     """
 
     flavor: str
-    why_not: str
+    mismatch: str
     capacities: Mapping[str, Capacity]
 
     def lacking(self, totals: Mapping[str, int]) -> list[str]:
@@ -35,7 +35,7 @@ class Offer(NamedTuple):
         return [name for name, total in sorted(totals.items()) if total > self.capacities[name].potential]
 
 
-class Fit(NamedTuple):
+class FlavorFit(NamedTuple):
     """How what is asked of one resource group fits its flavors, all of which one pod set gets from the same one.
 
     Attributes:
@@ -45,77 +45,83 @@ class Fit(NamedTuple):
         offers: the flavors, in the order in which Kueue tries them.
     """
 
-    asked: Asked
+    asked: PodSetDemand
     each: Mapping[str, int]
     totals: Mapping[str, int]
-    offers: Sequence[Offer]
+    offers: Sequence[FlavorOffer]
 
     @property
-    def open(self) -> list[Offer]:
+    def open(self) -> list[FlavorOffer]:
         """The flavors that the pods may be given."""
-        return [offer for offer in self.offers if not offer.why_not]
+        return [offer for offer in self.offers if not offer.mismatch]
 
     @property
     def fits_ever(self) -> bool:
         """Whether some flavor that the pods may be given could ever have enough of all."""
         return any(not offer.lacking(self.totals) for offer in self.open)
 
-    def most_pods(self, offer: Offer) -> int:
+    def most_pods(self, offer: FlavorOffer) -> int:
         """How many of the pods ``offer`` could ever have room for."""
         return min(max(0, offer.capacities[name].potential) // each for name, each in self.each.items())
 
-    def left_now(self, offer: Offer, name: str, in_flight: int) -> int:
+    def left_now(self, offer: FlavorOffer, name: str, in_flight: int) -> int:
         """What is left of resource ``name`` in ``offer``, if what is ``in_flight`` takes first what other flavors have."""
         elsewhere = sum(max(0, one.capacities[name].available) for one in self.open if one is not offer)
         return max(0, offer.capacities[name].available - max(0, in_flight - elsewhere))
 
-    def lacking_now(self, offer: Offer, in_flight: Mapping[str, int]) -> list[str]:
+    def lacking_now(self, offer: FlavorOffer, in_flight: Mapping[str, int]) -> list[str]:
         """Resources of which ``offer`` has not enough now, sorted."""
         return [name for name, total in self.totals.items() if total > self.left_now(offer, name, in_flight.get(name, 0))]
 
 
-def fit_of(workload: Workload, asked: Asked, queue: ClusterQueue, group: ResourceGroup, facts: Facts) -> Fit | None:
+def fit_of(
+    workload: Workload, asked: PodSetDemand, queue: ClusterQueue, group: ResourceGroup, snapshot: ClusterSnapshot
+) -> FlavorFit | None:
     """How ``asked`` fits ``group`` of ``queue``; None where it asks nothing of it, or the quota can not be worked out."""
     each = {name: amount for name, amount in sorted(asked.each.items()) if name in group.covered}
     if "pods" in group.covered:
         each["pods"] = 1
     if not each:
         return None
-    keys = label_keys(group, facts)
+    keys = label_keys(group, snapshot)
     # Pods may still be given tolerations; what is written in a template is what Kueue sees.
     taints_hold = not workload.kind.counted_as_pods
     offers = []
     for flavor, _ in group.flavors:
-        found = {name: capacity(facts.cohort_tree, queue, flavor, name) for name in each}
+        found = {name: capacity(snapshot.cohort_tree, queue, flavor, name) for name in each}
         capacities = {name: one for name, one in found.items() if one is not None}
         if len(capacities) < len(each):
             return None
-        offers.append(Offer(flavor, why_not(asked.pods, facts.flavors.get(flavor), keys, taints_hold=taints_hold), capacities))
-    return Fit(asked, each, {name: amount * asked.fewest for name, amount in each.items()}, offers)
+        offers.append(
+            FlavorOffer(
+                flavor, flavor_mismatch(asked.pods, snapshot.flavors.get(flavor), keys, taints_hold=taints_hold), capacities
+            )
+        )
+    return FlavorFit(asked, each, {name: amount * asked.min_count for name, amount in each.items()}, offers)
 
 
-def is_certain(fit: Fit, queue: ClusterQueue, facts: Facts) -> bool:
+def is_certain(fit: FlavorFit, queue: ClusterQueue, snapshot: ClusterSnapshot) -> bool:
     """Whether ``fit`` would not be better for a Cohort object that is not among the facts."""
-    if not queue.cohort or facts.state("cohorts") is not Known.NOT_GIVEN:
+    if not queue.cohort or snapshot.sync_state("cohorts") is not SyncState.NOT_GIVEN:
         return True
     return all(any(_is_beyond(fit, queue, offer, name) for name in offer.lacking(fit.totals)) for offer in fit.open)
 
 
-def _is_beyond(fit: Fit, queue: ClusterQueue, offer: Offer, name: str) -> bool:
+def _is_beyond(fit: FlavorFit, queue: ClusterQueue, offer: FlavorOffer, name: str) -> bool:
     bound = bound_without_cohort(queue, offer.flavor, name)
     return bound is not None and fit.totals[name] > bound
 
 
-def uncovered_of(asked: Asked, queue: ClusterQueue) -> list[str]:
+def uncovered_of(asked: PodSetDemand, queue: ClusterQueue) -> list[str]:
     """Resources that ``asked`` counts and ``queue`` does not cover, sorted."""
     return sorted(name for name in asked.each if name not in queue.covered)
 
 
-def in_flight_into(queue: ClusterQueue, facts: Facts) -> dict[str, int]:
+def in_flight_into(queue: ClusterQueue, snapshot: ClusterSnapshot) -> dict[str, int]:
     """What was just admitted into the LocalQueues that lead to ``queue``, by resource."""
     found: dict[str, int] = {}
-    for (namespace, name), amounts in facts.in_flight.queues():
-        local = facts.queue(namespace, name)
+    for (namespace, name), amounts in snapshot.in_flight.queues():
+        local = snapshot.queue(namespace, name)
         if local is not None and local.cluster_queue == queue.name:
             for resource, amount in amounts.items():
                 found[resource] = found.get(resource, 0) + amount
@@ -128,15 +134,15 @@ _NAMED_AT: Final = (("name",), ("groupName",), ("template", "metadata", "name"))
 
 
 class _Part(NamedTuple):
-    asked: Asked
+    asked: PodSetDemand
     each: int
 
     @property
     def total(self) -> int:
-        return self.asked.fewest * self.each
+        return self.asked.min_count * self.each
 
 
-def check_together(root: Object, fits: Sequence[Fit], queue: ClusterQueue, facts: Facts) -> Iterator[Finding]:
+def check_together(root: Object, fits: Sequence[FlavorFit], queue: ClusterQueue, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse pod sets of ``root`` that fit one by one and not together; ``fits``: how each fits one resource group of ``queue``."""
     names = sorted({name for fit in fits for name in fit.each}, key=lambda one: (not is_accelerator(one), one))
     for name in names:
@@ -146,7 +152,7 @@ def check_together(root: Object, fits: Sequence[Fit], queue: ClusterQueue, facts
         most = sum(max(0, offer.capacities[name].potential) for offer in offers.values())
         if len(parts) < 2 or total <= most:
             continue
-        shown = [f"{_title(root, part)} {part.asked.fewest} x {show_amount(name, part.each)}" for part in parts[:_SHOWN]]
+        shown = [f"{_title(root, part)} {part.asked.min_count} x {show_amount(name, part.each)}" for part in parts[:_SHOWN]]
         more = " + ..." if len(parts) > _SHOWN else ""
         where = f"flavor{'s' if len(offers) > 1 else ''} {', '.join(sorted(offers))}"
         yield Finding(
@@ -155,7 +161,7 @@ def check_together(root: Object, fits: Sequence[Fit], queue: ClusterQueue, facts
             f"{' + '.join(shown)}{more} = {show_amount(name, total)} of {name} > {show_amount(name, most)}, the most that"
             f" ClusterQueue {queue.name} could ever have in {where}: Kueue admits all pods of the workload or none",
             f"Ask for at most {show_amount(name, most)} of {name} in all pods together, or name a queue that has more.",
-            Level.DENY if not queue.cohort or facts.state("cohorts") is not Known.NOT_GIVEN else Level.WARN,
+            Level.DENY if not queue.cohort or snapshot.sync_state("cohorts") is not SyncState.NOT_GIVEN else Level.WARN,
             measure=total,
             rests_on=("clusterqueues", "cohorts", "localqueues", "resourceflavors"),
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.memo import keep, recall
-from gpugate.policies.queueing.headroom_alike import key_of_alike
-from gpugate.policies.queueing.workload_demand import numbers_of
+from gpugate.policies.queueing.headroom_alike import pod_fingerprint
+from gpugate.policies.queueing.workload_demand import pod_counts
 from gpugate.policies.workloads.workload import Workload
 
 _FITTING: Final = "fitting"
@@ -19,20 +19,20 @@ def key_of_asked(workload: Workload, queue: ClusterQueue) -> Any | None:  # noqa
     if len(workload.pod_sets) != 1:
         return None
     pods = workload.pod_sets[0]
-    alike = key_of_alike(workload, pods)
-    return None if alike is None else (queue.name, *numbers_of(workload, pods), alike)
+    alike = pod_fingerprint(workload, pods)
+    return None if alike is None else (queue.name, *pod_counts(workload, pods), alike)
 
 
-def is_known_to_fit(key: Any, facts: Facts) -> bool:  # noqa: ANN401 - a key of :func:`key_of_asked`
+def is_known_to_fit(key: Any, snapshot: ClusterSnapshot) -> bool:  # noqa: ANN401 - a key of :func:`key_of_asked`
     """Whether a workload of this ``key`` was found to fit, ever and now, nothing in flight counted."""
-    return recall(facts.cohort_tree.memo, _FITTING, key, *_rests_on(facts)) is not None
+    return recall(snapshot.cohort_tree.memo, _FITTING, key, *_rests_on(snapshot)) is not None
 
 
-def fits(key: Any, facts: Facts) -> None:  # noqa: ANN401 - a key of :func:`key_of_asked`
+def fits(key: Any, snapshot: ClusterSnapshot) -> None:  # noqa: ANN401 - a key of :func:`key_of_asked`
     """Remember that a workload of this ``key`` fits, ever and now, nothing in flight counted."""
-    keep(facts.cohort_tree.memo, _FITTING, key, True, *_rests_on(facts))  # noqa: FBT003 - all that is to be known
+    keep(snapshot.cohort_tree.memo, _FITTING, key, True, *_rests_on(snapshot))  # noqa: FBT003 - all that is to be known
 
 
-def _rests_on(facts: Facts) -> tuple[object, ...]:
+def _rests_on(snapshot: ClusterSnapshot) -> tuple[object, ...]:
     """Beside quotas and reservations, which are the tree's: what pods come to by default, and what flavors take."""
-    return facts.flavors, facts.limit_ranges, facts.runtime_classes, facts.kueue
+    return snapshot.flavors, snapshot.limit_ranges, snapshot.runtime_classes, snapshot.kueue

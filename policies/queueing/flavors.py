@@ -7,7 +7,7 @@ from typing import Final
 
 from gpugate.policies.cluster.records.common import Taint, toleration_of
 from gpugate.policies.cluster.records.kueue import ResourceFlavor, ResourceGroup
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import mapping, mappings
 from gpugate.policies.scheduling.node_selection import meets
 from gpugate.policies.workloads.workload import PodSet
@@ -15,13 +15,13 @@ from gpugate.policies.workloads.workload import PodSet
 _KEEPS_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
-def label_keys(group: ResourceGroup, facts: Facts) -> frozenset[str]:
+def label_keys(group: ResourceGroup, snapshot: ClusterSnapshot) -> frozenset[str]:
     """Keys of the node labels that the flavors of ``group`` state: selectors of other keys are not looked at."""
-    known = (facts.flavors.get(name) for name, _ in group.flavors)
+    known = (snapshot.flavors.get(name) for name, _ in group.flavors)
     return frozenset(key for flavor in known if flavor for key in flavor.labels)
 
 
-def why_not(pods: PodSet, flavor: ResourceFlavor | None, keys: frozenset[str], *, taints_hold: bool) -> str:
+def flavor_mismatch(pods: PodSet, flavor: ResourceFlavor | None, keys: frozenset[str], *, taints_hold: bool) -> str:
     """Why ``pods`` can not be given ``flavor``; empty where they can, or where nothing is known of it.
 
     Args:

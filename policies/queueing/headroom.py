@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue, ResourceGroup
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.queueing.flavor_fit import fit_of
-from gpugate.policies.queueing.resource_quota import is_about, usage_of_pod
-from gpugate.policies.queueing.workload_demand import Asked, counted_of, number_of_pods, numbers_of
-from gpugate.policies.scheduling.pod_resources import effective_of
+from gpugate.policies.queueing.resource_quota import in_scope, usage_of_pod
+from gpugate.policies.queueing.workload_demand import PodSetDemand, counted_requests, number_of_pods, pod_counts
+from gpugate.policies.scheduling.pod_resources import resolved_resources
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
-class Others(NamedTuple):
+class OtherPodSets(NamedTuple):
     """The other pods of the same workload.
 
     Attributes:
@@ -37,7 +37,7 @@ class Others(NamedTuple):
         return each + max(0, left) // (number + self.number)
 
 
-def others_in_quota(quota: ResourceQuota, workload: Workload, pods: PodSet, facts: Facts) -> Others:
+def others_in_quota(quota: ResourceQuota, workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> OtherPodSets:
     """What the other pods take of ``quota``.
 
     Raises:
@@ -47,17 +47,21 @@ def others_in_quota(quota: ResourceQuota, workload: Workload, pods: PodSet, fact
     number = 0
     for other in workload.pod_sets if len(workload.pod_sets) > 1 else ():
         count = number_of_pods(workload, other)[0] if other is not pods and other.count else 0
-        if not count or is_about(quota, other, effective_of(other, facts, workload.namespace, with_overhead=False), facts) is False:
+        if (
+            not count
+            or in_scope(quota, other, resolved_resources(other, snapshot, workload.namespace, with_overhead=False), snapshot)
+            is False
+        ):
             continue
-        number += count if other.asks() else 0
-        for name, amount in usage_of_pod(effective_of(other, facts, workload.namespace)).items():
+        number += count if other.requests_gpu() else 0
+        for name, amount in usage_of_pod(resolved_resources(other, snapshot, workload.namespace)).items():
             taken[name] = taken.get(name, 0) + amount * count
-    return Others(taken, number)
+    return OtherPodSets(taken, number)
 
 
 def others_in_queue(
-    workload: Workload, pods: PodSet, facts: Facts, queue: ClusterQueue, group: ResourceGroup, flavor: str
-) -> Others:
+    workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, queue: ClusterQueue, group: ResourceGroup, flavor: str
+) -> OtherPodSets:
     """What Kueue counts for the other pods, of those that may be given ``flavor`` of ``group`` as well.
 
     Raises:
@@ -66,14 +70,14 @@ def others_in_queue(
     taken: dict[str, int] = {}
     number = 0
     for other in workload.pod_sets if len(workload.pod_sets) > 1 else ():
-        count, fewest = numbers_of(workload, other) if other is not pods else (0, 0)
+        count, fewest = pod_counts(workload, other) if other is not pods else (0, 0)
         if not count:
             continue
-        each = counted_of(workload, other, facts)
-        fit = fit_of(workload, Asked(other, count, fewest, each), queue, group, facts)
-        if fit is not None and any(offer.flavor == flavor and offer.why_not for offer in fit.offers):
+        each = counted_requests(workload, other, snapshot)
+        fit = fit_of(workload, PodSetDemand(other, count, fewest, each), queue, group, snapshot)
+        if fit is not None and any(offer.flavor == flavor and offer.mismatch for offer in fit.offers):
             continue
-        number += count if other.asks() else 0
+        number += count if other.requests_gpu() else 0
         for name, amount in each.items():
             taken[name] = taken.get(name, 0) + amount * count
-    return Others(taken, number)
+    return OtherPodSets(taken, number)

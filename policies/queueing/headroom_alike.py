@@ -24,7 +24,7 @@ _DECIDING: Final = (
 )
 
 
-def key_of_alike(workload: Workload, pods: PodSet) -> Any | None:  # noqa: ANN401 - any hashable
+def pod_fingerprint(workload: Workload, pods: PodSet) -> Any | None:  # noqa: ANN401 - any hashable
     """A key that only pods have which ask alike in one namespace, in containers of the same names at the same places.
 
     None for pods that are better looked at each time. How many there are to be is not in it.

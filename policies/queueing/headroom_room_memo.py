@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.memo import keep, recall
-from gpugate.policies.queueing.headroom_alike import key_of_alike
-from gpugate.policies.queueing.headroom_room import bounding_queue, is_bounded_without_queue, number_together, obstacle, room_for
-from gpugate.policies.queueing.workload_demand import numbers_of
+from gpugate.policies.queueing.headroom_alike import pod_fingerprint
+from gpugate.policies.queueing.headroom_room import (
+    bounding_queue,
+    first_violation,
+    headroom_for,
+    is_bounded_without_queue,
+    number_together,
+)
+from gpugate.policies.queueing.workload_demand import pod_counts
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -53,39 +59,41 @@ class Target(NamedTuple):
 _OBSTACLES: Final = "obstacles"
 
 
-def obstacle_to(workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[Shape], facts: Facts) -> str:
+def first_violation_of(
+    workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
+) -> str:
     """What stands in the way of making containers what ``targets`` say, with the sums; empty where nothing does.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
-    queue = bounding_queue(workload, facts)
-    if queue is None and not is_bounded_without_queue(workload, pods, facts):
+    queue = bounding_queue(workload, snapshot)
+    if queue is None and not is_bounded_without_queue(workload, pods, snapshot):
         return ""
     space = workload.namespace
-    quotas = facts.quotas.get(space, ())
+    quotas = snapshot.quotas.get(space, ())
     key = None
     # What is in flight bounds pods alone, and never stays the same for long; other sorts of pods take a part of each bound.
-    if len(workload.pod_sets) == 1 and not (quotas and workload.is_pod() and facts.in_flight.namespace(space)):
-        alike = key_of_alike(workload, pods)
-        any_admitted = queue is not None and numbers_of(workload, pods)[0] > 0
+    if len(workload.pod_sets) == 1 and not (quotas and workload.is_pod() and snapshot.in_flight.namespace(space)):
+        alike = pod_fingerprint(workload, pods)
+        any_admitted = queue is not None and pod_counts(workload, pods)[0] > 0
         key = alike and (alike, tuple(targets), number_together(workload, pods), any_admitted)
     rests_on = (
         shapes,
         queue,
         # What a queue alone could ever have depends on no other.
-        facts.cohort_tree if queue and queue.cohort else None,
-        facts.flavors if queue else None,
-        facts.kueue,
-        facts.runtime_classes,
-        facts.priorities,
-        facts.state("priorityclasses"),
-        *facts.limit_ranges.get(space, ()),
+        snapshot.cohort_tree if queue and queue.cohort else None,
+        snapshot.flavors if queue else None,
+        snapshot.kueue,
+        snapshot.runtime_classes,
+        snapshot.priorities,
+        snapshot.sync_state("priorityclasses"),
+        *snapshot.limit_ranges.get(space, ()),
         *quotas,
     )
-    found: str | None = recall(facts.memo, _OBSTACLES, key, *rests_on)
+    found: str | None = recall(snapshot.memo, _OBSTACLES, key, *rests_on)
     if found is None:
         changes = {target.at: target.changes for target in targets}
-        found = obstacle(room_for(workload, pods, facts, shapes), workload, pods, facts, changes)
-        keep(facts.memo, _OBSTACLES, key, found, *rests_on)
+        found = first_violation(headroom_for(workload, pods, snapshot, shapes), workload, pods, snapshot, changes)
+        keep(snapshot.memo, _OBSTACLES, key, found, *rests_on)
     return found

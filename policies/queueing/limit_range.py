@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from gpugate.policies.cluster.records.namespaces import Limit, LimitRange
+from gpugate.policies.cluster.records.namespaces import LimitRange, LimitRangeItem
 from gpugate.policies.kube.quantity import QuantityError, exact
-from gpugate.policies.scheduling.pod_resources import Defaults, Effective, Filled
+from gpugate.policies.scheduling.pod_resources import Defaults, ResolvedContainer, ResolvedResources
 
 
-class Breach(NamedTuple):
+class LimitViolation(NamedTuple):
     """One bound that a container or pod does not keep to.
 
     Attributes:
@@ -26,7 +26,7 @@ class Breach(NamedTuple):
     """
 
     bound: Literal["max", "min", "ratio", "default"]
-    container: Filled | None
+    container: ResolvedContainer | None
     kind: str
     resource: str
     found: int | None
@@ -35,7 +35,9 @@ class Breach(NamedTuple):
     source: str
 
 
-def breaches(ranges: Sequence[LimitRange], containers: Sequence[Filled], pod: Effective, defaults: Defaults) -> Iterator[Breach]:
+def limit_violations(
+    ranges: Sequence[LimitRange], containers: Sequence[ResolvedContainer], pod: ResolvedResources, defaults: Defaults
+) -> Iterator[LimitViolation]:
     """What of ``ranges`` is not kept to.
 
     Args:
@@ -57,52 +59,54 @@ def breaches(ranges: Sequence[LimitRange], containers: Sequence[Filled], pod: Ef
             yield from _of_default(ranges[0].name, container, defaults)
 
 
-def _unsure(container: Filled, defaults: Defaults) -> frozenset[str]:
+def _unsure(container: ResolvedContainer, defaults: Defaults) -> frozenset[str]:
     limits, requests = container.stated
     return frozenset(name for name in defaults.unsure if name not in limits or name not in requests)
 
 
 def _of_item(
     source: str,
-    item: Limit,
-    container: Filled | None,
+    item: LimitRangeItem,
+    container: ResolvedContainer | None,
     requests: Mapping[str, int],
     limits: Mapping[str, int],
     unsure: frozenset[str],
-) -> Iterator[Breach]:
+) -> Iterator[LimitViolation]:
     for name in sorted(item.least.keys() - unsure):
         least = item.least[name]
         if name not in requests or requests[name] < least:
-            yield Breach("min", container, "requests", name, requests.get(name), least, "", source)
+            yield LimitViolation("min", container, "requests", name, requests.get(name), least, "", source)
         elif name in limits and limits[name] < least:
-            yield Breach("min", container, "limits", name, limits[name], least, "", source)
+            yield LimitViolation("min", container, "limits", name, limits[name], least, "", source)
     for name in sorted(item.most.keys() - unsure):
         most = item.most[name]
         if name not in limits or limits[name] > most:
-            yield Breach("max", container, "limits", name, limits.get(name), most, "", source)
+            yield LimitViolation("max", container, "limits", name, limits.get(name), most, "", source)
         elif requests.get(name, 0) > most:
-            yield Breach("max", container, "requests", name, requests[name], most, "", source)
+            yield LimitViolation("max", container, "requests", name, requests[name], most, "", source)
     for name in sorted(item.ratios.keys() - unsure):
         yield from _of_ratio(source, item.ratios[name], container, name, requests.get(name, 0), limits.get(name, 0))
 
 
-def _of_ratio(source: str, ratio: str, container: Filled | None, name: str, request: int, limit: int) -> Iterator[Breach]:
+def _of_ratio(
+    source: str, ratio: str, container: ResolvedContainer | None, name: str, request: int, limit: int
+) -> Iterator[LimitViolation]:
     try:
         allowed = exact(ratio)
     except QuantityError:
         return
     if not request:
-        yield Breach("ratio", container, "requests", name, None, limit, ratio, source)
+        yield LimitViolation("ratio", container, "requests", name, None, limit, ratio, source)
     elif not limit:
-        yield Breach("ratio", container, "limits", name, None, request, ratio, source)
+        yield LimitViolation("ratio", container, "limits", name, None, request, ratio, source)
     elif Fraction(limit, request) > allowed:
-        yield Breach("ratio", container, "limits", name, limit, request, ratio, source)
+        yield LimitViolation("ratio", container, "limits", name, limit, request, ratio, source)
 
 
-def _of_default(source: str, container: Filled, defaults: Defaults) -> Iterator[Breach]:
+def _of_default(source: str, container: ResolvedContainer, defaults: Defaults) -> Iterator[LimitViolation]:
     """A stated request above the limit that is put in: the API takes no request above its limit."""
     limits, requests = container.stated
     for name, request in sorted(requests.items()):
         given = defaults.limits.get(name)
         if name not in limits and name not in defaults.unsure and given is not None and request > given:
-            yield Breach("default", container, "requests", name, request, given, "", source)
+            yield LimitViolation("default", container, "requests", name, request, given, "", source)

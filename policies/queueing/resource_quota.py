@@ -12,14 +12,13 @@ from typing import Any, Final, NamedTuple
 from gpugate.policies.cluster.in_flight import InFlight
 from gpugate.policies.cluster.records.common import Expression, Selector
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.fields import Object, mapping, mappings
 from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.workload_demand import number_of_pods
-from gpugate.policies.scheduling.pod_resources import Effective, Filled, effective_of, stated_for_pod
-from gpugate.policies.workloads.kinds import CRON_JOB, DEPLOYMENT
+from gpugate.policies.scheduling.pod_resources import ResolvedContainer, ResolvedResources, resolved_resources, stated_for_pod
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -32,24 +31,19 @@ _MUST_STATE: Final = {
     "requests.cpu": ("requests", "cpu"),
     "requests.memory": ("requests", "memory"),
 }
-#: What the controller of a kind makes one of, as a quota counts it.
-_MAKES: Final = (
-    (CRON_JOB, "count/jobs.batch"),
-    (DEPLOYMENT, "count/replicasets.apps"),
-)
 _AFFINITIES: Final = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class Missing(NamedTuple):
     """What a container must state because a quota counts it: ``resources.<kind>.<resource>``."""
 
-    container: Filled
+    container: ResolvedContainer
     kind: str
     resource: str
     quota_name: str
 
 
-def usage_of_pod(effective: Effective) -> dict[str, int]:
+def usage_of_pod(effective: ResolvedResources) -> dict[str, int]:
     """What one pod counts for, by the names that quotas use: bytes, millicores or counts."""
     found = {"count/pods": 1, "pods": 1}
     for name, amount in effective.requests.items():
@@ -68,7 +62,8 @@ def usage_of_object(workload: Workload) -> dict[str, int]:
         return {}
     kind = workload.kind
     found = {f"count/{kind.resource}.{kind.group}" if kind.group else f"count/{kind.resource}": 1}
-    found.update((name, 1) for maker, name in _MAKES if maker is kind)
+    if kind.creates:
+        found[f"count/{kind.creates}"] = 1
     return found
 
 
@@ -78,27 +73,27 @@ def usage_in_flight(in_flight: InFlight, namespace: str) -> dict[str, int]:
     if not amounts:
         return {}
     requests = {name: amount for name, amount in amounts.items() if name != "pods"}
-    found = usage_of_pod(Effective(requests, {}))
+    found = usage_of_pod(ResolvedResources(requests, {}))
     found["pods"] = found["count/pods"] = amounts.get("pods", 0)
     return found
 
 
-def is_about(quota: ResourceQuota, pods: PodSet, effective: Effective, facts: Facts) -> bool | None:
+def in_scope(quota: ResourceQuota, pods: PodSet, effective: ResolvedResources, snapshot: ClusterSnapshot) -> bool | None:
     """Whether the pods are in all scopes of ``quota``; None where that is not known.
 
     Args:
         quota: the quota.
         pods: the pods.
         effective: what one of them comes to, without overhead.
-        facts: the cluster, for the priority class that pods get by default.
+        snapshot: the cluster, for the priority class that pods get by default.
     """
-    answers = [_in_scope(scope, pods, effective, facts) for scope in quota.scopes]
+    answers = [_in_scope(scope, pods, effective, snapshot) for scope in quota.scopes]
     if False in answers:
         return False
     return None if None in answers else True
 
 
-def _in_scope(scope: Expression, pods: PodSet, effective: Effective, facts: Facts) -> bool | None:
+def _in_scope(scope: Expression, pods: PodSet, effective: ResolvedResources, snapshot: ClusterSnapshot) -> bool | None:
     if scope.key in {"Terminating", "NotTerminating"}:
         deadline = pods.spec.get("activeDeadlineSeconds")
         ends = type(deadline) is int and deadline >= 0
@@ -107,18 +102,18 @@ def _in_scope(scope: Expression, pods: PodSet, effective: Effective, facts: Fact
         states = any(amounts.get(name) for amounts in effective for name in ("cpu", "memory"))
         return states == (scope.key == "NotBestEffort")
     if scope.key == "PriorityClass":
-        return _has_priority(scope, pods, facts)
+        return _has_priority(scope, pods, snapshot)
     if scope.key == "CrossNamespacePodAffinity":
         return _crosses_namespaces(pods)
     return False
 
 
-def _has_priority(scope: Expression, pods: PodSet, facts: Facts) -> bool | None:
+def _has_priority(scope: Expression, pods: PodSet, snapshot: ClusterSnapshot) -> bool | None:
     name = pods.spec.get("priorityClassName")
     if not name:
-        if facts.state("priorityclasses") in {Known.PENDING, Known.NOT_GIVEN}:
+        if snapshot.sync_state("priorityclasses") in {SyncState.PENDING, SyncState.NOT_GIVEN}:
             return None
-        name = next((one.name for one in facts.priorities.values() if one.is_default), "")
+        name = next((one.name for one in snapshot.priorities.values() if one.is_default), "")
     return Selector((scope,)).matches({scope.key: name} if name else {})
 
 
@@ -139,7 +134,7 @@ def _names_namespaces(term: Object) -> bool:
     return bool(term.get("namespaces")) or selector is not None
 
 
-def missing_for(quota: ResourceQuota, pods: PodSet, containers: Sequence[Filled]) -> list[Missing]:
+def missing_requests(quota: ResourceQuota, pods: PodSet, containers: Sequence[ResolvedContainer]) -> list[Missing]:
     """What containers do not state though ``quota`` counts it, which makes the API refuse every such pod.
 
     Only CPU and memory must be stated so, and not where the pod states them for all containers together.
@@ -156,22 +151,25 @@ def missing_for(quota: ResourceQuota, pods: PodSet, containers: Sequence[Filled]
     return list(found.values())
 
 
-def check_together(workload: Workload, facts: Facts) -> Iterator[Finding]:
+def check_together(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse sorts of pods each of which is within a quota, and which together are not.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
     space = workload.namespace
-    for quota in facts.quotas.get(space, ()):
+    for quota in snapshot.quotas.get(space, ()):
         totals: dict[str, list[int]] = {}
         together = True
         for pods in workload.pod_sets:
             number, whole = number_of_pods(workload, pods) if pods.count and not pods.follows else (0, True)
-            if not number or is_about(quota, pods, effective_of(pods, facts, space, with_overhead=False), facts) is not True:
+            if (
+                not number
+                or in_scope(quota, pods, resolved_resources(pods, snapshot, space, with_overhead=False), snapshot) is not True
+            ):
                 continue
             together = together and whole
-            for name, amount in usage_of_pod(effective_of(pods, facts, space)).items():
+            for name, amount in usage_of_pod(resolved_resources(pods, snapshot, space)).items():
                 if amount and name in quota.hard:
                     totals.setdefault(name, []).append(amount * number)
         above = [name for name, parts in totals.items() if len(parts) > 1 and sum(parts) > quota.hard[name]]
@@ -181,7 +179,7 @@ def check_together(workload: Workload, facts: Facts) -> Iterator[Finding]:
             sums = " + ".join(show_amount(name, part) for part in parts)
             yield Finding(
                 "QuotaNeverFits",
-                workload.asking()[0].field("containers"),
+                workload.gpu_pod_sets()[0].field("containers"),
                 f"all pods together ask for {sums} = {show_amount(name, sum(parts))} of {name} > {hard}, the hard limit of"
                 f" ResourceQuota {quota.name} in namespace {quota.namespace}",
                 f"Ask for at most {hard} of {name} in all pods together.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Path, lookup
-from gpugate.policies.workloads.kinds import RAY_CLUSTER, RAY_JOB
+from gpugate.policies.workloads.kinds import RayClusterSpec
 from gpugate.policies.workloads.workload import Workload
 
 _ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
@@ -19,7 +19,7 @@ _MOST_POD_SETS: Final = 8
 _HEAD: Final = "head"
 
 
-class Obstacle(NamedTuple):
+class Rejection(NamedTuple):
     """What keeps an object out of every queue.
 
     Attributes:
@@ -33,39 +33,40 @@ class Obstacle(NamedTuple):
     remedy: str
 
 
-def obstacle_to_queueing(workload: Workload) -> Obstacle | None:
+def kueue_rejects(workload: Workload) -> Rejection | None:
     """Why Kueue would refuse the workload in any queue; None where nothing is known to be in the way."""
     if len(workload.pod_sets) > _MOST_POD_SETS:
-        return Obstacle(
+        return Rejection(
             ("spec",),
             f"no workload with more than {_MOST_POD_SETS} sorts of pods, and this has {len(workload.pod_sets)}",
             f"Make it {_MOST_POD_SETS} sorts of pods at most.",
         )
-    if workload.kind is RAY_JOB:
-        return _of_ray_job(workload)
-    return _of_ray_cluster(workload, ("spec",)) if workload.kind is RAY_CLUSTER else None
+    cluster = workload.kind.ray_cluster
+    return None if cluster is None else _of_ray_job(workload, cluster) or _of_ray_cluster(workload, cluster)
 
 
-def _of_ray_job(workload: Workload) -> Obstacle | None:
-    if lookup(workload.root, ("spec", "clusterSelector")):
-        return Obstacle(
-            ("spec", "clusterSelector"),
-            "no RayJob that runs on a cluster which is there already",
+def _of_ray_job(workload: Workload, cluster: RayClusterSpec) -> Rejection | None:
+    kind = workload.kind.kind
+    if cluster.existing is not None and lookup(workload.root, cluster.existing):
+        return Rejection(
+            cluster.existing,
+            f"no {kind} that runs on a cluster which is there already",
             "State rayClusterSpec, so that the job gets a cluster of its own, or leave the queue to that cluster.",
         )
-    if lookup(workload.root, ("spec", "shutdownAfterJobFinishes")) is not True:
-        return Obstacle(
-            ("spec", "shutdownAfterJobFinishes"),
-            "no RayJob that keeps its cluster, and the quota with it, when it has ended",
-            "Write shutdownAfterJobFinishes: true.",
+    if cluster.shutdown is not None and lookup(workload.root, cluster.shutdown) is not True:
+        return Rejection(
+            cluster.shutdown,
+            f"no {kind} that keeps its cluster, and the quota with it, when it has ended",
+            f"Write {cluster.shutdown[-1]}: true.",
         )
-    return _of_ray_cluster(workload, ("spec", "rayClusterSpec"))
+    return None
 
 
-def _of_ray_cluster(workload: Workload, place: Path) -> Obstacle | None:
-    is_elastic = workload.kind is RAY_CLUSTER and workload.annotations().get(_ELASTIC) == "true"
+def _of_ray_cluster(workload: Workload, cluster: RayClusterSpec) -> Rejection | None:
+    place, is_job = cluster.path, cluster.existing is not None
+    is_elastic = not is_job and workload.annotations().get(_ELASTIC) == "true"
     if lookup(workload.root, (*place, "enableInTreeAutoscaling")) is True and not is_elastic:
-        return Obstacle(
+        return Rejection(
             (*place, "enableInTreeAutoscaling"),
             "no Ray cluster that scales by itself, for its quota is counted once",
             "Write enableInTreeAutoscaling: false with the number of workers that is needed.",
@@ -73,7 +74,7 @@ def _of_ray_cluster(workload: Workload, place: Path) -> Obstacle | None:
     groups = lookup(workload.root, (*place, "workerGroupSpecs"))
     for at, group in enumerate(groups if type(groups) is list else ()):
         if type(group) is dict and group.get("groupName") == _HEAD:
-            return Obstacle(
+            return Rejection(
                 (*place, "workerGroupSpecs", at, "groupName"),
                 f"no group of workers called {_HEAD}",
                 "Give the group another name.",

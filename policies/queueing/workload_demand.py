@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.kueue_config import KueueConfiguration
 from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT, KUEUE_FAST_ADMISSION, KUEUE_GROUP
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import declared_size
 from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.scheduling.pod_resources import (
@@ -20,38 +20,36 @@ from gpugate.policies.scheduling.pod_resources import (
     Changes,
     add_up,
     defaults_for,
-    effective_of,
     filled,
     overhead_of,
+    resolved_resources,
     stated_for_pod,
 )
-from gpugate.policies.workloads.kinds import CRON_JOB, DEPLOYMENT, JOB, POD
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 _BY_DEFAULT: Final = frozenset({"batch/job"})
-_JOBS: Final = frozenset({CRON_JOB, JOB})
 _MOST_DIGITS: Final = 7
 
 
-class Asked(NamedTuple):
+class PodSetDemand(NamedTuple):
     """What one pod set asks of Kueue.
 
     Attributes:
         pods: the pod set.
         number: how many pods are admitted together.
-        fewest: how many of them are enough (partial admission); ``number`` where all are needed.
+        min_count: how many of them are enough (partial admission); ``number`` where all are needed.
         each: what one pod counts for: bytes, millicores or counts by resource, none of zero.
     """
 
     pods: PodSet
     number: int
-    fewest: int
+    min_count: int
     each: Mapping[str, int]
 
 
-def is_managed(workload: Workload, facts: Facts) -> bool | None:
+def is_managed(workload: Workload, snapshot: ClusterSnapshot) -> bool | None:
     """Whether Kueue manages objects of the workload's kind; None where only its Configuration, which is not known, says.
 
     ``batch/job`` is what it manages where its Configuration names no framework.
@@ -59,12 +57,12 @@ def is_managed(workload: Workload, facts: Facts) -> bool | None:
     framework = workload.kind.framework
     if not framework:
         return False
-    if facts.kueue is None:
+    if snapshot.kueue is None:
         return True if framework in _BY_DEFAULT else None
-    return framework in (facts.kueue.frameworks or _BY_DEFAULT)
+    return framework in (snapshot.kueue.frameworks or _BY_DEFAULT)
 
 
-def asked_of(workload: Workload, facts: Facts) -> list[Asked]:
+def asked_of(workload: Workload, snapshot: ClusterSnapshot) -> list[PodSetDemand]:
     """What the pod sets of ``workload`` ask of Kueue; those without pods left out.
 
     Raises:
@@ -72,14 +70,14 @@ def asked_of(workload: Workload, facts: Facts) -> list[Asked]:
     """
     found = []
     for pods in workload.pod_sets:
-        count, fewest = numbers_of(workload, pods)
+        count, fewest = pod_counts(workload, pods)
         if count:
-            amounts = {name: amount for name, amount in counted_of(workload, pods, facts).items() if amount > 0}
-            found.append(Asked(pods, count, fewest, amounts))
+            amounts = {name: amount for name, amount in counted_requests(workload, pods, snapshot).items() if amount > 0}
+            found.append(PodSetDemand(pods, count, fewest, amounts))
     return found
 
 
-def numbers_of(workload: Workload, pods: PodSet) -> tuple[int, int]:
+def pod_counts(workload: Workload, pods: PodSet) -> tuple[int, int]:
     """How many of ``pods`` Kueue admits as one Workload, and how many of them are enough."""
     count = _count(workload, pods)
     return count, _fewest(workload, count)
@@ -94,47 +92,47 @@ def whole_number(written: object) -> int | None:
 
 def _count(workload: Workload, pods: PodSet) -> int:
     """How many pods Kueue admits as one Workload."""
-    kind = workload.kind
-    if kind is POD:
+    if workload.is_pod():
         labels, annotations = pods.labels(), pods.annotations()
         if KUEUE_GROUP in labels and KUEUE_FAST_ADMISSION in annotations:
             return whole_number(annotations.get(KUEUE_COUNT)) or 1
         return 1
-    if kind is DEPLOYMENT:
-        # Each of its pods is a Workload of its own.
+    if workload.kind.admitted_by_pod:
         return min(pods.count or 0, 1)
     # Each group of a LeaderWorkerSet is a Workload of its own.
     return pods.numbers.at_once // workload.gangs
 
 
 def _fewest(workload: Workload, count: int) -> int:
-    if workload.kind not in _JOBS:
+    if not workload.kind.partial_admission:
         return count
     stated = whole_number(annotations_and_labels(workload)[0].get(MIN_PARALLELISM))
     return min(count, stated) if stated else count
 
 
-def counted_of(workload: Workload, pods: PodSet, facts: Facts, changes: Changes = NO_CHANGES) -> Mapping[str, int]:
+def counted_requests(
+    workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, changes: Changes = NO_CHANGES
+) -> Mapping[str, int]:
     """What Kueue counts for one pod of ``pods``, by resource; ``changes``: what its containers would state instead.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
     if not workload.kind.counted_as_pods:
-        requests: Mapping[str, int] = _requests_of_template(workload.namespace, pods, facts, changes)
+        requests: Mapping[str, int] = _requests_of_template(workload.namespace, pods, snapshot, changes)
     else:
         # Pods come to Kueue as the API keeps them.
-        requests = effective_of(pods, facts, workload.namespace, changes=changes).requests
-    return _adjusted(requests, facts.kueue) if facts.kueue else requests
+        requests = resolved_resources(pods, snapshot, workload.namespace, changes=changes).requests
+    return _adjusted(requests, snapshot.kueue) if snapshot.kueue else requests
 
 
-def _requests_of_template(namespace: str, pods: PodSet, facts: Facts, changes: Changes) -> dict[str, int]:
+def _requests_of_template(namespace: str, pods: PodSet, snapshot: ClusterSnapshot, changes: Changes) -> dict[str, int]:
     """Requests of a pod template (``AdjustResources``): LimitRange defaults go before a limit that stands in for a request."""
-    defaults = defaults_for(facts, namespace)
+    defaults = defaults_for(snapshot, namespace)
     containers = filled(pods, defaults, changes)
     parts = [(one.container.role, {**one.limits, **defaults.requests, **one.stated[1]}) for one in containers]
     requests = {**add_up(parts), **stated_for_pod(pods, "requests")}
-    for name, amount in overhead_of(pods, facts).items():
+    for name, amount in overhead_of(pods, snapshot).items():
         requests[name] = requests.get(name, 0) + amount
     return requests
 
@@ -170,7 +168,7 @@ def number_of_pods(workload: Workload, pods: PodSet) -> tuple[int, bool]:
         # Only where Kueue counts a group from one pod are the others known to ask for as much.
         return (declared or 1), declared is None or KUEUE_FAST_ADMISSION in pods.annotations()
     number = 1 if pods.count is None else pods.count
-    if pods.numbers.fewest is not None and pods.numbers.fewest < number:
+    if pods.numbers.min_count is not None and pods.numbers.min_count < number:
         # An autoscaler asks for more than there is room for, and goes on with what it gets.
         return number, False
     if not workload.is_batch:
@@ -182,5 +180,5 @@ def number_of_pods(workload: Workload, pods: PodSet) -> tuple[int, bool]:
     if MIN_PARALLELISM in annotations_and_labels(workload)[0]:
         return number, False
     # A Job that nobody declares a gang, and that no queue admits as a whole, gets done with fewer pods at once, too.
-    waits = total is None if workload.kind not in _JOBS else total == number
+    waits = total == number if workload.kind.partial_admission else total is None
     return number, waits and queue_label(workload) is not None

@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, Form, form_of
 from gpugate.policies.kube.quantity import GIB, MIB
-from gpugate.policies.scheduling.node_selection import named, open_shapes, selection, tolerated
+from gpugate.policies.scheduling.node_selection import matches_node_selector, node_candidates, open_shapes, tolerates_taints
 from gpugate.policies.workloads.workload import PodSet
 
 #: The label that says how many MiB of memory a node's cards have.
@@ -28,7 +28,7 @@ _SHARING: Final = frozenset({"time-slicing", "mps"})
 _MOST_DIGITS: Final = 12
 
 
-class Card(NamedTuple):
+class GpuCard(NamedTuple):
     """The device that a resource name hands out on the nodes of one shape.
 
     Attributes:
@@ -40,7 +40,7 @@ class Card(NamedTuple):
     """
 
     title: str
-    shape: Shape
+    shape: NodeShape
     per_node: int
     memory: int | None
     replicas: int
@@ -51,7 +51,7 @@ class Card(NamedTuple):
         return (self.memory or 0) // self.replicas
 
 
-def card_of(shape: Shape, resource: str) -> Card:
+def card_of(shape: NodeShape, resource: str) -> GpuCard:
     """The device that ``resource``, which ``shape`` offers, hands out there."""
     base = resource.removesuffix(_SHARED)
     memory, replicas = None, 1
@@ -65,10 +65,10 @@ def card_of(shape: Shape, resource: str) -> Card:
             memory = _mebibytes(shape, f"{base}.memory") or int(profile[1]) * GIB
             replicas = _replicas(shape, base, resource)
             title = f"{base} of {title}"
-    return Card(title, shape, shape.devices[resource], memory, replicas)
+    return GpuCard(title, shape, shape.devices[resource], memory, replicas)
 
 
-def _cards_for(shapes: Iterable[Shape], names: Iterable[str]) -> list[Card]:
+def _cards_for(shapes: Iterable[NodeShape], names: Iterable[str]) -> list[GpuCard]:
     """The largest device of each of ``shapes`` among those called ``names``; an unknown one where any is unknown."""
     return [
         max((card_of(shape, name) for name in sorted(names)), key=lambda card: (card.memory is None, card.memory or 0))
@@ -76,29 +76,33 @@ def _cards_for(shapes: Iterable[Shape], names: Iterable[str]) -> list[Card]:
     ]
 
 
-def all_cards(shapes: Iterable[Shape]) -> list[Card]:
+def all_cards(shapes: Iterable[NodeShape]) -> list[GpuCard]:
     """Every device of ``shapes`` whose memory is known, the smallest first."""
     found = [card_of(shape, name) for shape in shapes for name in shape.devices if form_of(name) is not None]
     return sorted((card for card in found if card.memory is not None), key=lambda card: (card.memory, card.title))
 
 
-def cards_in_reach(pods: PodSet, facts: Facts) -> list[Card]:
+def cards_in_reach(pods: PodSet, snapshot: ClusterSnapshot) -> list[GpuCard]:
     """The devices that a pod may be given: of the nodes that it may land on and that have as many."""
     names = pods.accelerators()
-    return _cards_for(_with_as_many(pods, open_shapes(pods, selection(pods, facts))), names) if names else []
+    return _cards_for(_with_as_many(pods, open_shapes(pods, node_candidates(pods, snapshot))), names) if names else []
 
 
-def _with_as_many(pods: PodSet, shapes: Iterable[Shape]) -> list[Shape]:
+def _with_as_many(pods: PodSet, shapes: Iterable[NodeShape]) -> list[NodeShape]:
     names = pods.accelerators()
     return [shape for shape in shapes if all(shape.devices[name] >= count for name, count in names.items())]
 
 
-def all_labelled(pods: PodSet, facts: Facts) -> bool:
+def all_labelled(pods: PodSet, snapshot: ClusterSnapshot) -> bool:
     """Whether every node says what its cards have that the pods could be given, were it not for their node affinity.
 
     Rules that come later may add to that, and what they shut out would make for another answer the next time.
     """
-    shapes = [one for one in selection(pods, facts).offering if named(pods, one) and tolerated(pods, one)]
+    shapes = [
+        one
+        for one in node_candidates(pods, snapshot).with_resource
+        if matches_node_selector(pods, one) and tolerates_taints(pods, one)
+    ]
     return all(card.memory is not None for card in _cards_for(_with_as_many(pods, shapes), (NVIDIA_GPU,)))
 
 
@@ -107,14 +111,14 @@ def bound_above(enough: int) -> int:
     return -(-enough // MIB) - 1
 
 
-def _mebibytes(shape: Shape, label: str) -> int | None:
+def _mebibytes(shape: NodeShape, label: str) -> int | None:
     """Bytes of the largest value of ``label``; None where a node of the shape has no readable one."""
     sizes = [_number(value) for value in shape.labels.get(label, ())]
     known = [size for size in sizes if size > 0]
     return max(known) * MIB if known and len(known) == len(sizes) else None
 
 
-def _replicas(shape: Shape, base: str, resource: str) -> int:
+def _replicas(shape: NodeShape, base: str, resource: str) -> int:
     """How many pods share one card at most; 1 where the card is nobody else's."""
     if form_of(resource) is not Form.SHARED and _SHARING.isdisjoint(
         value for key in (base, NVIDIA_GPU) for value in shape.labels.get(f"{key}.sharing-strategy", ())

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.kube.accelerators import NVIDIA_GPU, Form, form_of, is_accelerator
 from gpugate.policies.scheduling.node_selection import hands_out_shares
 
@@ -15,7 +15,7 @@ _SLICE: Final = re.compile(r"nvidia\.com/mig-(?:\d+c\.)?(\d+)g\.", re.ASCII)
 _SLICES_OF_A_CARD: Final = 7
 
 
-class Share(NamedTuple):
+class NodeShare(NamedTuple):
     """What of a node belongs to one accelerator.
 
     Attributes:
@@ -29,20 +29,20 @@ class Share(NamedTuple):
     source: str
 
 
-def share_of(shapes: Iterable[Shape], name: str, reserve: float) -> Share | None:
+def share_of(shapes: Iterable[NodeShape], name: str, reserve: float) -> NodeShare | None:
     """The smallest share of one ``name`` over ``shapes``, ``reserve`` (0 to 1) of each node kept back; None without shapes.
 
     The smallest, so that a pod fits whichever of the shapes it lands on. Memory is rounded down to whole GiB and CPU to
     whole cores, where at least one is left. A MIG slice has as much of a node as it has of its card's compute slices;
     several names for the same devices (the Neuron plugin's) do not divide the node again.
     """
-    best: Share | None = None
+    best: NodeShare | None = None
     for shape in shapes:
         part, whole = _part(shape, name)
         memory = _round_down(int(shape.least_memory * (1 - reserve)) * part // whole, 1 << 30)
         cpu = _round_down(int(shape.cpu * (1 - reserve)) * part // whole, 1000)
         if best is None or memory < best.memory:
-            best = Share(memory, min(cpu, best.cpu) if best else cpu, f"{shape.title}: node share of {part} of {whole}")
+            best = NodeShare(memory, min(cpu, best.cpu) if best else cpu, f"{shape.title}: node share of {part} of {whole}")
         elif cpu < best.cpu:
             best = best._replace(cpu=cpu)
     return best
@@ -74,7 +74,7 @@ class Portion(NamedTuple):
         return "compute slices" if _SLICE.match(self.name) else "accelerators"
 
 
-def portion_of(shape: Shape, devices: Mapping[str, int]) -> Portion | None:
+def portion_of(shape: NodeShape, devices: Mapping[str, int]) -> Portion | None:
     """The largest part of the node's accelerators that a pod asks for; None for all of them, or for a share of a card."""
     if hands_out_shares(shape):
         return None
@@ -93,7 +93,7 @@ def excess(asked: int, room: int, portion: Portion) -> float:
     return asked * portion.whole / (room * portion.parts) if room else 0.0
 
 
-def _part(shape: Shape, name: str) -> tuple[int, int]:
+def _part(shape: NodeShape, name: str) -> tuple[int, int]:
     """How many parts of the node one ``name`` stands for, and how many there are."""
     sliced = {other: _slices(other) for other in shape.devices if is_accelerator(other) and _slices(other)}
     if name not in sliced or not any(_SLICE.match(other) for other in sliced):

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import NO_AMOUNTS
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, not_synced
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.memo import keep, recall, remember
 from gpugate.policies.kube.quantity import GIB, format_millicores, show_bytes
-from gpugate.policies.scheduling.node_selection import Selection, open_shapes, runtime_class
-from gpugate.policies.scheduling.pod_resources import effective_of, overhead_of, states_by_container
-from gpugate.policies.workloads.requests import Demand, cpu_sum, demand_of, memory_sum
+from gpugate.policies.scheduling.node_selection import NodeCandidates, open_shapes, runtime_class
+from gpugate.policies.scheduling.pod_resources import overhead_of, resolved_resources, states_by_container
+from gpugate.policies.workloads.requests import PodRequests, cpu_sum, memory_sum, pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _SHOWN_SHAPES: Final = 4
 _NATIVE: Final = frozenset({"memory", "cpu"})
 
 
-class Ask(NamedTuple):
+class NodeRequest(NamedTuple):
     """What one pod asks of a node once the API, its namespace's LimitRanges and its RuntimeClass have filled it in.
 
     Attributes:
@@ -37,7 +37,7 @@ class Ask(NamedTuple):
     others: Mapping[str, int]
 
 
-def ask_of(pods: PodSet, facts: Facts, namespace: str) -> Ask:
+def node_request(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> NodeRequest:
     """What one pod of ``pods`` asks of a node in ``namespace``.
 
     Formula: ``k8s.io/component-helpers/resource.PodRequests`` (Kubernetes 1.36), with the defaults of
@@ -48,43 +48,43 @@ def ask_of(pods: PodSet, facts: Facts, namespace: str) -> Ask:
         MalformedError: an amount is no quantity.
     """
     totals = pods.totals
-    if not totals.others and "runtimeClassName" not in pods.spec and namespace not in facts.limit_ranges:
-        memory, cpu, devices = demand_of(pods)
-        return Ask(memory, cpu, devices, NO_AMOUNTS)
+    if not totals.others and "runtimeClassName" not in pods.spec and namespace not in snapshot.limit_ranges:
+        memory, cpu, devices = pod_requests(pods)
+        return NodeRequest(memory, cpu, devices, NO_AMOUNTS)
     if not states_by_container(pods):
-        return _filled_in(pods, facts, namespace)
-    key = (namespace if namespace in facts.limit_ranges else "", totals)
-    rests_on = (facts.limit_ranges, facts.device_classes, facts.offered)
-    found: Ask | None = recall(facts.memo, "asks", key, *rests_on)
+        return _filled_in(pods, snapshot, namespace)
+    key = (namespace if namespace in snapshot.limit_ranges else "", totals)
+    rests_on = (snapshot.limit_ranges, snapshot.device_classes, snapshot.offered)
+    found: NodeRequest | None = recall(snapshot.memo, "asks", key, *rests_on)
     if found is None:
-        found = _filled_in(pods, facts, namespace)
-        keep(facts.memo, "asks", key, found, *rests_on)
+        found = _filled_in(pods, snapshot, namespace)
+        keep(snapshot.memo, "asks", key, found, *rests_on)
     return found
 
 
-def _filled_in(pods: PodSet, facts: Facts, namespace: str) -> Ask:
-    requests = effective_of(pods, facts, namespace).requests
-    claimed = {one.extended_resource for one in facts.device_classes.values()}
-    return Ask(
+def _filled_in(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> NodeRequest:
+    requests = resolved_resources(pods, snapshot, namespace).requests
+    claimed = {one.extended_resource for one in snapshot.device_classes.values()}
+    return NodeRequest(
         requests.get("memory", 0),
         requests.get("cpu", 0),
         pods.totals.accelerators,
-        {name: count for name, count in sorted(requests.items()) if count > 0 and _counts(name, facts) and name not in claimed},
+        {name: count for name, count in sorted(requests.items()) if count > 0 and _counts(name, snapshot) and name not in claimed},
     )
 
 
-def _counts(name: str, facts: Facts) -> bool:
+def _counts(name: str, snapshot: ClusterSnapshot) -> bool:
     if name in _NATIVE or is_accelerator(name):
         return False
-    return name in facts.offered if "/" in name else True
+    return name in snapshot.offered if "/" in name else True
 
 
-def amount_on(shape: Shape, name: str) -> int | None:
+def amount_on(shape: NodeShape, name: str) -> int | None:
     """How much of ``name``, no accelerator, a node of ``shape`` has; None where its nodes do not say."""
     return shape.devices.get(name, 0) if "/" in name else shape.extra.get(name)
 
 
-def holds_demand(shape: Shape, demand: Demand) -> bool:
+def holds_demand(shape: NodeShape, demand: PodRequests) -> bool:
     """Whether an empty node of ``shape`` has the memory, CPU and accelerators of ``demand``."""
     return (
         demand.memory <= shape.memory
@@ -93,7 +93,7 @@ def holds_demand(shape: Shape, demand: Demand) -> bool:
     )
 
 
-def holds(shape: Shape, ask: Ask) -> bool:
+def holds(shape: NodeShape, ask: NodeRequest) -> bool:
     """Whether an empty node of ``shape`` could hold the pod."""
     if ask.memory > shape.memory or ask.cpu > shape.cpu:
         return False
@@ -107,13 +107,13 @@ def holds(shape: Shape, ask: Ask) -> bool:
     return True
 
 
-def fitting(pods: PodSet, chosen: Selection, ask: Ask) -> tuple[Shape, ...]:
+def fitting(pods: PodSet, chosen: NodeCandidates, ask: NodeRequest) -> tuple[NodeShape, ...]:
     """The shapes open to the pods that could hold one: the very same tuple for the same ask, for others to remember by."""
     open_to = open_shapes(pods, chosen)
     key = ("fitting", pods.totals, ask.memory, ask.cpu)
     remembered = None if ask.others else chosen.memo.get(key)
     if remembered is not None and remembered[0] is open_to:
-        known: tuple[Shape, ...] = remembered[1]
+        known: tuple[NodeShape, ...] = remembered[1]
         return known
     found = tuple(shape for shape in open_to if holds(shape, ask))
     if not ask.others:
@@ -121,11 +121,13 @@ def fitting(pods: PodSet, chosen: Selection, ask: Ask) -> tuple[Shape, ...]:
     return found
 
 
-def never_fits(pods: PodSet, facts: Facts, ask: Ask, shapes: Sequence[Shape]) -> Finding:
+def unschedulable_finding(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shapes: Sequence[NodeShape]) -> Finding:
     """The finding for a pod that none of ``shapes`` could ever hold."""
     names = " and ".join(sorted(ask.devices))
-    sums = "; ".join(_sums(pods, facts, ask, shapes)[:_SHOWN_SHAPES])
-    filled = [name for name, known in (("limitranges", facts.limit_ranges), ("runtimeclasses", facts.runtime_classes)) if known]
+    sums = "; ".join(_sums(pods, snapshot, ask, shapes)[:_SHOWN_SHAPES])
+    filled = [
+        name for name, known in (("limitranges", snapshot.limit_ranges), ("runtimeclasses", snapshot.runtime_classes)) if known
+    ]
     return Finding(
         "NeverFits",
         pods.field("containers"),
@@ -141,19 +143,19 @@ def nodes_unknown(pods: PodSet) -> Finding:
     return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "whether any could hold the pod")
 
 
-def doubt_about(workload: Workload, pods: PodSet, facts: Facts) -> Finding | None:
+def doubt_about(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
     """What keeps the pods from being compared with nodes: facts on their way, or a RuntimeClass that contradicts them."""
     if "runtimeClassName" not in pods.spec and workload.is_pod():
         return None
-    pending = _fillers_pending(workload, pods, facts)
-    return _defaults_unknown(pods, pending) if pending else _clash(pods, facts)
+    pending = _fillers_pending(workload, pods, snapshot)
+    return _defaults_unknown(pods, pending) if pending else _clash(pods, snapshot)
 
 
-def _fillers_pending(workload: Workload, pods: PodSet, facts: Facts) -> str:
+def _fillers_pending(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> str:
     """The kind that is on its way and would fill in what the pods come to; empty where none is."""
-    if facts.known.get("limitranges") is Known.PENDING and workload.is_template():
+    if snapshot.known.get("limitranges") is SyncState.PENDING and workload.is_template():
         return "LimitRanges"
-    if facts.known.get("runtimeclasses") is Known.PENDING and "runtimeClassName" in pods.spec:
+    if snapshot.known.get("runtimeclasses") is SyncState.PENDING and "runtimeClassName" in pods.spec:
         return "RuntimeClasses"
     return ""
 
@@ -164,9 +166,9 @@ def _defaults_unknown(pods: PodSet, kind: str) -> Finding:
     )
 
 
-def _clash(pods: PodSet, facts: Facts) -> Finding | None:
+def _clash(pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
     """The refusal of a selector that the RuntimeClass contradicts (``plugin/pkg/admission/runtimeclass`` ``setScheduling``)."""
-    runtime = runtime_class(pods, facts)
+    runtime = runtime_class(pods, snapshot)
     own = pods.spec.get("nodeSelector")
     if runtime is None or type(own) is not dict:
         return None
@@ -182,29 +184,29 @@ def _clash(pods: PodSet, facts: Facts) -> Finding | None:
     return None
 
 
-def _is_filled(pods: PodSet, ask: Ask) -> bool:
+def _is_filled(pods: PodSet, ask: NodeRequest) -> bool:
     """Whether the sums hold more than what the pods state themselves."""
-    demand = demand_of(pods)
+    demand = pod_requests(pods)
     return ask.memory != demand.memory or ask.cpu != demand.cpu
 
 
-def _sums(pods: PodSet, facts: Facts, ask: Ask, shapes: Sequence[Shape]) -> list[str]:
+def _sums(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shapes: Sequence[NodeShape]) -> list[str]:
     nodes: dict[str, int] = {}
     texts: dict[str, str] = {}
     for shape in shapes:
-        text = ", ".join(_lacks(pods, facts, ask, shape))
+        text = ", ".join(_lacks(pods, snapshot, ask, shape))
         key = f"{shape.title} {text}"
         nodes[key] = nodes.get(key, 0) + len(shape.nodes)
         texts[key] = f"{shape.title} ({nodes[key]} node{'s' if nodes[key] > 1 else ''}): {text}"
     return list(texts.values())
 
 
-def _lacks(pods: PodSet, facts: Facts, ask: Ask, shape: Shape) -> list[str]:
+def _lacks(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shape: NodeShape) -> list[str]:
     short = []
     if ask.memory > shape.memory:
-        short.append(f"memory {memory_terms(pods, facts, ask)} > {show_bytes(shape.memory)} allocatable")
+        short.append(f"memory {memory_terms(pods, snapshot, ask)} > {show_bytes(shape.memory)} allocatable")
     if ask.cpu > shape.cpu:
-        short.append(f"cpu {_cpu_terms(pods, facts, ask)} > {format_millicores(shape.cpu)} allocatable")
+        short.append(f"cpu {_cpu_terms(pods, snapshot, ask)} > {format_millicores(shape.cpu)} allocatable")
     for name, count in sorted(ask.devices.items()):
         if count > shape.devices.get(name, 0):
             short.append(f"{name} {count} > {shape.devices.get(name, 0)} allocatable")
@@ -219,22 +221,22 @@ def _shown(name: str, amount: int) -> str:
     return str(amount) if "/" in name else show_bytes(amount)
 
 
-def memory_terms(pods: PodSet, facts: Facts, ask: Ask) -> str:
+def memory_terms(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest) -> str:
     """How the memory that the pod asks for comes about, for people."""
-    terms = _added(pods, facts, "memory", ask.memory - demand_of(pods).memory)
+    terms = _added(pods, snapshot, "memory", ask.memory - pod_requests(pods).memory)
     texts = "".join(f" + {show_bytes(amount)} ({source})" for amount, source in terms)
     return f"{memory_sum(pods)}{texts} = {show_bytes(ask.memory)}" if texts else memory_sum(pods)
 
 
-def _cpu_terms(pods: PodSet, facts: Facts, ask: Ask) -> str:
-    terms = _added(pods, facts, "cpu", ask.cpu - demand_of(pods).cpu)
+def _cpu_terms(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest) -> str:
+    terms = _added(pods, snapshot, "cpu", ask.cpu - pod_requests(pods).cpu)
     texts = "".join(f" + {format_millicores(amount)} ({source})" for amount, source in terms)
     return f"{cpu_sum(pods)}{texts} = {format_millicores(ask.cpu)}" if texts else cpu_sum(pods)
 
 
-def _added(pods: PodSet, facts: Facts, resource: str, more: int) -> list[tuple[int, str]]:
+def _added(pods: PodSet, snapshot: ClusterSnapshot, resource: str, more: int) -> list[tuple[int, str]]:
     """What is put in beside what the pods state, with its source."""
-    runtime = 0 if pods.spec.get("overhead") else overhead_of(pods, facts).get(resource, 0)
+    runtime = 0 if pods.spec.get("overhead") else overhead_of(pods, snapshot).get(resource, 0)
     terms = [
         (runtime, f"overhead of RuntimeClass {pods.spec.get('runtimeClassName')}"),
         (more - runtime, "defaults of LimitRanges"),
@@ -242,7 +244,7 @@ def _added(pods: PodSet, facts: Facts, resource: str, more: int) -> list[tuple[i
     return [(amount, source) for amount, source in terms if amount > 0]
 
 
-def _remedy(ask: Ask, shapes: Sequence[Shape]) -> str:
+def _remedy(ask: NodeRequest, shapes: Sequence[NodeShape]) -> str:
     memory = max(shape.memory for shape in shapes)
     cpu = max(shape.cpu for shape in shapes)
     wanted, spread = [], ""

@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import Taint, Toleration, toleration_of
 from gpugate.policies.cluster.records.devices import RuntimeClass
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, wrong_type
 from gpugate.policies.kube.memo import remember
-from gpugate.policies.kube.taints import is_passing
+from gpugate.policies.kube.taints import is_transient_taint
 from gpugate.policies.workloads.node_affinity import required_terms
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet
@@ -25,31 +25,31 @@ from gpugate.policies.workloads.workload import PodSet
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def tolerated(pods: PodSet, shape: Shape, more: Iterable[Toleration] = ()) -> bool:
+def tolerates_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> bool:
     """Whether the pods tolerate every lasting taint of ``shape`` that keeps pods off; ``more``: what else they will be given."""
-    return not untolerated(pods, shape, more)
+    return not untolerated_taints(pods, shape, more)
 
 
-def untolerated(pods: PodSet, shape: Shape, more: Iterable[Toleration] = ()) -> list[Taint]:
+def untolerated_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> list[Taint]:
     """The lasting taints of ``shape`` that keep the pods off."""
-    written = (*mappings(pods.spec, "tolerations", pods.field()), *pods.foreseen)
+    written = (*mappings(pods.spec, "tolerations", pods.field()), *pods.predicted_tolerations)
     tolerations = (*map(toleration_of, written), *more)
     return [
         taint
         for taint in shape.taints
         if taint.effect != "PreferNoSchedule"
-        and not is_passing(taint.key, taint.value)
+        and not is_transient_taint(taint.key, taint.value)
         and not any(one.covers(taint) for one in tolerations)
     ]
 
 
-def _values(labels: Mapping[str, frozenset[str | None]], shape: Shape, key: str) -> frozenset[str | None]:
+def _values(labels: Mapping[str, frozenset[str | None]], shape: NodeShape, key: str) -> frozenset[str | None]:
     if key == HOSTNAME and key not in labels:
         return frozenset(shape.nodes)
     return labels.get(key, frozenset({None}))
 
 
-def values_of(shape: Shape, key: str) -> frozenset[str | None]:
+def values_of(shape: NodeShape, key: str) -> frozenset[str | None]:
     """The values of label ``key`` on the nodes of ``shape``, None among them where some node lacks it."""
     return _values(shape.labels, shape, key)
 
@@ -82,7 +82,7 @@ def meets(expression: Object, found: frozenset[str | None]) -> bool:
     )
 
 
-def named(pods: PodSet, shape: Shape) -> bool:
+def matches_node_selector(pods: PodSet, shape: NodeShape) -> bool:
     """Whether the nodeSelector of ``pods``, which no rule edits, lets them onto some node of ``shape``."""
     for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
         if type(value) is not str:
@@ -92,15 +92,15 @@ def named(pods: PodSet, shape: Shape) -> bool:
     return True
 
 
-def selected(pods: PodSet, shape: Shape) -> bool:
+def matches_selector(pods: PodSet, shape: NodeShape) -> bool:
     """Whether nodeSelector and required node affinity of ``pods`` let them onto some node of ``shape``."""
-    if not named(pods, shape):
+    if not matches_node_selector(pods, shape):
         return False
     terms = required_terms(pods)
     return not terms or any(_term_meets(term, shape) for term in terms)
 
 
-def _term_meets(term: Object, shape: Shape) -> bool:
+def _term_meets(term: Object, shape: NodeShape) -> bool:
     expressions = mappings(term, "matchExpressions", ())
     fields = mappings(term, "matchFields", ())
     if not expressions and not fields:
@@ -110,26 +110,26 @@ def _term_meets(term: Object, shape: Shape) -> bool:
     )
 
 
-class Selection(NamedTuple):
+class NodeCandidates(NamedTuple):
     """The shapes that concern one pod.
 
     Attributes:
-        offering: those that offer every accelerator it asks for, in whatever number.
-        reachable: those among them that its nodeSelector and node affinity let it onto.
-        roomy: those among these with as many accelerators as it asks for.
+        with_resource: those that offer every accelerator it asks for, in whatever number.
+        matching: those among them that its nodeSelector and node affinity let it onto.
+        large_enough: those among these with as many accelerators as it asks for.
         taints: the taints of the reachable ones, sorted.
-        sharing: those from which a share of a node is worked out: the roomy ones, those that hand out shares of cards left
+        for_shares: those from which a share of a node is worked out: the roomy ones, those that hand out shares of cards left
             out where others do not.
         runtime: tolerations that the pods' RuntimeClass gives them.
         shared_only: whether every roomy one hands out shares of its cards under the whole card's name.
         memo: what was worked out from these shapes: by rules, with their parameters, and by :func:`open_shapes`.
     """
 
-    offering: tuple[Shape, ...]
-    reachable: tuple[Shape, ...]
-    roomy: tuple[Shape, ...]
+    with_resource: tuple[NodeShape, ...]
+    matching: tuple[NodeShape, ...]
+    large_enough: tuple[NodeShape, ...]
     taints: tuple[Taint, ...]
-    sharing: tuple[Shape, ...]
+    for_shares: tuple[NodeShape, ...]
     runtime: tuple[Toleration, ...]
     shared_only: bool
     memo: dict[Any, Any]
@@ -139,34 +139,34 @@ class Selection(NamedTuple):
 _SHARING: Final = frozenset({"time-slicing", "mps"})
 
 
-def hands_out_shares(shape: Shape) -> bool:
+def hands_out_shares(shape: NodeShape) -> bool:
     """Whether nodes of ``shape`` hand out shares of their cards under the whole card's name."""
     return not _SHARING.isdisjoint(shape.labels.get("nvidia.com/gpu.sharing-strategy", ()))
 
 
-def selection(pods: PodSet, facts: Facts) -> Selection:
+def node_candidates(pods: PodSet, snapshot: ClusterSnapshot) -> NodeCandidates:
     """The shapes that concern ``pods``, remembered with the facts: equal pods select equal shapes."""
-    found: Selection | None = pods.selection
+    found: NodeCandidates | None = pods.selection
     if found is not None:
         return found
     wanted = pods.totals.accelerators
     # Without nodes or wanted accelerators there is nothing to select from.
-    runtime = runtime_class(pods, facts) if "runtimeClassName" in pods.spec else None
-    key = _selection_key(pods, wanted, runtime) if facts.shapes and wanted else None
-    found = facts.memo.get(key)
+    runtime = runtime_class(pods, snapshot) if "runtimeClassName" in pods.spec else None
+    key = _selection_key(pods, wanted, runtime) if snapshot.shapes and wanted else None
+    found = snapshot.memo.get(key)
     if found is None:
-        found = _select(pods, wanted, facts, runtime)
-        remember(facts.memo, key, found)
+        found = _select(pods, wanted, snapshot, runtime)
+        remember(snapshot.memo, key, found)
     pods.selection = found
     return found
 
 
-def runtime_class(pods: PodSet, facts: Facts) -> RuntimeClass | None:
+def runtime_class(pods: PodSet, snapshot: ClusterSnapshot) -> RuntimeClass | None:
     """The RuntimeClass of the pods; None where they name none, or it is not known."""
-    return facts.runtime_classes.get(str(pods.spec.get("runtimeClassName")))
+    return snapshot.runtime_classes.get(str(pods.spec.get("runtimeClassName")))
 
 
-def _runs(runtime: RuntimeClass, shape: Shape) -> bool:
+def _runs(runtime: RuntimeClass, shape: NodeShape) -> bool:
     return all(value in _values(shape.labels, shape, key) for key, value in runtime.node_selector.items())
 
 
@@ -189,39 +189,41 @@ def _written(value: Any) -> bytes | str:  # noqa: ANN401 - any JSON value
         return repr(value)
 
 
-def _select(pods: PodSet, wanted: dict[str, int], facts: Facts, runtime: RuntimeClass | None) -> Selection:
+def _select(pods: PodSet, wanted: dict[str, int], snapshot: ClusterSnapshot, runtime: RuntimeClass | None) -> NodeCandidates:
     given = runtime.tolerations if runtime else ()
     if not wanted:
-        return Selection((), (), (), (), (), given, shared_only=False, memo={})
-    offering = tuple(shape for shape in facts.shapes if all(name in shape.devices for name in wanted))
-    reachable = tuple(shape for shape in offering if selected(pods, shape) and (runtime is None or _runs(runtime, shape)))
-    roomy = tuple(shape for shape in reachable if all(shape.devices[name] >= count for name, count in wanted.items()))
-    taints = tuple(sorted({taint for shape in reachable for taint in shape.taints}))
+        return NodeCandidates((), (), (), (), (), given, shared_only=False, memo={})
+    offering = tuple(shape for shape in snapshot.shapes if all(name in shape.devices for name in wanted))
+    matching_shapes = tuple(
+        shape for shape in offering if matches_selector(pods, shape) and (runtime is None or _runs(runtime, shape))
+    )
+    roomy = tuple(shape for shape in matching_shapes if all(shape.devices[name] >= count for name, count in wanted.items()))
+    taints = tuple(sorted({taint for shape in matching_shapes for taint in shape.taints}))
     whole = tuple(shape for shape in roomy if not hands_out_shares(shape))
-    return Selection(offering, reachable, roomy, taints, whole or roomy, given, bool(roomy) and not whole, {})
+    return NodeCandidates(offering, matching_shapes, roomy, taints, whole or roomy, given, bool(roomy) and not whole, {})
 
 
-def reachable(pods: PodSet, facts: Facts) -> tuple[Shape, ...]:
+def matching_shapes(pods: PodSet, snapshot: ClusterSnapshot) -> tuple[NodeShape, ...]:
     """Shapes that offer every accelerator the pods ask for and that the pods' own selectors let them onto."""
-    return selection(pods, facts).reachable
+    return node_candidates(pods, snapshot).matching
 
 
 def tolerations_key(pods: PodSet) -> bytes | None:
     """A key that only pods with the same tolerations have, written and foreseen; None where they are better read each time."""
     written = pods.spec.get("tolerations") or ()
-    return memo_key([written, pods.foreseen] if pods.foreseen else written)
+    return memo_key([written, pods.predicted_tolerations] if pods.predicted_tolerations else written)
 
 
-def open_shapes(pods: PodSet, chosen: Selection) -> tuple[Shape, ...]:
+def open_shapes(pods: PodSet, chosen: NodeCandidates) -> tuple[NodeShape, ...]:
     """Shapes among the reachable ones whose lasting taints the pods tolerate, remembered by the tolerations as written."""
-    if not chosen.reachable:
+    if not chosen.matching:
         return ()
     key = tolerations_key(pods)
     if key is None:
-        return tuple(shape for shape in chosen.reachable if tolerated(pods, shape, chosen.runtime))
-    found: tuple[Shape, ...] | None = chosen.memo.get(key)
+        return tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
+    found: tuple[NodeShape, ...] | None = chosen.memo.get(key)
     if found is None:
-        found = tuple(shape for shape in chosen.reachable if tolerated(pods, shape, chosen.runtime))
+        found = tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
         remember(chosen.memo, key, found)
     return found
 
@@ -235,6 +237,6 @@ _MADE_ON_DEMAND: Final = (
 )
 
 
-def are_made_on_demand(shapes: Iterable[Shape]) -> bool:
+def are_autoscaled(shapes: Iterable[NodeShape]) -> bool:
     """Whether nodes like some of these come when pods wait for them, and others than these may."""
     return any(key in shape.labels for shape in shapes for key in _MADE_ON_DEMAND)

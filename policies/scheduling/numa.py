@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.kube.quantity import format_millicores
 from gpugate.policies.workloads.container import EPHEMERAL, INIT, Container
 from gpugate.policies.workloads.workload import PodSet
 
 
-class Need(NamedTuple):
+class NumaRequest(NamedTuple):
     """What must be found together: by one container, or by all that run at once.
 
     Attributes:
@@ -44,7 +44,7 @@ def _devices(container: Container) -> dict[str, int]:
     return {name: count for name, count in stated.items() if "/" in name and count > 0}
 
 
-def _needs(pods: PodSet, scope: str, cpus: Mapping[int, int] | None) -> Iterator[Need]:
+def _needs(pods: PodSet, scope: str, cpus: Mapping[int, int] | None) -> Iterator[NumaRequest]:
     together: dict[str, int] = {}
     for at, container in enumerate(pods.containers):
         if container.role is EPHEMERAL:
@@ -53,15 +53,15 @@ def _needs(pods: PodSet, scope: str, cpus: Mapping[int, int] | None) -> Iterator
         if cpus and cpus.get(at):
             amounts["cpu"] = cpus[at]
         if scope != "pod":
-            yield Need(container.name, amounts)
+            yield NumaRequest(container.name, amounts)
         elif container.role is not INIT:
             for name, amount in amounts.items():
                 together[name] = together.get(name, 0) + amount
     if together:
-        yield Need("the pod", together)
+        yield NumaRequest("the pod", together)
 
 
-def _by_zone(shape: Shape, name: str) -> list[int] | None:
+def _by_zone(shape: NodeShape, name: str) -> list[int] | None:
     """How much of ``name`` each zone has; None where the zones do not tell for certain."""
     found = [zone.allocatable.get(name, 0) for zone in shape.topology.zones] if shape.topology else []
     if name == "cpu":
@@ -77,7 +77,7 @@ def _fewest(zones: Sequence[int], amount: int) -> int:
     return next((at for at, total in enumerate(totals, 1) if total >= amount), 0)
 
 
-def _refused(shape: Shape, need: Need, policy: str) -> bool:
+def _refused(shape: NodeShape, need: NumaRequest, policy: str) -> bool:
     zones = {name: found for name in need.amounts if (found := _by_zone(shape, name)) is not None}
     if policy == "restricted":
         sizes = {_fewest(found, need.amounts[name]) for name, found in zones.items()} - {0}
@@ -86,7 +86,7 @@ def _refused(shape: Shape, need: Need, policy: str) -> bool:
     return not any(all(found[at] >= need.amounts[name] for name, found in zones.items()) for at in range(count))
 
 
-def refusal(pods: PodSet, shape: Shape, cpus: Mapping[int, int] | None) -> str:
+def refusal(pods: PodSet, shape: NodeShape, cpus: Mapping[int, int] | None) -> str:
     """Why kubelets of ``shape`` would refuse the pod for ever, with the sums; empty where that is not certain."""
     topology = shape.topology
     if topology is None or len(topology.zones) < 2 or topology.policy not in {"single-numa-node", "restricted"}:
@@ -97,7 +97,7 @@ def refusal(pods: PodSet, shape: Shape, cpus: Mapping[int, int] | None) -> str:
     return ""
 
 
-def _explained(shape: Shape, need: Need, policy: str) -> str:
+def _explained(shape: NodeShape, need: NumaRequest, policy: str) -> str:
     zones = shape.topology.zones if shape.topology else ()
     names = sorted(name for name in need.amounts if _by_zone(shape, name) is not None)
     asked = ", ".join(_shown(name, need.amounts[name]) for name in names)

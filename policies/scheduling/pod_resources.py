@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from gpugate.policies.cluster.records.common import NO_AMOUNTS, unit_of
-from gpugate.policies.cluster.records.namespaces import Limit, LimitRange
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.records.namespaces import LimitRange, LimitRangeItem
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import MalformedError, mapping
 from gpugate.policies.kube.memo import keep, recall
 from gpugate.policies.kube.quantity import QuantityError, exact
@@ -48,7 +48,7 @@ class Defaults(NamedTuple):
 NO_DEFAULTS: Final = Defaults(NO_AMOUNTS, NO_AMOUNTS, frozenset())
 
 
-class Bounds(NamedTuple):
+class ContainerBounds(NamedTuple):
     """Between what each container of a namespace must stay.
 
     Attributes:
@@ -64,10 +64,10 @@ class Bounds(NamedTuple):
     most_in_pod: Mapping[str, int]
 
 
-NO_BOUNDS: Final = Bounds(NO_AMOUNTS, NO_AMOUNTS, {}, NO_AMOUNTS)
+NO_BOUNDS: Final = ContainerBounds(NO_AMOUNTS, NO_AMOUNTS, {}, NO_AMOUNTS)
 
 
-class Filled(NamedTuple):
+class ResolvedContainer(NamedTuple):
     """A container with its requests and limits once the defaults are in; ``stated``: limits and requests without them."""
 
     container: Container
@@ -76,18 +76,18 @@ class Filled(NamedTuple):
     stated: tuple[Mapping[str, int], Mapping[str, int]]
 
 
-class Effective(NamedTuple):
+class ResolvedResources(NamedTuple):
     """What one pod requests, and what it is limited to, by resource."""
 
     requests: Mapping[str, int]
     limits: Mapping[str, int]
 
 
-def _items(ranges: Iterable[LimitRange]) -> list[Limit]:
+def _items(ranges: Iterable[LimitRange]) -> list[LimitRangeItem]:
     return [item for one in ranges for item in one.limits if item.type == "Container"]
 
 
-def _defaults_in(item: Limit) -> tuple[Mapping[str, int], Mapping[str, int]]:
+def _defaults_in(item: LimitRangeItem) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Limits and requests that ``item`` gives, where it leaves them to the API (``SetDefaults_LimitRangeItem``)."""
     limits = {**item.most, **item.default}
     return limits, {**item.least, **limits, **item.default_request}
@@ -104,15 +104,15 @@ def _least_of(choices: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], set
     return found, unsure
 
 
-def defaults_for(facts: Facts, namespace: str) -> Defaults:
+def defaults_for(snapshot: ClusterSnapshot, namespace: str) -> Defaults:
     """What the LimitRanges of ``namespace`` give a container; nothing where none are known."""
-    ranges = facts.limit_ranges.get(namespace)
+    ranges = snapshot.limit_ranges.get(namespace)
     if ranges is None:
         return NO_DEFAULTS
-    found: Defaults | None = recall(facts.memo, "defaults", namespace, facts.limit_ranges)
+    found: Defaults | None = recall(snapshot.memo, "defaults", namespace, snapshot.limit_ranges)
     if found is None:
         found = _defaults_of(ranges)
-        keep(facts.memo, "defaults", namespace, found, facts.limit_ranges)
+        keep(snapshot.memo, "defaults", namespace, found, snapshot.limit_ranges)
     return found
 
 
@@ -134,7 +134,7 @@ def _lowest(choices: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
     return found
 
 
-def _ratios_in(item: Limit) -> dict[str, Fraction]:
+def _ratios_in(item: LimitRangeItem) -> dict[str, Fraction]:
     found = {}
     for name, written in item.ratios.items():
         try:
@@ -144,9 +144,9 @@ def _ratios_in(item: Limit) -> dict[str, Fraction]:
     return found
 
 
-def limits_for(facts: Facts, namespace: str) -> Bounds:
+def limit_range_bounds(snapshot: ClusterSnapshot, namespace: str) -> ContainerBounds:
     """Between what the LimitRanges of ``namespace`` hold each container, and each pod; nothing where none are known."""
-    ranges = facts.limit_ranges.get(namespace, ())
+    ranges = snapshot.limit_ranges.get(namespace, ())
     if not ranges:
         return NO_BOUNDS
     items = _items(ranges)
@@ -155,10 +155,10 @@ def limits_for(facts: Facts, namespace: str) -> Bounds:
         for name, amount in item.least.items():
             least[name] = max(amount, least.get(name, amount))
     whole = _lowest(item.most for one in ranges for item in one.limits if item.type == "Pod")
-    return Bounds(least, _lowest(item.most for item in items), _lowest(map(_ratios_in, items)), whole)
+    return ContainerBounds(least, _lowest(item.most for item in items), _lowest(map(_ratios_in, items)), whole)
 
 
-def limit_within(bounds: Bounds, pods: PodSet, container: Container, resource: str, amount: int) -> int:
+def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, resource: str, amount: int) -> int:
     """``amount`` as a limit of ``resource`` in ``container``, brought within ``bounds``; never below what it requests.
 
     Raises:
@@ -176,7 +176,7 @@ def limit_within(bounds: Bounds, pods: PodSet, container: Container, resource: s
     return max(amount, request or 0)
 
 
-def filled(pods: PodSet, defaults: Defaults = NO_DEFAULTS, changes: Changes = NO_CHANGES) -> list[Filled]:
+def filled(pods: PodSet, defaults: Defaults = NO_DEFAULTS, changes: Changes = NO_CHANGES) -> list[ResolvedContainer]:
     """The containers of a pod as the API keeps them: stated limits stand in for requests before ``defaults`` do.
 
     Args:
@@ -194,7 +194,7 @@ def filled(pods: PodSet, defaults: Defaults = NO_DEFAULTS, changes: Changes = NO
             if at in changes:
                 limits, requests = {**limits, **changes[at][0]}, {**requests, **changes[at][1]}
             all_requests = {**defaults.requests, **limits, **requests}
-            found.append(Filled(container, all_requests, {**defaults.limits, **limits}, (limits, requests)))
+            found.append(ResolvedContainer(container, all_requests, {**defaults.limits, **limits}, (limits, requests)))
     return found
 
 
@@ -216,12 +216,12 @@ def add_up(parts: Sequence[tuple[str, Mapping[str, int]]]) -> dict[str, int]:
     return running
 
 
-def requested(containers: Iterable[Filled]) -> dict[str, int]:
+def requested(containers: Iterable[ResolvedContainer]) -> dict[str, int]:
     """What ``containers`` request together."""
     return add_up([(one.container.role, one.requests) for one in containers])
 
 
-def limited(containers: Iterable[Filled]) -> dict[str, int]:
+def limited(containers: Iterable[ResolvedContainer]) -> dict[str, int]:
     """What the limits of ``containers`` come to; a container without a limit adds none."""
     return add_up([(one.container.role, one.limits) for one in containers])
 
@@ -255,7 +255,7 @@ def _read(stated: Mapping[str, object], path: tuple[str | int, ...]) -> dict[str
     return found
 
 
-def overhead_of(pods: PodSet, facts: Facts) -> Mapping[str, int]:
+def overhead_of(pods: PodSet, snapshot: ClusterSnapshot) -> Mapping[str, int]:
     """What the runtime adds to each pod: ``spec.overhead``, or that of its RuntimeClass where it is known.
 
     Raises:
@@ -268,7 +268,7 @@ def overhead_of(pods: PodSet, facts: Facts) -> Mapping[str, int]:
             return stated
     if "runtimeClassName" not in spec:
         return NO_AMOUNTS
-    known = facts.runtime_classes.get(str(spec["runtimeClassName"]))
+    known = snapshot.runtime_classes.get(str(spec["runtimeClassName"]))
     return known.overhead if known else NO_AMOUNTS
 
 
@@ -283,22 +283,22 @@ def _stated_requests(pods: PodSet, changes: Changes) -> dict[str, int]:
     return {**limits, **native, **requests}
 
 
-def effective_of(
-    pods: PodSet, facts: Facts, namespace: str, *, with_overhead: bool = True, changes: Changes = NO_CHANGES
-) -> Effective:
+def resolved_resources(
+    pods: PodSet, snapshot: ClusterSnapshot, namespace: str, *, with_overhead: bool = True, changes: Changes = NO_CHANGES
+) -> ResolvedResources:
     """What one pod of ``pods`` comes to in ``namespace``, once it is made; ``changes`` as for :func:`filled`.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
     if changes or not states_by_container(pods):
-        return _effective_of(pods, facts, namespace, with_overhead=with_overhead, changes=changes)
+        return _effective_of(pods, snapshot, namespace, with_overhead=with_overhead, changes=changes)
     # Pods whose containers state the same have the very same totals, and nothing else weighs in.
-    key = (namespace if namespace in facts.limit_ranges else "", pods.totals)
-    found: Effective | None = recall(facts.memo, "effective", key, facts.limit_ranges)
+    key = (namespace if namespace in snapshot.limit_ranges else "", pods.totals)
+    found: ResolvedResources | None = recall(snapshot.memo, "effective", key, snapshot.limit_ranges)
     if found is None:
-        found = _effective_of(pods, facts, namespace, with_overhead=False, changes=NO_CHANGES)
-        keep(facts.memo, "effective", key, found, facts.limit_ranges)
+        found = _effective_of(pods, snapshot, namespace, with_overhead=False, changes=NO_CHANGES)
+        keep(snapshot.memo, "effective", key, found, snapshot.limit_ranges)
     return found
 
 
@@ -307,15 +307,17 @@ def states_by_container(pods: PodSet) -> bool:
     return _BESIDE.isdisjoint(pods.spec)
 
 
-def _effective_of(pods: PodSet, facts: Facts, namespace: str, *, with_overhead: bool, changes: Changes) -> Effective:
-    containers = filled(pods, defaults_for(facts, namespace), changes)
+def _effective_of(
+    pods: PodSet, snapshot: ClusterSnapshot, namespace: str, *, with_overhead: bool, changes: Changes
+) -> ResolvedResources:
+    containers = filled(pods, defaults_for(snapshot, namespace), changes)
     requests, limits = requested(containers), limited(containers)
     if "resources" in pods.spec:
         requests |= _stated_requests(pods, changes)
         limits |= stated_for_pod(pods, "limits")
-    overhead = overhead_of(pods, facts) if with_overhead else NO_AMOUNTS
+    overhead = overhead_of(pods, snapshot) if with_overhead else NO_AMOUNTS
     for name, amount in overhead.items():
         requests[name] = requests.get(name, 0) + amount
         if limits.get(name):
             limits[name] += amount
-    return Effective(requests, limits)
+    return ResolvedResources(requests, limits)

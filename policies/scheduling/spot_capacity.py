@@ -20,11 +20,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import Taint
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.taints import is_never_tolerated, words_in
-from gpugate.policies.scheduling.node_selection import selection
+from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.workloads.node_affinity import PREFERRED, Alternative, implies, node_affinity, required_terms
 from gpugate.policies.workloads.node_affinity import REQUIRED as MUST
 from gpugate.policies.workloads.workload import PodSet
@@ -77,13 +77,13 @@ CLOUDS: Final[Mapping[str, Cloud]] = {
 }
 
 
-def clouds_on_nodes(facts: Facts) -> tuple[str, ...]:
+def clouds_on_nodes(snapshot: ClusterSnapshot) -> tuple[str, ...]:
     """The platforms whose labels are found on nodes, spot or not."""
-    found: tuple[str, ...] | None = facts.memo.get("spot")
+    found: tuple[str, ...] | None = snapshot.memo.get("spot")
     if found is None:
-        keys = {key for shape in facts.shapes for key in shape.labels}
+        keys = {key for shape in snapshot.shapes for key in shape.labels}
         found = tuple(name for name, cloud in CLOUDS.items() if any(key.startswith(cloud.marks) for key in keys))
-        remember(facts.memo, "spot", found)
+        remember(snapshot.memo, "spot", found)
     return found
 
 
@@ -102,7 +102,7 @@ def off_spot(labels: Sequence[tuple[str, str]]) -> tuple[Alternative, ...]:
     return (tuple({"key": key, "operator": "NotIn", "values": [value]} for key, value in labels),)
 
 
-class Chosen(NamedTuple):
+class SpotSelection(NamedTuple):
     """Where pods ask for spot capacity by themselves, without the annotation.
 
     Attributes:
@@ -116,20 +116,20 @@ class Chosen(NamedTuple):
     label: str
 
 
-def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> Chosen | None:
+def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> SpotSelection | None:
     """How ``pods`` select spot capacity; None where they name no label of ``spot`` with its value there."""
     spec = pods.spec
     if "nodeSelector" in spec:
         for key, value in mapping(spec, "nodeSelector", pods.field()).items():
             if key in spot and spot[key] == value:
-                return Chosen(pods.field("nodeSelector", key), only=True, label=key)
+                return SpotSelection(pods.field("nodeSelector", key), only=True, label=key)
     if "affinity" not in spec:
         return None
     affinity = node_affinity(pods)
     return _chosen_by_affinity(pods, affinity, spot) if affinity else None
 
 
-def _chosen_by_affinity(pods: PodSet, affinity: Object, spot: Mapping[str, str]) -> Chosen | None:
+def _chosen_by_affinity(pods: PodSet, affinity: Object, spot: Mapping[str, str]) -> SpotSelection | None:
     path = pods.field("affinity", "nodeAffinity")
     stated = required_terms(pods) if MUST in affinity else []
     terms = [term for term in stated if term.get("matchExpressions") or term.get("matchFields")]
@@ -137,11 +137,11 @@ def _chosen_by_affinity(pods: PodSet, affinity: Object, spot: Mapping[str, str])
     if any(named):
         alternatives = on_spot(tuple(spot.items()))
         only = all(named) and all(any(implies(term, part) for (part,) in alternatives) for term in terms)
-        return Chosen((*path, MUST), only, next(filter(None, named)))
+        return SpotSelection((*path, MUST), only, next(filter(None, named)))
     for one in mappings(affinity, PREFERRED, path) if PREFERRED in affinity else ():
         label = _named_in(mapping(one, "preference", path), spot)
         if label:
-            return Chosen((*path, PREFERRED), only=False, label=label)
+            return SpotSelection((*path, PREFERRED), only=False, label=label)
     return None
 
 
@@ -165,11 +165,11 @@ def notice_of(labels: Iterable[str], clouds: Iterable[str]) -> int | None:
     return min(known, default=None)
 
 
-def spot_taints(pods: PodSet, labels: Sequence[tuple[str, str]], facts: Facts) -> list[Taint]:
+def spot_taints(pods: PodSet, labels: Sequence[tuple[str, str]], snapshot: ClusterSnapshot) -> list[Taint]:
     """Taints that say spot, found on spot nodes that offer what ``pods`` ask for, sorted."""
     found = {
         taint
-        for shape in selection(pods, facts).offering
+        for shape in node_candidates(pods, snapshot).with_resource
         if any(value in shape.labels.get(key, ()) for key, value in labels)
         for taint in shape.taints
         if taint.effect != "PreferNoSchedule"

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.kube.fields import mapping
 from gpugate.policies.kube.memo import remember
-from gpugate.policies.scheduling.node_selection import HOSTNAME, Selection, tolerations_key
-from gpugate.policies.workloads.requests import Demand
+from gpugate.policies.scheduling.node_selection import HOSTNAME, NodeCandidates, tolerations_key
+from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import PodSet
 
 
-def pods_on(shape: Shape, demand: Demand) -> int:
+def pods_on(shape: NodeShape, demand: PodRequests) -> int:
     """How many pods that each ask for ``demand`` one empty node of ``shape`` holds."""
     rooms = [shape.devices.get(name, 0) // count for name, count in demand.devices.items() if count]
     if demand.memory:
@@ -27,7 +27,7 @@ def pods_on(shape: Shape, demand: Demand) -> int:
     return min(rooms, default=0)
 
 
-def nodes_of(pods: PodSet, shape: Shape) -> int:
+def nodes_of(pods: PodSet, shape: NodeShape) -> int:
     """At most how many nodes of ``shape`` the nodeSelector of ``pods`` leaves."""
     left = len(shape.nodes)
     for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
@@ -50,7 +50,7 @@ class Domain(NamedTuple):
     nodes: tuple[tuple[int, int], ...]
 
 
-def domains_by(key: str, pods: PodSet, shapes: Sequence[Shape], chosen: Selection) -> tuple[Domain, ...]:
+def domains_by(key: str, pods: PodSet, shapes: Sequence[NodeShape], chosen: NodeCandidates) -> tuple[Domain, ...]:
     """The domains of label ``key`` among ``shapes``, those that the pods' tolerations open; remembered with the shapes."""
     tolerations = tolerations_key(pods)
     place = None if tolerations is None else ("domains", key, tolerations)
@@ -62,7 +62,7 @@ def domains_by(key: str, pods: PodSet, shapes: Sequence[Shape], chosen: Selectio
     return found
 
 
-def _domains(key: str, shapes: Sequence[Shape]) -> tuple[Domain, ...]:
+def _domains(key: str, shapes: Sequence[NodeShape]) -> tuple[Domain, ...]:
     made: dict[str, list[tuple[int, int]]] = {}
     for at, shape in enumerate(shapes):
         counts = shape.carriers(key)
@@ -76,7 +76,7 @@ def _domains(key: str, shapes: Sequence[Shape]) -> tuple[Domain, ...]:
     return tuple(sorted(Domain(min(values), len(values), nodes) for nodes, values in alike.items()))
 
 
-def largest(domains: Sequence[Domain], shapes: Sequence[Shape], demand: Demand) -> tuple[Domain, int]:
+def largest(domains: Sequence[Domain], shapes: Sequence[NodeShape], demand: PodRequests) -> tuple[Domain, int]:
     """The domain that holds most pods which each ask for ``demand``, and how many it holds.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, mapping, mappings, string, wrong_type
 from gpugate.policies.kube.quantity import QuantityError, exact, whole
-from gpugate.policies.workloads.resources import NONE_STATED, Amounts, Fault, read_resources
+from gpugate.policies.workloads.resources import NONE_STATED, ContainerResources, Fault, read_resources
 
 REGULAR: Final = "container"
 INIT: Final = "init container"
@@ -83,7 +83,7 @@ class Container:
         return (*self.path, "resources", kind, resource)
 
     @property
-    def amounts(self) -> Amounts:
+    def amounts(self) -> ContainerResources:
         """Memory and CPU, limits and requests.
 
         Raises:

@@ -1,7 +1,7 @@
-"""Pods that get at accelerators, or at the nodes kept for them, without asking for any.
+"""Find pods that can reach GPUs or GPU nodes without requesting a GPU: device variables, hostPath devices, tolerations.
 
-This is the one definition of what is sent to the webhooks for takers (``webhook/admission/configuration.py``, in CEL) and what an audit looks
-at besides objects that ask. It is coarser than the rules that judge: what it lets through may still be right.
+The webhook's match conditions (``webhook/admission/match_conditions.py``) and the audit use this one definition. It is coarser
+than the rules: what it selects may still be right.
 
 Facts: NVIDIA container toolkit (``internal/config/image/cuda_image.go``) reads device lists from annotations ``cdi.k8s.io/``,
 from mounts of /dev/null below /var/run/nvidia-container-devices, and from ``NVIDIA_VISIBLE_DEVICES``; AMD's container toolkit
@@ -24,7 +24,7 @@ from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.kube.taints import names_accelerators
 from gpugate.policies.workloads.container import Container
-from gpugate.policies.workloads.kinds import DAEMON_SET
+from gpugate.policies.workloads.kinds import kinds_named
 from gpugate.policies.workloads.node_affinity import required_terms
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -126,10 +126,10 @@ def _reserved_terms(terms: Iterable[Object]) -> Iterator[tuple[tuple[str | int, 
 
 def is_of_daemon_set(workload: Workload) -> bool:
     """Whether the object is a DaemonSet, or a pod that one made."""
-    if workload.kind is DAEMON_SET:
+    if workload.kind.per_node:
         return True
     owner = workload.controller() if workload.is_pod() else None
-    return owner is not None and owner.get("kind") == DAEMON_SET.kind
+    return owner is not None and any(kind.per_node for kind in kinds_named(str(owner.get("kind"))))
 
 
 def goes_to_reserved_nodes(pods: PodSet) -> bool:
@@ -163,7 +163,7 @@ def asks_for_a_part(pods: PodSet) -> bool:
     return not _FRACTIONS.isdisjoint(pods.annotations())
 
 
-def may_take(workload: Workload) -> bool:
+def may_access_devices(workload: Workload) -> bool:
     """Whether the object's pods may get at accelerators, or at the nodes kept for them, whatever they ask for."""
     if any(map(takes_devices, workload.pod_sets)):
         return True
@@ -227,7 +227,7 @@ def has_account(workload: Workload, pods: PodSet, patterns: tuple[str, ...]) -> 
     return _matches(f"{workload.namespace}/{name}"[:600], patterns)
 
 
-def tries_a_node_out(workload: Workload) -> bool:
+def is_operator_validator(workload: Workload) -> bool:
     """Whether it is the pod by which the GPU operator sees that a node's devices work, bound to that node from the start.
 
     What is written into it for the sake of others (the memory of a share of the node) is refused by the kubelet of a node that

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, mapping, mappings, string
-from gpugate.policies.workloads.kinds import Kind
-from gpugate.policies.workloads.pod_sets import Found, find_pods
+from gpugate.policies.workloads.kinds import WorkloadKind
+from gpugate.policies.workloads.pod_sets import PodSetSource, find_pods
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -21,7 +21,7 @@ class DeviceClaims(Protocol):
 
 
 def open_workload(
-    kind: Kind,
+    kind: WorkloadKind,
     root: Object,
     claims: DeviceClaims,
     *,
@@ -50,7 +50,7 @@ def open_workload(
     return Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
 
 
-def _pod_set(found: Found, namespace: str, claims: DeviceClaims) -> PodSet:
+def _pod_set(found: PodSetSource, namespace: str, claims: DeviceClaims) -> PodSet:
     path, place, template = found.path, found.place, found.template
     if place.resources is not None:
         return _resources_alone(found)
@@ -59,7 +59,7 @@ def _pod_set(found: Found, namespace: str, claims: DeviceClaims) -> PodSet:
     return PodSet(template, spec, path, found.numbers.total, gpu_claims, slices, found=found)
 
 
-def _resources_alone(found: Found) -> PodSet:
+def _resources_alone(found: PodSetSource) -> PodSet:
     """The pods of a place that keeps the resources of a container and nothing else: one container that has these."""
     resources = found.place.resources or ()
     held = found.template.get(str(resources[-1]))

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from gpugate.policies.kube.fields import Object, Path, integer, lookup, mapping, mappings, string, wrong_type
-from gpugate.policies.workloads.kinds import Kind, PodSetPlace, kind_of
+from gpugate.policies.kube.fields import Object, Path, integer, integer_at, lookup, mapping, mappings, string, wrong_type
+from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind, kind_of
 
 #: One step of an AppWrapper's path to a template: ``.name`` or ``[3]``.
 _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[([0-9]{1,4})\]")
@@ -15,14 +15,14 @@ _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[([0-9]{1,4})\]")
 _DEEPEST: Final = 2
 
 
-class Numbers(NamedTuple):
+class PodSetSize(NamedTuple):
     """How many pods a set has.
 
     Attributes:
         total: how many there are to be in all; None where the object does not say.
         child: how many of them one child of the workload makes (a Job of a JobSet, a group of a LeaderWorkerSet).
         completions: how many of one child's are to end well, after which it makes no more; None where nobody says.
-        fewest: how many are enough to run, where the workload states a range; None where all are needed.
+        min_count: how many are enough to run, where the workload states a range; None where all are needed.
         paths: the numbers that people change; none where the object has none.
         completions_path: where ``completions`` stands.
     """
@@ -30,7 +30,7 @@ class Numbers(NamedTuple):
     total: int | None
     child: int | None
     completions: int | None = None
-    fewest: int | None = None
+    min_count: int | None = None
     paths: tuple[Path, ...] = ()
     completions_path: Path = ()
 
@@ -41,7 +41,7 @@ class Numbers(NamedTuple):
         return total if completions is None or not child or completions >= child else total // child * completions
 
 
-class Found(NamedTuple):
+class PodSetSource(NamedTuple):
     """Pods that were found in an object.
 
     Attributes:
@@ -53,19 +53,19 @@ class Found(NamedTuple):
         follows: whether they start when others have run.
     """
 
-    kind: Kind
-    place: PodSetPlace
+    kind: WorkloadKind
+    place: PodSetSpec
     path: Path
     template: Object
-    numbers: Numbers
+    numbers: PodSetSize
     follows: bool
 
 
-_ONE: Final = Numbers(1, 1)
+_ONE: Final = PodSetSize(1, 1)
 _TEMPLATE: Final = "template"
 
 
-def find_pods(kind: Kind, root: Object) -> Iterator[Found]:
+def find_pods(kind: WorkloadKind, root: Object) -> Iterator[PodSetSource]:
     """All pods of ``root``, an object of ``kind``, in the order of its places.
 
     Raises:
@@ -74,10 +74,10 @@ def find_pods(kind: Kind, root: Object) -> Iterator[Found]:
     return _find(kind, root, (), 0)
 
 
-def _find(kind: Kind, root: Object, base: Path, depth: int) -> Iterator[Found]:
+def _find(kind: WorkloadKind, root: Object, base: Path, depth: int) -> Iterator[PodSetSource]:
     for place in kind.pod_sets:
         if not place.template:
-            yield Found(kind, place, base, _at(root, base), _ONE, follows=False)
+            yield PodSetSource(kind, place, base, _at(root, base), _ONE, follows=False)
             continue
         if place.unless is not None and lookup(root, (*base, *place.unless)):
             continue
@@ -90,7 +90,7 @@ def _find(kind: Kind, root: Object, base: Path, depth: int) -> Iterator[Found]:
             if place.role and str(keys[0]).casefold() != place.role.casefold():
                 continue
             follows = place.after is not None and bool(lookup(root, _place(base, place.after, keys)))
-            yield Found(kind, place, path, template, _numbers(place, root, base, keys), follows)
+            yield PodSetSource(kind, place, path, template, _numbers(place, root, base, keys), follows)
     if kind.wraps is not None and depth < _DEEPEST:
         yield from _find_wrapped(kind.wraps, root, base, depth)
 
@@ -120,7 +120,7 @@ def _check_absent(root: Object, path: Path) -> None:
         raise wrong_type(path, "a map", found)
 
 
-def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator[Found]:
+def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator[PodSetSource]:
     parent = (*base, *wraps)
     holder = lookup(root, parent[:-1])
     for at, component in enumerate(mappings(holder, str(parent[-1]), parent[:-1]) if type(holder) is dict else ()):
@@ -136,7 +136,7 @@ def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator
             yield from _find_declared(component, root, path)
 
 
-def _find_declared(component: Object, root: Object, path: Path) -> Iterator[Found]:
+def _find_declared(component: Object, root: Object, path: Path) -> Iterator[PodSetSource]:
     """Pods of a component of a kind that is not in the table, where the AppWrapper itself says where they are."""
     seen: set[Path] = set()
     for at, declared in enumerate(mappings(component, "podSets", path)):
@@ -147,12 +147,12 @@ def _find_declared(component: Object, root: Object, path: Path) -> Iterator[Foun
             seen.add(steps)
             count = integer(declared, "replicas", here)
             number = 1 if count is None else count
-            numbers = Numbers(number, number, paths=((*here, "replicas"),))
-            yield Found(_DECLARED, _DECLARED.pod_sets[0], (*path, *steps), template, numbers, follows=False)
+            numbers = PodSetSize(number, number, paths=((*here, "replicas"),))
+            yield PodSetSource(_DECLARED, _DECLARED.pod_sets[0], (*path, *steps), template, numbers, follows=False)
 
 
 #: What runs the pods of a component of an unknown kind is not known: they may start one by one.
-_DECLARED: Final = Kind("", "", "", (PodSetPlace((_TEMPLATE,)),))
+_DECLARED: Final = WorkloadKind("", "", "", (PodSetSpec((_TEMPLATE,)),))
 
 
 def _steps(written: str) -> Path:
@@ -168,7 +168,7 @@ def _steps(written: str) -> Path:
     return tuple(steps) if steps[:1] == [_TEMPLATE] else ()
 
 
-def _numbers(place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | int]) -> Numbers:
+def _numbers(place: PodSetSpec, root: Object, base: Path, keys: Sequence[str | int]) -> PodSetSize:
     defaults = (place.default, *(1 for _ in place.counts[1:]))
     found = [_number(root, _place(base, path, keys), absent) for path, absent in zip(place.counts, defaults, strict=False)]
     found = found or [place.default]
@@ -179,7 +179,7 @@ def _numbers(place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | 
     for factor in found[1:]:
         count = None if count is None or factor is None else count * factor
     at_most = () if place.at_most is None else _place(base, place.at_most, keys)
-    return Numbers(
+    return PodSetSize(
         count,
         child,
         _number(root, at_most, None) if at_most else None,
@@ -190,11 +190,11 @@ def _numbers(place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | 
 
 
 def _fewest(
-    place: PodSetPlace, root: Object, base: Path, keys: Sequence[str | int], factors: Sequence[int | None], count: int | None
+    place: PodSetSpec, root: Object, base: Path, keys: Sequence[str | int], factors: Sequence[int | None], count: int | None
 ) -> int | None:
-    if place.fewest is None or (place.elastic is not None and lookup(root, _place(base, place.elastic, keys)) is not True):
+    if place.min_count is None or (place.elastic is not None and lookup(root, _place(base, place.elastic, keys)) is not True):
         return None
-    fewest = _number(root, _place(base, place.fewest, keys), None)
+    fewest = _number(root, _place(base, place.min_count, keys), None)
     if fewest is None or count is None:
         return fewest
     for factor in factors:
@@ -204,8 +204,7 @@ def _fewest(
 
 
 def _number(root: Object, path: Path, default: int | None) -> int | None:
-    parent = lookup(root, path[:-1])
-    found = integer(parent, str(path[-1]), path[:-1]) if type(parent) is dict else None
+    found = integer_at(root, path)
     # The API takes no negative number where it knows the kind; nobody makes fewer pods than none.
     return default if found is None else max(0, found)
 
@@ -242,7 +241,7 @@ def values_at(root: Object, pattern: Path) -> list[Any]:
     return [lookup(root, path) for path in _expand(root, pattern, ())]
 
 
-def gangs_of(kind: Kind, root: Object) -> int:
+def gangs_of(kind: WorkloadKind, root: Object) -> int:
     """How many gangs an object of ``kind`` makes, each with an equal part of its pods.
 
     Raises:

@@ -9,7 +9,7 @@ from gpugate.policies.kube.accelerators import Form, form_of
 from gpugate.policies.workloads.container import EPHEMERAL, INIT, SIDECAR, Container
 
 
-class Totals:
+class PodTotals:
     """What the containers of one pod come to together, worked out once for all pods whose containers state the same.
 
     Attributes:
@@ -52,24 +52,24 @@ def _count(containers: Sequence[Container]) -> dict[str, int]:
 
 
 #: Totals by what the containers state and their roles.
-_memo: Final[dict[tuple[Any, ...], Totals]] = {}
+_memo: Final[dict[tuple[Any, ...], PodTotals]] = {}
 _REMEMBERED: Final = 4096
 #: Pods of more containers than this are rare, and their keys large.
 _MOST_CONTAINERS: Final = 16
 
 
-def totals_of(containers: tuple[Container, ...]) -> Totals:
+def totals_of(containers: tuple[Container, ...]) -> PodTotals:
     """The totals of ``containers``.
 
     Raises:
         MalformedError: a count of accelerators is no quantity.
     """
     if len(containers) > _MOST_CONTAINERS:
-        return Totals(containers)
+        return PodTotals(containers)
     key = tuple([part for one in containers for part in (one.stated, one.role)])
     found = _memo.get(key)
     if found is None:
-        found = Totals(containers)
+        found = PodTotals(containers)
         if len(_memo) >= _REMEMBERED:
             _memo.clear()
         _memo[key] = found

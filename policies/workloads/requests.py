@@ -16,7 +16,7 @@ from gpugate.policies.workloads.container import EPHEMERAL, INIT, REGULAR, SIDEC
 from gpugate.policies.workloads.workload import PodSet
 
 
-class Demand(NamedTuple):
+class PodRequests(NamedTuple):
     """What one pod asks for.
 
     Attributes:
@@ -81,7 +81,7 @@ def _stated(pods: PodSet, holder: str, resource: str, unit: Callable[[object], i
         raise MalformedError((*path, resource), str(error)) from None
 
 
-def demand_of(pods: PodSet) -> Demand:
+def pod_requests(pods: PodSet) -> PodRequests:
     """What one pod of ``pods`` asks of a node.
 
     Raises:
@@ -90,11 +90,11 @@ def demand_of(pods: PodSet) -> Demand:
     totals, spec = pods.totals, pods.spec
     if "resources" in spec or "overhead" in spec:
         memory = _total(pods, "memory", requested_memory, whole)
-        return Demand(memory, _total(pods, "cpu", requested_cpu, millicores), totals.accelerators)
-    found: Demand | None = totals.demand
+        return PodRequests(memory, _total(pods, "cpu", requested_cpu, millicores), totals.accelerators)
+    found: PodRequests | None = totals.demand
     if found is None:
         memory = _add_up(pods, requested_memory)
-        found = totals.demand = Demand(memory, _add_up(pods, requested_cpu), totals.accelerators)
+        found = totals.demand = PodRequests(memory, _add_up(pods, requested_cpu), totals.accelerators)
     return found
 
 

@@ -22,7 +22,7 @@ _NATIVE: Final = frozenset({"memory", "cpu"})
 _STRICT: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
-class Amounts(NamedTuple):
+class ContainerResources(NamedTuple):
     """Memory in bytes and CPU in millicores that a container states; None where it states none."""
 
     memory_limit: int | None
@@ -85,9 +85,9 @@ def _read(unit: Callable[[object], int], holder: Object, kind: str, resource: st
         raise _UnreadableError(Fault(kind, resource, str(error))) from None
 
 
-def _amounts(limits: Object, requests: Object) -> Amounts | Fault:
+def _amounts(limits: Object, requests: Object) -> ContainerResources | Fault:
     try:
-        return Amounts(
+        return ContainerResources(
             # A memory limit of zero is none for the kubelet.
             _read(whole, limits, "limits", "memory") or None,
             _read(whole, requests, "requests", "memory"),

@@ -13,9 +13,9 @@ from typing import Any, Final
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, string
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_ASKED, REGULAR, SIDECAR, Container
-from gpugate.policies.workloads.kinds import CRON_JOB, POD, Kind, kind_of
-from gpugate.policies.workloads.pod_sets import Found, Numbers, gangs_of
-from gpugate.policies.workloads.pod_totals import Totals, totals_of
+from gpugate.policies.workloads.kinds import POD, WorkloadKind, kind_of
+from gpugate.policies.workloads.pod_sets import PodSetSize, PodSetSource, gangs_of
+from gpugate.policies.workloads.pod_totals import PodTotals, totals_of
 
 #: Fields that decide which nodes a pod may land on (a preference does not).
 _SELECTING: Final = frozenset({"nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution"})
@@ -32,7 +32,7 @@ class PodSet:
         gpu_claims: names of the pod's resource claims that stand for a GPU (dynamic resource allocation).
         slice_claims: names of those among them that may stand for a part of one.
         containers: all containers, init containers and sidecars first as the kubelet starts them.
-        foreseen: tolerations that the pods will be given when they are made, beside those of the spec.
+        predicted_tolerations: tolerations that the pods will be given when they are made, beside those of the spec.
         selection: what :mod:`gpugate.policies.scheduling.node_selection` worked out for the pods; None until it is asked.
         kind: the kind that makes the pods: the workload's own, or that of an object which it wraps.
         numbers: how many pods there are, in all and of each child.
@@ -47,11 +47,11 @@ class PodSet:
         "containers",
         "count",
         "follows",
-        "foreseen",
         "gpu_claims",
         "kind",
         "numbers",
         "path",
+        "predicted_tolerations",
         "resources_at",
         "root",
         "selection",
@@ -69,7 +69,7 @@ class PodSet:
         gpu_claims: frozenset[str],
         slice_claims: frozenset[str] = frozenset(),
         *,
-        found: Found | None = None,
+        found: PodSetSource | None = None,
     ) -> None:
         self.root = root
         self.path = path
@@ -78,9 +78,9 @@ class PodSet:
         self.gpu_claims = gpu_claims
         self.slice_claims = slice_claims
         self.containers = self._walk()
-        self.foreseen: tuple[Object, ...] = ()
+        self.predicted_tolerations: tuple[Object, ...] = ()
         if found is None:
-            self.kind, self.numbers, self.follows, self.starts_late = POD, Numbers(count, count), False, False
+            self.kind, self.numbers, self.follows, self.starts_late = POD, PodSetSize(count, count), False, False
             self.resources_at: Path | None = None
         else:
             self.kind, self.numbers, self.follows = found.kind, found.numbers, found.follows
@@ -90,7 +90,7 @@ class PodSet:
         self._forget()
 
     def _forget(self) -> None:
-        self._totals: Totals | None = None
+        self._totals: PodTotals | None = None
         self._holders: list[Container] | None = None
         self.selection: Any = None
 
@@ -131,7 +131,7 @@ class PodSet:
         """Whether the workload states its pods, and not the resources of a container alone."""
         return self.resources_at is None
 
-    def written_at(self, path: Path) -> Path | None:
+    def path_in_object(self, path: Path) -> Path | None:
         """Where ``path`` below these pods is in the object; None where the object has no such place."""
         if self.resources_at is None:
             return path
@@ -139,7 +139,7 @@ class PodSet:
         return (*self.resources_at, *path[len(stem) :]) if path[: len(stem)] == stem else None
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> PodTotals:
         """What the containers come to together.
 
         Raises:
@@ -149,6 +149,11 @@ class PodSet:
         if found is None:
             found = self._totals = totals_of(self.containers)
         return found
+
+    def path_like(self, base: Path, pattern: Path) -> Path:
+        """Return ``base`` and ``pattern`` of the kind as one path, each ``"*"`` replaced by what these pods have there."""
+        depth = len(base)
+        return (*base, *(self.path[depth + at] if part == "*" else part for at, part in enumerate(pattern)))
 
     def field(self, *parts: str | int) -> Path:
         """A path below the pod spec."""
@@ -191,7 +196,7 @@ class PodSet:
         """What the scheduler counts for one pod: accelerator name to count."""
         return self.totals.accelerators
 
-    def asks(self) -> bool:
+    def requests_gpu(self) -> bool:
         """Whether a pod of the set asks for an accelerator at all."""
         return bool(self.totals.accelerators) or bool(self.gpu_claims)
 
@@ -237,7 +242,7 @@ class Workload:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: WorkloadKind,
         root: Object,
         namespace: str,
         pod_sets: tuple[PodSet, ...],
@@ -255,7 +260,7 @@ class Workload:
         self.subresource = subresource
         self.gangs = gangs_of(kind, root)
         self.is_whole = all(pods.is_whole for pods in pod_sets)
-        self._is_pod = kind is POD
+        self._is_pod = kind.is_pod
         self._asking: list[PodSet] | None = None
 
     def metadata(self) -> Object:
@@ -297,15 +302,15 @@ class Workload:
             own = stated.pop() if len(stated) == 1 else None
         return own
 
-    def asking(self) -> list[PodSet]:
+    def gpu_pod_sets(self) -> list[PodSet]:
         """The pod sets whose pods ask for accelerators and run on Linux."""
         if self._asking is None:
-            self._asking = [pods for pods in self.pod_sets if pods.asks() and not pods.is_windows()]
+            self._asking = [pods for pods in self.pod_sets if pods.requests_gpu() and not pods.is_windows()]
         return self._asking
 
-    def stated(self) -> list[PodSet]:
-        """Those of :meth:`asking` that the object states whole, so that what they lack is lacking."""
-        return self.asking() if self.is_whole else [pods for pods in self.asking() if pods.is_whole]
+    def templated_gpu_pod_sets(self) -> list[PodSet]:
+        """Those of :meth:`gpu_pod_sets` that the object states whole, so that what they lack is lacking."""
+        return self.gpu_pod_sets() if self.is_whole else [pods for pods in self.gpu_pod_sets() if pods.is_whole]
 
     def is_pod(self) -> bool:
         """Whether the object is a pod itself."""
@@ -321,44 +326,49 @@ class Workload:
                 return owner
         return None
 
-    def owner_kind(self) -> Kind | None:
+    def owner_kind(self) -> WorkloadKind | None:
         """The entry in the table for the controller that made the object; None where none did, or one that is not in it."""
         owner = self.controller()
         return None if owner is None else kind_of(str(owner.get("apiVersion")), str(owner.get("kind")))
 
-    def judged_before(self) -> bool:
+    def owner_was_reviewed(self) -> bool:
         """Whether the pod comes from a template that was judged itself: nodes may have gone since, and its controller waits."""
         return self._is_pod and self.owner_kind() is not None
 
-    def is_part(self) -> bool:
+    def is_child(self) -> bool:
         """Whether the object is a part of a workload that was judged as a whole: the Job of a JobSet, but not a CronJob's."""
         owner = self.owner_kind()
-        return owner is not None and owner is not CRON_JOB
+        return owner is not None and not owner.scheduled
+
+    def owner_path(self, pods: PodSet) -> Path:
+        """Return the path of the object that creates ``pods``: this object, or the one that it wraps."""
+        wraps = self.kind.wraps
+        return () if wraps is None else pods.path[: len(wraps) + 2]
 
     @property
     def is_batch(self) -> bool:
         """Whether it runs to completion; where it wraps others, whether all do that ask for accelerators."""
         if self.kind.wraps is None:
             return self.kind.batch
-        return all(pods.kind.batch for pods in self.asking())
+        return all(pods.kind.batch for pods in self.gpu_pod_sets())
 
-    def written_at(self, path: Path) -> Path | None:
+    def path_in_object(self, path: Path) -> Path | None:
         """Where ``path`` is in the object itself; None where the object has no such place: another object has it."""
         for pods in self.pod_sets:
             if not pods.is_whole and path[: len(pods.path)] == pods.path:
-                return pods.written_at(path)
+                return pods.path_in_object(path)
         return path
 
-    def told_at(self, path: Path) -> Path:
+    def reported_path(self, path: Path) -> Path:
         """Where a finding about ``path`` is told: there, or at what the object has of the pods."""
         for pods in self.pod_sets:
             if pods.resources_at is not None and path[: len(pods.path)] == pods.path:
-                return pods.written_at(path) or pods.resources_at
+                return pods.path_in_object(path) or pods.resources_at
         return path
 
-    def written(self, edit: Edit) -> Edit | None:
+    def edit_in_object(self, edit: Edit) -> Edit | None:
         """``edit`` at its place in the object itself; None where it has none, so that it is left to what is made later."""
-        path = self.written_at(edit.path)
+        path = self.path_in_object(edit.path)
         return None if path is None else edit._replace(path=path)
 
     def is_template(self) -> bool:

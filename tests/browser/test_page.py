@@ -11,7 +11,7 @@ import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from gpugate.webhook.audit.model import Audited
+from gpugate.webhook.audit.model import AuditedWorkload
 from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.page.figures import gravest
 from tests import sample_audits
@@ -35,11 +35,11 @@ def shown_names(page: Page, count: int) -> list[str]:
     return names
 
 
-def names(wanted: Callable[[Audited], bool]) -> list[str]:
+def names(wanted: Callable[[AuditedWorkload], bool]) -> list[str]:
     return sorted(one.name for one in REALISTIC.workloads if wanted(one))
 
 
-def outcome(one: Audited, rule: str | None = None, mode: str | None = None) -> str | None:
+def outcome(one: AuditedWorkload, rule: str | None = None, mode: str | None = None) -> str | None:
     said = [item for item in one.items if rule in {None, item.rule} and mode in {None, item.mode.value}]
     found = gravest(said)
     return found.value if found else None
@@ -75,7 +75,7 @@ def test_without_a_script_everything_is_there_and_opens(visit: Open) -> None:
     expect(message).to_be_visible()
 
 
-VIEWS: dict[str, Callable[[Audited], bool]] = {
+VIEWS: dict[str, Callable[[AuditedWorkload], bool]] = {
     "team=recsys": lambda one: one.team == "recsys",
     "team=": lambda one: one.team == "",
     "namespace=speech": lambda one: one.namespace == "speech",

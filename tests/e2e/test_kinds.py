@@ -77,11 +77,11 @@ def runtime(control_plane: ControlPlane) -> Iterator[None]:
 
 @pytest.mark.usefixtures("teams")
 def test_every_example_as_gpugate_changes_it_is_accepted_with_strict_validation(control_plane: ControlPlane) -> None:
-    facts = load_facts([_EXAMPLES / "cluster.yaml"])
+    snapshot = load_facts([_EXAMPLES / "cluster.yaml"])
     policies = PolicySet(load_policies([_EXAMPLES / "policy.yaml"]))
     documents = _documents()
     changed: set[str] = set()
-    for entry in review(documents, policies, facts):
+    for entry in review(documents, policies, snapshot):
         if entry.outcome is not Outcome.CHANGED:
             continue
         obj = entry.after

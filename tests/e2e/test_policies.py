@@ -200,7 +200,7 @@ def test_the_status_says_what_a_policy_binds_and_kubectl_shows_it(world: World) 
     world.apply({"priority": 5, "rules": {"gang": {"mode": "Warn"}}, "match": _nowhere()}, "nowhere")
     ready = world.ready()["Ready"]
     assert (ready["status"], ready["reason"]) == ("True", "InForce")
-    others = sum(rule.unnamed is not Mode.DISABLED for rule in RULES) - 1
+    others = sum(rule.default_max_mode is not Mode.DISABLED for rule in RULES) - 1
     assert f"1 Enforce, {others} DryRun" in ready["message"]
     world.cluster.kubectl("wait", "--for=condition=Ready", "gpupolicy/default", "gpupolicy/nowhere", "--timeout=20s")
     assert "selects no namespace" in world.ready("nowhere")["Ready"]["message"]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gpugate.policies.cluster.snapshot import NO_FACTS
-from gpugate.policies.workloads.device_access import may_take
-from gpugate.policies.workloads.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, STATEFUL_SET, Kind
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
+from gpugate.policies.workloads.device_access import may_access_devices
+from gpugate.policies.workloads.kinds import POD, WorkloadKind
+from gpugate.policies.workloads.kinds.core import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, STATEFUL_SET
 from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.audit.subjects import may_ask
 from tests.e2e.controlplane import wait_until
@@ -59,7 +60,7 @@ def device_plugin(namespace: str, *, names_devices: bool = False) -> Json:
     }
 
 
-def path_of(kind: Kind, namespace: str, query: str = "?dryRun=All") -> str:
+def path_of(kind: WorkloadKind, namespace: str, query: str = "?dryRun=All") -> str:
     root = f"/apis/{kind.group}" if kind.group else "/api"
     return f"{root}/v1/namespaces/{namespace}/{kind.resource}{query}"
 
@@ -94,7 +95,7 @@ def test_a_pod_that_takes_every_gpu_and_asks_for_none_is_refused_by_kubectl(cont
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, STATEFUL_SET, JOB, CRON_JOB, DAEMON_SET], ids=lambda kind: kind.kind)
 def test_the_template_of_such_pods_is_refused_where_a_person_writes_it(
-    control_plane: ControlPlane, namespace: str, kind: Kind
+    control_plane: ControlPlane, namespace: str, kind: WorkloadKind
 ) -> None:
     template: Json = {"metadata": {"labels": {"app": "taker"}}, "spec": taker(namespace)["spec"]}
     template["spec"]["restartPolicy"] = "Never" if kind in {JOB, CRON_JOB} else "Always"
@@ -213,13 +214,13 @@ def test_the_apiserver_sends_what_an_audit_looks_at_and_no_other_pod(
 ) -> None:
     sent = 0
     for obj in _variants(namespace):
-        workload = open_workload(POD, copy.deepcopy(obj), NO_FACTS)
+        workload = open_workload(POD, copy.deepcopy(obj), EMPTY_SNAPSHOT)
         assert not may_ask(workload)
         before = gate.reviews(kind="Pod")
         answer = control_plane.request("POST", path_of(POD, namespace), obj)
         assert answer.status in {http.HTTPStatus.CREATED, http.HTTPStatus.FORBIDDEN}, answer.body
         reviewed = gate.reviews(kind="Pod") - before
-        assert reviewed == int(may_take(workload)), obj
+        assert reviewed == int(may_access_devices(workload)), obj
         sent += reviewed
     assert sent > 30
 

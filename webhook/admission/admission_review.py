@@ -58,7 +58,7 @@ class Request(NamedTuple):
     old: dict[str, Any] | None
 
 
-class Verdict(NamedTuple):
+class AdmissionResponse(NamedTuple):
     """The answer to one request.
 
     Attributes:
@@ -170,7 +170,7 @@ def _object(request: dict[str, Any], key: str) -> dict[str, Any] | None:
     raise BadRequestError(message)
 
 
-def render(uid: str, verdict: Verdict) -> bytes:
+def render(uid: str, verdict: AdmissionResponse) -> bytes:
     """The AdmissionReview that answers the request ``uid``."""
     response: dict[str, Any] = {"uid": uid, "allowed": verdict.allowed}
     if verdict.patch:

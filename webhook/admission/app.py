@@ -12,12 +12,12 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from gpugate.webhook.admission.admission_review import BadRequestError
-from gpugate.webhook.admission.denials import Traces
-from gpugate.webhook.admission.handler import Door
+from gpugate.webhook.admission.denials import DenialReporter
+from gpugate.webhook.admission.handler import AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
-from gpugate.webhook.admission.recorder import Recording
-from gpugate.webhook.cache.ledger import Ledger
-from gpugate.webhook.cache.state import State
+from gpugate.webhook.admission.recorder import ReviewRecorder
+from gpugate.webhook.cache.ledger import InFlightLedger
+from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.kube.types import KindState
 from gpugate.webhook.runtime.log import Log
 
@@ -59,7 +59,7 @@ def timeout_of(query: str) -> float:
     raise BadRequestError(message, reason="timeout")
 
 
-def _review_handler(endpoint: str, door: Door, state: State, metrics: Metrics, *, client_ca: bool) -> Handler:
+def _review_handler(endpoint: str, door: AdmissionHandler, state: CurrentState, metrics: Metrics, *, client_ca: bool) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             if client_ca and not _authenticated(request):
@@ -72,7 +72,7 @@ def _review_handler(endpoint: str, door: Door, state: State, metrics: Metrics, *
             else:
                 async with asyncio.timeout(timeout):
                     body = await request.read()
-            answer = door.answer_or_wait(endpoint, body, may_wait=endpoint == "validate")
+            answer = door.answer_or_defer(endpoint, body, may_wait=endpoint == "validate")
             if answer is None:
                 await wait_for_the_watch(_LAG)
                 answer = door.answer(endpoint, body)
@@ -101,9 +101,9 @@ def _authenticated(request: web.Request) -> bool:
     return bool(request.transport is not None and request.transport.get_extra_info("peercert"))
 
 
-def _facts(state: State, now: float) -> list[str]:
+def _facts(state: CurrentState, now: float) -> list[str]:
     """A line for each resource: how far it is known and, where it is watched, how many objects, how old, and what is wrong."""
-    known = {resource: found.value for resource, found in state.snapshot.facts.known.items()}
+    known = {resource: found.value for resource, found in state.in_force.snapshot.known.items()}
     watched = {one.resource: _watched(one, now) for one in state.watched()}
     return [f"{resource}: {text}" for resource, text in sorted((known | watched).items())]
 
@@ -115,13 +115,13 @@ def _watched(one: KindState, now: float) -> str:
 
 
 def make_app(  # noqa: PLR0913 - one parameter a part of it
-    state: State,
+    state: CurrentState,
     metrics: Metrics,
     log: Log,
     *,
-    ledger: Ledger | None = None,
-    traces: Traces | None = None,
-    recording: Recording | None = None,
+    ledger: InFlightLedger | None = None,
+    traces: DenialReporter | None = None,
+    recording: ReviewRecorder | None = None,
     client_ca: bool = False,
     body_limit: int = BODY_LIMIT,
 ) -> web.Application:
@@ -137,7 +137,7 @@ def make_app(  # noqa: PLR0913 - one parameter a part of it
         client_ca: whether reviews need a client certificate (probes and metrics never do).
         body_limit: the largest body read, in bytes.
     """
-    door = Door(state, metrics, log, ledger, traces=traces, recording=recording)
+    door = AdmissionHandler(state, metrics, log, ledger, traces=traces, recording=recording)
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -147,8 +147,8 @@ def make_app(  # noqa: PLR0913 - one parameter a part of it
         lines = [reason or "ok"]
         if "verbose" in request.query:
             lines += _facts(state, time.monotonic())
-            lines += [f"policy {one.name}: generation {one.generation}" for one in state.snapshot.policies.policies]
-            lines += [f"bad policy {one.name}: {one.fate}: {one.error}" for one in state.policies() if one.error]
+            lines += [f"policy {one.name}: generation {one.generation}" for one in state.in_force.policies.policies]
+            lines += [f"bad policy {one.name}: {one.outcome}: {one.error}" for one in state.policies() if one.error]
         return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
 
     async def metrics_text(_request: web.Request) -> web.Response:

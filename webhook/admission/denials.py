@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import Decision
-from gpugate.webhook.admission.admission_review import Request, Verdict
+from gpugate.webhook.admission.admission_review import AdmissionResponse, Request
 from gpugate.webhook.admission.metrics import Metrics
-from gpugate.webhook.admission.response import cut, harmless, one_line, sentence
+from gpugate.webhook.admission.response import cut, one_line, sentence, strip_immutable_words
 from gpugate.webhook.kube.event_series import Kind, Reference, about_namespace
 
 REFUSED: Final = "Refused"
@@ -27,10 +27,10 @@ _ROOM: Final = 900
 _NO_RULE: Final = "none"
 
 
-class Teller(Protocol):
+class EventSink(Protocol):
     """Takes what is to become an Event; `gpugate.webhook.kube.events.Recorder` is one."""
 
-    def tell(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
+    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
         """Have an Event about ``regarding`` sent; never blocks, never raises."""
 
 
@@ -41,17 +41,17 @@ class _Subject(NamedTuple):
     title: str
 
 
-class Traces:
+class DenialReporter:
     """Counts and tells what was refused, and what would have been."""
 
     __slots__ = ("_events", "_metrics")
 
-    def __init__(self, metrics: Metrics, events: Teller | None = None) -> None:
+    def __init__(self, metrics: Metrics, events: EventSink | None = None) -> None:
         """Count in ``metrics``, and tell ``events`` where there are any."""
         self._metrics = metrics
         self._events = events
 
-    def leave(self, endpoint: str, request: Request, verdict: Verdict, decision: Decision | None) -> None:
+    def report(self, endpoint: str, request: Request, verdict: AdmissionResponse, decision: Decision | None) -> None:
         """Leave the traces of one answered review.
 
         Told twice is nothing: what the mutating door refuses the validating one never sees, and what would be refused is told by
@@ -76,10 +76,10 @@ class Traces:
 
     def _tell(self, reason: str, subject: _Subject, note: str, request: Request) -> None:
         assert self._events is not None  # noqa: S101 - both callers asked
-        self._events.tell(
+        self._events.emit(
             subject.regarding,
             reason=reason,
-            message=harmless(one_line(note)),
+            message=strip_immutable_words(one_line(note)),
             action=_ACTIONS.get(request.operation, "Admit"),
             # Nobody has to do anything about what is let in.
             kind="Normal" if reason == WOULD_REFUSE else "Warning",

@@ -6,8 +6,8 @@ import time
 import traceback
 from typing import Any, Final
 
-from gpugate.policies.cluster.snapshot import Facts
-from gpugate.policies.engine.admitted import admitted_of
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.engine.admitted import in_flight_entry
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import Decision, Phase
@@ -15,13 +15,13 @@ from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
-from gpugate.webhook.admission.admission_review import BadRequestError, Request, Verdict, parse, render
-from gpugate.webhook.admission.denials import Traces
+from gpugate.webhook.admission.admission_review import AdmissionResponse, BadRequestError, Request, parse, render
+from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.metrics import Metrics
-from gpugate.webhook.admission.recorder import Recording
-from gpugate.webhook.admission.response import PASS, POLICIES, cut, unjudged, verdict_of
-from gpugate.webhook.cache.ledger import Ledger
-from gpugate.webhook.cache.state import State
+from gpugate.webhook.admission.recorder import ReviewRecorder
+from gpugate.webhook.admission.response import PASS, POLICIES, build_response, cut, undecided
+from gpugate.webhook.cache.ledger import InFlightLedger
+from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.runtime.log import Log
 
 _PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
@@ -30,23 +30,23 @@ JUDGED: Final = frozenset({"CREATE", "UPDATE"})
 SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
 
 
-class Door:
+class AdmissionHandler:
     """Answers reviews from the current snapshot of a state."""
 
     __slots__ = ("_ledger", "_log", "_metrics", "_recording", "_state", "_traces")
 
     def __init__(
         self,
-        state: State,
+        state: CurrentState,
         metrics: Metrics,
         log: Log,
-        ledger: Ledger | None = None,
+        ledger: InFlightLedger | None = None,
         *,
-        traces: Traces | None = None,
-        recording: Recording | None = None,
+        traces: DenialReporter | None = None,
+        recording: ReviewRecorder | None = None,
     ) -> None:
         self._ledger = ledger
-        self._traces = traces or Traces(metrics)
+        self._traces = traces or DenialReporter(metrics)
         self._recording = recording
         self._state = state
         self._metrics = metrics
@@ -58,11 +58,11 @@ class Door:
         Raises:
             BadRequestError: the body is no review that can be answered.
         """
-        answer = self.answer_or_wait(endpoint, body, may_wait=False)
+        answer = self.answer_or_defer(endpoint, body, may_wait=False)
         assert answer is not None  # noqa: S101 - waiting was not allowed
         return answer
 
-    def answer_or_wait(self, endpoint: str, body: bytes, *, may_wait: bool) -> bytes | None:
+    def answer_or_defer(self, endpoint: str, body: bytes, *, may_wait: bool) -> bytes | None:
         """The same; None where the review should be answered a moment later: it would be refused for facts alone.
 
         The watch lags behind the apiserver by milliseconds. A queue that was made, or a pod that was deleted, just before may
@@ -77,7 +77,7 @@ class Door:
             verdict, decision = self._judge(request, _PHASES[endpoint])
         except MalformedError as error:
             problem = f"gpugate cannot read {_title(request)}: {error}"
-            verdict, decision = unjudged(problem, refuse=self._enforces(request)), None
+            verdict, decision = undecided(problem, refuse=self._enforces(request)), None
         except RecursionError:
             message = "the object is nested too deeply to be read"
             raise BadRequestError(message, reason="depth") from None
@@ -89,42 +89,42 @@ class Door:
             return None
         answer = render(request.uid, verdict)
         if self._recording is not None and (decision is not None or not verdict.allowed):
-            self._recording.take(endpoint, body, verdict, decision, self._state.snapshot.policies.policies)
+            self._recording.take(endpoint, body, verdict, decision, self._state.in_force.policies.policies)
         self._account(endpoint, request, verdict, decision, time.perf_counter() - started)
         return answer
 
-    def _judge(self, request: Request, phase: Phase) -> tuple[Verdict, Decision | None]:
-        facts, policies = self._state.snapshot
-        workload = open_request(request, facts)
+    def _judge(self, request: Request, phase: Phase) -> tuple[AdmissionResponse, Decision | None]:
+        snapshot, policies = self._state.in_force
+        workload = open_request(request, snapshot)
         if workload is None:
             return PASS, None
-        bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
+        bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())
         if self._ledger is not None:
             self._ledger.expire()
             if request.operation == "CREATE":
                 self._ledger.supersede(request.kind, workload.namespace, workload.name)
-        decision = decide(workload, bound, facts, phase, now=time.time())
+        decision = decide(workload, bound, snapshot, phase, now=time.time())
         if self._ledger is not None and phase is Phase.CHECK and not decision.refused:
             self._count_in(self._ledger, request, workload)
-        return verdict_of(_title(request), decision, bound.named), decision
+        return build_response(_title(request), decision, bound.named), decision
 
-    def _count_in(self, ledger: Ledger, request: Request, workload: Workload) -> None:
+    def _count_in(self, ledger: InFlightLedger, request: Request, workload: Workload) -> None:
         """Count what is about to be stored until the watch shows it."""
         if request.operation != "CREATE" or request.dry_run or request.subresource:
             return
         # The apiserver has given the object its uid before it asks the validating webhooks.
         uid = workload.metadata().get("uid")
-        admitted = admitted_of(workload) if type(uid) is str and uid else None
+        admitted = in_flight_entry(workload) if type(uid) is str and uid else None
         if admitted is not None:
             ledger.admit(str(uid), admitted)
 
     def _enforces(self, request: Request) -> bool:
         """Whether any rule may refuse in the request's namespace."""
-        facts, policies = self._state.snapshot
-        bound = policies.bind(facts.namespace_labels(request.namespace), {})
+        snapshot, policies = self._state.in_force
+        bound = policies.bind(snapshot.namespace_labels(request.namespace), {})
         return any(one.mode is Mode.ENFORCE for one in bound)
 
-    def _broken(self, endpoint: str, request: Request, error: Exception) -> Verdict:
+    def _broken(self, endpoint: str, request: Request, error: Exception) -> AdmissionResponse:
         """The verdict where gpugate itself broke: what the mutating door lets pass, the validating door stops."""
         self._metrics.broken()
         trace = "".join(traceback.format_exception(error))
@@ -133,9 +133,11 @@ class Door:
             f"gpugate failed on {_title(request)} ({type(error).__name__}): an error in gpugate, not in the object. "
             "Report it with the object, and set the policy's mode to Warn to go on meanwhile."
         )
-        return unjudged(problem, refuse=endpoint == "validate" and self._enforces(request))
+        return undecided(problem, refuse=endpoint == "validate" and self._enforces(request))
 
-    def _account(self, endpoint: str, request: Request, verdict: Verdict, decision: Decision | None, seconds: float) -> None:
+    def _account(
+        self, endpoint: str, request: Request, verdict: AdmissionResponse, decision: Decision | None, seconds: float
+    ) -> None:
         outcome = "refused" if not verdict.allowed else "changed" if verdict.patch else "passed"
         self._metrics.reviewed(endpoint, request.kind, request.operation, outcome, seconds)
         fields: dict[str, Any] = {
@@ -159,10 +161,10 @@ class Door:
         if decision is not None and (decision.changes or decision.would_change or decision.findings or decision.failures):
             self._metrics.decided(decision)
             self._describe(decision, fields, request)
-            self._traces.leave(endpoint, request, verdict, decision)
+            self._traces.report(endpoint, request, verdict, decision)
         elif not verdict.allowed:
             fields["refusal"] = verdict.message
-            self._traces.leave(endpoint, request, verdict, None)
+            self._traces.report(endpoint, request, verdict, None)
         self._log.review(fields)
 
     def _describe(self, decision: Decision, fields: dict[str, Any], request: Request) -> None:
@@ -183,7 +185,7 @@ class Door:
             self._log.error("rule failed", uid=request.uid, rule=failure.rule, traceback=trace)
 
 
-def open_request(request: Request, facts: Facts) -> Workload | None:
+def open_request(request: Request, snapshot: ClusterSnapshot) -> Workload | None:
     """The lens over the object of ``request``; None where it is none of gpugate's business.
 
     Raises:
@@ -199,7 +201,7 @@ def open_request(request: Request, facts: Facts) -> Workload | None:
     return open_workload(
         kind,
         request.object,
-        facts,
+        snapshot,
         namespace=request.namespace,
         operation=request.operation,
         old=request.old if request.operation == "UPDATE" else None,

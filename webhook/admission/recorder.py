@@ -18,7 +18,7 @@ import orjson
 from gpugate.policies.findings import Judged
 from gpugate.policies.framework.decision import Decision
 from gpugate.policies.policy.models import Policy
-from gpugate.webhook.admission.admission_review import Verdict
+from gpugate.webhook.admission.admission_review import AdmissionResponse
 from gpugate.webhook.admission.redaction import Redactor
 from gpugate.webhook.runtime.log import Log
 
@@ -46,7 +46,7 @@ class _Taken(NamedTuple):
     at: float
     endpoint: str
     body: bytes
-    verdict: Verdict
+    verdict: AdmissionResponse
     decision: Decision | None
     policies: Sequence[Policy]
 
@@ -55,7 +55,7 @@ def _uncounted(_outcome: Outcome, _number: int) -> None:
     """Count nothing."""
 
 
-class Recording:
+class ReviewRecorder:
     """Keeps reviews until `run` writes them."""
 
     __slots__ = (
@@ -78,7 +78,9 @@ class Recording:
         self._writing: asyncio.Future[str] | None = None
         self._wake = asyncio.Event()
 
-    def take(self, endpoint: str, body: bytes, verdict: Verdict, decision: Decision | None, policies: Sequence[Policy]) -> None:
+    def take(
+        self, endpoint: str, body: bytes, verdict: AdmissionResponse, decision: Decision | None, policies: Sequence[Policy]
+    ) -> None:
         """Have a review written down; what is more than can wait is dropped and counted."""
         if len(self._waiting) >= _MOST_WAITING or self._bytes + len(body) > _MOST_BYTES:
             self._count("dropped", 1)

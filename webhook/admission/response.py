@@ -8,7 +8,7 @@ from typing import Final
 from gpugate.policies.findings import Judged, Severity
 from gpugate.policies.framework.decision import Change, Decision
 from gpugate.policies.kube.fields import dotted
-from gpugate.webhook.admission.admission_review import Verdict
+from gpugate.webhook.admission.admission_review import AdmissionResponse
 
 #: What an audit annotation holds at the most; the apiserver keeps them in every audit event. Characters.
 _LONGEST_AUDIT: Final = 512
@@ -29,7 +29,7 @@ _FATAL: Final = re.compile(r"is immutable|immutable field", re.IGNORECASE)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def harmless(text: str) -> str:
+def strip_immutable_words(text: str) -> str:
     """``text`` without the words that make a GitOps tool delete the running object."""
     return _FATAL.sub("is fixed", text)
 
@@ -45,11 +45,11 @@ def refusal(title: str, judged: list[Judged]) -> str:
     """The message of a refusal of the object ``title``."""
     lines = [cut(sentence(one), _LONGEST_REASON) for one in judged]
     if len(lines) == 1:
-        return harmless(f"gpugate refuses {title}: {lines[0]}")
+        return strip_immutable_words(f"gpugate refuses {title}: {lines[0]}")
     told = [f"- {line}" for line in lines[:_MOST_REASONS]]
     if len(lines) > _MOST_REASONS:
         told.append(f"- and {len(lines) - _MOST_REASONS} more")
-    return harmless(f"gpugate refuses {title} for {len(lines)} reasons:\n" + "\n".join(told))
+    return strip_immutable_words(f"gpugate refuses {title} for {len(lines)} reasons:\n" + "\n".join(told))
 
 
 def cut(text: str, longest: int = _LONGEST_MESSAGE) -> str:
@@ -64,7 +64,7 @@ def one_line(text: str) -> str:
 
 def _warning(text: str) -> str:
     """``text`` as a warning header can carry it: on one line, without control characters, not too long."""
-    return cut(harmless(one_line(text)), _LONGEST_WARNING)
+    return cut(strip_immutable_words(one_line(text)), _LONGEST_WARNING)
 
 
 def _audit(decision: Decision, policies: str) -> dict[str, str]:
@@ -94,14 +94,14 @@ def _notes(change: Change) -> str:
     return "; ".join(change.notes)
 
 
-def verdict_of(title: str, decision: Decision, policies: str) -> Verdict:
+def build_response(title: str, decision: Decision, policies: str) -> AdmissionResponse:
     """The verdict on the object called ``title``, decided by ``policies``."""
     if not decision.findings:
-        return Verdict(True, decision.patch, [], _audit(decision, policies))  # noqa: FBT003
+        return AdmissionResponse(True, decision.patch, [], _audit(decision, policies))  # noqa: FBT003
     denials = [one for one in decision.findings if one.severity is Severity.DENY]
     told = [one for one in decision.findings if one.severity in {Severity.WARN, Severity.UNKNOWN}]
     warnings = [_warning(sentence(one)) for one in told[:_MOST_WARNINGS]]
-    return Verdict(
+    return AdmissionResponse(
         allowed=not denials,
         patch=[] if denials else decision.patch,
         warnings=warnings,
@@ -110,12 +110,12 @@ def verdict_of(title: str, decision: Decision, policies: str) -> Verdict:
     )
 
 
-def unjudged(problem: str, *, refuse: bool) -> Verdict:
+def undecided(problem: str, *, refuse: bool) -> AdmissionResponse:
     """The verdict on an object that could not be judged: refused, or passed with a warning."""
     if refuse:
-        return Verdict(allowed=False, patch=[], warnings=[], audit={}, message=harmless(problem))
-    return Verdict(allowed=True, patch=[], warnings=[_warning(problem)], audit={})
+        return AdmissionResponse(allowed=False, patch=[], warnings=[], audit={}, message=strip_immutable_words(problem))
+    return AdmissionResponse(allowed=True, patch=[], warnings=[_warning(problem)], audit={})
 
 
 #: The answer to what is none of gpugate's business.
-PASS: Final = Verdict(allowed=True, patch=[], warnings=[], audit={})
+PASS: Final = AdmissionResponse(allowed=True, patch=[], warnings=[], audit={})

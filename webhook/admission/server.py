@@ -11,18 +11,18 @@ from typing import Final
 
 from aiohttp import web
 
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.policy.models import Policy
 from gpugate.webhook.admission import tls
 from gpugate.webhook.admission.app import make_app
-from gpugate.webhook.admission.denials import Traces
+from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.metrics import Metrics
-from gpugate.webhook.admission.recorder import Recording
+from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.cache.health import look_after
-from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reader_of
-from gpugate.webhook.cache.ledger import Ledger
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
+from gpugate.webhook.cache.ledger import InFlightLedger
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.kube.client import ApiClient, connect
 from gpugate.webhook.kube.discovery import Discovery
 from gpugate.webhook.kube.events import Recorder
@@ -42,7 +42,7 @@ _OLDER: Final = (20, 50)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServerOptions:
     """How the server runs.
 
     Attributes:
@@ -51,7 +51,7 @@ class Options:
         certificate: PEM file with the serving certificate and its chain.
         key: PEM file with its private key.
         policies: policies from files; None to watch GPUPolicies instead.
-        facts: facts from files; None where there are none.
+        snapshot: facts from files; None where there are none.
         watch: whether facts come from the cluster.
         kubeconfig: kubeconfig of that cluster; the pod's own credentials where it is None.
         context: context in the kubeconfig.
@@ -70,7 +70,7 @@ class Options:
     certificate: Path
     key: Path
     policies: Sequence[Policy] | None = None
-    facts: Facts | None = None
+    snapshot: ClusterSnapshot | None = None
     watch: bool = False
     kubeconfig: Path | None = None
     context: str | None = None
@@ -84,7 +84,7 @@ class Options:
     drain_timeout: float = 15.0
 
 
-async def serve(options: Options, log: Log) -> None:
+async def serve(options: ServerOptions, log: Log) -> None:
     """Serve until SIGTERM or SIGINT, then leave in order.
 
     Raises:
@@ -94,8 +94,8 @@ async def serve(options: Options, log: Log) -> None:
     metrics = Metrics()
     context = tls.make_context(options.certificate, options.key, tls_1_2=options.tls_1_2, client_ca=options.client_ca)
     tls.note_end(options.certificate, metrics)
-    state = State(options.facts or NO_FACTS, options.policies or ())
-    ledger = Ledger() if options.watch and options.facts is None else None
+    state = CurrentState(options.snapshot or EMPTY_SNAPSHOT, options.policies or ())
+    ledger = InFlightLedger() if options.watch and options.snapshot is None else None
     client, watchers, store = await _watch(options, state, log, ledger)
     tasks = [asyncio.create_task(tls.exchange(context, options.certificate, options.key, log, metrics), name="certificates")]
     if watchers is not None and store is not None:
@@ -106,10 +106,10 @@ async def serve(options: Options, log: Log) -> None:
     recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None
     if recorder is not None:
         tasks.append(asyncio.create_task(recorder.run(), name="events"))
-    traces = Traces(metrics, recorder)
+    traces = DenialReporter(metrics, recorder)
     recording = None
     if options.record is not None:
-        recording = Recording(options.record, options.record_limit, log, count=metrics.recorded)
+        recording = ReviewRecorder(options.record, options.record_limit, log, count=metrics.recorded)
         tasks.append(asyncio.create_task(recording.run(), name="recording"))
     runner = web.AppRunner(
         make_app(
@@ -141,17 +141,17 @@ async def serve(options: Options, log: Log) -> None:
 
 
 async def _watch(
-    options: Options, state: State, log: Log, ledger: Ledger | None
-) -> tuple[ApiClient | None, list[Reflector] | None, FactStore | None]:
+    options: ServerOptions, state: CurrentState, log: Log, ledger: InFlightLedger | None
+) -> tuple[ApiClient | None, list[Reflector] | None, SnapshotStore | None]:
     if not options.watch:
         return None, None, None
     client = await connect(options.kubeconfig, options.context)
-    kinds: list[WatchedKind] = list(fact_kinds(options.kueue_namespace)) if options.facts is None else []
+    kinds: list[WatchedKind] = list(fact_kinds(options.kueue_namespace)) if options.snapshot is None else []
     if options.policies is None:
         kinds.append(POLICIES)
-    store = FactStore(state, log, kinds, fixed=options.facts, ledger=ledger)
+    store = SnapshotStore(state, log, kinds, fixed=options.snapshot, ledger=ledger)
     discovery = Discovery(client)
-    return client, [Reflector(client, kind, store, strip=reader_of(kind), discovery=discovery) for kind in kinds], store
+    return client, [Reflector(client, kind, store, strip=reducer_for(kind), discovery=discovery) for kind in kinds], store
 
 
 def _settle_memory() -> None:
@@ -161,7 +161,7 @@ def _settle_memory() -> None:
     gc.set_threshold(_YOUNGEST, *_OLDER)
 
 
-async def _settle_records(state: State) -> None:
+async def _settle_records(state: CurrentState) -> None:
     """Leave the records that come in until the server is ready out of garbage collection, too.
 
     No review is answered during a walk over those of a large cluster. A server that does not get ready walks as ever after a while.

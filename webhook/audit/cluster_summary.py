@@ -5,42 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from gpugate.policies.cluster.nodes import Node, Shape
-from gpugate.policies.cluster.snapshot import Facts
-from gpugate.policies.cluster.usage import NodeUse
+from gpugate.policies.cluster.nodes import Node, NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.cluster.usage import NodeUsage
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
 from gpugate.policies.policy.models import Match, Policy, PolicySet
-from gpugate.webhook.audit.model import NamespaceQuota, NodePicture, PolicyLine, QueueLine, ShapePicture
+from gpugate.webhook.audit.model import NamespaceQuota, NodeSummary, PolicyLine, QueueLine, ShapeSummary
 
 #: An accelerator is stranded where less than this part of its fair share of memory or CPU is left for it.
 LEAST_SHARE: Final = 0.5
 _COUNTED: Final = ("cpu", "memory")
 
 NodeOf = Callable[[str], Node | None]
-UseOf = Callable[[str], NodeUse]
+UseOf = Callable[[str], NodeUsage]
 
 
-def shapes_of(facts: Facts, node_of: NodeOf, use_of: UseOf) -> tuple[ShapePicture, ...]:
+def shapes_of(snapshot: ClusterSnapshot, node_of: NodeOf, use_of: UseOf) -> tuple[ShapeSummary, ...]:
     """Nodes with accelerators, shape by shape, those with most accelerators first."""
-    found = [_shape(shape, node_of, use_of) for shape in facts.shapes if shape.accelerators]
+    found = [_shape(shape, node_of, use_of) for shape in snapshot.shapes if shape.accelerators]
     # A node may have gone since the snapshot was made.
     there = [one for one in found if one.nodes]
     return tuple(sorted(there, key=lambda one: (-sum(node.devices for node in one.nodes), one.title, one.nodes[0].name)))
 
 
-def _shape(shape: Shape, node_of: NodeOf, use_of: UseOf) -> ShapePicture:
+def _shape(shape: NodeShape, node_of: NodeOf, use_of: UseOf) -> ShapeSummary:
     nodes = tuple(_node(node, use_of(node.name)) for node in map(node_of, shape.nodes) if node is not None)
     names = sorted((name for name in shape.devices if is_accelerator(name)), key=lambda name: (-shape.devices[name], name))
-    return ShapePicture(shape.title, names[0], nodes, _why_stranded(nodes))
+    return ShapeSummary(shape.title, names[0], nodes, _why_stranded(nodes))
 
 
-def _node(node: Node, use: NodeUse) -> NodePicture:
+def _node(node: Node, use: NodeUsage) -> NodeSummary:
     devices = sum(count for name, count in node.devices.items() if is_accelerator(name))
     held = min(devices, sum(count for name, count in use.devices.items() if is_accelerator(name)))
     free = devices - held
     usable = min(free, *(_usable(devices, room, taken) for room, taken in ((node.memory, use.memory), (node.cpu, use.cpu))))
-    return NodePicture(node.name, devices, held, free - usable, node.memory, use.memory, use.memory_limit, node.cpu, use.cpu)
+    return NodeSummary(node.name, devices, held, free - usable, node.memory, use.memory, use.memory_limit, node.cpu, use.cpu)
 
 
 def _usable(devices: int, room: int, taken: int) -> int:
@@ -50,7 +50,7 @@ def _usable(devices: int, room: int, taken: int) -> int:
     return int(max(0, room - taken) * devices / (room * LEAST_SHARE))
 
 
-def _why_stranded(nodes: Iterable[NodePicture]) -> str:
+def _why_stranded(nodes: Iterable[NodeSummary]) -> str:
     stranded = [one for one in nodes if one.stranded]
     if not stranded:
         return ""
@@ -72,13 +72,13 @@ def _why_stranded(nodes: Iterable[NodePicture]) -> str:
     )
 
 
-def queues_of(facts: Facts) -> tuple[QueueLine, ...]:
+def queues_of(snapshot: ClusterSnapshot) -> tuple[QueueLine, ...]:
     """Quotas of the ClusterQueues, sorted."""
-    return tuple(sorted(_queue_lines(facts)))
+    return tuple(sorted(_queue_lines(snapshot)))
 
 
-def _queue_lines(facts: Facts) -> Iterator[QueueLine]:
-    for queue in facts.cluster_queues.values():
+def _queue_lines(snapshot: ClusterSnapshot) -> Iterator[QueueLine]:
+    for queue in snapshot.cluster_queues.values():
         stopped = "it is stopped" if queue.stopped else queue.inactive
         for group in queue.groups:
             for flavor, quotas in group.flavors:
@@ -95,10 +95,10 @@ def _queue_lines(facts: Facts) -> Iterator[QueueLine]:
                     )
 
 
-def quotas_of(facts: Facts) -> tuple[NamespaceQuota, ...]:
+def quotas_of(snapshot: ClusterSnapshot) -> tuple[NamespaceQuota, ...]:
     """ResourceQuotas that bound accelerators, and memory and CPU beside them in the same namespaces, sorted."""
     found = []
-    for namespace, quotas in facts.quotas.items():
+    for namespace, quotas in snapshot.quotas.items():
         if any(_is_accelerator(name) for one in quotas for name in one.hard):
             found += [
                 NamespaceQuota(namespace, one.name, name, hard, one.used.get(name, 0))

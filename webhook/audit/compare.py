@@ -6,10 +6,10 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from gpugate.webhook.audit.model import Audited, Effect, Item
+from gpugate.webhook.audit.model import AuditedWorkload, Effect, Item
 
 
-class Verdict(enum.Enum):
+class ComparisonOutcome(enum.Enum):
     """What becomes of a workload, when one policy takes the other's place."""
 
     NEWLY_REFUSED = "newly refused"
@@ -31,13 +31,13 @@ class Compared(NamedTuple):
         come: what the new policy alone says.
     """
 
-    verdict: Verdict
-    workload: Audited
+    verdict: ComparisonOutcome
+    workload: AuditedWorkload
     gone: tuple[Item, ...]
     come: tuple[Item, ...]
 
 
-def compare(before: Iterable[Audited], after: Iterable[Audited], *, as_if_enforced: bool = False) -> list[Compared]:
+def compare(before: Iterable[AuditedWorkload], after: Iterable[AuditedWorkload], *, as_if_enforced: bool = False) -> list[Compared]:
     """Every workload that ``after`` has, with what differs from ``before``: two audits of the same objects.
 
     A rule in DryRun does nothing, and does not count, but ``as_if_enforced``: then what it would do counts on both sides.
@@ -46,7 +46,7 @@ def compare(before: Iterable[Audited], after: Iterable[Audited], *, as_if_enforc
     return [_compare(old.get(one.key), one, as_if_enforced=as_if_enforced) for one in after]
 
 
-def _compare(old: Audited | None, new: Audited, *, as_if_enforced: bool) -> Compared:
+def _compare(old: AuditedWorkload | None, new: AuditedWorkload, *, as_if_enforced: bool) -> Compared:
     was = {_said(item): item for item in _acting(old, as_if_enforced=as_if_enforced)} if old is not None else {}
     now = {_said(item): item for item in _acting(new, as_if_enforced=as_if_enforced)}
     gone = tuple(item for key, item in was.items() if key not in now)
@@ -54,7 +54,7 @@ def _compare(old: Audited | None, new: Audited, *, as_if_enforced: bool) -> Comp
     return Compared(_verdict(was.values(), now.values(), differs=bool(gone or come)), new, gone, come)
 
 
-def _acting(workload: Audited, *, as_if_enforced: bool) -> list[Item]:
+def _acting(workload: AuditedWorkload, *, as_if_enforced: bool) -> list[Item]:
     """What the rules do to the workload."""
     return [
         item for item in workload.items if item.effect in {Effect.REFUSE, Effect.CHANGE} and (as_if_enforced or not item.rehearsed)
@@ -65,19 +65,19 @@ def _said(item: Item) -> tuple[str, ...]:
     return (item.rule, item.effect.value, item.reason, item.path, item.message)
 
 
-def _verdict(was: Iterable[Item], now: Iterable[Item], *, differs: bool) -> Verdict:
+def _verdict(was: Iterable[Item], now: Iterable[Item], *, differs: bool) -> ComparisonOutcome:
     before, after = {item.effect for item in was}, {item.effect for item in now}
     if Effect.REFUSE in after:
         if Effect.REFUSE not in before:
-            return Verdict.NEWLY_REFUSED
-        return Verdict.REFUSED_OTHERWISE if differs else Verdict.SAME
+            return ComparisonOutcome.NEWLY_REFUSED
+        return ComparisonOutcome.REFUSED_OTHERWISE if differs else ComparisonOutcome.SAME
     if Effect.REFUSE in before:
-        return Verdict.FREED
+        return ComparisonOutcome.FREED
     if Effect.CHANGE in after:
         if Effect.CHANGE not in before:
-            return Verdict.NEWLY_CHANGED
-        return Verdict.CHANGED_OTHERWISE if differs else Verdict.SAME
-    return Verdict.NO_LONGER_CHANGED if Effect.CHANGE in before else Verdict.SAME
+            return ComparisonOutcome.NEWLY_CHANGED
+        return ComparisonOutcome.CHANGED_OTHERWISE if differs else ComparisonOutcome.SAME
+    return ComparisonOutcome.NO_LONGER_CHANGED if Effect.CHANGE in before else ComparisonOutcome.SAME
 
 
 def as_json(compared: Iterable[Compared]) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ def as_json(compared: Iterable[Compared]) -> list[dict[str, Any]]:
             "newly": [_item(item) for item in one.come],
         }
         for one in compared
-        if one.verdict is not Verdict.SAME
+        if one.verdict is not ComparisonOutcome.SAME
     ]
 
 

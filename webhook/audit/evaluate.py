@@ -12,23 +12,23 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from gpugate.policies.cluster.gpu_usage import place_of, state_of
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.engine import decide
-from gpugate.policies.engine.exemptions import REFUSED_PLEAS, Plea, plea_of
+from gpugate.policies.engine.exemptions import REFUSED_REASONS, ExemptionRequest, requested_exemption
 from gpugate.policies.findings import Judged, Mode, Severity
-from gpugate.policies.framework.decision import Bound, Change, Decision
+from gpugate.policies.framework.decision import BoundRule, Change, Decision
 from gpugate.policies.kube.fields import MalformedError, dotted
-from gpugate.policies.kube.managers import git_managed
+from gpugate.policies.kube.managers import is_gitops_managed
 from gpugate.policies.policy.models import PolicySet
 from gpugate.policies.rules.ownership import idle
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import Workload
-from gpugate.webhook.admission.response import cut, harmless
-from gpugate.webhook.audit.model import Audited, Effect, Exemption, Item, Used
+from gpugate.webhook.admission.response import cut, strip_immutable_words
+from gpugate.webhook.audit.model import AuditedWorkload, Effect, Exemption, Item, Used
 from gpugate.webhook.audit.ownership import belongs_to
 from gpugate.webhook.audit.requests import devices_of, pods_of, runs_of
-from gpugate.webhook.audit.subjects import Chosen
+from gpugate.webhook.audit.subjects import AuditTarget
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -44,23 +44,23 @@ _EFFECTS: Final = {
 }
 
 
-class Lens(NamedTuple):
+class AuditContext(NamedTuple):
     """By what the workloads are judged.
 
     Attributes:
         policies: the policies.
-        facts: one snapshot of the cluster.
+        snapshot: one snapshot of the cluster.
         team_labels: labels that say who a workload belongs to.
         now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
     """
 
     policies: PolicySet
-    facts: Facts
+    snapshot: ClusterSnapshot
     team_labels: tuple[str, ...] = TEAM_LABELS
     now: float | None = None
 
 
-def audit_one(chosen: Chosen, lens: Lens) -> Audited:
+def audit_one(chosen: AuditTarget, lens: AuditContext) -> AuditedWorkload:
     """What the rules make of one workload.
 
     Raises:
@@ -68,17 +68,17 @@ def audit_one(chosen: Chosen, lens: Lens) -> Audited:
     """
     subject = chosen.subject
     root: JsonObject = orjson.loads(subject.text)
-    workload = open_workload(subject.kind, root, lens.facts, namespace=subject.namespace)
-    bound = lens.policies.bind(lens.facts.namespace_labels(subject.namespace), workload.labels())
+    workload = open_workload(subject.kind, root, lens.snapshot, namespace=subject.namespace)
+    bound = lens.policies.bind(lens.snapshot.namespace_labels(subject.namespace), workload.labels())
     queue, devices, runs = queue_label(workload) or "", devices_of(workload, chosen.number), runs_of(workload, chosen.number)
-    pods = sum(pods_of(workload, one) for one in workload.asking()) * chosen.number
-    in_git, team = git_managed(root), _team(workload, lens)
-    belongs = belongs_to(workload, bound, lens.facts, team)
-    plea = plea_of(workload)
-    decision = decide(workload, [_enforced(one) for one in bound], lens.facts, remember=False, now=lens.now)
+    pods = sum(pods_of(workload, one) for one in workload.gpu_pod_sets()) * chosen.number
+    in_git, team = is_gitops_managed(root), _team(workload, lens)
+    belongs = belongs_to(workload, bound, lens.snapshot, team)
+    plea = requested_exemption(workload)
+    decision = decide(workload, [_enforced(one) for one in bound], lens.snapshot, remember=False, now=lens.now)
     items = _items(decision, {one.rule.id: one for one in bound})
     owner = chosen.owner
-    return Audited(
+    return AuditedWorkload(
         api_version=owner.api_version if owner else str(root.get("apiVersion")),
         kind=owner.kind if owner else subject.kind.kind,
         namespace=subject.namespace,
@@ -92,15 +92,15 @@ def audit_one(chosen: Chosen, lens: Lens) -> Audited:
         exemption=_exemption(plea, items, lens.now) if plea.rules else None,
         in_git=in_git,
         bound_by=tuple(sorted({_named(one) for one in bound})),
-        used=_used(workload, bound, items, lens.facts) if lens.facts.usage is not None else (),
+        used=_used(workload, bound, items, lens.snapshot) if lens.snapshot.usage is not None else (),
         belongs=belongs,
         runs=runs,
     )
 
 
-def _used(workload: Workload, bound: Iterable[Bound], items: Iterable[Item], facts: Facts) -> tuple[Used, ...]:
+def _used(workload: Workload, bound: Iterable[BoundRule], items: Iterable[Item], snapshot: ClusterSnapshot) -> tuple[Used, ...]:
     """The devices that the workload's pods hold, judged by the policy that binds the rule, unless it is exempt from it."""
-    devices = facts.usage.of(place_of(workload)) if facts.usage is not None else ()
+    devices = snapshot.usage.of(place_of(workload)) if snapshot.usage is not None else ()
     exempt = any(one.rule == idle.RULE.id and one.effect is Effect.EXEMPT for one in items)
     params = next((one.params for one in bound if one.rule is idle.RULE), None)
     if not isinstance(params, idle.IdleParams) or exempt:
@@ -109,43 +109,43 @@ def _used(workload: Workload, bound: Iterable[Bound], items: Iterable[Item], fac
     return tuple(Used(one, state_of(one, bounds).value) for one in devices)
 
 
-def unreadable(chosen: Chosen, error: MalformedError) -> str:
+def unreadable(chosen: AuditTarget, error: MalformedError) -> str:
     """What is said of a workload that cannot be judged."""
     subject = chosen.subject
     return f"{subject.kind.kind} {subject.namespace}/{subject.name} cannot be judged: {error}"
 
 
-def _named(one: Bound) -> str:
+def _named(one: BoundRule) -> str:
     return f"{one.policy}@{one.generation}"
 
 
-def _enforced(one: Bound) -> Bound:
+def _enforced(one: BoundRule) -> BoundRule:
     return one._replace(mode=Mode.ENFORCE) if one.mode is Mode.DRY_RUN else one
 
 
-def _items(decision: Decision, bound: Mapping[str, Bound]) -> tuple[Item, ...]:
+def _items(decision: Decision, bound: Mapping[str, BoundRule]) -> tuple[Item, ...]:
     found = [_change(one, bound) for one in decision.changes]
     found += [_finding(one, bound) for one in decision.findings]
     return tuple(sorted(found, key=sort_key))
 
 
-def _change(one: Change, bound: Mapping[str, Bound]) -> Item:
+def _change(one: Change, bound: Mapping[str, BoundRule]) -> Item:
     item = _item(one.rule, bound, Effect.CHANGE)
     return item._replace(reason="Changed", message=cut("; ".join(one.notes), _LONGEST))
 
 
-def _finding(one: Judged, bound: Mapping[str, Bound]) -> Item:
+def _finding(one: Judged, bound: Mapping[str, BoundRule]) -> Item:
     finding = one.finding
     effect = Effect.EXEMPT if finding.reason == "Exempt" else _EFFECTS[one.severity]
     return _item(one.rule, bound, effect)._replace(
         reason=finding.reason,
         path=dotted(finding.path) if finding.path else "",
-        message=harmless(cut(finding.message, _LONGEST)),
-        remedy=harmless(cut(finding.remedy, _LONGEST)),
+        message=strip_immutable_words(cut(finding.message, _LONGEST)),
+        remedy=strip_immutable_words(cut(finding.remedy, _LONGEST)),
     )
 
 
-def _item(rule: str, bound: Mapping[str, Bound], effect: Effect) -> Item:
+def _item(rule: str, bound: Mapping[str, BoundRule], effect: Effect) -> Item:
     by = bound.get(rule)
     if by is None:  # what the engine says of its own accord, of exemptions
         return Item(rule, "", Mode.WARN, effect, "", "", "", "")
@@ -157,17 +157,17 @@ def sort_key(one: Item) -> tuple[str, str, str, str, str]:
     return (one.rule, one.effect.value, one.path, one.reason, one.message)
 
 
-def _exemption(plea: Plea, items: Sequence[Item], now: float | None) -> Exemption:
-    lacking = any(one.reason in REFUSED_PLEAS for one in items)
+def _exemption(plea: ExemptionRequest, items: Sequence[Item], now: float | None) -> Exemption:
+    lacking = any(one.reason in REFUSED_REASONS for one in items)
     state = "expired" if plea.has_ended(now) else "refused" if lacking else "active"
     reason, owner, until = (cut(text, _LONGEST) for text in (plea.reason, plea.owner, plea.until))
     return Exemption(tuple(sorted(plea.rules)), reason, owner, until, state)
 
 
-def _team(workload: Workload, lens: Lens) -> str:
+def _team(workload: Workload, lens: AuditContext) -> str:
     places: list[Mapping[str, Any]] = [workload.labels()]
     places += [pods.labels() for pods in workload.pod_sets if not workload.is_pod()]
-    places.append(lens.facts.namespace_labels(workload.namespace))
+    places.append(lens.snapshot.namespace_labels(workload.namespace))
     for labels in places:
         for key in lens.team_labels:
             if isinstance(labels.get(key), str) and labels[key]:

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from gpugate.policies.cluster.gpu_usage import Place, place_of
 from gpugate.policies.cluster.nodes import Node
-from gpugate.policies.cluster.snapshot import Facts
-from gpugate.policies.cluster.usage import NodeUse
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.cluster.usage import NodeUsage
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.policy.models import PolicySet
 from gpugate.webhook.audit import cluster_summary as picture
-from gpugate.webhook.audit.attribution_of_pods import PodName, homes_of
-from gpugate.webhook.audit.evaluate import Lens, audit_one, sort_key, unreadable
-from gpugate.webhook.audit.model import Audit, Audited, Fleet
-from gpugate.webhook.audit.subjects import Chosen, Subject, choose
+from gpugate.webhook.audit.attribution_of_pods import PodName, audited_owner_of_pods
+from gpugate.webhook.audit.evaluate import AuditContext, audit_one, sort_key, unreadable
+from gpugate.webhook.audit.model import Audit, AuditedWorkload, Fleet
+from gpugate.webhook.audit.subjects import AuditTarget, Subject, choose
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.times import rfc3339
 
@@ -26,8 +26,8 @@ from gpugate.webhook.runtime.times import rfc3339
 class _Entry(NamedTuple):
     """What was judged, and what came of it; a text where it could not be judged."""
 
-    chosen: Chosen
-    found: Audited | str
+    chosen: AuditTarget
+    found: AuditedWorkload | str
 
 
 class Surroundings(NamedTuple):
@@ -37,7 +37,7 @@ class Surroundings(NamedTuple):
         at: when, RFC 3339.
         source: what was looked at, in words.
         policies: the policies in force.
-        facts: the cluster.
+        snapshot: the cluster.
         node_of: gives a node by its name.
         use_of: gives what the pods on a node come to.
         problems: why the newest state of a policy is not in force, by policy.
@@ -49,16 +49,16 @@ class Surroundings(NamedTuple):
     at: str
     source: str
     policies: PolicySet
-    facts: Facts
+    snapshot: ClusterSnapshot
     node_of: Callable[[str], Node | None]
-    use_of: Callable[[str], NodeUse]
+    use_of: Callable[[str], NodeUsage]
     problems: Mapping[str, str] = {}
     remarks: tuple[str, ...] = ()
     gangs: tuple[GangState, ...] = ()
     readings: Readings | None = None
 
 
-class Books:
+class WorkloadIndex:
     """The objects of a cluster, and what the rules make of them."""
 
     def __init__(self) -> None:
@@ -89,9 +89,9 @@ class Books:
     def homes(self) -> dict[PodName, Place]:
         """Under which place each pod that asks for accelerators is judged."""
         subjects = self._subjects.values()
-        return homes_of(subjects, choose(subjects))
+        return audited_owner_of_pods(subjects, choose(subjects))
 
-    def judge(self, lens: Lens, *, anew: bool, also: Container[Place] = ()) -> Iterator[Audited | str | None]:
+    def judge(self, lens: AuditContext, *, anew: bool, also: Container[Place] = ()) -> Iterator[AuditedWorkload | str | None]:
         """Judge what has changed, or with ``anew`` everything, one workload as each value is read; None where one is as it was.
 
         What is no longer there is forgotten when the iterator starts. ``also`` are places that are judged in any case.
@@ -108,15 +108,15 @@ class Books:
             self._entries[place] = _Entry(one, found)
             yield found
 
-    def chosen(self) -> list[Chosen]:
+    def chosen(self) -> list[AuditTarget]:
         """What the last audit judged."""
         return [one.chosen for one in self._entries.values()]
 
-    def workloads(self) -> tuple[Audited, ...]:
+    def workloads(self) -> tuple[AuditedWorkload, ...]:
         """What was found, sorted; the sorts of pods of one owner are one workload."""
-        found: dict[tuple[str, ...], list[Audited]] = {}
+        found: dict[tuple[str, ...], list[AuditedWorkload]] = {}
         for one in self._entries.values():
-            if isinstance(one.found, Audited):
+            if isinstance(one.found, AuditedWorkload):
                 found.setdefault((*one.found.key, one.found.uid), []).append(one.found)
         return tuple(together(found[key]) for key in sorted(found))
 
@@ -134,21 +134,21 @@ class Books:
             source=around.source,
             policies=picture.policies_of(around.policies, around.problems),
             workloads=workloads,
-            shapes=picture.shapes_of(around.facts, around.node_of, around.use_of),
+            shapes=picture.shapes_of(around.snapshot, around.node_of, around.use_of),
             gangs=around.gangs,
-            queues=picture.queues_of(around.facts),
-            quotas=picture.quotas_of(around.facts),
+            queues=picture.queues_of(around.snapshot),
+            quotas=picture.quotas_of(around.snapshot),
             remarks=tuple(sorted({*around.remarks, *self.remarks(), *(around.readings.remarks if around.readings else ())})),
             fleet=_fleet(around.readings, workloads) if around.readings is not None else None,
         )
 
 
-def _fleet(readings: Readings, workloads: Sequence[Audited]) -> Fleet:
+def _fleet(readings: Readings, workloads: Sequence[AuditedWorkload]) -> Fleet:
     held = {used.device for one in workloads for used in one.used}
     return Fleet(rfc3339(readings.at), readings.windows, tuple(one for one in readings.devices if one not in held))
 
 
-def together(sorts: Sequence[Audited]) -> Audited:
+def together(sorts: Sequence[AuditedWorkload]) -> AuditedWorkload:
     """Several sorts of pods of one owner as one workload: their sums, and all that is said of any of them."""
     first = sorts[0]
     if len(sorts) == 1:
@@ -168,7 +168,7 @@ def together(sorts: Sequence[Audited]) -> Audited:
     )
 
 
-def _judged(one: Chosen, lens: Lens) -> Audited | str:
+def _judged(one: AuditTarget, lens: AuditContext) -> AuditedWorkload | str:
     try:
         return audit_one(one, lens)
     except MalformedError as error:
@@ -177,9 +177,9 @@ def _judged(one: Chosen, lens: Lens) -> Audited | str:
         return f"{one.subject.kind.kind} {one.subject.namespace}/{one.subject.name} is nested too deeply to be judged"
 
 
-def filled(subjects: Iterable[Subject | str]) -> Books:
+def filled(subjects: Iterable[Subject | str]) -> WorkloadIndex:
     """Books with all of these subjects, the last of each name; a text stands for an object that cannot be read."""
-    books = Books()
+    books = WorkloadIndex()
     unnamed: Counter[Place] = Counter()
     for number, one in enumerate(subjects):
         if isinstance(one, str):

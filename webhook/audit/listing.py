@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from gpugate.policies.workloads.kinds import KINDS, Kind
+from gpugate.policies.workloads.kinds import KINDS, WorkloadKind
 from gpugate.webhook.audit.subjects import Subject, subjects_in
 from gpugate.webhook.kube.client import ApiClient
 from gpugate.webhook.kube.lister import is_refused, pages_of, version_of
 from gpugate.webhook.kube.types import ApiError, NotServed, WatchedKind
 
 
-def _watched(kind: Kind) -> WatchedKind:
+def _watched(kind: WorkloadKind) -> WatchedKind:
     return WatchedKind(kind.kind, kind.group, kind.versions, kind.resource, resource=f"{kind.resource}.{kind.group}".rstrip("."))
 
 

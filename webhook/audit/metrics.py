@@ -9,10 +9,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from gpugate.policies.kube.times import lasting
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.usage import held_in_all
-from gpugate.webhook.prometheus.poller import UsageKeeper
+from gpugate.webhook.prometheus.poller import UsagePoller
 
 
-def usage_families(audit: Audit | None, keeper: UsageKeeper | None) -> Iterator[Metric]:
+def usage_families(audit: Audit | None, keeper: UsagePoller | None) -> Iterator[Metric]:
     """What the last audit knows of held devices, and how the asking went."""
     if keeper is None:
         return

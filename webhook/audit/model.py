@@ -98,7 +98,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditedWorkload:
     """One workload that asks for accelerators, and all that the rules have to say of it.
 
     Attributes:
@@ -154,7 +154,7 @@ class Audited:
         return sum(count for _, count in self.devices)
 
 
-class NodePicture(NamedTuple):
+class NodeSummary(NamedTuple):
     """One node with accelerators. Amounts of memory are bytes, of CPU millicores.
 
     Attributes:
@@ -185,7 +185,7 @@ class NodePicture(NamedTuple):
         return max(0, self.devices - self.held - self.stranded)
 
 
-class ShapePicture(NamedTuple):
+class ShapeSummary(NamedTuple):
     """Nodes that are alike.
 
     Attributes:
@@ -197,7 +197,7 @@ class ShapePicture(NamedTuple):
 
     title: str
     device: str
-    nodes: tuple[NodePicture, ...]
+    nodes: tuple[NodeSummary, ...]
     why_stranded: str
 
 
@@ -287,8 +287,8 @@ class Audit:
     at: str
     source: str
     policies: tuple[PolicyLine, ...]
-    workloads: tuple[Audited, ...]
-    shapes: tuple[ShapePicture, ...] = ()
+    workloads: tuple[AuditedWorkload, ...]
+    shapes: tuple[ShapeSummary, ...] = ()
     gangs: tuple[GangState, ...] = ()
     queues: tuple[QueueLine, ...] = ()
     quotas: tuple[NamespaceQuota, ...] = ()

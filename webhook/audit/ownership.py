@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.snapshot import Facts
-from gpugate.policies.framework.decision import Bound
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.rules.ownership.attribution.keys import DEFAULT_KEYS, AttributionKey, told_by
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.admission.response import cut
-from gpugate.webhook.audit.model import Audit, Audited
+from gpugate.webhook.audit.model import Audit, AuditedWorkload
 from gpugate.webhook.runtime.times import moment
 
 OWNER: Final = "owner"
@@ -22,28 +22,28 @@ _RULE: Final = "attribution"
 _LONGEST: Final = 253
 
 
-def belongs_to(workload: Workload, bound: Iterable[Bound], facts: Facts, team: str) -> tuple[tuple[str, str], ...]:
+def belongs_to(workload: Workload, bound: Iterable[BoundRule], snapshot: ClusterSnapshot, team: str) -> tuple[tuple[str, str], ...]:
     """Who the workload belongs to, by the keys that are in force for it, or else by the built-in ones.
 
     Where nobody tells the owner, it is the ``team``.
     """
     params = next((one.params for one in bound if one.rule.id == _RULE), None)
     keys: Sequence[AttributionKey] = DEFAULT_KEYS if params is None else getattr(params, "keys", DEFAULT_KEYS)
-    found = {key.what: value for key in keys if (value := _told(workload, key, facts))}
+    found = {key.what: value for key in keys if (value := _told(workload, key, snapshot))}
     if team:
         found.setdefault(OWNER, team)
     return tuple((what, cut(value, _LONGEST)) for what, value in found.items())
 
 
-def _told(workload: Workload, key: AttributionKey, facts: Facts) -> str:
+def _told(workload: Workload, key: AttributionKey, snapshot: ClusterSnapshot) -> str:
     try:
-        told = told_by(workload, key, facts)
+        told = told_by(workload, key, snapshot)
     except MalformedError:  # a label that is no text, which no apiserver takes
         return ""
     return "" if told is None else told.value
 
 
-class Share(NamedTuple):
+class OwnerShare(NamedTuple):
     """What some workloads ask for.
 
     Attributes:
@@ -77,10 +77,10 @@ class Division(NamedTuple):
     """
 
     what: str
-    shares: Sequence[tuple[str, Share]]
+    shares: Sequence[tuple[str, OwnerShare]]
 
 
-def so_far(one: Audited, now: int | None) -> int | None:
+def so_far(one: AuditedWorkload, now: int | None) -> int | None:
     """Device-seconds that the workload has been asking for; None where it does not tell since when."""
     found = 0
     for run in one.runs:
@@ -92,7 +92,7 @@ def so_far(one: Audited, now: int | None) -> int | None:
     return found
 
 
-def until_end(one: Audited) -> int | None:
+def until_end(one: AuditedWorkload) -> int | None:
     """Device-seconds from its start to its end; None where it states no end."""
     spans = [run.until_end for run in one.runs]
     return None if None in spans else sum(span or 0 for span in spans)
@@ -117,21 +117,21 @@ def divisions_of(audit: Audit) -> list[Division]:
     return [Division(what, _shares(audit.workloads, what, now)) for what in order] if audit.workloads else []
 
 
-def _shares(workloads: Iterable[Audited], what: str, now: int | None) -> list[tuple[str, Share]]:
-    groups: dict[str, list[Audited]] = {}
+def _shares(workloads: Iterable[AuditedWorkload], what: str, now: int | None) -> list[tuple[str, OwnerShare]]:
+    groups: dict[str, list[AuditedWorkload]] = {}
     for one in workloads:
         groups.setdefault(dict(one.belongs).get(what, ""), []).append(one)
     found = [(value, _share(ones, now)) for value, ones in groups.items()]
     return sorted(found, key=lambda pair: (-pair[1].accelerators, pair[0] == "", pair[0]))
 
 
-def _share(workloads: Sequence[Audited], now: int | None) -> Share:
+def _share(workloads: Sequence[AuditedWorkload], now: int | None) -> OwnerShare:
     devices: Counter[str] = Counter()
     for one in workloads:
         devices.update(dict(one.devices))
     past = [so_far(one, now) for one in workloads]
     ends = [until_end(one) for one in workloads]
-    return Share(
+    return OwnerShare(
         len(workloads),
         dict(sorted(devices.items())),
         sum(one or 0 for one in past),

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpugate.policies.kube.fields import Path, lookup
-from gpugate.policies.workloads.kinds import CRON_JOB, JOB, KINDS, POD, RAY_JOB
 from gpugate.policies.workloads.workload import PodSet, Workload
 from gpugate.webhook.audit.model import Run
 from gpugate.webhook.runtime.times import moment
 
-#: Kinds whose status tells when their pods began (``status.startTime``); before that they hold nothing.
-_TELL_START: Final = frozenset({POD, JOB, RAY_JOB, *(kind for kind in KINDS if kind.group == "kubeflow.org")})
 _DEADLINE: Final = "activeDeadlineSeconds"
 #: The label by which Kueue ends a workload so long after its admission (v0.15 ``pkg/controller/constants``).
 _MOST_SECONDS: Final = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -31,7 +28,7 @@ def pods_of(workload: Workload, pods: PodSet) -> int:
 def devices_of(workload: Workload, number: int) -> tuple[tuple[str, int], ...]:
     """Accelerators of ``number`` such workloads by name, sorted; a claim of dynamic resource allocation counts as one."""
     found: dict[str, int] = {}
-    for pods in workload.asking():
+    for pods in workload.gpu_pod_sets():
         count = pods_of(workload, pods) * number
         for name, one in pods.accelerators().items():
             found[name] = found.get(name, 0) + one * count
@@ -44,7 +41,7 @@ def runs_of(workload: Workload, number: int) -> tuple[Run, ...]:
     """The accelerators of ``number`` such workloads with the time that they are asked for."""
     since, waits = _start_of(workload)
     found: dict[bool, list[tuple[int, int]]] = {}
-    for pods in workload.asking():
+    for pods in workload.gpu_pod_sets():
         each = (sum(pods.accelerators().values()) + len(pods.gpu_claims)) * number
         devices = each * pods_of(workload, pods)
         if devices:
@@ -59,12 +56,12 @@ def runs_of(workload: Workload, number: int) -> tuple[Run, ...]:
 def _start_of(workload: Workload) -> tuple[int | None, bool]:
     """When the pods began, as far as the object tells, and whether it tells that they have not."""
     kind, root = workload.kind, workload.root
-    if kind is CRON_JOB:  # its Jobs run, now and then
+    if kind.scheduled:  # its Jobs run, now and then
         return None, False
     if kind.suspend is not None and lookup(root, kind.suspend) is True:
         return None, True
     made = _seconds(workload.metadata().get("creationTimestamp"))
-    if kind in _TELL_START:
+    if kind.reports_start:
         begun = _seconds(lookup(root, ("status", "startTime")))
         return (begun, False) if begun is not None else (None, made is not None)
     return max((one for one in (made, _resumed(root)) if one is not None), default=None), False

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from gpugate.policies.cluster.gpu_usage import place_of
-from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.field_ownership import LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.policies.workloads.device_access import asks_somehow, goes_to_reserved_nodes, may_take, takes_devices
-from gpugate.policies.workloads.kinds import POD, Kind, kind_of
+from gpugate.policies.workloads.device_access import asks_somehow, goes_to_reserved_nodes, may_access_devices, takes_devices
+from gpugate.policies.workloads.kinds import WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
 
@@ -26,7 +26,7 @@ _NODE: Final = ("v1", "Node")
 _POD_STATUS: Final = ("conditions", "phase", "startTime")
 
 
-class Owner(NamedTuple):
+class ControllerRef(NamedTuple):
     """The controller that made an object."""
 
     api_version: str
@@ -49,17 +49,17 @@ class Subject(NamedTuple):
         sort: of a pod that asks, what its containers ask for or take, as a hash: the pods of one owner may be of several sorts.
     """
 
-    kind: Kind
+    kind: WorkloadKind
     namespace: str
     name: str
     uid: str
-    owner: Owner | None
+    owner: ControllerRef | None
     asks: bool
     text: bytes
     sort: bytes = b""
 
 
-class Chosen(NamedTuple):
+class AuditTarget(NamedTuple):
     """A subject to judge, and in whose name.
 
     Attributes:
@@ -69,7 +69,7 @@ class Chosen(NamedTuple):
     """
 
     subject: Subject
-    owner: Owner | None
+    owner: ControllerRef | None
     number: int
 
 
@@ -82,8 +82,8 @@ def subject_of(item: JsonObject) -> Subject | None:
     kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
     if kind is None:
         return None
-    workload = open_workload(kind, item, NO_FACTS)
-    judged = may_ask(workload) or may_take(workload)
+    workload = open_workload(kind, item, EMPTY_SNAPSHOT)
+    judged = may_ask(workload) or may_access_devices(workload)
     asks = judged and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
     return Subject(
         kind,
@@ -93,7 +93,7 @@ def subject_of(item: JsonObject) -> Subject | None:
         _owner(workload),
         asks,
         _written(_kept(item, kind)) if asks else b"",
-        _sort_of(workload) if asks and kind is POD else b"",
+        _sort_of(workload) if asks and kind.is_pod else b"",
     )
 
 
@@ -125,29 +125,29 @@ def _is_writable(value: object) -> bool:
     return True
 
 
-def lean(subject: Subject) -> Subject | None:
+def trim(subject: Subject) -> Subject | None:
     """``subject`` as a long-lived program keeps it: no more than links to others where it is never judged itself.
 
     A pod whose owner is of a kind that gpugate reads is judged with that owner; one that neither asks nor links is left out.
     """
-    if subject.kind.mirrors_owner and subject.owner is not None:
+    if subject.kind.is_revision_of_owner and subject.owner is not None:
         return subject._replace(text=b"")
     if not subject.asks:
         return None
     owner = subject.owner
-    if subject.kind is POD and owner is not None:
+    if subject.kind.is_pod and owner is not None:
         known = kind_of(owner.api_version, owner.kind)
         # No controller is a pod: who names one is judged for itself.
-        if known is not None and known is not POD and not known.mirrors_owner:
+        if known is not None and not known.is_pod and not known.is_revision_of_owner:
             return subject._replace(text=b"")
     return subject
 
 
-def _owner(workload: Workload) -> Owner | None:
+def _owner(workload: Workload) -> ControllerRef | None:
     found = workload.controller()
     if found is None or (found.get("apiVersion"), found.get("kind")) == _NODE:
         return None
-    return Owner(*(str(found.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
+    return ControllerRef(*(str(found.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
 
 
 def may_ask(workload: Workload) -> bool:
@@ -155,7 +155,7 @@ def may_ask(workload: Workload) -> bool:
     return any(map(asks_somehow, workload.pod_sets))
 
 
-def _kept(item: JsonObject, kind: Kind) -> JsonObject:
+def _kept(item: JsonObject, kind: WorkloadKind) -> JsonObject:
     """``item`` without what no rule reads: who set which field, and most of a pod's status."""
     metadata = dict(item.get("metadata") or {})
     if type(metadata.get("managedFields")) is list:
@@ -170,12 +170,12 @@ def _kept(item: JsonObject, kind: Kind) -> JsonObject:
         metadata["annotations"] = {**annotations, **short}
     kept = {**item, "metadata": metadata}
     status = item.get("status")
-    if kind is POD and type(status) is dict:
+    if kind.is_pod and type(status) is dict:
         kept["status"] = {key: status[key] for key in _POD_STATUS if key in status}
     return kept
 
 
-def choose(subjects: Iterable[Subject]) -> list[Chosen]:
+def choose(subjects: Iterable[Subject]) -> list[AuditTarget]:
     """The subjects to judge, sorted: those that no other of them made, and for an owner of an unknown kind one pod of each sort.
 
     A ReplicaSet that a controller made says nothing of its own, and its pods stand under that controller.
@@ -183,21 +183,21 @@ def choose(subjects: Iterable[Subject]) -> list[Chosen]:
     every = list(subjects)
     family = family_of(every)
     asking = [one for one in every if one.asks and not _is_passed_over(one)]
-    alone: list[Chosen] = []
-    grouped: dict[tuple[str, Owner, bytes], list[Subject]] = {}
+    alone: list[AuditTarget] = []
+    grouped: dict[tuple[str, ControllerRef, bytes], list[Subject]] = {}
     for one in asking:
         owner = family.above(one)
         if family.stands_under_another(one) or (owner is not None and not one.text):
             continue
-        if owner is None or one.kind is not POD or family.maker(one) is not None:
-            alone.append(Chosen(one, None, 1))
+        if owner is None or not one.kind.is_pod or family.maker(one) is not None:
+            alone.append(AuditTarget(one, None, 1))
         else:
             grouped.setdefault((one.namespace, owner, one.sort), []).append(one)
-    alone += [Chosen(min(pods, key=_order), owner, len(pods)) for (_, owner, _), pods in grouped.items()]
+    alone += [AuditTarget(min(pods, key=_order), owner, len(pods)) for (_, owner, _), pods in grouped.items()]
     return sorted(alone, key=lambda chosen: (*_order(chosen.subject), chosen.owner or ()))
 
 
-def family_of(subjects: Iterable[Subject]) -> Family:
+def family_of(subjects: Iterable[Subject]) -> OwnerTree:
     """Who made whom among ``subjects``."""
     asking: list[Subject] = []
     passed = _Named()
@@ -206,11 +206,11 @@ def family_of(subjects: Iterable[Subject]) -> Family:
             passed.put(one)
         elif one.asks:
             asking.append(one)
-    return Family(asking, passed)
+    return OwnerTree(asking, passed)
 
 
 def _is_passed_over(one: Subject) -> bool:
-    return one.kind.mirrors_owner and one.owner is not None
+    return one.kind.is_revision_of_owner and one.owner is not None
 
 
 class _Named:
@@ -224,19 +224,19 @@ class _Named:
     def put(self, one: Subject) -> None:
         self._found[one.namespace, one.kind.group, one.kind.kind, one.name] = one
 
-    def get(self, namespace: str, owner: Owner) -> Subject | None:
+    def get(self, namespace: str, owner: ControllerRef) -> Subject | None:
         found = self._found.get((namespace, owner.api_version.rpartition("/")[0], owner.kind, owner.name))
         return found if found is not None and (not owner.uid or found.uid in {"", owner.uid}) else None
 
 
-class Family:
+class OwnerTree:
     """Who made whom, among the subjects that ask."""
 
     def __init__(self, asking: Iterable[Subject], passed: _Named) -> None:
         self._asking = _Named(asking)
         self._passed = passed
 
-    def above(self, one: Subject) -> Owner | None:
+    def above(self, one: Subject) -> ControllerRef | None:
         """Who made ``one``, a ReplicaSet passed over."""
         if one.owner is None:
             return None

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpugate.webhook.audit.model import Audited, Effect
+from gpugate.webhook.audit.model import AuditedWorkload, Effect
 
 
-class Sums(NamedTuple):
+class Totals(NamedTuple):
     """What some workloads come to; one that is refused and would be changed, too, counts as refused.
 
     Attributes:
@@ -33,7 +33,7 @@ class Sums(NamedTuple):
     refused_accelerators: int
 
 
-def sums_of(workloads: Iterable[Audited]) -> Sums:
+def sums_of(workloads: Iterable[AuditedWorkload]) -> Totals:
     """What ``workloads`` come to."""
     counts = dict.fromkeys(Effect, 0)
     number = accelerators = refused = changed = 0
@@ -47,7 +47,7 @@ def sums_of(workloads: Iterable[Audited]) -> Sums:
             refused += one.accelerators
         elif Effect.CHANGE in effects:
             changed += 1
-    return Sums(
+    return Totals(
         number,
         counts[Effect.REFUSE],
         changed,
@@ -59,17 +59,17 @@ def sums_of(workloads: Iterable[Audited]) -> Sums:
     )
 
 
-def sums_by(workloads: Iterable[Audited], key: Callable[[Audited], str]) -> dict[str, Sums]:
+def sums_by(workloads: Iterable[AuditedWorkload], key: Callable[[AuditedWorkload], str]) -> dict[str, Totals]:
     """The same for each value of ``key``, sorted by it."""
-    groups: dict[str, list[Audited]] = {}
+    groups: dict[str, list[AuditedWorkload]] = {}
     for one in workloads:
         groups.setdefault(key(one), []).append(one)
     return {name: sums_of(groups[name]) for name in sorted(groups)}
 
 
-def sums_by_rule(workloads: Iterable[Audited]) -> dict[str, Sums]:
+def sums_by_rule(workloads: Iterable[AuditedWorkload]) -> dict[str, Totals]:
     """The same for each rule, of the workloads that it has something to say of and of what it says alone."""
-    groups: dict[str, list[Audited]] = {}
+    groups: dict[str, list[AuditedWorkload]] = {}
     for one in workloads:
         for rule in sorted({item.rule for item in one.items}):
             groups.setdefault(rule, []).append(replace(one, items=tuple(item for item in one.items if item.rule == rule)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gpugate.policies.cluster.gpu_usage import DeviceUse
-from gpugate.webhook.audit.model import Audit, Audited, Used
+from gpugate.webhook.audit.model import Audit, AuditedWorkload, Used
 from gpugate.webhook.audit.ownership import OWNER
 
 
@@ -15,7 +15,7 @@ class Line(NamedTuple):
 
     device: DeviceUse
     state: str
-    workload: Audited | None
+    workload: AuditedWorkload | None
 
 
 class Worth(NamedTuple):
@@ -112,7 +112,7 @@ def held_in_all(audit: Audit) -> HeldSums:
     return sums_of_held(used, windows)
 
 
-def owner_of(workload: Audited) -> str:
+def owner_of(workload: AuditedWorkload) -> str:
     """Who the workload belongs to, as the sums of what is asked for have it; its team where nobody tells."""
     return dict(workload.belongs).get(OWNER, workload.team)
 

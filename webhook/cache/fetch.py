@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES
 from gpugate.webhook.kube.client import ApiClient, connect
 from gpugate.webhook.kube.lister import is_refused, pages_of, version_of
@@ -30,7 +30,7 @@ _OF_A_NAMESPACE: Final = frozenset(
 
 async def fetch(
     kubeconfig: Path | None, context: str | None, *, forbidden: dict[str, str] | None = None, namespaces: Collection[str] = ()
-) -> tuple[list[JsonObject], dict[str, Known]]:
+) -> tuple[list[JsonObject], dict[str, SyncState]]:
     """Every object that rules and policies are made from, and how far each kind is known.
 
     Args:
@@ -44,7 +44,7 @@ async def fetch(
     """
     client = await connect(kubeconfig, context)
     objects: list[JsonObject] = []
-    known: dict[str, Known] = {}
+    known: dict[str, SyncState] = {}
     try:
         for kind in (*FACT_KINDS, POLICIES):
             try:
@@ -55,7 +55,7 @@ async def fetch(
                     raise ApiError(error.status, error.reason, message) from None
                 forbidden[kind.resource] = error.message
                 continue
-            known[kind.resource] = Known.ABSENT if found is None else Known.SYNCED
+            known[kind.resource] = SyncState.ABSENT if found is None else SyncState.SYNCED
             objects.extend(found or [])
     finally:
         await client.close()

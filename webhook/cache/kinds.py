@@ -71,7 +71,7 @@ FACT_KINDS: Final = fact_kinds()
 _LONGEST_CONFIGURATION: Final = 64 * 1024
 
 
-class Read(NamedTuple):
+class Observed(NamedTuple):
     """An object off the wire, reduced to what is kept.
 
     Attributes:
@@ -91,20 +91,20 @@ class Read(NamedTuple):
 _WITH_UID: Final = frozenset({"pods"})
 
 
-def reader_of(kind: WatchedKind) -> Any:  # noqa: ANN401 - a function from an object to its Read
-    """What turns an object of ``kind`` into a :class:`Read` as it arrives, so that no list is held with all its fields."""
+def reducer_for(kind: WatchedKind) -> Any:  # noqa: ANN401 - a function from an object to its Read
+    """What turns an object of ``kind`` into a :class:`Observed` as it arrives, so that no list is held with all its fields."""
     if kind is POLICIES:
-        return lambda item: Read(key_of(item), str(item["metadata"].get("uid") or ""), item)
+        return lambda item: Observed(key_of(item), str(item["metadata"].get("uid") or ""), item)
     read = _configuration if kind.resource == CONFIGURATION.resource else BY_RESOURCE[kind.resource].read
     with_uid = kind.resource in _WITH_UID
 
-    def reduce(item: JsonObject) -> Read:
+    def reduce(item: JsonObject) -> Observed:
         key = key_of(item)
         try:
             record = read(item)
         except MalformedError as error:
-            return Read(key, "", None, str(error))
-        return Read(key, str(item["metadata"].get("uid") or "") if with_uid else "", record)
+            return Observed(key, "", None, str(error))
+        return Observed(key, str(item["metadata"].get("uid") or "") if with_uid else "", record)
 
     return reduce
 

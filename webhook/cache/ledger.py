@@ -14,7 +14,7 @@ from gpugate.policies.cluster.in_flight import Admitted, InFlight
 _TIME_OUT: Final = 15.0
 
 
-class Ledger:
+class InFlightLedger:
     """Counts an admitted object until the watch shows it, its name comes again, or a time-out.
 
     Attributes:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.policy.models import API_VERSION, KIND, Policy, PolicyError, parse_policy, without_rules
-from gpugate.webhook.cache.kinds import Read
+from gpugate.webhook.cache.kinds import Observed
 from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
@@ -43,7 +43,7 @@ class SeenPolicy(NamedTuple):
         return None if self.policy is None else self.policy.generation
 
     @property
-    def fate(self) -> str:
+    def outcome(self) -> str:
         """What became of a policy that does not parse, in words."""
         if self.policy is None:
             return "nothing of it is in force"
@@ -59,7 +59,7 @@ class _Kept(NamedTuple):
     spec: Any
 
 
-class PolicyKeeper:
+class PolicyStore:
     """Reads GPUPolicies as they come. One that does not parse stops nobody.
 
     - The last good generation of it stays in force.
@@ -76,14 +76,14 @@ class PolicyKeeper:
         self._log = log
         self._kept: dict[str, _Kept] = {}
 
-    def replaced(self, objects: Sequence[Read]) -> bool:
+    def replaced(self, objects: Sequence[Observed]) -> bool:
         """Take a full list; says whether anything but a status changed."""
         after = {one.key[1]: self._read(one) for one in objects}
         before, self._kept = self._kept, after
         self.version += 1
         return {name: _essence(one) for name, one in before.items()} != {name: _essence(one) for name, one in after.items()}
 
-    def changed(self, one: Read, *, gone: bool) -> bool:
+    def changed(self, one: Observed, *, gone: bool) -> bool:
         """Take one event; says whether anything but a status changed."""
         self.version += 1
         name = one.key[1]
@@ -101,7 +101,7 @@ class PolicyKeeper:
         """Every GPUPolicy, by name."""
         return [self._kept[name].seen for name in sorted(self._kept)]
 
-    def _read(self, one: Read) -> _Kept:
+    def _read(self, one: Observed) -> _Kept:
         item: JsonObject = one.record
         metadata, spec = item["metadata"], item.get("spec")
         generation, status = metadata.get("generation"), item.get("status")
@@ -135,7 +135,7 @@ class PolicyKeeper:
             elif error.rules and newest.generation > _FIRST:
                 found = _salvaged(found, obj, error.rules)
             message = "GPUPolicy does not parse; the last good one stays in force"
-            self._log.error(message, error=str(error), last=found.policy is not None, fate=found.fate)
+            self._log.error(message, error=str(error), last=found.policy is not None, fate=found.outcome)
             return found
 
 

@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import Policy, PolicySet, default_policy
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.kube.types import KindState
 
 
-class Snapshot(NamedTuple):
+class InForce(NamedTuple):
     """Facts and policies that belong together for one review."""
 
-    facts: Facts
+    snapshot: ClusterSnapshot
     policies: PolicySet
 
 
-class State:
+class CurrentState:
     """Holds the current snapshot; a review reads it once.
 
     Attributes:
-        snapshot: facts and policies in force.
+        in_force: facts and policies in force.
         draining: whether the server is going down and wants no new connections.
         watched: gives the state of every kind that is watched, as it is when called.
         policies: gives every GPUPolicy that is watched, as it is when called.
     """
 
-    __slots__ = ("_pending", "draining", "policies", "snapshot", "watched")
+    __slots__ = ("_pending", "draining", "in_force", "policies", "watched")
 
-    def __init__(self, facts: Facts = NO_FACTS, policies: Sequence[Policy] = ()) -> None:
-        self.snapshot = Snapshot(facts, PolicySet(policies or [default_policy(Mode.DRY_RUN)]))
+    def __init__(self, snapshot: ClusterSnapshot = EMPTY_SNAPSHOT, policies: Sequence[Policy] = ()) -> None:
+        self.in_force = InForce(snapshot, PolicySet(policies or [default_policy(Mode.DRY_RUN)]))
         self.draining = False
         self.watched: Callable[[], Sequence[KindState]] = tuple
         self.policies: Callable[[], Sequence[SeenPolicy]] = tuple
         self._pending: tuple[str, ...] = ()
 
-    def publish(self, facts: Facts | None = None, policies: Sequence[Policy] | None = None) -> None:
+    def publish(self, snapshot: ClusterSnapshot | None = None, policies: Sequence[Policy] | None = None) -> None:
         """Put new facts or policies in force; without any policy the default holds, in DryRun."""
-        now = self.snapshot
-        self.snapshot = Snapshot(
-            now.facts if facts is None else facts,
+        now = self.in_force
+        self.in_force = InForce(
+            now.snapshot if snapshot is None else snapshot,
             now.policies if policies is None else PolicySet(policies or [default_policy(Mode.DRY_RUN)]),
         )
 

@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpugate.policies.cluster.builder import FactsBuilder, Key
+from gpugate.policies.cluster.builder import Key, SnapshotBuilder
 from gpugate.policies.cluster.nodes import Node
-from gpugate.policies.cluster.snapshot import Facts, Known
-from gpugate.policies.cluster.usage import NodeUse
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.cluster.usage import NodeUsage
 from gpugate.policies.policy.models import Policy
-from gpugate.webhook.cache.kinds import POLICIES, Read
-from gpugate.webhook.cache.ledger import Ledger
-from gpugate.webhook.cache.policies import PolicyKeeper
-from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.kinds import POLICIES, Observed
+from gpugate.webhook.cache.ledger import InFlightLedger
+from gpugate.webhook.cache.policies import PolicyStore
+from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.kube.types import EventType, WatchedKind
 from gpugate.webhook.runtime.log import Log
 
@@ -28,7 +28,7 @@ _MOST_BUSY: Final = 0.05
 _SLICE: Final = 200
 
 
-class FactStore:
+class SnapshotStore:
     """A sink that keeps records and publishes them to a state.
 
     A bad object is left out and logged; a bad policy is logged and the last good one of its name stays in force.
@@ -39,13 +39,13 @@ class FactStore:
 
     def __init__(
         self,
-        state: State,
+        state: CurrentState,
         log: Log,
         kinds: Iterable[WatchedKind],
         *,
-        fixed: Facts | None = None,
+        fixed: ClusterSnapshot | None = None,
         gather: float = _GATHER,
-        ledger: Ledger | None = None,
+        ledger: InFlightLedger | None = None,
     ) -> None:
         """Prepare to take ``kinds``; ``fixed`` facts, from files, are published in place of watched ones."""
         self._state = state
@@ -53,12 +53,12 @@ class FactStore:
         self._fixed = fixed
         self._gather = gather
         self._ledger = ledger
-        self._builder = FactsBuilder()
+        self._builder = SnapshotBuilder()
         if ledger is not None:
             self._builder.in_flight = ledger.in_flight
-        self.policies = PolicyKeeper(log)
+        self.policies = PolicyStore(log)
         watched = list(kinds)
-        self._known: dict[str, Known] = {kind.resource: Known.PENDING for kind in watched}
+        self._known: dict[str, SyncState] = {kind.resource: SyncState.PENDING for kind in watched}
         self._follows_policies = POLICIES in watched
         self._stale: Mapping[str, int] = {}
         self._unreadable: frozenset[str] = frozenset()
@@ -69,11 +69,11 @@ class FactStore:
         self._work: deque[Iterator[object]] = deque()
         self.publish()
 
-    def replaced(self, kind: WatchedKind, objects: Sequence[Read], /) -> None:
+    def replaced(self, kind: WatchedKind, objects: Sequence[Observed], /) -> None:
         """Take a full list of one kind; a long one slice by slice, and until its end the kind is not synced anew."""
-        self._do(self._replacing(kind, objects, Known.SYNCED))
+        self._do(self._replacing(kind, objects, SyncState.SYNCED))
 
-    def changed(self, kind: WatchedKind, event_type: EventType, item: Read, /) -> None:
+    def changed(self, kind: WatchedKind, event_type: EventType, item: Observed, /) -> None:
         """Take one event; one that changes nothing a rule reads (a node's heartbeat) publishes nothing."""
         gone = event_type == "DELETED"
         if self._work:
@@ -83,7 +83,7 @@ class FactStore:
 
     def absent(self, kind: WatchedKind, /) -> None:
         """Forget a kind that the cluster does not serve."""
-        self._do(self._replacing(kind, (), Known.ABSENT))
+        self._do(self._replacing(kind, (), SyncState.ABSENT))
 
     def _do(self, work: Iterator[object]) -> None:
         """Do ``work``, behind what is under way; as much of it at once as takes no time."""
@@ -123,7 +123,7 @@ class FactStore:
             self._log.error("not taken into the facts", error=repr(error))
         self._follow()
 
-    def _replacing(self, kind: WatchedKind, objects: Sequence[Read], known: Known) -> Iterator[object]:
+    def _replacing(self, kind: WatchedKind, objects: Sequence[Observed], known: SyncState) -> Iterator[object]:
         if kind is POLICIES:
             changed = self.policies.replaced(objects)
         else:
@@ -144,11 +144,11 @@ class FactStore:
             self._known[kind.resource] = known
             self._schedule()
 
-    def _changing(self, kind: WatchedKind, item: Read, *, gone: bool) -> Iterator[object]:
+    def _changing(self, kind: WatchedKind, item: Observed, *, gone: bool) -> Iterator[object]:
         self._change(kind, item, gone=gone)
         yield None
 
-    def _change(self, kind: WatchedKind, item: Read, *, gone: bool) -> None:
+    def _change(self, kind: WatchedKind, item: Observed, *, gone: bool) -> None:
         if kind is POLICIES:
             changed = self.policies.changed(item, gone=gone)
         else:
@@ -157,14 +157,14 @@ class FactStore:
         if changed:
             self._schedule()
 
-    async def taken(self, resources: Iterable[str]) -> None:
+    async def wait_synced(self, resources: Iterable[str]) -> None:
         """Return once what was read of these kinds, by their resources, is in force: it takes a moment."""
         wanted = frozenset(resources)
-        while any(self._state.snapshot.facts.state(name) is Known.PENDING for name in wanted):
+        while any(self._state.in_force.snapshot.sync_state(name) is SyncState.PENDING for name in wanted):
             self._published.clear()
             await self._published.wait()
 
-    def outdated(self, stale: Mapping[str, int], unreadable: frozenset[str] = frozenset()) -> None:
+    def mark_stale(self, stale: Mapping[str, int], unreadable: frozenset[str] = frozenset()) -> None:
         """Take what is not to be relied on.
 
         Args:
@@ -176,7 +176,7 @@ class FactStore:
             self._stale, self._unreadable = dict(stale), unreadable
             self._schedule()
 
-    def _show(self, kind: WatchedKind, one: Read) -> None:
+    def _show(self, kind: WatchedKind, one: Observed) -> None:
         """Tell the ledger what the watch shows now."""
         if self._ledger is None:
             return
@@ -187,7 +187,7 @@ class FactStore:
             for owner in one.record.owners:
                 self._ledger.saw(owner)
 
-    def _record(self, kind: WatchedKind, one: Read) -> Any:  # noqa: ANN401 - a record
+    def _record(self, kind: WatchedKind, one: Observed) -> Any:  # noqa: ANN401 - a record
         if one.error:
             self._log.warning("object left out of the facts", kind=kind.name, name=one.key[1], error=one.error)
             return self._builder.get(kind.resource, one.key)
@@ -198,7 +198,7 @@ class FactStore:
         found: Node | None = self._builder.get("nodes", ("", name))
         return found
 
-    def use_of_node(self, name: str) -> NodeUse:
+    def use_of_node(self, name: str) -> NodeUsage:
         """What the pods on the node called ``name`` come to."""
         return self._builder.node(name)
 
@@ -220,8 +220,8 @@ class FactStore:
         policies: list[Policy] | None = None
         if self._follows_policies:
             policies = self.policies.in_force()
-        known = {name: Known.PENDING if name in self._unreadable else found for name, found in self._known.items()}
+        known = {name: SyncState.PENDING if name in self._unreadable else found for name, found in self._known.items()}
         self._state.publish(self._builder.snapshot(known, self._stale) if self._fixed is None else self._fixed, policies)
-        self._state.wait_for([name for name, known in self._known.items() if known is Known.PENDING])
+        self._state.wait_for([name for name, known in self._known.items() if known is SyncState.PENDING])
         self._took = time.perf_counter() - started
         self._published.set()

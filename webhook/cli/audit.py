@@ -14,16 +14,16 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.console import Console
 
-from gpugate.policies.cluster.builder import FactsBuilder
-from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.cluster.builder import SnapshotBuilder
+from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import lookup
 from gpugate.policies.policy.models import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
 from gpugate.webhook.audit.attribution_of_pods import usage_of
-from gpugate.webhook.audit.compare import Verdict, as_json, compare
-from gpugate.webhook.audit.evaluate import TEAM_LABELS, Lens
+from gpugate.webhook.audit.compare import ComparisonOutcome, as_json, compare
+from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
 from gpugate.webhook.audit.gangs import gangs_among
-from gpugate.webhook.audit.index import Books, Surroundings, filled
+from gpugate.webhook.audit.index import Surroundings, WorkloadIndex, filled
 from gpugate.webhook.audit.listing import subjects_of
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import as_json as document
@@ -56,7 +56,7 @@ from gpugate.webhook.runtime.times import rfc3339
 REFUSED = 1
 
 
-class Output(StrEnum):
+class AuditOutput(StrEnum):
     """How to print an audit."""
 
     TABLE = "table"
@@ -79,8 +79,8 @@ class _World(NamedTuple):
     """
 
     subjects: Sequence[Subject | str]
-    builder: FactsBuilder
-    known: Mapping[str, Known]
+    builder: SnapshotBuilder
+    known: Mapping[str, SyncState]
     policies: Sequence[Policy]
     problems: Mapping[str, str]
     remarks: Sequence[str]
@@ -122,8 +122,9 @@ def audit(  # noqa: PLR0913 - one parameter an option
         list[str] | None, typer.Option(metavar="KEY", help="Label that says who a workload belongs to; may be repeated.")
     ] = None,
     output: Annotated[
-        Output, typer.Option("--output", "-o", help="table for people, json for machines, or reports as objects of the cluster.")
-    ] = Output.TABLE,
+        AuditOutput,
+        typer.Option("--output", "-o", help="table for people, json for machines, or reports as objects of the cluster."),
+    ] = AuditOutput.TABLE,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the audit as one page to FILE, too.")] = None,
     prometheus: PrometheusUrl = "",
     prometheus_token: PrometheusToken = None,
@@ -138,7 +139,7 @@ def audit(  # noqa: PLR0913 - one parameter an option
 
     Exit code 0: nothing would be refused (with --compare: newly refused); 1: something would; 2: some input cannot be used.
     """
-    if against and output not in {Output.TABLE, Output.JSON}:
+    if against and output not in {AuditOutput.TABLE, AuditOutput.JSON}:
         fail("--compare is printed as a table or as json")
     try:
         address = monitoring(prometheus, prometheus_token, prometheus_ca, prometheus_matcher)
@@ -157,11 +158,11 @@ def audit(  # noqa: PLR0913 - one parameter an option
     if old is not None:
         before = _only(_audited(world, old, labels), namespace)
         compared = compare(before.workloads, found.workloads, as_if_enforced=as_if_enforced)
-        if output is Output.JSON:
+        if output is AuditOutput.JSON:
             sys.stdout.write(written(as_json(compared)).decode())
         else:
             print_comparison(compared, console)
-        raise typer.Exit(REFUSED if any(one.verdict is Verdict.NEWLY_REFUSED for one in compared) else 0)
+        raise typer.Exit(REFUSED if any(one.verdict is ComparisonOutcome.NEWLY_REFUSED for one in compared) else 0)
     _print(found, output, console, findings=findings)
     raise typer.Exit(REFUSED if any(one.outcome == "refuse" for one in found.workloads) else 0)
 
@@ -188,7 +189,7 @@ def _world(
         return asyncio.run(_live(kubeconfig, context, cluster, namespaces, policies_are_given=policies_are_given))
     objects = dumped_in(paths)
     around = objects_in(str(path) for path in cluster or ())
-    known: dict[str, Known] = {}
+    known: dict[str, SyncState] = {}
     if kubeconfig or context:
         around, known = asyncio.run(fetch(kubeconfig, context))
     builder, given, remarks = _facts_from(around, objects)
@@ -197,7 +198,9 @@ def _world(
     return _World([*subjects_in(objects)], builder, {**given, **known}, policies, problems, remarks, source)
 
 
-def _facts_from(around: list[dict[str, Any]], objects: list[dict[str, Any]]) -> tuple[FactsBuilder, dict[str, Known], list[str]]:
+def _facts_from(
+    around: list[dict[str, Any]], objects: list[dict[str, Any]]
+) -> tuple[SnapshotBuilder, dict[str, SyncState], list[str]]:
     """A builder of facts, and what of ``objects`` it could not take, in words: one of ten thousand spoils no audit.
 
     Raises:
@@ -265,23 +268,23 @@ async def _watched(world: _World, address: Address, policies: Sequence[PolicySet
 
 
 def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
-    facts, now = world.builder.snapshot(world.known), time.time()
-    books: Books = filled(world.subjects)
+    snapshot, now = world.builder.snapshot(world.known), time.time()
+    books: WorkloadIndex = filled(world.subjects)
     if world.readings is not None:
-        facts = replace(facts, usage=usage_of(world.readings, books.homes()))
-    for _ in books.judge(Lens(policies, facts, team_labels, now), anew=True):
+        snapshot = replace(snapshot, usage=usage_of(world.readings, books.homes()))
+    for _ in books.judge(AuditContext(policies, snapshot, team_labels, now), anew=True):
         pass
     nodes = world.builder
     around = Surroundings(
         rfc3339(now),
         world.source,
         policies,
-        facts,
+        snapshot,
         lambda name: nodes.get("nodes", ("", name)),
         nodes.node,
         world.problems,
         tuple(world.remarks),
-        tuple(gangs_among(world.subjects, facts, policies, now)),
+        tuple(gangs_among(world.subjects, snapshot, policies, now)),
         world.readings,
     )
     return books.whole(around)
@@ -292,13 +295,13 @@ def _only(found: Audit, namespaces: list[str] | None) -> Audit:
     return found if not namespaces else found.only(frozenset(namespaces))
 
 
-def _print(found: Audit, output: Output, console: Console, *, findings: bool) -> None:
-    if output is Output.TABLE:
+def _print(found: Audit, output: AuditOutput, console: Console, *, findings: bool) -> None:
+    if output is AuditOutput.TABLE:
         print_audit(found, console, findings=findings)
-    elif output is Output.JSON:
+    elif output is AuditOutput.JSON:
         sys.stdout.write(document(found).decode())
     else:
-        kind = POLICY_REPORT if output is Output.POLICY_REPORT else OPEN_REPORT
+        kind = POLICY_REPORT if output is AuditOutput.POLICY_REPORT else OPEN_REPORT
         sys.stdout.write("---\n".join(dump(one) for one in reports_of(found.workloads, kind)))
 
 

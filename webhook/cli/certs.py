@@ -16,20 +16,20 @@ from rich.text import Text
 
 from gpugate.certs import files
 from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import State, parse, timestamp
+from gpugate.certs.inspect import CertificateState, parse, timestamp
 from gpugate.certs.issue import Lifetimes
 from gpugate.certs.renew import trust_bundle
 from gpugate.certs.store import DirectoryStore, ensure
-from gpugate.certs.survey import Entry, Role, Survey, survey_file, survey_store
+from gpugate.certs.survey import CertificateEntry, Role, Survey, survey_file, survey_store
 
 EXIT_ATTENTION: Final = 1
 EXIT_UNUSABLE: Final = 2
 
 _STYLES: Final = {
-    State.VALID: "green",
-    State.RENEW: "yellow",
-    State.NOT_YET: "yellow",
-    State.EXPIRED: "red",
+    CertificateState.VALID: "green",
+    CertificateState.RENEW: "yellow",
+    CertificateState.NOT_YET: "yellow",
+    CertificateState.EXPIRED: "red",
 }
 _ONE_DAY: Final = timedelta(days=1)
 
@@ -40,7 +40,7 @@ app = typer.Typer(
 )
 
 
-class Output(StrEnum):
+class CertsOutput(StrEnum):
     """How to print a report."""
 
     TEXT = "text"
@@ -88,7 +88,7 @@ def inspect(
         list[str] | None,
         typer.Option(help="Name that the certificate of DIR must cover; repeatable."),
     ] = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="Form of the report.")] = Output.TEXT,
+    output: Annotated[CertsOutput, typer.Option("-o", "--output", help="Form of the report.")] = CertsOutput.TEXT,
 ) -> None:
     """Report subjects, names and ends of the certificates in FILE or DIR.
 
@@ -98,7 +98,7 @@ def inspect(
     now = _now()
     with _unusable_input():
         survey = _survey(path, hostname or [], now)
-    if output is Output.JSON:
+    if output is CertsOutput.JSON:
         typer.echo(json.dumps(_document(survey, now), indent=2))
     else:
         _print_text(survey)
@@ -167,7 +167,7 @@ def _document(survey: Survey, now: datetime) -> dict[str, object]:
     }
 
 
-def _entry_document(entry: Entry) -> dict[str, object]:
+def _entry_document(entry: CertificateEntry) -> dict[str, object]:
     info = entry.info
     return {
         "file": entry.file,
@@ -203,7 +203,7 @@ def _print_text(survey: Survey) -> None:
     _say("result", verdict)
 
 
-def _days_left(entry: Entry) -> str:
+def _days_left(entry: CertificateEntry) -> str:
     remaining = entry.validity.remaining
     if remaining < timedelta(0):
         return f"ended {-remaining // _ONE_DAY} days ago"

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, SyncState
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import lookup
 from gpugate.policies.policy.models import KIND, Policy, PolicyError, default_policy, parse_policy
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.cache.fetch import fetch
 from gpugate.webhook.cache.kinds import POLICIES
-from gpugate.webhook.files.documents import Document, Unreadable
+from gpugate.webhook.files.documents import Document, UnreadableInput
 from gpugate.webhook.files.inputs import facts_of, gives_facts, load_policies, objects_in
 from gpugate.webhook.runtime.errors import InputError
 
@@ -56,14 +56,14 @@ class Colour(StrEnum):
 ColourOption: TypeAlias = Annotated[Colour, typer.Option("--color", help="When to print in colour.")]
 
 
-def surroundings(
-    documents: Sequence[Document | Unreadable],
+def review_context(
+    documents: Sequence[Document | UnreadableInput],
     policy: list[Path] | None,
     cluster: list[Path] | None,
     kubeconfig: Path | None,
     context: str | None,
     namespace: str = "",
-) -> tuple[Facts, list[Policy]]:
+) -> tuple[ClusterSnapshot, list[Policy]]:
     """The facts and the policies to judge ``documents`` by; ``namespace`` is that of objects that state none.
 
     What may not be read of a live cluster is told on standard error, and is not known.
@@ -74,7 +74,7 @@ def surroundings(
     """
     own = [one.value for one in documents if isinstance(one, Document) and _is_own_fact(one.value)]
     objects: list[dict[str, Any]] = []
-    known: dict[str, Known] = {}
+    known: dict[str, SyncState] = {}
     if cluster and (kubeconfig or context):
         message = "give facts either by --cluster or by --kubeconfig and --context, not both"
         raise InputError(message)
@@ -82,15 +82,15 @@ def surroundings(
         objects = objects_in(str(path) for path in cluster)
     elif kubeconfig or context:
         objects, known = _readable(kubeconfig, context, _namespaces(documents, namespace), policies_are_given=bool(policy))
-    facts = facts_of([*objects, *own], known) if objects or own else NO_FACTS
+    snapshot = facts_of([*objects, *own], known) if objects or own else EMPTY_SNAPSHOT
     if policy:
-        return facts, load_policies(policy)
-    return facts, _policies_among(objects) or [default_policy(Mode.ENFORCE)]
+        return snapshot, load_policies(policy)
+    return snapshot, _policies_among(objects) or [default_policy(Mode.ENFORCE)]
 
 
 def _readable(
     kubeconfig: Path | None, context: str | None, namespaces: list[str], *, policies_are_given: bool
-) -> tuple[list[dict[str, Any]], dict[str, Known]]:
+) -> tuple[list[dict[str, Any]], dict[str, SyncState]]:
     forbidden: dict[str, str] = {}
     objects, known = asyncio.run(fetch(kubeconfig, context, forbidden=forbidden, namespaces=namespaces))
     unread = forbidden.pop(POLICIES.resource, None)
@@ -106,7 +106,7 @@ def unknown_policies(why: str) -> str:
     return f"{why}: which policies are in force is not known; give yours by --policy"
 
 
-def _namespaces(documents: Sequence[Document | Unreadable], namespace: str) -> list[str]:
+def _namespaces(documents: Sequence[Document | UnreadableInput], namespace: str) -> list[str]:
     """The namespaces of the workloads: whoever may read these alone still learns what matters to them there."""
     values = [one.value for one in documents if isinstance(one, Document) and isinstance(one.value, dict)]
     workloads = [one for one in values if kind_of(str(one.get("apiVersion")), str(one.get("kind"))) is not None]

@@ -24,9 +24,9 @@ from gpugate.webhook.cli.options import (
     fail,
     monitoring,
 )
-from gpugate.webhook.controller.audit_loop import Rhythm
-from gpugate.webhook.controller.leader_election import Terms
-from gpugate.webhook.controller.program import Options, run
+from gpugate.webhook.controller.audit_loop import AuditSchedule
+from gpugate.webhook.controller.leader_election import LeaseDurations
+from gpugate.webhook.controller.program import ControllerOptions, run
 from gpugate.webhook.files.inputs import load_policies
 from gpugate.webhook.kube.types import ClusterError
 from gpugate.webhook.runtime.errors import InputError
@@ -80,7 +80,7 @@ def controller(  # noqa: PLR0913 - one parameter an option
     """
     host, port = address(listen)
     try:
-        options = Options(
+        options = ControllerOptions(
             host=host,
             port=port,
             namespace=namespace or _own_namespace(),
@@ -90,8 +90,8 @@ def controller(  # noqa: PLR0913 - one parameter an option
             policies=load_policies(policy) if policy else None,
             kueue_namespace=kueue_namespace,
             # As Kubernetes' components have them: two thirds to renew, in tries of two fifteenths.
-            terms=Terms(lease_duration, lease_duration * 2 / 3, lease_duration * 2 / 15),
-            rhythm=Rhythm(interval=interval, settle=settle, rate=rate),
+            terms=LeaseDurations(lease_duration, lease_duration * 2 / 3, lease_duration * 2 / 15),
+            rhythm=AuditSchedule(interval=interval, settle=settle, rate=rate),
             spacing=report_spacing,
             hosts=tuple(allow_host or ()),
             team_labels=tuple(team_label or TEAM_LABELS),

@@ -21,17 +21,18 @@ from gpugate.webhook.cli.context import (
     Kubeconfig,
     Namespace,
     PolicyFiles,
-    surroundings,
+    review_context,
 )
 from gpugate.webhook.cli.options import UNUSABLE, fail
 from gpugate.webhook.files.atomic_write import ReplaceError, Replacement, replace_all
-from gpugate.webhook.files.documents import STDIN, Unreadable, files_of
+from gpugate.webhook.files.documents import STDIN, UnreadableInput, files_of
 from gpugate.webhook.files.rewrite.diff import unified_diff
 from gpugate.webhook.kube.types import ClusterError
 from gpugate.webhook.review import report
+from gpugate.webhook.review.entry import ReviewEntry
 from gpugate.webhook.review.fix import Fixed, open_files
 from gpugate.webhook.review.fix import fix as fixed_files
-from gpugate.webhook.review.review import Entry, Outcome
+from gpugate.webhook.review.review import Outcome
 from gpugate.webhook.runtime.errors import InputError
 
 REMAINS: Final = 1
@@ -68,10 +69,10 @@ def fix(  # noqa: PLR0913 - one parameter an option
         files = _distinct(files_of(paths))
         opened = list(open_files(files, paths))
         objects = [document for one in opened for document in one.objects()]
-        facts, policies = surroundings(objects, policy, cluster, kubeconfig, context, namespace)
+        snapshot, policies = review_context(objects, policy, cluster, kubeconfig, context, namespace)
     except (InputError, ClusterError) as error:
         fail(str(error))
-    results = list(fixed_files(opened, PolicySet(policies), facts, namespace, now=time.time()))
+    results = list(fixed_files(opened, PolicySet(policies), snapshot, namespace, now=time.time()))
     if show_diff or (show_diff is None and not write and (check or not piped)):
         _print_diffs(results, color)
     elif piped and not check:
@@ -91,11 +92,11 @@ def _agree(paths: Sequence[str], *, write: bool, check: bool) -> None:
         fail("standard input (-) cannot be changed in place: leave --write out, and the result is printed")
 
 
-def _distinct(files: Iterator[str | Unreadable]) -> list[str | Unreadable]:
+def _distinct(files: Iterator[str | UnreadableInput]) -> list[str | UnreadableInput]:
     """``files``, each once, by whatever names it goes."""
-    found: dict[str, str | Unreadable] = {}
+    found: dict[str, str | UnreadableInput] = {}
     for one in files:
-        file = one.file if isinstance(one, Unreadable) else one
+        file = one.file if isinstance(one, UnreadableInput) else one
         found.setdefault(file if file == STDIN else os.path.realpath(file), one)
     return list(found.values())
 
@@ -141,7 +142,7 @@ def _report(results: Sequence[Fixed], paths: Sequence[str], *, write: bool) -> N
     typer.echo(f"{', '.join(parts)} of {_count(len(results), 'file')}", err=True)
 
 
-def _is_something_else(entry: Entry) -> bool:
+def _is_something_else(entry: ReviewEntry) -> bool:
     """Whether a file of a folder holds something that is no Kubernetes object: values of a chart, a workflow of a CI."""
     return entry.outcome is Outcome.SKIPPED and entry.document > 0 and not entry.kind
 

@@ -48,7 +48,7 @@ _DEFAULT_HEAD: Final = (
 )
 
 
-class Form(StrEnum):
+class PolicyFormat(StrEnum):
     """What is printed, and how."""
 
     TEXT = "text"
@@ -62,22 +62,23 @@ class Form(StrEnum):
 def policies(
     *,
     form: Annotated[
-        Form, typer.Option("--format", help="The rules as text, JSON or Markdown; the CRD of GPUPolicy; a webhook configuration.")
-    ] = Form.TEXT,
+        PolicyFormat,
+        typer.Option("--format", help="The rules as text, JSON or Markdown; the CRD of GPUPolicy; a webhook configuration."),
+    ] = PolicyFormat.TEXT,
     default: Annotated[bool, typer.Option("--default", help="Print the built-in default GPUPolicy as YAML instead.")] = False,
 ) -> None:
     """List the rules with their parameters and defaults."""
     if default:
         typer.echo(default_yaml(), nl=False)
-    elif form is Form.JSON:
+    elif form is PolicyFormat.JSON:
         typer.echo(json.dumps(rules_document(), indent=2, ensure_ascii=False))
-    elif form is Form.MARKDOWN:
+    elif form is PolicyFormat.MARKDOWN:
         typer.echo(reference(), nl=False)
-    elif form is Form.CRD:
+    elif form is PolicyFormat.CRD:
         typer.echo(crd_yaml(), nl=False)
-    elif form is Form.MUTATING:
+    elif form is PolicyFormat.MUTATING:
         typer.echo(configuration("mutate"), nl=False)
-    elif form is Form.VALIDATING:
+    elif form is PolicyFormat.VALIDATING:
         typer.echo(configuration("validate"), nl=False)
     else:
         _print_text()

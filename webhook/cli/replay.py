@@ -17,19 +17,19 @@ from gpugate.webhook.cli.context import (
     Context,
     Kubeconfig,
     PolicyFiles,
-    surroundings,
+    review_context,
 )
 from gpugate.webhook.cli.options import UNUSABLE, fail
 from gpugate.webhook.kube.types import ClusterError
 from gpugate.webhook.review import replay as replaying
 from gpugate.webhook.review import replay_report
-from gpugate.webhook.review.replay import Effect
+from gpugate.webhook.review.replay import AnswerChange
 from gpugate.webhook.runtime.errors import InputError
 
 REFUSED: Final = 1
 
 
-class Output(StrEnum):
+class ReplayOutput(StrEnum):
     """How to print a replay."""
 
     TEXT = "text"
@@ -49,7 +49,7 @@ def replay(
     cluster: ClusterFiles = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="text for people, json for machines.")] = Output.TEXT,
+    output: Annotated[ReplayOutput, typer.Option("--output", "-o", help="text for people, json for machines.")] = ReplayOutput.TEXT,
     color: ColourOption = Colour.AUTO,
 ) -> None:
     """Show what a policy would answer to recorded reviews, where that differs from what was answered then.
@@ -57,19 +57,19 @@ def replay(
     Exit code 0: nothing would be newly refused; 1: something would; 2: some input cannot be used.
     """
     try:
-        facts, policies = surroundings((), policy, cluster, kubeconfig, context)
+        snapshot, policies = review_context((), policy, cluster, kubeconfig, context)
     except (InputError, ClusterError) as error:
         fail(str(error))
-    replayed = list(replaying.replay(replaying.read(paths), PolicySet(policies), facts))
+    replayed = list(replaying.replay(replaying.read(paths), PolicySet(policies), snapshot))
     for line in replay_report.problems(replayed):
         typer.echo(f"gpugate: {line}", err=True)
-    if output is Output.JSON:
+    if output is ReplayOutput.JSON:
         sys.stdout.write(replay_report.as_json(replayed))
     else:
         replay_report.print_text(replayed, Console(file=sys.stdout, highlight=False, markup=False, **color.settings()))
     if not replayed:
         fail("the input holds no review")
-    if any(one.effect is Effect.INVALID for one in replayed):
+    if any(one.effect is AnswerChange.INVALID for one in replayed):
         raise typer.Exit(UNUSABLE)
-    if any(one.effect is Effect.REFUSED for one in replayed):
+    if any(one.effect is AnswerChange.REFUSED for one in replayed):
         raise typer.Exit(REFUSED)

@@ -21,22 +21,23 @@ from gpugate.webhook.cli.context import (
     Kubeconfig,
     Namespace,
     PolicyFiles,
-    surroundings,
+    review_context,
 )
 from gpugate.webhook.cli.options import UNUSABLE, fail
 from gpugate.webhook.files import rendering
-from gpugate.webhook.files.documents import Document, Unreadable, read_all
+from gpugate.webhook.files.documents import Document, UnreadableInput, read_all
 from gpugate.webhook.files.rendering import Chart
 from gpugate.webhook.kube.types import ClusterError
 from gpugate.webhook.review import report
-from gpugate.webhook.review.review import Entry, Outcome
+from gpugate.webhook.review.entry import ReviewEntry
+from gpugate.webhook.review.review import Outcome
 from gpugate.webhook.review.review import review as judge
 from gpugate.webhook.runtime.errors import InputError
 
 REFUSED: Final = 1
 
 
-class Output(StrEnum):
+class ReviewOutput(StrEnum):
     """How to print a review."""
 
     TEXT = "text"
@@ -70,8 +71,8 @@ def review(  # noqa: PLR0913 - one parameter an option
     context: Context = None,
     namespace: Namespace = "",
     output: Annotated[
-        Output, typer.Option("--output", "-o", help="text for people, json for machines, yaml: rewritten manifests.")
-    ] = Output.TEXT,
+        ReviewOutput, typer.Option("--output", "-o", help="text for people, json for machines, yaml: rewritten manifests.")
+    ] = ReviewOutput.TEXT,
     show_diff: Annotated[bool, typer.Option("--diff/--no-diff", help="Show what changes as a diff.")] = True,
     color: ColourOption = Colour.AUTO,
 ) -> None:
@@ -88,10 +89,10 @@ def review(  # noqa: PLR0913 - one parameter an option
         fail("name files or directories, or give -k DIR or --helm CHART")
     try:
         documents = [*read_all(paths or ()), *_rendered(kustomize, chart)]
-        facts, policies = surroundings(documents, policy, cluster, kubeconfig, context, namespace)
+        snapshot, policies = review_context(documents, policy, cluster, kubeconfig, context, namespace)
     except (InputError, ClusterError) as error:
         fail(str(error))
-    entries = list(judge(documents, PolicySet(policies), facts, namespace, now=time.time()))
+    entries = list(judge(documents, PolicySet(policies), snapshot, namespace, now=time.time()))
     _print(entries, output, color, show_diff=show_diff)
     if any(entry.outcome is Outcome.INVALID for entry in entries) or not entries:
         if not entries:
@@ -101,19 +102,19 @@ def review(  # noqa: PLR0913 - one parameter an option
         raise typer.Exit(REFUSED)
 
 
-def _rendered(folder: Path | None, chart: Chart | None) -> Iterator[Document | Unreadable]:
+def _rendered(folder: Path | None, chart: Chart | None) -> Iterator[Document | UnreadableInput]:
     if folder is not None:
         yield from rendering.kustomize(folder)
     if chart is not None:
         yield from rendering.helm(chart)
 
 
-def _print(entries: Sequence[Entry], output: Output, color: Colour, *, show_diff: bool) -> None:
-    if output is Output.TEXT:
+def _print(entries: Sequence[ReviewEntry], output: ReviewOutput, color: Colour, *, show_diff: bool) -> None:
+    if output is ReviewOutput.TEXT:
         console = Console(file=sys.stdout, highlight=False, markup=False, **color.settings())
         report.print_text(entries, console, show_diff=show_diff)
         return
-    if output is Output.JSON:
+    if output is ReviewOutput.JSON:
         sys.stdout.write(report.as_json(entries))
         return
     sys.stdout.write(report.as_yaml(entries))

@@ -12,7 +12,7 @@ import uvloop
 
 from gpugate.policies.kube.quantity import QuantityError, whole
 from gpugate.webhook.admission import tls
-from gpugate.webhook.admission.server import IN_CLUSTER, Options
+from gpugate.webhook.admission.server import IN_CLUSTER, ServerOptions
 from gpugate.webhook.admission.server import serve as run_server
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE
 from gpugate.webhook.cli.options import address, fail
@@ -86,13 +86,13 @@ def serve(  # noqa: PLR0913 - one parameter an option
         else:
             directory = tls_dir or Path()
             certificate, key = directory / "tls.crt", directory / "tls.key"
-        options = Options(
+        options = ServerOptions(
             host=host,
             port=port,
             certificate=certificate,
             key=key,
             policies=load_policies(policy) if policy else None,
-            facts=load_facts(cluster) if cluster else None,
+            snapshot=load_facts(cluster) if cluster else None,
             watch=kubeconfig is not None or context is not None or (IN_CLUSTER.exists() and not cluster),
             kubeconfig=kubeconfig,
             context=context,

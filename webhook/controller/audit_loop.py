@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.gpu_usage import Place, Usage
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.times import instant_of
 from gpugate.policies.policy.models import PolicySet
 from gpugate.webhook.audit.attribution_of_pods import usage_of
-from gpugate.webhook.audit.evaluate import TEAM_LABELS, Lens
+from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
 from gpugate.webhook.audit.index import Surroundings
 from gpugate.webhook.audit.model import Audit
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
-from gpugate.webhook.controller.informers import SubjectFeed
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
+from gpugate.webhook.controller.informers import WorkloadInformer
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.times import rfc3339
@@ -38,7 +38,7 @@ _SURROUNDINGS: Final = ("namespaces", "shapes", "queues", "limit_ranges", "flavo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rhythm:
+class AuditSchedule:
     """When and how fast, in seconds and workloads per second.
 
     Attributes:
@@ -71,7 +71,7 @@ class Round(NamedTuple):
 
 
 @dataclass(slots=True)
-class Source:
+class AuditSource:
     """Where the audit looks.
 
     Attributes:
@@ -87,9 +87,9 @@ class Source:
         readings: gives what monitoring tells of devices, the very same until it tells something else; None for nothing.
     """
 
-    state: State
-    store: FactStore
-    feed: SubjectFeed
+    state: CurrentState
+    store: SnapshotStore
+    feed: WorkloadInformer
     ready: Callable[[], Awaitable[None]]
     name: str
     gangs: Callable[[], Iterable[GangState]] = tuple
@@ -99,7 +99,7 @@ class Source:
     readings: Callable[[], Readings | None] = lambda: None
 
 
-class Rounds:
+class AuditLoop:
     """Keeps an audit up to date.
 
     Attributes:
@@ -111,8 +111,8 @@ class Rounds:
 
     def __init__(
         self,
-        source: Source,
-        rhythm: Rhythm,
+        source: AuditSource,
+        rhythm: AuditSchedule,
         log: Log,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -128,7 +128,7 @@ class Rounds:
         self._wall = wall
         self._finished = asyncio.Condition()
         self._policies: PolicySet | None = None
-        self._facts: Facts | None = None
+        self._facts: ClusterSnapshot | None = None
         self._whole_at = float("-inf")
         self._settle = rhythm.settle
         self._ends_at = float("inf")
@@ -173,36 +173,36 @@ class Rounds:
 
     def _whole_is_due(self) -> bool:
         """Whether everything is to be judged anew."""
-        facts, policies = self._source.state.snapshot
+        snapshot, policies = self._source.state.in_force
         if self._policies is None or self._policies.policies != policies.policies:
             return True
         if self._wall() >= self._ends_at:
             return True
         age = self._clock() - self._whole_at
-        return age >= self._rhythm.interval or (age >= self._rhythm.surroundings and self._have_changed(facts))
+        return age >= self._rhythm.interval or (age >= self._rhythm.surroundings and self._have_changed(snapshot))
 
-    def _have_changed(self, facts: Facts) -> bool:
+    def _have_changed(self, snapshot: ClusterSnapshot) -> bool:
         """Whether the surroundings of the workloads differ from those of the last round over everything."""
         before = self._facts
-        return before is None or any(getattr(before, name) != getattr(facts, name) for name in _SURROUNDINGS)
+        return before is None or any(getattr(before, name) != getattr(snapshot, name) for name in _SURROUNDINGS)
 
     async def _round(self) -> None:
         source, started, cpu = self._source, self._clock(), time.process_time()
         whole = self._whole_is_due()
         source.feed.stirred.clear()
-        facts, policies = source.state.snapshot
+        snapshot, policies = source.state.in_force
         self._policies = policies
-        facts, used = self._with_usage(facts)
+        snapshot, used = self._with_usage(snapshot)
         judged = 0
-        lens = Lens(policies, facts, source.team_labels, self._wall())
+        lens = AuditContext(policies, snapshot, source.team_labels, self._wall())
         judging = source.feed.books.judge(lens, anew=whole, also=used)
         for looked, found in enumerate(judging):
             judged += found is not None
             if looked % _BATCH == 0:
                 await asyncio.sleep(max(0.0, started + judged / self._rhythm.rate - self._clock()))
-        self.latest = self._audit(facts, policies)
+        self.latest = self._audit(snapshot, policies)
         if whole:
-            self._whole_at, self.whole_at, self._facts = started, self.latest.at, facts
+            self._whole_at, self.whole_at, self._facts = started, self.latest.at, snapshot
         self.last = Round(judged, whole, self._clock() - started, time.process_time() - cpu)
         self._ends_at = _next_end(self.latest)
         if not whole:
@@ -215,23 +215,23 @@ class Rounds:
             self.done += 1
             self._finished.notify_all()
 
-    def _with_usage(self, facts: Facts) -> tuple[Facts, frozenset[Place]]:
-        """``facts`` with what monitoring tells, and the workloads of which it tells something else than in the last round."""
+    def _with_usage(self, snapshot: ClusterSnapshot) -> tuple[ClusterSnapshot, frozenset[Place]]:
+        """``snapshot`` with what monitoring tells, and the workloads of which it tells something else than in the last round."""
         before, readings = self._usage, self._source.readings()
         self._readings = readings
         self._usage = Usage() if readings is None else usage_of(readings, self._source.feed.books.homes())
         places = before.workloads.keys() | self._usage.workloads.keys()
         changed = frozenset(place for place in places if before.of(place) != self._usage.of(place))
-        return (facts if readings is None else replace(facts, usage=self._usage)), changed
+        return (snapshot if readings is None else replace(snapshot, usage=self._usage)), changed
 
-    def _audit(self, facts: Facts, policies: PolicySet) -> Audit:
+    def _audit(self, snapshot: ClusterSnapshot, policies: PolicySet) -> Audit:
         """The whole audit, by the facts and policies that the workloads were judged by: newer ones may be there already."""
         source = self._source
         around = Surroundings(
             rfc3339(self._wall()),
             source.name,
             policies,
-            facts,
+            snapshot,
             source.store.node,
             source.store.use_of_node,
             problems=source.problems(),

@@ -10,19 +10,19 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from gpugate.policies.cluster.records.pod_groups import GroupKey
-from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.engine.exemptions import bound_without_exemption
-from gpugate.policies.framework.decision import Bound
+from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.gangs.gang import gang_of, group_of
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError, Object
 from gpugate.policies.rules.gangs.gang import pod_groups
-from gpugate.policies.rules.gangs.gang.pod_groups import Plan
+from gpugate.policies.rules.gangs.gang.pod_groups import PodGroupPlan
 from gpugate.policies.rules.gangs.gang.rule import RULE as GANG
-from gpugate.policies.workloads.kinds import Kind, kind_of
+from gpugate.policies.workloads.kinds import WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
-from gpugate.webhook.cache.state import Snapshot, State
+from gpugate.webhook.cache.state import CurrentState, InForce
 from gpugate.webhook.kube.event_series import Reference
 
 Place: TypeAlias = tuple[str, str, str, str]
@@ -42,12 +42,12 @@ class Planned(NamedTuple):
     """
 
     about: Reference
-    plan: Plan
+    plan: PodGroupPlan
     named: frozenset[GroupKey]
 
 
-class _Kept(NamedTuple):
-    kind: Kind
+class _KeptGang(NamedTuple):
+    kind: WorkloadKind
     namespace: str
     text: bytes
     #: The group that a plain pod names; None for what makes its pods itself.
@@ -61,13 +61,13 @@ class _Memo(NamedTuple):
     planned: Planned
 
 
-class GangBook:
+class GangIndex:
     """Keeps gangs as they come and go. For one thread: that of the event loop."""
 
-    def __init__(self, state: State, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, state: CurrentState, wall: Callable[[], float] = time.time) -> None:
         self._state = state
         self._wall = wall
-        self._kept: dict[Place, _Kept] = {}
+        self._kept: dict[Place, _KeptGang] = {}
         self._joined: dict[tuple[str, GroupKey], dict[Place, None]] = {}
         self._memos: dict[object, _Memo] = {}
 
@@ -104,11 +104,11 @@ class GangBook:
 
     def workloads(self) -> Iterator[Workload]:
         """Every workload that is a gang, and every plain pod that joins one."""
-        facts = self._state.snapshot.facts
+        snapshot = self._state.in_force.snapshot
         for kept in list(self._kept.values()):
-            yield open_workload(kept.kind, orjson.loads(kept.text), facts)
+            yield open_workload(kept.kind, orjson.loads(kept.text), snapshot)
 
-    def about(self, state: GangState) -> Reference | None:
+    def object_ref(self, state: GangState) -> Reference | None:
         """Whom an Event about a gang is for: the workload, or the first of the plain pods; None where it is gone."""
         for (namespace, key), members in self._joined.items():
             if not state.uid and (namespace, key.name) == (state.namespace, state.name):
@@ -121,40 +121,40 @@ class GangBook:
 
     def _reference(self, place: Place) -> Reference:
         kept = self._kept[place]
-        return reference_of(open_workload(kept.kind, orjson.loads(kept.text), NO_FACTS))
+        return reference_of(open_workload(kept.kind, orjson.loads(kept.text), EMPTY_SNAPSHOT))
 
     def plans(self) -> Iterator[Planned]:
         """Every gang with its plan, worked out anew only where the gang, its namespace or the policies have changed.
 
         One that cannot be read in full is left out, and what was made for it left alone; the audit tells of it.
         """
-        snapshot = self._state.snapshot
-        alone: list[tuple[object, list[_Kept]]] = [(place, [kept]) for place, kept in self._kept.items() if kept.joins is None]
+        in_force = self._state.in_force
+        alone: list[tuple[object, list[_KeptGang]]] = [(place, [kept]) for place, kept in self._kept.items() if kept.joins is None]
         for key, kept in [*alone, *((group, self._members(group)) for group in self._joined)]:
             with suppress(MalformedError):
-                yield self._planned(key, kept, snapshot)
+                yield self._planned(key, kept, in_force)
 
-    def _members(self, group: tuple[str, GroupKey]) -> list[_Kept]:
+    def _members(self, group: tuple[str, GroupKey]) -> list[_KeptGang]:
         return [self._kept[one] for one in sorted(self._joined[group])]
 
-    def _planned(self, key: object, kept: list[_Kept], snapshot: Snapshot) -> Planned:
-        facts, policies = snapshot
+    def _planned(self, key: object, kept: list[_KeptGang], in_force: InForce) -> Planned:
+        snapshot, policies = in_force
         joins = kept[0].joins
         namespace = kept[0].namespace
         # An exemption ends without anything changing: the plan is made anew every hour.
         now = self._wall()
         hour = int(now // _HOUR)
-        sources = (policies.policies, tuple(sorted(facts.namespace_labels(namespace).items())), hour, *kept)
+        sources = (policies.policies, tuple(sorted(snapshot.namespace_labels(namespace).items())), hour, *kept)
         memo = self._memos.get(key)
         if memo is None or memo.sources != sources:
-            workloads = [open_workload(one.kind, orjson.loads(one.text), facts) for one in kept]
+            workloads = [open_workload(one.kind, orjson.loads(one.text), snapshot) for one in kept]
             memo = self._memos[key] = _Memo(
-                sources, _plan(workloads, joins, policies.bind(facts.namespace_labels(namespace), workloads[0].labels()), now)
+                sources, _plan(workloads, joins, policies.bind(snapshot.namespace_labels(namespace), workloads[0].labels()), now)
             )
         return memo.planned
 
 
-def _plan(workloads: list[Workload], joins: tuple[str, GroupKey] | None, bound: Sequence[Bound], now: float) -> Planned:
+def _plan(workloads: list[Workload], joins: tuple[str, GroupKey] | None, bound: Sequence[BoundRule], now: float) -> Planned:
     first = workloads[0]
     named = {key for one in workloads for pods in one.pod_sets if (key := group_of(pods)) is not None}
     rule = bound_without_exemption(first, bound, GANG.id, now)
@@ -169,14 +169,14 @@ def reference_of(workload: Workload) -> Reference:
     return Reference(str(root.get("apiVersion")), str(root.get("kind")), workload.namespace, workload.name, uid)
 
 
-def _kept(kind: Kind, item: Object) -> _Kept | None:
-    workload = open_workload(kind, item, NO_FACTS)
+def _kept(kind: WorkloadKind, item: Object) -> _KeptGang | None:
+    workload = open_workload(kind, item, EMPTY_SNAPSHOT)
     if not workload.is_pod():
         # What is no gang any more may still name a group that waits for as many pods as it had.
         concerns = gang_of(workload) is not None or any(group_of(pods) is not None for pods in workload.pod_sets)
-        return _Kept(kind, workload.namespace, _text(item), None) if concerns else None
+        return _KeptGang(kind, workload.namespace, _text(item), None) if concerns else None
     key = group_of(workload.pod_sets[0]) if workload.controller() is None else None
-    return None if key is None else _Kept(kind, workload.namespace, _text(item), (workload.namespace, key))
+    return None if key is None else _KeptGang(kind, workload.namespace, _text(item), (workload.namespace, key))
 
 
 def _text(item: dict[str, Any]) -> bytes:

@@ -10,15 +10,15 @@ from typing import Final
 import orjson
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.gangs.status import GangState, Place, gang_states
-from gpugate.webhook.audit.gangs import patience
+from gpugate.webhook.audit.gangs import stuck_after_for
 from gpugate.webhook.audit.subjects import Subject
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.controller.gang_index import GangBook
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.controller.gang_index import GangIndex
 from gpugate.webhook.controller.gang_index import Place as ObjectPlace
 from gpugate.webhook.controller.leader_client import Api
-from gpugate.webhook.controller.pod_groups import PodGroupKeeper, Teller
+from gpugate.webhook.controller.pod_groups import EventSink, PodGroupReconciler
 from gpugate.webhook.kube.types import ClusterError, JsonObject
 from gpugate.webhook.runtime.log import Log
 
@@ -37,7 +37,7 @@ _REFUSED: Final = "FailedCreate"
 _STATES: Final = ("running", "queued", "starting", "stuck", "done")
 
 
-class Gangs:
+class GangObserver:
     """What the controller knows of gangs, and what it does for them.
 
     `heard` is fed from the start; `run` goes on while this controller leads.
@@ -47,15 +47,15 @@ class Gangs:
         keeper: keeps the PodGroups.
     """
 
-    def __init__(self, api: Api, state: State, teller: Teller, log: Log, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, api: Api, state: CurrentState, teller: EventSink, log: Log, now: Callable[[], float] = time.time) -> None:
         self.states: list[GangState] = []
         self._api = api
         self._state = state
         self._teller = teller
         self._log = log
         self._now = now
-        self._book = GangBook(state)
-        self.keeper = PodGroupKeeper(api, self._book, state, teller, log)
+        self._book = GangIndex(state)
+        self.keeper = PodGroupReconciler(api, self._book, state, teller, log)
         self._noticed: dict[Place, float] = {}
         self._first_look: float | None = None
         self._looked_at = float("-inf")
@@ -63,18 +63,18 @@ class Gangs:
         self._asked: dict[str, float] = {}
         self._told: set[tuple[Place, float | None]] = set()
 
-    def heard(self, place: ObjectPlace, subject: Subject | None) -> None:
+    def on_workload(self, place: ObjectPlace, subject: Subject | None) -> None:
         """Take a workload as it is now; None, or one that has ended, is one of a gang no longer.
 
         Nor is one of which nothing is kept, the ReplicaSet of a Deployment, and a pod that a controller has made or adopted.
         """
-        adopted = subject is not None and subject.owner is not None and place[:2] == ("", "Pod")
+        adopted = subject is not None and subject.owner is not None and subject.kind.is_pod
         if subject is None or adopted or not subject.asks or not subject.text:
             changed = self._book.gone(place)
         else:
             changed = self._book.seen(place, orjson.loads(subject.text))
         if changed:
-            self.keeper.stir()
+            self.keeper.requeue()
 
     async def run(self) -> None:
         """Keep PodGroups and tell of stuck gangs, until cancelled."""
@@ -108,12 +108,12 @@ class Gangs:
         return self.states
 
     def _states(self, now: float) -> list[GangState]:
-        facts, policies = self._state.snapshot
+        snapshot, policies = self._state.in_force
         return gang_states(
-            facts,
+            snapshot,
             self._book.workloads(),
             now,
-            stuck_after=patience(facts, policies),
+            stuck_after=stuck_after_for(snapshot, policies),
             noticed=self._noticed,
             refusals=self._refusals,
         )
@@ -127,7 +127,7 @@ class Gangs:
 
         What is so from the start has been for as long as its pods tell.
         """
-        if self._first_look is None and self._state.snapshot.facts.state("pods") is Known.SYNCED:
+        if self._first_look is None and self._state.in_force.snapshot.sync_state("pods") is SyncState.SYNCED:
             self._first_look = now
         known_before = self._first_look is None or now - self._first_look < _START
         waiting = {(one.namespace, one.kind, one.name) for one in self.states if one.state in {"starting", "stuck"}}
@@ -171,9 +171,9 @@ class Gangs:
             self._log.warning(
                 "gang is stuck", namespace=one.namespace, kind=one.kind, name=one.name, reason=one.reason, held=one.held
             )
-            about = self._book.about(one)
+            about = self._book.object_ref(one)
             if about is not None:
-                self._teller.tell(about, reason="GangStuck", message=one.reason, action="WatchGang")
+                self._teller.emit(about, reason="GangStuck", message=one.reason, action="WatchGang")
         stuck = {((one.namespace, one.kind, one.name), one.since) for one in self.states if one.state == "stuck"}
         self._told &= stuck
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from gpugate.policies.cluster.builder import key_of
 from gpugate.policies.cluster.gpu_usage import Place
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.webhook.audit.index import Books
-from gpugate.webhook.audit.subjects import Subject, describe, lean, subject_of
+from gpugate.webhook.audit.index import WorkloadIndex
+from gpugate.webhook.audit.subjects import Subject, describe, subject_of, trim
 from gpugate.webhook.kube.types import EventType, JsonObject, Sink, Strip, WatchedKind
 
 Listener = Callable[[Place, Subject | None], None]
@@ -37,10 +37,10 @@ def see(item: JsonObject) -> Seen:
         found = subject_of(item)
     except MalformedError as error:
         return Seen(place, f"{describe(item)} cannot be read: {error}")
-    return Seen(place, None if found is None else lean(found))
+    return Seen(place, None if found is None else trim(found))
 
 
-class SubjectFeed:
+class WorkloadInformer:
     """A sink that keeps the books of the audit.
 
     Attributes:
@@ -50,7 +50,7 @@ class SubjectFeed:
     """
 
     def __init__(self) -> None:
-        self.books = Books()
+        self.books = WorkloadIndex()
         self.stirred = asyncio.Event()
         self.listeners: list[Listener] = []
 

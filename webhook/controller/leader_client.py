@@ -36,7 +36,7 @@ class NotLeadingError(ClusterError):
     """A write was held back: another controller may lead by now."""
 
 
-class Fence:
+class LeaderOnlyClient:
     """An apiserver whose writing side is open only while ``leads`` says so.
 
     A process that stood still (a frozen node, a paused machine) goes on in the middle of what it did, long after another has taken

@@ -23,7 +23,7 @@ JsonObject: TypeAlias = dict[str, Any]
 NAME: Final = "gpugate-controller"
 
 
-class Writer(Protocol):
+class LeaseApi(Protocol):
     """What an elector needs of an apiserver."""
 
     async def get(self, path: str) -> JsonObject:
@@ -37,7 +37,7 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseDurations:
     """How long a Lease holds, in seconds; the defaults of Kubernetes' own components.
 
     Attributes:
@@ -62,11 +62,11 @@ class Elector:
 
     def __init__(
         self,
-        client: Writer,
+        client: LeaseApi,
         namespace: str,
         identity: str,
         log: Log,
-        terms: Terms | None = None,
+        terms: LeaseDurations | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.identity = identity
@@ -76,7 +76,7 @@ class Elector:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{NAME}"
         self._log = log
-        self._terms = terms or Terms()
+        self._terms = terms or LeaseDurations()
         self._clock = clock
         self._seen: tuple[str, object] = ("", None)
         self._seen_at = float("-inf")

@@ -10,9 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gpugate.webhook.admission.metrics import fact_families
-from gpugate.webhook.controller.audit_loop import Rounds
+from gpugate.webhook.controller.audit_loop import AuditLoop
 from gpugate.webhook.controller.leader_election import Elector
-from gpugate.webhook.controller.reports import ReportKeeper
+from gpugate.webhook.controller.reports import ReportReconciler
 from gpugate.webhook.kube.types import KindState
 
 
@@ -21,9 +21,9 @@ class ControllerMetrics(Collector):
 
     def __init__(
         self,
-        rounds: Rounds,
+        rounds: AuditLoop,
         elector: Elector,
-        keeper: ReportKeeper,
+        keeper: ReportReconciler,
         watched: Callable[[], Iterable[KindState]],
         calls: Mapping[str, int],
         *others: Callable[[], Iterator[Metric]],

@@ -7,15 +7,15 @@ from collections import Counter
 from typing import Final, NamedTuple, Protocol
 
 from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup, pod_group_of
-from gpugate.policies.cluster.snapshot import Facts, Known
-from gpugate.policies.rules.gangs.gang.pod_groups import API_GROUPS, Wanted, correction, fits, is_ours, manifest
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.rules.gangs.gang.pod_groups import API_GROUPS, WantedPodGroup, correction, fits, is_ours, manifest
 from gpugate.webhook.cache.kinds import FACT_KINDS
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.controller.gang_index import GangBook, Planned
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.controller.gang_index import GangIndex, Planned
 from gpugate.webhook.controller.leader_client import Api
 from gpugate.webhook.kube.event_series import Kind, Reference
 from gpugate.webhook.kube.lister import version_of
-from gpugate.webhook.kube.reflector import Pace
+from gpugate.webhook.kube.reflector import Backoff
 from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, WatchedKind
 from gpugate.webhook.runtime.log import Log
 
@@ -33,10 +33,10 @@ _SHOWN: Final = 5.0
 _TOUCH_AFTER: Final = 2.0
 
 
-class Teller(Protocol):
+class EventSink(Protocol):
     """Who sends Events; `gpugate.webhook.kube.events.Recorder` is one."""
 
-    def tell(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
+    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
         """Have an Event about `regarding` sent."""
 
 
@@ -54,7 +54,7 @@ class _Untouched(NamedTuple):
     due: float
 
 
-class PodGroupKeeper:
+class PodGroupReconciler:
     """Compares the plans of all gangs with the PodGroups that are there. Started again, it finds everything in the cluster.
 
     Attributes:
@@ -64,7 +64,15 @@ class PodGroupKeeper:
         written: calls that wrote, by what they did.
     """
 
-    def __init__(self, api: Api, book: GangBook, state: State, teller: Teller, log: Log, pace: Pace = Pace()) -> None:  # noqa: B008 - frozen; what it works with
+    def __init__(
+        self,
+        api: Api,
+        book: GangIndex,
+        state: CurrentState,
+        teller: EventSink,
+        log: Log,
+        pace: Backoff = Backoff(),  # noqa: B008 - it is frozen
+    ) -> None:
         self.states: Counter[str] = Counter()
         self.written: Counter[str] = Counter()
         self._api = api
@@ -79,7 +87,7 @@ class PodGroupKeeper:
         self._untouched: dict[str, _Untouched] = {}
         self._told: set[tuple[object, ...]] = set()
 
-    def stir(self) -> None:
+    def requeue(self) -> None:
         """Have the keeper look soon: a gang came, changed or went."""
         self._stirred.set()
 
@@ -90,7 +98,7 @@ class PodGroupKeeper:
         while True:
             self._stirred.clear()
             try:
-                await self.look()
+                await self.reconcile_all()
                 await self.touch()
             except Exception as error:  # noqa: BLE001 - what is wrong with one look must not end the next
                 self._log.error("looking after PodGroups failed", error=repr(error))
@@ -106,13 +114,13 @@ class PodGroupKeeper:
             return
         await self._pace.sleep(_GATHER)
 
-    async def look(self) -> None:
+    async def reconcile_all(self) -> None:
         """Go over all gangs once."""
         states: Counter[str] = Counter()
         started = self._pace.clock()
         planned = list(self._book.plans())
         for one in planned:
-            states[await self._tend(one)] += 1
+            states[await self._reconcile(one)] += 1
         await self._clear_out({one.about.uid: one for one in planned if one.about.uid})
         here = {one.about for one in planned}
         self._told = {one for one in self._told if one[0] in here}
@@ -120,17 +128,17 @@ class PodGroupKeeper:
         self._delays = {place: delay for place, delay in self._delays.items() if delay.until > started}
         self.states = states
 
-    async def _tend(self, one: Planned) -> str:
+    async def _reconcile(self, one: Planned) -> str:
         plan, wanted = one.plan, one.plan.wanted
         if wanted is None:
             if plan.why_not and self._first(one.about, plan.why_not):
                 self._log.info("gang gets no PodGroup", **_fields(one.about), reason=plan.why_not)
             return "none"
-        facts = self._state.snapshot.facts
-        record = facts.pod_groups.get((wanted.namespace, wanted.key))
+        snapshot = self._state.in_force.snapshot
+        record = snapshot.pod_groups.get((wanted.namespace, wanted.key))
         if plan.rehearsal or (record is None and not plan.create):
             return self._rehearse(one.about, wanted, record) if plan.create else "none"
-        if facts.state(_KINDS[wanted.system].resource) is not Known.SYNCED:
+        if snapshot.sync_state(_KINDS[wanted.system].resource) is not SyncState.SYNCED:
             return "not served"
         if record is None or (is_ours(record, wanted) and not fits(record, wanted)):
             return await self._carefully(one.about, wanted, record)
@@ -139,14 +147,14 @@ class PodGroupKeeper:
         self._tell_foreign(one.about, wanted, record)
         return "foreign"
 
-    def _rehearse(self, about: Reference, wanted: Wanted, record: PodGroup | None) -> str:
+    def _rehearse(self, about: Reference, wanted: WantedPodGroup, record: PodGroup | None) -> str:
         if record is not None:
             return "owned" if is_ours(record, wanted) else "foreign"
         if self._first(about, "rehearsal"):
             self._log.info("would make a PodGroup", **_fields(about), pod_group=wanted.name, minimum=wanted.minimum)
         return "would create"
 
-    async def _carefully(self, about: Reference, wanted: Wanted, record: PodGroup | None) -> str:
+    async def _carefully(self, about: Reference, wanted: WantedPodGroup, record: PodGroup | None) -> str:
         """Write, unless that was just done or failed a moment ago; what goes wrong is logged and tried again later."""
         place, now = (wanted.namespace, wanted.key), self._pace.clock()
         delay = self._delays.get(place, _Delay(0, now))
@@ -164,7 +172,7 @@ class PodGroupKeeper:
         await self._pace.sleep(_SPACING)
         return outcome
 
-    async def _create(self, about: Reference, wanted: Wanted) -> str:
+    async def _create(self, about: Reference, wanted: WantedPodGroup) -> str:
         version = await self._version(wanted.system)
         try:
             made = await self._api.create(_collection(wanted, version), manifest(wanted, version))
@@ -180,7 +188,7 @@ class PodGroupKeeper:
             )
         needed = f"{wanted.minimum} pods start together or not at all"
         self._log.info("PodGroup made", **_fields(about), pod_group=wanted.name, minimum=wanted.minimum)
-        self._teller.tell(
+        self._teller.emit(
             about,
             reason="PodGroupCreated",
             message=f"made PodGroup {wanted.name}: {needed}",
@@ -207,7 +215,7 @@ class PodGroupKeeper:
             else:
                 self.written["touched"] += 1
 
-    async def _correct(self, about: Reference, wanted: Wanted) -> str:
+    async def _correct(self, about: Reference, wanted: WantedPodGroup) -> str:
         """Compare with the stored object itself: what is about to be written must not rest on a watch that lags."""
         version = await self._version(wanted.system)
         path = f"{_collection(wanted, version)}/{wanted.name}"
@@ -222,7 +230,7 @@ class PodGroupKeeper:
             self.written["updated"] += 1
             self._log.info("PodGroup corrected", **_fields(about), pod_group=wanted.name, minimum=wanted.minimum)
         if wanted.system == "Kubernetes" and record.minimum != wanted.minimum and self._first(about, "immutable"):
-            self._teller.tell(
+            self._teller.emit(
                 about,
                 reason="PodGroupFixed",
                 message=f"minCount of PodGroup {wanted.name} is {record.minimum} and should be {wanted.minimum}: Kubernetes lets"
@@ -233,10 +241,10 @@ class PodGroupKeeper:
 
     async def _clear_out(self, planned: dict[str, Planned]) -> None:
         """Delete what gpugate made for a workload that is no gang any more, once no pod names it."""
-        facts = self._state.snapshot.facts
-        for (namespace, key), record in list(facts.pod_groups.items()):
+        snapshot = self._state.in_force.snapshot
+        for (namespace, key), record in list(snapshot.pod_groups.items()):
             owner = next((planned[uid] for uid in record.owners if uid in planned), None) if record.managed else None
-            if owner is None or key in owner.named or _is_wanted(owner, key) or _has_members(facts, namespace, key):
+            if owner is None or key in owner.named or _is_wanted(owner, key) or _has_members(snapshot, namespace, key):
                 continue
             place, now = (namespace, key), self._pace.clock()
             delay = self._delays.get(place, _Delay(0, now))
@@ -276,7 +284,7 @@ class PodGroupKeeper:
             self._versions[system] = version
         return self._versions[system]
 
-    def _tell_foreign(self, about: Reference, wanted: Wanted, record: PodGroup) -> None:
+    def _tell_foreign(self, about: Reference, wanted: WantedPodGroup, record: PodGroup) -> None:
         """Say once that a PodGroup of somebody else has the name, and whether it does its work."""
         if not self._first(about, "foreign", wanted.name, record.minimum):
             return
@@ -284,7 +292,7 @@ class PodGroupKeeper:
         fitting = record.minimum == wanted.minimum
         states = f"it asks for {record.minimum} pods" + ("" if fitting else f", and the gang needs {wanted.minimum}")
         self._log.info("PodGroup of somebody else left alone", **_fields(about), pod_group=wanted.name, minimum=record.minimum)
-        self._teller.tell(
+        self._teller.emit(
             about,
             reason="PodGroupNotOwned",
             message=f"PodGroup {wanted.name} was made {maker} and is left alone: {states}",
@@ -305,7 +313,7 @@ def _fields(about: Reference) -> dict[str, str]:
     return {"namespace": about.namespace, "kind": about.kind, "name": about.name}
 
 
-def _collection(wanted: Wanted, version: str) -> str:
+def _collection(wanted: WantedPodGroup, version: str) -> str:
     return f"/apis/{API_GROUPS[wanted.system]}/{version}/namespaces/{wanted.namespace}/podgroups"
 
 
@@ -313,6 +321,6 @@ def _is_wanted(owner: Planned, key: GroupKey) -> bool:
     return owner.plan.wanted is not None and owner.plan.wanted.key == key
 
 
-def _has_members(facts: Facts, namespace: str, key: GroupKey) -> bool:
-    found = facts.group(namespace, key)
+def _has_members(snapshot: ClusterSnapshot, namespace: str, key: GroupKey) -> bool:
+    found = snapshot.group(namespace, key)
     return found is not None and bool(found.present or found.leaving)

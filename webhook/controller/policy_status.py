@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from gpugate.policies.cluster.snapshot import Facts, Known
-from gpugate.policies.policy.coverage import Reach, reach_of
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.policy.coverage import PolicyCoverage, reach_of
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.webhook.admission.response import cut
-from gpugate.webhook.audit.model import Audited, Effect
+from gpugate.webhook.audit.model import AuditedWorkload, Effect
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cache.policies import SeenPolicy
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.kube.events import Recorder, Reference
 from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, JsonObject
 from gpugate.webhook.runtime.log import Log
@@ -62,7 +62,7 @@ class LastAudit(NamedTuple):
         }
 
 
-def status_of(seen: SeenPolicy, reach: Reach | None, audit: JsonObject | None, now: str) -> JsonObject:
+def status_of(seen: SeenPolicy, reach: PolicyCoverage | None, audit: JsonObject | None, now: str) -> JsonObject:
     """The status of one GPUPolicy; with everything in it that is not known as None.
 
     Args:
@@ -99,14 +99,14 @@ def _condition(kind: str, reason: str, message: str, generation: int, before: Js
 
 
 def _invalid(seen: SeenPolicy) -> tuple[str, str]:
-    return INVALID, f"{cut(seen.error.removeprefix(f'{seen.name}: '))}. {seen.fate[0].upper()}{seen.fate[1:]}."
+    return INVALID, f"{cut(seen.error.removeprefix(f'{seen.name}: '))}. {seen.outcome[0].upper()}{seen.outcome[1:]}."
 
 
-def _in_force(seen: SeenPolicy, reach: Reach | None) -> tuple[str, str]:
+def _in_force(seen: SeenPolicy, reach: PolicyCoverage | None) -> tuple[str, str]:
     return IN_FORCE, f"Generation {seen.generation} is in force{_where(reach)}."
 
 
-def _where(reach: Reach | None) -> str:
+def _where(reach: PolicyCoverage | None) -> str:
     if reach is None:
         return "; which namespaces it selects is not known yet"
     if not reach.speaks_for:
@@ -114,11 +114,13 @@ def _where(reach: Reach | None) -> str:
     if not reach.namespaces:
         return ", but binds nothing: its namespaceSelector selects no namespace"
     if not reach.modes:
-        return f", but binds nothing: for each of its rules another policy goes before it ({cut(', '.join(reach.behind), 200)})"
+        return (
+            f", but binds nothing: for each of its rules another policy goes before it ({cut(', '.join(reach.shadowed_by), 200)})"
+        )
     number = sum(reach.modes.values())
     text = f": it binds {number} rule{'' if number == 1 else 's'} ({reach.rules})"
     where = f"{text} in {reach.namespaces} namespace{'' if reach.namespaces == 1 else 's'}"
-    behind = f"; for some, other policies go before it ({cut(', '.join(reach.behind), 200)})" if reach.behind else ""
+    behind = f"; for some, other policies go before it ({cut(', '.join(reach.shadowed_by), 200)})" if reach.shadowed_by else ""
     return where + behind
 
 
@@ -155,7 +157,7 @@ def teller(recorder: Recorder) -> Tell:
 
     def tell(seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         regarding = Reference(API_VERSION, KIND, "", seen.name, seen.uid)
-        recorder.tell(regarding, reason=reason, message=message, action="Validate", kind=kind)
+        recorder.emit(regarding, reason=reason, message=message, action="Validate", kind=kind)
 
     return tell
 
@@ -165,7 +167,7 @@ def utc_now() -> str:
     return rfc3339(time.time())
 
 
-class PolicyStatusWriter:
+class PolicyStatusReconciler:
     """Keeps the status of every GPUPolicy true, and writes only what differs.
 
     A new leader lacks nothing: what it needs of the past stands in the statuses themselves.
@@ -174,8 +176,8 @@ class PolicyStatusWriter:
     def __init__(
         self,
         api: StatusApi,
-        store: FactStore,
-        state: State,
+        store: SnapshotStore,
+        state: CurrentState,
         log: Log,
         *,
         tell: Tell = _silent,
@@ -220,23 +222,25 @@ class PolicyStatusWriter:
 
     async def write(self) -> bool:
         """Write what differs from what is known now; says whether all of it was taken that there still is."""
-        facts, policies = self._state.snapshot
-        version, seen = self._store.policies.version, (facts.namespaces, policies, self._sums)
-        if facts.known.get(POLICIES.resource) is not Known.SYNCED:
+        snapshot, policies = self._state.in_force
+        version, seen = self._store.policies.version, (snapshot.namespaces, policies, self._sums)
+        if snapshot.known.get(POLICIES.resource) is not SyncState.SYNCED:
             return True
         if version == self._version and all(one is other for one, other in zip(seen, self._seen, strict=True)):
             return True
-        namespaces = _labels(facts)
+        namespaces = _labels(snapshot)
         reaches = {} if namespaces is None else reach_of(policies, namespaces)
         every = self._store.policies.seen()
         here = {one.name for one in every}
         self._written = {name: written for name, written in self._written.items() if name in here}
-        taken = [await self._write_one(one, reaches.get(one.name)) for one in every]
-        if all(taken):
+        # The watch is ahead of what reviews are judged by: a status says "in force" only of what is.
+        published = [one for one in every if one.policy is None or one.policy in policies.policies]
+        taken = [await self._write_one(one, reaches.get(one.name)) for one in published]
+        if all(taken) and len(published) == len(every):
             self._version, self._seen = version, seen
         return all(taken)
 
-    async def _write_one(self, seen: SeenPolicy, reach: Reach | None) -> bool:
+    async def _write_one(self, seen: SeenPolicy, reach: PolicyCoverage | None) -> bool:
         audit = self._audit_of(seen)
         timeless = status_of(seen, reach, audit, "")
         if not difference(seen.status, timeless) or self._written.get(seen.name) == (seen.uid, seen.version, timeless):
@@ -279,14 +283,14 @@ def _ready(status: JsonObject) -> JsonObject:
     return next((one for one in _conditions(status) if one.get("type") == "Ready"), {})
 
 
-def _labels(facts: Facts) -> dict[str, Mapping[str, str]] | None:
+def _labels(snapshot: ClusterSnapshot) -> dict[str, Mapping[str, str]] | None:
     """The labels of every namespace; None while they are not known."""
-    if facts.known.get("namespaces") is not Known.SYNCED:
+    if snapshot.known.get("namespaces") is not SyncState.SYNCED:
         return None
-    return {name: facts.namespace_labels(name) for name in facts.namespaces}
+    return {name: snapshot.namespace_labels(name) for name in snapshot.namespaces}
 
 
-def sums_by_policy(workloads: Iterable[Audited], at: str) -> dict[str, LastAudit]:
+def sums_by_policy(workloads: Iterable[AuditedWorkload], at: str) -> dict[str, LastAudit]:
     """The figures by policy, of an audit of everything ``at`` this time; without policies that bind nothing for any workload."""
     bound, refused, changed, exempt = (Counter[str]() for _ in range(4))
     for one in workloads:

@@ -20,25 +20,25 @@ from gpugate.webhook.audit.metrics import usage_families
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.page.live import add_page
 from gpugate.webhook.cache.health import look_after
-from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reader_of
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.controller.allowed_hosts import only_expected
-from gpugate.webhook.controller.audit_loop import Rhythm, Rounds, Source
-from gpugate.webhook.controller.gangs import Gangs
-from gpugate.webhook.controller.informers import SubjectFeed, Tee, see, strip_for_both
-from gpugate.webhook.controller.leader_client import Fence
-from gpugate.webhook.controller.leader_election import Elector, Terms
+from gpugate.webhook.controller.audit_loop import AuditLoop, AuditSchedule, AuditSource
+from gpugate.webhook.controller.gangs import GangObserver
+from gpugate.webhook.controller.informers import Tee, WorkloadInformer, see, strip_for_both
+from gpugate.webhook.controller.leader_client import LeaderOnlyClient
+from gpugate.webhook.controller.leader_election import Elector, LeaseDurations
 from gpugate.webhook.controller.metrics import ControllerMetrics
-from gpugate.webhook.controller.policy_status import PolicyStatusWriter, sums_by_policy, teller
-from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
+from gpugate.webhook.controller.policy_status import PolicyStatusReconciler, sums_by_policy, teller
+from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, report_stores, stored_of
 from gpugate.webhook.kube.client import ApiClient, connect
 from gpugate.webhook.kube.discovery import Discovery
 from gpugate.webhook.kube.events import Recorder
 from gpugate.webhook.kube.reflector import Reflector, run_all, wait_synced
 from gpugate.webhook.kube.types import KindState, WatchedKind
 from gpugate.webhook.prometheus.client import Address
-from gpugate.webhook.prometheus.poller import UsageKeeper
+from gpugate.webhook.prometheus.poller import UsagePoller
 from gpugate.webhook.runtime.lifecycle import cancelled, listen, until_signal
 from gpugate.webhook.runtime.log import Log
 
@@ -51,7 +51,7 @@ Duty = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ControllerOptions:
     """How the controller runs.
 
     Attributes:
@@ -79,15 +79,15 @@ class Options:
     context: str | None = None
     policies: Sequence[Policy] | None = None
     kueue_namespace: str = KUEUE_NAMESPACE
-    terms: Terms = field(default_factory=Terms)
-    rhythm: Rhythm = field(default_factory=Rhythm)
+    terms: LeaseDurations = field(default_factory=LeaseDurations)
+    rhythm: AuditSchedule = field(default_factory=AuditSchedule)
     spacing: float = 5.0
     team_labels: tuple[str, ...] = TEAM_LABELS
     hosts: tuple[str, ...] = ()
     monitoring: Address | None = None
 
 
-async def run(options: Options, log: Log) -> None:
+async def run(options: ControllerOptions, log: Log) -> None:
     """Run until SIGTERM or SIGINT, then leave in order.
 
     Raises:
@@ -113,24 +113,24 @@ async def run(options: Options, log: Log) -> None:
 class _Controller:
     """The parts of the controller, put together."""
 
-    def __init__(self, options: Options, client: ApiClient, log: Log) -> None:
+    def __init__(self, options: ControllerOptions, client: ApiClient, log: Log) -> None:
         self._log = log
-        self._state = State(policies=options.policies or ())
+        self._state = CurrentState(policies=options.policies or ())
         self._spacing = options.spacing
         self._hosts = options.hosts
         self._policies_are_given = options.policies is not None
-        facts = list(fact_kinds(options.kueue_namespace)) + ([] if options.policies is not None else [POLICIES])
-        self._store = FactStore(self._state, log, facts)
-        self._feed = SubjectFeed()
-        self._shelves = shelves()
+        snapshot = list(fact_kinds(options.kueue_namespace)) + ([] if options.policies is not None else [POLICIES])
+        self._store = SnapshotStore(self._state, log, snapshot)
+        self._feed = WorkloadInformer()
+        self._shelves = report_stores()
         self._recorder = Recorder(client, log, component="gpugate.io/controller")
         self.elector = Elector(client, options.namespace, options.identity, log, options.terms)
-        fence = Fence(client, self.elector.holds)
-        self.gangs = Gangs(fence, self._state, self._recorder, log)
-        self._feed.listeners.append(self.gangs.heard)
-        self._fact_watchers, self._others = self._watchers(client, facts)
+        fence = LeaderOnlyClient(client, self.elector.holds)
+        self.gangs = GangObserver(fence, self._state, self._recorder, log)
+        self._feed.listeners.append(self.gangs.on_workload)
+        self._fact_watchers, self._others = self._watchers(client, snapshot)
         self._usage = self._usage_keeper(options)
-        source = Source(
+        source = AuditSource(
             self._state,
             self._store,
             self._feed,
@@ -142,9 +142,9 @@ class _Controller:
             problems=self._problems,
             readings=self._usage.current if self._usage else lambda: None,
         )
-        self.rounds = Rounds(source, options.rhythm, log)
-        self.keeper = ReportKeeper(fence, self._shelves, log, spacing=options.spacing)
-        self.statuses = PolicyStatusWriter(fence, self._store, self._state, log, tell=teller(self._recorder))
+        self.rounds = AuditLoop(source, options.rhythm, log)
+        self.keeper = ReportReconciler(fence, self._shelves, log, spacing=options.spacing)
+        self.statuses = PolicyStatusReconciler(fence, self._store, self._state, log, tell=teller(self._recorder))
         own = (
             self.gangs.metrics,
             lambda: policy_families(self._store.policies.seen()),
@@ -153,12 +153,12 @@ class _Controller:
         self.metrics = ControllerMetrics(self.rounds, self.elector, self.keeper, self.states, client.calls, *own)
         self._state.watched = self.states
 
-    def _usage_keeper(self, options: Options) -> UsageKeeper | None:
+    def _usage_keeper(self, options: ControllerOptions) -> UsagePoller | None:
         if options.monitoring is None:
             return None
-        return UsageKeeper(options.monitoring, lambda: self._state.snapshot[1], options.rhythm.interval, self._log)
+        return UsagePoller(options.monitoring, lambda: self._state.in_force[1], options.rhythm.interval, self._log)
 
-    def _watchers(self, client: ApiClient, facts: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
+    def _watchers(self, client: ApiClient, snapshot: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
         """The watchers of facts, pods among them for the audit as well, and those of all the rest."""
         discovery = Discovery(client)
 
@@ -168,12 +168,12 @@ class _Controller:
         subjects = {kind.resource: kind for kind in SUBJECT_KINDS}
         pods = subjects.pop("pods")
         watched = []
-        for kind in facts:
+        for kind in snapshot:
             if kind.resource == "pods":
                 both = Tee(self._store, kind, self._feed, pods)
-                watched.append(watcher(kind, both, strip_for_both(reader_of(kind), see)))
+                watched.append(watcher(kind, both, strip_for_both(reducer_for(kind), see)))
             else:
-                watched.append(watcher(kind, self._store, reader_of(kind)))
+                watched.append(watcher(kind, self._store, reducer_for(kind)))
         others = [watcher(kind, self._feed, see) for kind in subjects.values()]
         others += [watcher(REPORT_KINDS[kind], shelf, stored_of) for kind, shelf in self._shelves.items()]
         return watched, others
@@ -193,7 +193,7 @@ class _Controller:
         # Facts are published a moment after they were read, the later the larger the cluster: before, an audit knows of nothing.
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                await self._store.taken([one.kind.resource for one in self._fact_watchers if one.state.synced])
+                await self._store.wait_synced([one.kind.resource for one in self._fact_watchers if one.state.synced])
 
     def _remarks(self) -> tuple[str, ...]:
         """What cannot be read, in words."""
@@ -202,7 +202,7 @@ class _Controller:
 
     def _problems(self) -> dict[str, str]:
         """Policies of which the newest generation is not in force, or not all of it, and why."""
-        return {one.name: f"{one.error} ({one.fate})" for one in self._store.policies.seen() if one.error}
+        return {one.name: f"{one.error} ({one.outcome})" for one in self._store.policies.seen() if one.error}
 
     def tasks(self) -> dict[str, Duty]:
         """What runs as long as the controller does."""

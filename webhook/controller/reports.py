@@ -20,7 +20,7 @@ from gpugate.webhook.audit.output.policy_reports import (
     ReportKind,
     reports_of,
 )
-from gpugate.webhook.controller.audit_loop import Rounds
+from gpugate.webhook.controller.audit_loop import AuditLoop
 from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, EventType, WatchedKind
 from gpugate.webhook.runtime.log import Log
 
@@ -86,7 +86,7 @@ def digest_of(report: JsonObject) -> bytes:
     return hashlib.blake2b(orjson.dumps(said, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
-class ReportShelf:
+class ReportStore:
     """A sink with gpugate's reports of one kind.
 
     Attributes:
@@ -121,7 +121,7 @@ class ReportShelf:
         self.reports = {}
 
 
-class Writer(Protocol):
+class ReportApi(Protocol):
     """What a keeper of reports needs of an apiserver."""
 
     async def get(self, path: str) -> JsonObject:
@@ -155,7 +155,7 @@ class Written(NamedTuple):
     failed: int = 0
 
 
-class ReportKeeper:
+class ReportReconciler:
     """Writes what an audit found into the cluster's reports.
 
     Attributes:
@@ -164,25 +164,25 @@ class ReportKeeper:
 
     def __init__(
         self,
-        client: Writer,
-        shelves: Mapping[ReportKind, ReportShelf],
+        client: ReportApi,
+        report_stores: Mapping[ReportKind, ReportStore],
         log: Log,
         *,
         pause: float = 0.02,
         spacing: float = 5.0,
     ) -> None:
-        """Prepare a keeper.
+        """Prepare a reconciler.
 
         Args:
             client: the apiserver.
-            shelves: the reports that are there.
+            report_stores: the reports that exist, by kind.
             log: where failures are told.
             pause: what it waits after each call that writes, in seconds.
             spacing: what it waits after a look at all of them, in seconds: a report that changes all the time is written so often.
         """
         self.written = Written()
         self._client = client
-        self._shelves = shelves
+        self._report_stores = report_stores
         self._log = log
         self._pause = pause
         self._spacing = spacing
@@ -193,10 +193,10 @@ class ReportKeeper:
         #: What was told of a namespace whose report could not be written or taken away.
         self._failing: dict[str, str] = {}
 
-    async def run(self, rounds: Rounds) -> None:
+    async def run(self, rounds: AuditLoop) -> None:
         """Follow the audits until cancelled."""
         number, broken = -1, 0
-        stirred = next(iter(self._shelves.values())).stirred
+        stirred = next(iter(self._report_stores.values())).stirred
         while True:
             # What was not taken is tried again though nothing changes: the next audit may be minutes away.
             again = min(_LONGEST_BREAK, max(self._spacing, _SHORTEST_BREAK) * 2.0 ** min(broken - 1, 16)) if broken else None
@@ -211,9 +211,9 @@ class ReportKeeper:
     @property
     def kind(self) -> ReportKind | None:
         """The kind that is written: the first that the cluster serves; None where it serves none, or that is not known yet."""
-        if any(shelf.served is None for shelf in self._shelves.values()):
+        if any(shelf.served is None for shelf in self._report_stores.values()):
             return None
-        return next((kind for kind, shelf in self._shelves.items() if shelf.served), None)
+        return next((kind for kind, shelf in self._report_stores.items() if shelf.served), None)
 
     async def keep(self, audit: Audit) -> None:
         """Make the reports say what ``audit`` found; what cannot be written now is counted, and left to the next call."""
@@ -222,17 +222,17 @@ class ReportKeeper:
             return
         wanted = {one["metadata"]["namespace"]: one for one in reports_of(audit.workloads, kind)}
         self._taken = {(of, namespace): taken for (of, namespace), taken in self._taken.items() if namespace in wanted}
-        shelf = self._shelves[kind].reports
+        shelf = self._report_stores[kind].reports
         for namespace, report in wanted.items():
             before = shelf.get((namespace, NAME))
             digest = digest_of(report)
             if before is None or (before.digest != digest and (digest, before.digest) != self._taken.get((kind, namespace))):
                 await self._write(kind, report, before)
-        for other, found in self._shelves.items():
+        for other, found in self._report_stores.items():
             for one in list(found.reports.values()):
                 if other is not kind or one.name != NAME or one.namespace not in wanted:
                     await self._delete(other, one)
-        here = wanted.keys() | {one.namespace for found in self._shelves.values() for one in found.reports.values()}
+        here = wanted.keys() | {one.namespace for found in self._report_stores.values() for one in found.reports.values()}
         self._failing = {namespace: told for namespace, told in self._failing.items() if namespace in here}
 
     async def _write(self, kind: ReportKind, report: JsonObject, before: Stored | None) -> None:
@@ -265,7 +265,7 @@ class ReportKeeper:
         stored = stored_of(found)
         labels = found["metadata"].get("labels") or {}
         if all(labels.get(key) == value for key, value in LABELS.items()):
-            self._shelves[kind].reports[(namespace, NAME)] = stored
+            self._report_stores[kind].reports[(namespace, NAME)] = stored
         elif stored.uid not in self._told:
             self._told.add(stored.uid)
             self._log.warning(
@@ -279,13 +279,13 @@ class ReportKeeper:
         """Keep what the cluster has now, which its watch shows a moment later."""
         found = stored_of(stored)
         self._taken[(kind, found.namespace)] = (digest_of(sent), found.digest)
-        self._shelves[kind].reports[(found.namespace, found.name)] = found
+        self._report_stores[kind].reports[(found.namespace, found.name)] = found
 
     async def _delete(self, kind: ReportKind, one: Stored) -> None:
         async def delete() -> Written:
             await self._client.delete(f"{kind.collection(one.namespace)}/{one.name}", uid=one.uid)
             # As its watch shows a moment later.
-            self._shelves[kind].reports.pop((one.namespace, one.name), None)
+            self._report_stores[kind].reports.pop((one.namespace, one.name), None)
             return Written(deleted=1)
 
         await self._try(delete, "report not taken away", one.namespace)
@@ -306,7 +306,7 @@ class ReportKeeper:
         await asyncio.sleep(self._pause)
 
 
-async def _either(rounds: Rounds, number: int, stirred: asyncio.Event, seconds: float | None) -> None:
+async def _either(rounds: AuditLoop, number: int, stirred: asyncio.Event, seconds: float | None) -> None:
     """Wait for another round than ``number``, or for a change of the reports themselves; ``seconds`` at the most."""
     waiting = [asyncio.ensure_future(rounds.after(number)), asyncio.ensure_future(stirred.wait())]
     try:
@@ -316,7 +316,7 @@ async def _either(rounds: Rounds, number: int, stirred: asyncio.Event, seconds: 
             one.cancel()
 
 
-def shelves(kinds: Iterable[ReportKind] = REPORT_KINDS) -> dict[ReportKind, ReportShelf]:
+def report_stores(kinds: Iterable[ReportKind] = REPORT_KINDS) -> dict[ReportKind, ReportStore]:
     """An empty shelf for each kind of report."""
     stirred = asyncio.Event()
-    return {kind: ReportShelf(stirred) for kind in kinds}
+    return {kind: ReportStore(stirred) for kind in kinds}

@@ -91,7 +91,7 @@ class Document(NamedTuple):
     place: tuple[str | int, ...] = ()
 
 
-class Unreadable(NamedTuple):
+class UnreadableInput(NamedTuple):
     """An input that could not be read.
 
     Attributes:
@@ -105,7 +105,7 @@ class Unreadable(NamedTuple):
     problem: str
 
 
-def files_of(paths: Iterable[str]) -> Iterator[str | Unreadable]:
+def files_of(paths: Iterable[str]) -> Iterator[str | UnreadableInput]:
     """Every manifest file that ``paths`` name, those of a directory sorted and hidden ones left out."""
     for name in paths:
         if name == STDIN:
@@ -115,7 +115,7 @@ def files_of(paths: Iterable[str]) -> Iterator[str | Unreadable]:
         try:
             is_directory, exists = path.is_dir(), path.exists()
         except OSError as error:
-            yield Unreadable(name, 0, f"cannot be read: {error.strerror or error}")
+            yield UnreadableInput(name, 0, f"cannot be read: {error.strerror or error}")
             continue
         if is_directory:
             found = sorted(
@@ -126,15 +126,15 @@ def files_of(paths: Iterable[str]) -> Iterator[str | Unreadable]:
                 and not any(part.startswith(_HIDDEN) for part in one.relative_to(path).parts)
             )
             if not found:
-                yield Unreadable(name, 0, f"the directory holds no {', '.join(SUFFIXES)} file")
+                yield UnreadableInput(name, 0, f"the directory holds no {', '.join(SUFFIXES)} file")
             yield from (str(one) for one in found)
         elif exists:
             yield name
         else:
-            yield Unreadable(name, 0, "there is no such file or directory")
+            yield UnreadableInput(name, 0, "there is no such file or directory")
 
 
-class Source(NamedTuple):
+class FileText(NamedTuple):
     """A file as it was read.
 
     Attributes:
@@ -148,33 +148,33 @@ class Source(NamedTuple):
     text: str
 
 
-def read(file: str) -> Iterator[Document | Unreadable]:
+def read(file: str) -> Iterator[Document | UnreadableInput]:
     """The documents of one file; Lists are taken apart, empty documents left out.
 
     A document that does not parse ends the file: where the next one begins can't be told then.
     """
     source = load(file)
-    if isinstance(source, Unreadable):
+    if isinstance(source, UnreadableInput):
         yield source
         return
     yield from unfolded(parse(file, source.text))
 
 
-def load(file: str) -> Source | Unreadable:
+def load(file: str) -> FileText | UnreadableInput:
     """The text of one file."""
     try:
         raw = _bytes(file)
         text = raw.decode("utf-8-sig") if len(raw) <= _LARGEST else ""
     except OSError as error:
-        return Unreadable(file, 0, f"cannot be read: {error.strerror or error}")
+        return UnreadableInput(file, 0, f"cannot be read: {error.strerror or error}")
     except UnicodeDecodeError as error:
-        return Unreadable(file, 0, f"is not UTF-8 text: byte {error.start} cannot be decoded")
+        return UnreadableInput(file, 0, f"is not UTF-8 text: byte {error.start} cannot be decoded")
     if len(raw) > _LARGEST:
-        return Unreadable(file, 0, f"is larger than {_LARGEST >> 20} MiB")
-    return Source(file, raw, text)
+        return UnreadableInput(file, 0, f"is larger than {_LARGEST >> 20} MiB")
+    return FileText(file, raw, text)
 
 
-def parse(file: str, text: str) -> Iterator[Document | Unreadable]:
+def parse(file: str, text: str) -> Iterator[Document | UnreadableInput]:
     """The documents in a file's ``text``, Lists and all; empty ones left out."""
     values = json_values(text)
     if values is None:
@@ -182,15 +182,15 @@ def parse(file: str, text: str) -> Iterator[Document | Unreadable]:
         return
     for number, value in enumerate(values, start=1):
         if _is_deep(value):
-            yield Unreadable(file, number, f"is nested deeper than {_DEEPEST} levels")
+            yield UnreadableInput(file, number, f"is nested deeper than {_DEEPEST} levels")
         else:
             yield Document(file, number, value)
 
 
-def unfolded(documents: Iterable[Document | Unreadable]) -> Iterator[Document | Unreadable]:
+def unfolded(documents: Iterable[Document | UnreadableInput]) -> Iterator[Document | UnreadableInput]:
     """``documents`` with Lists taken apart."""
     for one in documents:
-        if isinstance(one, Unreadable):
+        if isinstance(one, UnreadableInput):
             yield one
         else:
             yield from _unfold(one)
@@ -245,7 +245,7 @@ def _is_deep(value: Any) -> bool:  # noqa: ANN401 - any JSON value
     return True
 
 
-def _yaml(file: str, text: str) -> Iterator[Document | Unreadable]:
+def _yaml(file: str, text: str) -> Iterator[Document | UnreadableInput]:
     number = 0
     documents = yaml_reader().load_all(text)
     while True:
@@ -258,10 +258,10 @@ def _yaml(file: str, text: str) -> Iterator[Document | Unreadable]:
         except StopIteration:
             return
         except RecursionError:
-            yield Unreadable(file, number, "is nested too deeply to be read")
+            yield UnreadableInput(file, number, "is nested too deeply to be read")
             return
         except (YAMLError, ValueError) as error:
-            yield Unreadable(file, number, _explain(error, text))
+            yield UnreadableInput(file, number, _explain(error, text))
             return
         if value is not None:
             yield Document(file, number, value)
@@ -360,10 +360,10 @@ def _unfold(document: Document) -> Iterator[Document]:
     yield document
 
 
-def read_all(paths: Iterable[str]) -> Iterator[Document | Unreadable]:
+def read_all(paths: Iterable[str]) -> Iterator[Document | UnreadableInput]:
     """Every document that ``paths`` name."""
     for file in files_of(paths):
-        if isinstance(file, Unreadable):
+        if isinstance(file, UnreadableInput):
             yield file
         else:
             yield from read(file)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpugate.policies.cluster.builder import FactsBuilder, builder_from_objects, facts_from_objects
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.builder import SnapshotBuilder, builder_from_objects, snapshot_from_objects
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.kube.fields import MalformedError, lookup
 from gpugate.policies.policy.models import KIND, Policy, PolicyError, parse_policy
 from gpugate.webhook.cache.kinds import configuration_in
-from gpugate.webhook.files.documents import Document, Unreadable, files_of, load, parse, read_all, unfolded
+from gpugate.webhook.files.documents import Document, UnreadableInput, files_of, load, parse, read_all, unfolded
 from gpugate.webhook.runtime.errors import InputError
 
 
@@ -37,18 +37,18 @@ def dumped_in(paths: Iterable[str]) -> list[dict[str, Any]]:
     return _objects(unfolded(documents))
 
 
-def _documents(file: str | Unreadable) -> Iterator[Document | Unreadable]:
-    source = file if isinstance(file, Unreadable) else load(file)
-    if isinstance(source, Unreadable):
+def _documents(file: str | UnreadableInput) -> Iterator[Document | UnreadableInput]:
+    source = file if isinstance(file, UnreadableInput) else load(file)
+    if isinstance(source, UnreadableInput):
         yield source
     else:
         yield from parse(source.file, source.text)
 
 
-def _objects(documents: Iterable[Document | Unreadable]) -> list[dict[str, Any]]:
+def _objects(documents: Iterable[Document | UnreadableInput]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for document in documents:
-        if isinstance(document, Unreadable):
+        if isinstance(document, UnreadableInput):
             message = f"{document.file}: {document.problem}"
             raise InputError(message)
         if isinstance(document.value, dict):
@@ -82,7 +82,7 @@ def load_policies(paths: Iterable[Path]) -> list[Policy]:
     return list(policies.values())
 
 
-def load_facts(paths: Iterable[Path], more: Iterable[dict[str, Any]] = ()) -> Facts:
+def load_facts(paths: Iterable[Path], more: Iterable[dict[str, Any]] = ()) -> ClusterSnapshot:
     """Facts from files of plain Kubernetes objects, and from ``more`` objects.
 
     Raises:
@@ -91,8 +91,8 @@ def load_facts(paths: Iterable[Path], more: Iterable[dict[str, Any]] = ()) -> Fa
     return facts_of([*objects_in(str(path) for path in paths), *more])
 
 
-def facts_of(objects: Sequence[dict[str, Any]], known: Mapping[str, Known] | None = None) -> Facts:
-    """Facts from plain Kubernetes objects, as :func:`facts_from_objects` makes them.
+def facts_of(objects: Sequence[dict[str, Any]], known: Mapping[str, SyncState] | None = None) -> ClusterSnapshot:
+    """Facts from plain Kubernetes objects, as :func:`snapshot_from_objects` makes them.
 
     Raises:
         InputError: an object has a field of the wrong type.
@@ -101,7 +101,7 @@ def facts_of(objects: Sequence[dict[str, Any]], known: Mapping[str, Known] | Non
     return builder.snapshot({**given, **(known or {})})
 
 
-def builder_of(objects: Sequence[dict[str, Any]]) -> tuple[FactsBuilder, dict[str, Known]]:
+def builder_of(objects: Sequence[dict[str, Any]]) -> tuple[SnapshotBuilder, dict[str, SyncState]]:
     """A builder of facts that has taken plain Kubernetes objects, and of which kinds there were any.
 
     Raises:
@@ -119,7 +119,7 @@ def builder_of(objects: Sequence[dict[str, Any]]) -> tuple[FactsBuilder, dict[st
 def gives_facts(obj: dict[str, Any]) -> bool:
     """Whether ``obj`` can be read as a fact, or is of no kind that is one."""
     try:
-        facts_from_objects(_plain([obj]))
+        snapshot_from_objects(_plain([obj]))
     except MalformedError:
         return False
     return True

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpugate.webhook.files.documents import Document, load, parse
-from gpugate.webhook.files.documents import Source as Text
+from gpugate.webhook.files.documents import FileText as Text
 
 KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _CHART: Final = "Chart.yaml"

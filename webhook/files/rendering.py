@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.kube.fields import lookup
-from gpugate.webhook.files.documents import Document, Unreadable, parse, unfolded
+from gpugate.webhook.files.documents import Document, UnreadableInput, parse, unfolded
 from gpugate.webhook.files.rewrite.documents import yaml_chunks
 from gpugate.webhook.runtime.errors import InputError
 
@@ -45,7 +45,7 @@ class Chart(NamedTuple):
     namespace: str = ""
 
 
-def kustomize(folder: Path) -> Iterator[Document | Unreadable]:
+def kustomize(folder: Path) -> Iterator[Document | UnreadableInput]:
     """What `kustomize build` makes of a folder, or `kubectl kustomize` where only kubectl is there.
 
     Raises:
@@ -60,7 +60,7 @@ def kustomize(folder: Path) -> Iterator[Document | Unreadable]:
     return _named_by_origin(_read(shown, _run([*command, _argument(str(folder))], shown)), str(folder))
 
 
-def helm(chart: Chart) -> Iterator[Document | Unreadable]:
+def helm(chart: Chart) -> Iterator[Document | UnreadableInput]:
     """What `helm template` makes of a chart.
 
     Raises:
@@ -114,11 +114,11 @@ def _run(command: list[str], shown: str) -> str:
         raise InputError(message) from None
 
 
-def _read(shown: str, text: str) -> list[Document | Unreadable]:
+def _read(shown: str, text: str) -> list[Document | UnreadableInput]:
     return list(parse(shown, text))
 
 
-def _named_by_source(documents: list[Document | Unreadable], text: str, chart: str) -> Iterator[Document | Unreadable]:
+def _named_by_source(documents: list[Document | UnreadableInput], text: str, chart: str) -> Iterator[Document | UnreadableInput]:
     """The documents of helm, each with the template that it comes from, which helm tells in a comment."""
     chunks = {one.number: text[one.start : one.end] for one in yaml_chunks(text)}
     for one in documents:
@@ -127,7 +127,7 @@ def _named_by_source(documents: list[Document | Unreadable], text: str, chart: s
         yield from unfolded([named])
 
 
-def _named_by_origin(documents: list[Document | Unreadable], folder: str) -> Iterator[Document | Unreadable]:
+def _named_by_origin(documents: list[Document | UnreadableInput], folder: str) -> Iterator[Document | UnreadableInput]:
     for one in unfolded(documents):
         path = _origin(one.value) if isinstance(one, Document) else None
         yield one._replace(file=f"{folder} ({path})") if path else one

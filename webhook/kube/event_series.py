@@ -58,7 +58,7 @@ class Key(NamedTuple):
 
 
 @dataclass(slots=True)
-class Series:
+class EventSeries:
     """One Event, and how often it was told.
 
     Attributes:

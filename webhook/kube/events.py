@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
-from gpugate.webhook.kube.event_series import Key, Kind, Reference, Series, about_namespace, cut_bytes, name_of
-from gpugate.webhook.kube.reflector import Pace
+from gpugate.webhook.kube.event_series import EventSeries, Key, Kind, Reference, about_namespace, cut_bytes, name_of
+from gpugate.webhook.kube.reflector import Backoff
 from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, JsonObject
 from gpugate.webhook.runtime.log import Log
-from gpugate.webhook.runtime.rate_limit import Buckets, Tokens
+from gpugate.webhook.runtime.rate_limit import Buckets, TokenBucket
 
 #: What the API takes of a word at the most. Characters.
 _LONGEST_WORD: Final = 128
@@ -29,10 +29,10 @@ _SERVER_ERROR: Final = 500
 Outcome: TypeAlias = Literal["created", "updated", "aggregated", "limited", "overflow", "refused", "expired", "failed"]
 
 
-__all__ = ["Kind", "Limits", "Outcome", "Recorder", "Reference", "Writer", "about_namespace"]
+__all__ = ["EventWriter", "Kind", "Limits", "Outcome", "Recorder", "Reference", "about_namespace"]
 
 
-class Writer(Protocol):
+class EventWriter(Protocol):
     """The writing side of an apiserver; `gpugate.webhook.kube.client.ApiClient` is one."""
 
     async def create(self, path: str, item: JsonObject) -> JsonObject:
@@ -85,14 +85,14 @@ class Recorder:
 
     def __init__(  # noqa: PLR0913 - most are for tests
         self,
-        api: Writer,
+        api: EventWriter,
         log: Log,
         *,
         component: str = "gpugate.io/webhook",
         instance: str = "",
         count: Callable[[Outcome], None] = _uncounted,
         limits: Limits = Limits(),
-        pace: Pace = Pace(),  # noqa: B008 - it is frozen
+        pace: Backoff = Backoff(),  # noqa: B008 - it is frozen
         wall: Callable[[], float] = time.time,
     ) -> None:
         """Prepare an empty queue.
@@ -115,16 +115,16 @@ class Recorder:
         self._limits = limits
         self._pace = pace
         self._wall = wall
-        self._queue: deque[Series] = deque()
-        self._known: OrderedDict[Key, Series] = OrderedDict()
-        self._changed: dict[Key, Series] = {}
+        self._queue: deque[EventSeries] = deque()
+        self._known: OrderedDict[Key, EventSeries] = OrderedDict()
+        self._changed: dict[Key, EventSeries] = {}
         self._buckets = Buckets(limits.object_burst, 1.0 / limits.object_every, limits.series)
-        self._calls = Tokens(limits.burst, limits.rate, pace.clock())
+        self._calls = TokenBucket(limits.burst, limits.rate, pace.clock())
         self._wake = asyncio.Event()
         self._silent_until = float("-inf")
         self._unsaid = 0
 
-    def tell(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
+    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
         """Have an Event about ``regarding`` sent; never blocks, never raises.
 
         Args:
@@ -150,12 +150,12 @@ class Recorder:
         elif not self._buckets.take(key.regarding, now):
             self._count("limited")
         else:
-            series = Series(key, name_of(key, self._instance, wall), first=wall, last=wall, heard=now, waits_since=now)
+            series = EventSeries(key, name_of(key, self._instance, wall), first=wall, last=wall, heard=now, waits_since=now)
             self._remember(series)
             self._queue.append(series)
             self._wake.set()
 
-    def _repeat(self, series: Series, now: float, wall: float) -> None:
+    def _repeat(self, series: EventSeries, now: float, wall: float) -> None:
         series.count += 1
         series.heard, series.last = now, wall
         self._known.move_to_end(series.key)
@@ -165,7 +165,7 @@ class Recorder:
             self._changed[series.key] = series
             self._wake.set()
 
-    def _remember(self, series: Series) -> None:
+    def _remember(self, series: EventSeries) -> None:
         self._known[series.key] = series
         self._known.move_to_end(series.key)
         self._changed.pop(series.key, None)
@@ -197,7 +197,7 @@ class Recorder:
             await self._pace.sleep(self._pace.backoff(failures))
             failures += 1
 
-    def _next(self, now: float) -> Series | None:
+    def _next(self, now: float) -> EventSeries | None:
         """What is to be sent now; what waits for too long is forgotten on the way."""
         oldest = now - self._limits.expires
         while self._queue:
@@ -212,14 +212,14 @@ class Recorder:
                 return one
         return None
 
-    def _forget(self, series: Series, outcome: Outcome) -> None:
+    def _forget(self, series: EventSeries, outcome: Outcome) -> None:
         self._count(outcome)
         if self._known.get(series.key) is series:
             del self._known[series.key]
         if self._changed.get(series.key) is series:
             del self._changed[series.key]
 
-    async def _sent(self, series: Series) -> bool:
+    async def _sent(self, series: EventSeries) -> bool:
         """Whether sending is over for this time, one way or the other; False where the API should be left alone for a while."""
         try:
             await self._send(series)
@@ -234,7 +234,7 @@ class Recorder:
             self._say("an Event could not be sent", series.key.regarding.namespace, f"{type(error).__name__}: {error}")
         return True
 
-    async def _send(self, series: Series) -> None:
+    async def _send(self, series: EventSeries) -> None:
         count = series.count
         if series.stored:
             await self._api.patch(f"{series.collection}/{series.name}", {"series": series.progress()})
@@ -258,7 +258,7 @@ class Recorder:
             series.waits_since = now
             self._changed[series.key] = series
 
-    def _refused(self, series: Series, error: ApiError) -> None:
+    def _refused(self, series: EventSeries, error: ApiError) -> None:
         if series.stored and error.status == NOT_FOUND and len(self._queue) < self._limits.queue:
             # Events live for an hour: this one has gone, and what it told goes on.
             series.stored, series.updates, series.waits_since = False, 0, self._pace.clock()
@@ -268,7 +268,7 @@ class Recorder:
         self._drop(series, "refused")
         self._say("the apiserver takes no Event", series.key.regarding.namespace, str(error))
 
-    def _drop(self, series: Series, outcome: Outcome) -> None:
+    def _drop(self, series: EventSeries, outcome: Outcome) -> None:
         if self._queue and self._queue[0] is series:
             self._queue.popleft()
         self._forget(series, outcome)

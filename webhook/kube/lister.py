@@ -110,7 +110,7 @@ _PAGE: Final = 500
 _FORBIDDEN: Final = 403
 
 
-class Discovery(Protocol):
+class ServedKinds(Protocol):
     """Who knows what the cluster serves."""
 
     async def served(self, group: str, version: str, plural: str) -> bool:
@@ -122,7 +122,7 @@ def is_refused(error: ApiError) -> bool:
     return error.status == _FORBIDDEN
 
 
-async def version_of(client: Discovery, kind: WatchedKind) -> str | None:
+async def version_of(client: ServedKinds, kind: WatchedKind) -> str | None:
     """The first of the kind's versions that the cluster serves; None where it serves none.
 
     Raises:

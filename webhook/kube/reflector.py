@@ -24,15 +24,15 @@ from gpugate.webhook.kube.types import (
     KindState,
     ListWatch,
     NotServed,
-    Phase,
     Sink,
     Strip,
     WatchedKind,
+    WatchPhase,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Backoff:
     """Time, as tests may replace it; durations in seconds, `jitter` within [0, 1)."""
 
     clock: Callable[[], float] = time.monotonic
@@ -57,7 +57,7 @@ class Pace:
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["KindState", "ListWatch", "Pace", "Reflector", "Sink", "Strip", "WatchedKind", "run_all", "wait_synced"]
+__all__ = ["Backoff", "KindState", "ListWatch", "Reflector", "Sink", "Strip", "WatchedKind", "run_all", "wait_synced"]
 
 _PAGE = 500
 _HALVES = 2  # streamed lists broken in a row, after which one is read page by page
@@ -78,7 +78,7 @@ class Reflector:
         sink: Sink,
         *,
         strip: Strip | None = None,
-        pace: Pace | None = None,
+        pace: Backoff | None = None,
         discovery: Discovery | None = None,
     ) -> None:
         """Prepare to follow `kind`; nothing is read before `run`.
@@ -91,7 +91,7 @@ class Reflector:
         self._source = source
         self._sink = sink
         self._strip = strip or (lambda item: item)
-        self._pace = pace or Pace()
+        self._pace = pace or Backoff()
         self._discovery = discovery or Discovery(source, self._pace.clock)
         self._state = KindState(kind.name, kind.resource)
         self._synced = asyncio.Event()
@@ -286,7 +286,7 @@ class Reflector:
             return False
         return True
 
-    def _note(self, phase: Phase | None = None, error: str | None = None, **rest: Any) -> None:  # noqa: ANN401
+    def _note(self, phase: WatchPhase | None = None, error: str | None = None, **rest: Any) -> None:  # noqa: ANN401
         """Publish a new state; only a change of phase is worth a line in the log."""
         before = self._state
         if phase:

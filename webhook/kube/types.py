@@ -18,7 +18,7 @@ JsonObject: TypeAlias = dict[str, Any]
 Strip: TypeAlias = Callable[[JsonObject], Any]
 """Makes of an object what the sink is given for it: a smaller object, or a record of any kind."""
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
-Phase: TypeAlias = Literal["pending", "synced", "absent", "forbidden", "failing"]
+WatchPhase: TypeAlias = Literal["pending", "synced", "absent", "forbidden", "failing"]
 
 NOT_FOUND, CONFLICT, _GONE = 404, 409, 410
 
@@ -80,7 +80,7 @@ class KindState:
 
     kind: str
     resource: str
-    phase: Phase = "pending"
+    phase: WatchPhase = "pending"
     objects: int = 0
     last_event_monotonic: float | None = None
     last_sync_monotonic: float | None = None
@@ -99,7 +99,7 @@ class KindState:
 
         A proof is an event, a bookmark, a finished list, absence found, or a watch that lasted as long as it was meant to.
         None before the first. A quiet kind has a bookmark every minute, or, while nothing at all moves in etcd, none: then
-        the end of its watch proves it (`Pace.watch`: after four minutes at the most).
+        the end of its watch proves it (`Backoff.watch`: after four minutes at the most).
         """
         proofs = [at for at in (self.last_event_monotonic, self.last_sync_monotonic) if at is not None]
         return max(0.0, now - max(proofs)) if self.synced else None

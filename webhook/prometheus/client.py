@@ -45,7 +45,7 @@ class QueryError(PrometheusError):
     """Prometheus does not answer one query; others it may."""
 
 
-class Series(NamedTuple):
+class TimeSeries(NamedTuple):
     """One series of an answer: its labels, and its value."""
 
     labels: Mapping[str, str]
@@ -125,7 +125,7 @@ class Prometheus:
         if self._session is not None:
             await self._session.close()
 
-    async def ask(self, query: str, at: float) -> list[Series]:
+    async def ask(self, query: str, at: float) -> list[TimeSeries]:
         """The series that ``query`` gives at a time, in seconds since 1970.
 
         Raises:
@@ -197,7 +197,7 @@ async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _series(status: int, body: bytes) -> list[Series]:
+def _series(status: int, body: bytes) -> list[TimeSeries]:
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         message = f"refuses: {_named(status)}; give --prometheus-token FILE, or a name and password in the address"
         raise PrometheusError(message)
@@ -228,7 +228,7 @@ def _document(body: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and "status" in found else None
 
 
-def _one(item: Any) -> Series | None:  # noqa: ANN401 - any JSON value
+def _one(item: Any) -> TimeSeries | None:  # noqa: ANN401 - any JSON value
     """One element of a result; None where its value is none that a card could have."""
     try:
         labels, value = item["metric"], float(item["value"][1])
@@ -236,7 +236,7 @@ def _one(item: Any) -> Series | None:  # noqa: ANN401 - any JSON value
         return None
     if not isinstance(labels, dict) or not math.isfinite(value) or abs(value) >= _BLANK:
         return None
-    return Series({str(key): str(text) for key, text in labels.items() if text}, value)
+    return TimeSeries({str(key): str(text) for key, text in labels.items() if text}, value)
 
 
 def _named(status: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpugate.policies.cluster.gpu_usage import Bounds, Times, times_of
+from gpugate.policies.cluster.gpu_usage import IdleBounds, Times, times_of
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import PolicySet, mode_of, settings_of
 from gpugate.policies.rules.ownership import idle
@@ -18,7 +18,7 @@ def times_wanted(*sets: PolicySet) -> Times:
     return times_of(bounds or [idle.bounds_of(idle.IdleParams())])
 
 
-def _bounds(sets: Iterable[PolicySet]) -> Iterator[Bounds]:
+def _bounds(sets: Iterable[PolicySet]) -> Iterator[IdleBounds]:
     for policies in sets:
         for policy in policies.policies:
             settings = settings_of(policy, idle.RULE)

@@ -10,8 +10,8 @@ from typing import Final
 
 from gpugate.policies.cluster.gpu_usage import Health
 from gpugate.webhook.prometheus import queries
-from gpugate.webhook.prometheus.client import Series
-from gpugate.webhook.prometheus.labels import Card, card_of
+from gpugate.webhook.prometheus.client import TimeSeries
+from gpugate.webhook.prometheus.labels import DeviceKey, card_of
 
 #: Over how long counters are compared: a day, in seconds.
 COUNTED_OVER: Final = 86_400
@@ -19,14 +19,14 @@ COUNTED_OVER: Final = 86_400
 _HEAT: Final = 0x08 | 0x20 | 0x40
 
 
-def healths_of(now: Iterable[Series], before: Iterable[Series]) -> dict[Card, Health]:
+def healths_of(now: Iterable[TimeSeries], before: Iterable[TimeSeries]) -> dict[DeviceKey, Health]:
     """The signs of every card and slice."""
     here, there = _by_card(now), _by_card(before)
     return {card: _health(values, there.get(card, {})) for card, values in here.items()}
 
 
-def _by_card(rows: Iterable[Series]) -> dict[Card, dict[str, float]]:
-    found: dict[Card, dict[str, float]] = {}
+def _by_card(rows: Iterable[TimeSeries]) -> dict[DeviceKey, dict[str, float]]:
+    found: dict[DeviceKey, dict[str, float]] = {}
     for one in rows:
         values = found.setdefault(card_of(one.labels), {})
         name = one.labels.get("__name__", "")

@@ -22,14 +22,14 @@ _OTHER_NAMES: Final = (
 )
 
 
-class Card(NamedTuple):
+class DeviceKey(NamedTuple):
     """A card, or a MIG slice of one: by the card's UUID, else by its node and number there."""
 
     card: str
     slice: str
 
 
-class Holder(NamedTuple):
+class DeviceHolder(NamedTuple):
     """Who has a device: a container of a pod, and which share where several have it; empty for nobody."""
 
     namespace: str = ""
@@ -38,7 +38,7 @@ class Holder(NamedTuple):
     share: str = ""
 
 
-NOBODY: Final = Holder()
+NOBODY: Final = DeviceHolder()
 
 
 def node_of(labels: Labels) -> str:
@@ -46,9 +46,9 @@ def node_of(labels: Labels) -> str:
     return labels.get("Hostname") or labels.get("hostname") or ""
 
 
-def card_of(labels: Labels) -> Card:
+def card_of(labels: Labels) -> DeviceKey:
     """The device that a series is about."""
-    return Card(labels.get("UUID") or f"{node_of(labels)}/{labels.get('gpu', '')}", labels.get("GPU_I_ID", ""))
+    return DeviceKey(labels.get("UUID") or f"{node_of(labels)}/{labels.get('gpu', '')}", labels.get("GPU_I_ID", ""))
 
 
 def exporters_among(series: Iterable[Labels]) -> frozenset[tuple[str, str]]:
@@ -56,14 +56,14 @@ def exporters_among(series: Iterable[Labels]) -> frozenset[tuple[str, str]]:
     return frozenset((one.get("namespace", ""), one["pod"]) for one in series if one.get("exported_pod") and one.get("pod"))
 
 
-def holder_of(labels: Labels, exporters: frozenset[tuple[str, str]]) -> Holder:
+def holder_of(labels: Labels, exporters: frozenset[tuple[str, str]]) -> DeviceHolder:
     """Who has the device of a series."""
     share = labels.get("vgpu", "")
     for names in _OTHER_NAMES:
         namespace, pod, container = (labels.get(name, "") for name in names)
         if pod:
-            return Holder(namespace, pod, container, share)
+            return DeviceHolder(namespace, pod, container, share)
     namespace, pod, container = (labels.get(name, "") for name in ("namespace", "pod", "container"))
     if not pod or (namespace, pod) in exporters or container in _EXPORTERS or _EXPORTER in pod:
         return NOBODY
-    return Holder(namespace, pod, container, share)
+    return DeviceHolder(namespace, pod, container, share)

@@ -25,7 +25,7 @@ _GOOD_FOR: Final = 3
 _PAUSE: Final = 5.0
 
 
-class UsageKeeper:
+class UsagePoller:
     """Asks Prometheus at an interval.
 
     Attributes:

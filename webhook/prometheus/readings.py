@@ -10,22 +10,22 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from gpugate.policies.cluster.gpu_usage import DeviceUse, Health, Span, Times
 from gpugate.policies.kube.quantity import MIB
 from gpugate.webhook.prometheus import queries
-from gpugate.webhook.prometheus.client import QueryError, Series
+from gpugate.webhook.prometheus.client import QueryError, TimeSeries
 from gpugate.webhook.prometheus.health import COUNTED_OVER, healths_of
-from gpugate.webhook.prometheus.labels import NOBODY, Card, Holder, Labels, card_of, exporters_among, holder_of, node_of
+from gpugate.webhook.prometheus.labels import NOBODY, DeviceHolder, DeviceKey, Labels, card_of, exporters_among, holder_of, node_of
 from gpugate.webhook.prometheus.queries import Queries
 
 #: Times that are asked for at the most: policies with a time of their own for each namespace must not grow the questions.
 MOST_TIMES: Final = 8
 _RATIO: Final = 100.0
 
-Key: TypeAlias = tuple[Card, Holder]
+Key: TypeAlias = tuple[DeviceKey, DeviceHolder]
 
 
-class Asked(Protocol):
+class ReadingQuery(Protocol):
     """What a reading needs of Prometheus."""
 
-    async def ask(self, query: str, at: float) -> list[Series]:
+    async def ask(self, query: str, at: float) -> list[TimeSeries]:
         """The series that ``query`` gives at a time."""
 
 
@@ -46,7 +46,7 @@ class Readings:
     remarks: tuple[str, ...] = ()
 
 
-async def read(prometheus: Asked, wanted: Times, at: float, matchers: Iterable[str] = ()) -> Readings:
+async def read(prometheus: ReadingQuery, wanted: Times, at: float, matchers: Iterable[str] = ()) -> Readings:
     """Ask for everything that ``wanted`` times need.
 
     A query that is not answered is a remark; without the first, which says what there is, there is no reading.
@@ -95,27 +95,27 @@ async def read(prometheus: Asked, wanted: Times, at: float, matchers: Iterable[s
     return Readings(at, windows, devices, tuple(sorted(asking.remarks)))
 
 
-async def _none() -> list[Series]:
+async def _none() -> list[TimeSeries]:
     return []
 
 
 class _Asking:
     """Questions of one reading, of which some may stay without an answer."""
 
-    def __init__(self, prometheus: Asked, every: Queries, at: float) -> None:
+    def __init__(self, prometheus: ReadingQuery, every: Queries, at: float) -> None:
         self.queries = every
         self.remarks: set[str] = set()
         self._prometheus = prometheus
         self._at = at
 
-    async def one(self, query: str) -> list[Series]:
+    async def one(self, query: str) -> list[TimeSeries]:
         try:
             return await self._prometheus.ask(query, self._at)
         except QueryError as error:
             self.remarks.add(f"{error} (part of the figures of GPUs is missing)")
             return []
 
-    async def over(self, function: str, metric: str, seconds: int) -> list[Series]:
+    async def over(self, function: str, metric: str, seconds: int) -> list[TimeSeries]:
         return await self.one(self.queries.over(function, metric, seconds))
 
 
@@ -132,17 +132,17 @@ class _Found:
     def key(self, labels: Labels) -> Key:
         return card_of(labels), holder_of(labels, self._exporters)
 
-    def keys(self, rows: Iterable[Series]) -> frozenset[Key]:
+    def keys(self, rows: Iterable[TimeSeries]) -> frozenset[Key]:
         return frozenset(self.key(one.labels) for one in rows)
 
-    def highest(self, rows: Iterable[Series]) -> dict[Key, float]:
+    def highest(self, rows: Iterable[TimeSeries]) -> dict[Key, float]:
         found: dict[Key, float] = {}
         for one in rows:
             key = self.key(one.labels)
             found[key] = max(one.value, found.get(key, one.value))
         return found
 
-    def sums(self, rows: Iterable[Series]) -> dict[Key, float]:
+    def sums(self, rows: Iterable[TimeSeries]) -> dict[Key, float]:
         found: dict[Key, float] = {}
         for one in rows:
             key = self.key(one.labels)
@@ -151,14 +151,14 @@ class _Found:
 
     def devices(
         self,
-        now: Sequence[Series],
+        now: Sequence[TimeSeries],
         *,
         spans: _Spans,
         held: dict[int, frozenset[Key]],
         memory: dict[Key, float],
         temperature: dict[Key, float],
         power: dict[Key, float],
-        health: dict[Card, Health],
+        health: dict[DeviceKey, Health],
     ) -> tuple[DeviceUse, ...]:
         """The devices that there are now."""
         metrics = self._by_key(now)
@@ -187,12 +187,12 @@ class _Found:
                     _bytes(memory.get(key)),
                     power.get(key),
                     temperature.get(key),
-                    health.get(card) or health.get(Card(card.card, "")) or Health(),
+                    health.get(card) or health.get(DeviceKey(card.card, "")) or Health(),
                 )
             )
         return tuple(sorted(found, key=_order))
 
-    def _by_key(self, now: Iterable[Series]) -> dict[Key, tuple[Labels, dict[str, float]]]:
+    def _by_key(self, now: Iterable[TimeSeries]) -> dict[Key, tuple[Labels, dict[str, float]]]:
         found: dict[Key, tuple[Labels, dict[str, float]]] = {}
         for one in now:
             _, values = found.setdefault(self.key(one.labels), (one.labels, {}))
@@ -237,7 +237,7 @@ class _Figures(NamedTuple):
 class _Spans:
     """The figures of utilisation over the times that were asked for."""
 
-    def __init__(self, found: _Found, windows: Sequence[int], rows: dict[tuple[str, int, str], list[Series]]) -> None:
+    def __init__(self, found: _Found, windows: Sequence[int], rows: dict[tuple[str, int, str], list[TimeSeries]]) -> None:
         self._windows = windows
         self._figures: dict[tuple[str, int], _Figures] = {}
         for metric, seconds in dict.fromkeys((metric, seconds) for metric, seconds, _ in rows):

@@ -9,7 +9,7 @@ from typing import Any
 from gpugate.policies.findings import Judged
 from gpugate.policies.framework.decision import Change
 from gpugate.policies.kube.fields import dotted
-from gpugate.webhook.admission.response import harmless
+from gpugate.webhook.admission.response import strip_immutable_words
 
 
 class Outcome(enum.Enum):
@@ -23,7 +23,7 @@ class Outcome(enum.Enum):
 
 
 @dataclass(slots=True)
-class Entry:
+class ReviewEntry:
     """One reviewed object.
 
     Attributes:
@@ -112,6 +112,6 @@ def finding_as_json(one: Judged) -> dict[str, str]:
         "reason": one.finding.reason,
         "path": dotted(one.finding.path),
         "severity": one.severity.value,
-        "message": harmless(one.finding.message),
-        "remedy": harmless(one.finding.remedy),
+        "message": strip_immutable_words(one.finding.message),
+        "remedy": strip_immutable_words(one.finding.remedy),
     }

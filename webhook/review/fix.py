@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Judged, Severity
 from gpugate.policies.kube.fields import clone, lookup
 from gpugate.policies.policy.models import PolicySet
-from gpugate.webhook.files.documents import STDIN, Document, Source, Unreadable, load, parse, unfolded
+from gpugate.webhook.files.documents import STDIN, Document, FileText, UnreadableInput, load, parse, unfolded
 from gpugate.webhook.files.parts import Patches, chart_of, is_template
-from gpugate.webhook.files.rewrite.rewrite import Failure, rewrite
-from gpugate.webhook.review.review import Entry, Outcome, review
+from gpugate.webhook.files.rewrite.rewrite import RewriteFailure, rewrite
+from gpugate.webhook.review.entry import ReviewEntry
+from gpugate.webhook.review.review import Outcome, review
 
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -29,11 +30,11 @@ class Opened:
         entries: what was found without judging it: the file is no manifest, or cannot be read.
     """
 
-    source: Source | None
+    source: FileText | None
     wholes: list[Document] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ReviewEntry] = field(default_factory=list)
 
-    def objects(self) -> list[Document | Unreadable]:
+    def objects(self) -> list[Document | UnreadableInput]:
         """Its objects, Lists taken apart."""
         return list(unfolded(self.wholes))
 
@@ -55,7 +56,7 @@ class Fixed:
     before: str
     after: str
     raw: bytes
-    entries: list[Entry]
+    entries: list[ReviewEntry]
     unwritten: int = 0
 
     @property
@@ -69,7 +70,7 @@ class Fixed:
         return (_BOM if self.raw.startswith(_BOM) else b"") + self.after.encode()
 
 
-def open_files(files: Sequence[str | Unreadable], named: Iterable[str]) -> Iterator[Opened]:
+def open_files(files: Sequence[str | UnreadableInput], named: Iterable[str]) -> Iterator[Opened]:
     """Read every file once.
 
     Args:
@@ -79,7 +80,7 @@ def open_files(files: Sequence[str | Unreadable], named: Iterable[str]) -> Itera
     asked = set(named)
     patches = Patches(one for one in files if isinstance(one, str))
     for file in files:
-        if isinstance(file, Unreadable):
+        if isinstance(file, UnreadableInput):
             yield Opened(None, entries=[_unreadable(file)])
         else:
             yield _open(file, patches, must=file in asked)
@@ -87,15 +88,15 @@ def open_files(files: Sequence[str | Unreadable], named: Iterable[str]) -> Itera
 
 def _open(file: str, patches: Patches, *, must: bool) -> Opened:
     source = load(file)
-    if isinstance(source, Unreadable):
+    if isinstance(source, UnreadableInput):
         return Opened(None, entries=[_unreadable(source)])
     part = _part_of(file, source, patches)
     if part:
-        return Opened(None, entries=[_unreadable(Unreadable(file, 0, part)) if must else _skipped(file, part)])
+        return Opened(None, entries=[_unreadable(UnreadableInput(file, 0, part)) if must else _skipped(file, part)])
     found = list(parse(file, source.text))
-    problems = [one for one in found if isinstance(one, Unreadable)]
+    problems = [one for one in found if isinstance(one, UnreadableInput)]
     if problems and is_template(source.text):
-        return Opened(None, entries=[_unreadable(Unreadable(file, 0, f"is a template, not YAML; {_RENDER}"))])
+        return Opened(None, entries=[_unreadable(UnreadableInput(file, 0, f"is a template, not YAML; {_RENDER}"))])
     if problems:
         return Opened(None, entries=[_unreadable(one) for one in problems])
     return Opened(source, [one for one in found if isinstance(one, Document)])
@@ -104,7 +105,7 @@ def _open(file: str, patches: Patches, *, must: bool) -> Opened:
 _RENDER: Final = "`gpugate review --helm CHART --values FILE` judges what a Helm chart renders"
 
 
-def _part_of(file: str, source: Source, patches: Patches) -> str:
+def _part_of(file: str, source: FileText, patches: Patches) -> str:
     """Why a file is no manifest of its own; empty where it is one."""
     if file == STDIN:
         return ""
@@ -118,17 +119,17 @@ def _part_of(file: str, source: Source, patches: Patches) -> str:
     return ""
 
 
-def _unreadable(one: Unreadable) -> Entry:
+def _unreadable(one: UnreadableInput) -> ReviewEntry:
     finding = Finding("Unreadable", (), one.problem, "Correct the file and run it again.")
-    return Entry(one.file, one.number, Outcome.INVALID, findings=[Judged("input", Severity.DENY, finding)], note=one.problem)
+    return ReviewEntry(one.file, one.number, Outcome.INVALID, findings=[Judged("input", Severity.DENY, finding)], note=one.problem)
 
 
-def _skipped(file: str, note: str) -> Entry:
-    return Entry(file, 0, Outcome.SKIPPED, note=note)
+def _skipped(file: str, note: str) -> ReviewEntry:
+    return ReviewEntry(file, 0, Outcome.SKIPPED, note=note)
 
 
 def fix(
-    opened: Iterable[Opened], policies: PolicySet, facts: Facts, namespace: str = "", *, now: float | None = None
+    opened: Iterable[Opened], policies: PolicySet, snapshot: ClusterSnapshot, namespace: str = "", *, now: float | None = None
 ) -> Iterator[Fixed]:
     """Judge every object, at the time ``now`` if one is given, and write the rules' edits into the text of its file."""
     for one in opened:
@@ -136,11 +137,13 @@ def fix(
             yield Fixed(one.entries[0].file, "", "", b"", one.entries)
             continue
         objects = one.objects()
-        entries = list(review(objects, policies, facts, namespace, at_source=True, now=now))
+        entries = list(review(objects, policies, snapshot, namespace, at_source=True, now=now))
         yield _written(one.source, one.wholes, [(place, entry) for place, entry in zip(objects, entries, strict=True)])
 
 
-def _written(source: Source, wholes: Sequence[Document], judged: Sequence[tuple[Document | Unreadable, Entry]]) -> Fixed:
+def _written(
+    source: FileText, wholes: Sequence[Document], judged: Sequence[tuple[Document | UnreadableInput, ReviewEntry]]
+) -> Fixed:
     documents = {whole.number: whole.value for whole in wholes}
     wanted: dict[int, Any] = {}
     for place, entry in judged:
@@ -161,7 +164,7 @@ def _written(source: Source, wholes: Sequence[Document], judged: Sequence[tuple[
     return Fixed(source.file, source.text, text, source.raw, [entry for _, entry in judged], len(unwritten))
 
 
-def _not_written(entry: Entry, failure: Failure) -> Judged:
+def _not_written(entry: ReviewEntry, failure: RewriteFailure) -> Judged:
     notes = "; ".join(note for change in entry.changes for note in change.notes)
     message = f"the changes could not be written into {entry.file}, line {failure.line}: {failure.problem}"
     return Judged("fix", Severity.WARN, Finding("NotWritten", (), message, f"Write them by hand: {notes}."))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Finding, Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import Decision
@@ -12,15 +12,15 @@ from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.lint import device_plugin
 from gpugate.policies.lint import lost_indentation as flattened
 from gpugate.policies.lint import registry as catalogue
-from gpugate.policies.lint.context import Around
+from gpugate.policies.lint.context import LintContext
 from gpugate.policies.lint.snippets import Part, part_in
 from gpugate.policies.policy.models import PolicySet
 from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.open import open_workload
-from gpugate.webhook.review.entry import Entry, Outcome
+from gpugate.webhook.review.entry import Outcome, ReviewEntry
 
 
-def review_setup(entry: Entry, around: Around) -> None:
+def review_setup(entry: ReviewEntry, around: LintContext) -> None:
     """Add to an entry what is found in its object beside what the rules for workloads say."""
     if entry.outcome is Outcome.INVALID:
         return
@@ -30,7 +30,7 @@ def review_setup(entry: Entry, around: Around) -> None:
     _add(entry, found)
 
 
-def review_part(entry: Entry, policies: PolicySet, facts: Facts, now: float | None) -> None:
+def review_part(entry: ReviewEntry, policies: PolicySet, snapshot: ClusterSnapshot, now: float | None) -> None:
     """Judge a part of a manifest, which is no object of its own, where it would stand."""
     value = entry.before
     if not isinstance(value, dict):
@@ -39,7 +39,7 @@ def review_part(entry: Entry, policies: PolicySet, facts: Facts, now: float | No
         entry.note = "is a part of a manifest whose indentation is lost"
         part = part_in(flattened.restored(value))
         if part is not None:
-            _review_part(entry, part, policies, facts, now)
+            _review_part(entry, part, policies, snapshot, now)
             entry.note = f"{entry.note}; the indentation of this one is lost"
         _judged(entry, flattened.check(value))
     elif device_plugin.is_config(value):
@@ -51,26 +51,26 @@ def review_part(entry: Entry, policies: PolicySet, facts: Facts, now: float | No
     else:
         part = part_in(value)
         if part is not None:
-            _review_part(entry, part, policies, facts, now)
+            _review_part(entry, part, policies, snapshot, now)
 
 
-def _judged(entry: Entry, findings: Iterable[Finding]) -> None:
+def _judged(entry: ReviewEntry, findings: Iterable[Finding]) -> None:
     entry.outcome = Outcome.CLEAN
     _add(entry, [judge(catalogue.RULE, Mode.ENFORCE, one) for one in findings])
 
 
-def _add(entry: Entry, found: list[Judged]) -> None:
+def _add(entry: ReviewEntry, found: list[Judged]) -> None:
     entry.findings = sorted([*entry.findings, *found], key=lambda one: one.sort_key)
     if any(one.severity is Severity.DENY for one in found):
         entry.outcome, entry.after = Outcome.REFUSED, entry.before
         entry.patch, entry.changes = [], []
 
 
-def _review_part(entry: Entry, part: Part, policies: PolicySet, facts: Facts, now: float | None) -> None:
+def _review_part(entry: ReviewEntry, part: Part, policies: PolicySet, snapshot: ClusterSnapshot, now: float | None) -> None:
     try:
-        workload = open_workload(POD, part.pod, facts)
-        bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
-        decision = decide(workload, bound, facts, remember=False, now=now)
+        workload = open_workload(POD, part.pod, snapshot)
+        bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())
+        decision = decide(workload, bound, snapshot, remember=False, now=now)
     except MalformedError as error:
         raise MalformedError(part.within(error.path) or error.path, error.problem) from None
     entry.note = f"is a part of a manifest: {part.inside}. It is judged there"

@@ -10,21 +10,22 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Judged, Severity
 from gpugate.policies.framework.decision import Change, Decision, Phase
 from gpugate.policies.kube.fields import MalformedError, clone
 from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.admission.admission_review import BadRequestError, Request, parse_review
 from gpugate.webhook.admission.handler import open_request
 from gpugate.webhook.admission.recorder import RECORDED, SUFFIX
-from gpugate.webhook.files.documents import STDIN, SUFFIXES, Document, Unreadable, files_of, load, parse, unfolded
+from gpugate.webhook.files.documents import STDIN, SUFFIXES, Document, UnreadableInput, files_of, load, parse, unfolded
 
 _LINES: Final = (SUFFIX, ".ndjson")
 
 
-class Source(NamedTuple):
+class RecordedReview(NamedTuple):
     """One review of an input.
 
     Attributes:
@@ -40,7 +41,7 @@ class Source(NamedTuple):
     problem: str = ""
 
 
-class Effect(enum.Enum):
+class AnswerChange(enum.Enum):
     """How the answer now differs from the answer then."""
 
     REFUSED = "refused"
@@ -52,7 +53,7 @@ class Effect(enum.Enum):
     INVALID = "invalid"
 
 
-class Then(NamedTuple):
+class RecordedAnswer(NamedTuple):
     """What was answered when the review was recorded.
 
     Attributes:
@@ -85,16 +86,16 @@ class Replayed:
         title: what it was about; reviews of the pods of one controller have one title.
     """
 
-    source: Source
-    effect: Effect
+    source: RecordedReview
+    effect: AnswerChange
     request: Request | None = None
-    then: Then | None = None
+    then: RecordedAnswer | None = None
     changes: list[Change] = field(default_factory=list)
     denied: list[Judged] = field(default_factory=list)
     note: str = ""
     title: str = ""
 
-    def settle(self) -> Replayed:
+    def drop_objects(self) -> Replayed:
         """Keep what a report tells, and let go of the objects: a week of reviews need not fit into memory."""
         if self.request is not None:
             self.title = _title(self.request)
@@ -115,7 +116,7 @@ class Replayed:
         return [rule for rule in self.then.changed if rule not in now] if self.then is not None else []
 
 
-def read(paths: Iterable[str]) -> Iterator[Source]:
+def read(paths: Iterable[str]) -> Iterator[RecordedReview]:
     """Every review that ``paths`` name: recordings by the line, other files by the document."""
     for name in paths:
         if name != STDIN and Path(name).is_dir():
@@ -125,16 +126,16 @@ def read(paths: Iterable[str]) -> Iterator[Source]:
                     yield from _read_file(path)
                 continue
         for file in files_of([name]):
-            if isinstance(file, Unreadable):
-                yield Source(file.file, 0, None, file.problem.replace(SUFFIXES[0], f"{SUFFIX}, {SUFFIXES[0]}"))
+            if isinstance(file, UnreadableInput):
+                yield RecordedReview(file.file, 0, None, file.problem.replace(SUFFIXES[0], f"{SUFFIX}, {SUFFIXES[0]}"))
             else:
                 yield from _read_file(file)
 
 
-def _read_file(file: str) -> Iterator[Source]:
+def _read_file(file: str) -> Iterator[RecordedReview]:
     source = load(file)
-    if isinstance(source, Unreadable):
-        yield Source(file, 0, None, source.problem)
+    if isinstance(source, UnreadableInput):
+        yield RecordedReview(file, 0, None, source.problem)
     elif file.endswith(_LINES) or _is_lines(source.text):
         # Only what ends a line of JSON does so here: texts may hold other separators.
         for number, line in enumerate(source.text.split("\n"), start=1):
@@ -143,9 +144,9 @@ def _read_file(file: str) -> Iterator[Source]:
     else:
         for one in unfolded(parse(file, source.text)):
             if isinstance(one, Document):
-                yield Source(file, one.number, one.value)
+                yield RecordedReview(file, one.number, one.value)
             else:
-                yield Source(file, one.number, None, one.problem)
+                yield RecordedReview(file, one.number, None, one.problem)
 
 
 def _is_lines(text: str) -> bool:
@@ -160,39 +161,39 @@ def _is_lines(text: str) -> bool:
     return True
 
 
-def _line(file: str, number: int, line: str) -> Source:
+def _line(file: str, number: int, line: str) -> RecordedReview:
     try:
-        return Source(file, number, orjson.loads(line))
+        return RecordedReview(file, number, orjson.loads(line))
     except orjson.JSONDecodeError as error:
-        return Source(file, number, None, f"is no JSON: {str(error).partition(':')[0]}")
+        return RecordedReview(file, number, None, f"is no JSON: {str(error).partition(':')[0]}")
 
 
-def replay(sources: Iterable[Source], policies: PolicySet, facts: Facts) -> Iterator[Replayed]:
-    """Answer every review again, by ``policies`` and ``facts``."""
+def replay(sources: Iterable[RecordedReview], policies: PolicySet, snapshot: ClusterSnapshot) -> Iterator[Replayed]:
+    """Answer every review again, by ``policies`` and ``snapshot``."""
     for source in sources:
         try:
-            yield _replay_one(source, policies, facts).settle()
+            yield _replay_one(source, policies, snapshot).drop_objects()
         except (BadRequestError, MalformedError) as error:
-            yield Replayed(source, Effect.INVALID, note=str(error))
+            yield Replayed(source, AnswerChange.INVALID, note=str(error))
         except RecursionError:
-            yield Replayed(source, Effect.INVALID, note="is nested too deeply to be read")
+            yield Replayed(source, AnswerChange.INVALID, note="is nested too deeply to be read")
 
 
-def _replay_one(source: Source, policies: PolicySet, facts: Facts) -> Replayed:
+def _replay_one(source: RecordedReview, policies: PolicySet, snapshot: ClusterSnapshot) -> Replayed:
     if source.problem:
-        return Replayed(source, Effect.INVALID, note=source.problem)
+        return Replayed(source, AnswerChange.INVALID, note=source.problem)
     request = parse_review(source.value)
     then = _then(source.value.get(RECORDED))
     try:
-        decision = _decide(request, then, policies, facts)
+        decision = _decide(request, then, policies, snapshot)
     except MalformedError as error:
         if then is None or then.allowed:
             raise
-        return Replayed(source, Effect.SAME, request, then, note=str(error))
+        return Replayed(source, AnswerChange.SAME, request, then, note=str(error))
     if decision is None:
-        return Replayed(source, Effect.SKIPPED, request, then, note="none of gpugate's business")
+        return Replayed(source, AnswerChange.SKIPPED, request, then, note="none of gpugate's business")
     denied = [one for one in decision.findings if one.severity is Severity.DENY]
-    found = Replayed(source, Effect.SAME, request, then, [] if denied else decision.changes, denied)
+    found = Replayed(source, AnswerChange.SAME, request, then, [] if denied else decision.changes, denied)
     found.effect = _effect(found)
     return found
 
@@ -205,44 +206,45 @@ def _title(request: Request) -> str:
     return f"{request.operation} {kind} {request.namespace}/{name}"
 
 
-def _effect(found: Replayed) -> Effect:
+def _effect(found: Replayed) -> AnswerChange:
     allowed = found.then is None or found.then.allowed
     if allowed and found.denied:
-        return Effect.REFUSED
+        return AnswerChange.REFUSED
     if not allowed and not found.denied:
-        return Effect.FREED
+        return AnswerChange.FREED
     if found.gained:
-        return Effect.CHANGED
-    return Effect.UNCHANGED if allowed and found.lost else Effect.SAME
+        return AnswerChange.CHANGED
+    return AnswerChange.UNCHANGED if allowed and found.lost else AnswerChange.SAME
 
 
-def _decide(request: Request, then: Then | None, policies: PolicySet, facts: Facts) -> Decision | None:
+def _decide(request: Request, then: RecordedAnswer | None, policies: PolicySet, snapshot: ClusterSnapshot) -> Decision | None:
     """What the door decides: the mutating one edits, the validating one checks what comes of that."""
     if then is None or then.endpoint != "validate":
-        return _phase(request, policies, facts, Phase.REVIEW if then is None or not then.endpoint else Phase.MUTATE)
+        return _phase(request, policies, snapshot, Phase.REVIEW if then is None or not then.endpoint else Phase.MUTATE)
     edited = request._replace(object=clone(request.object))
-    decision = _phase(request, policies, facts, Phase.CHECK)
+    decision = _phase(request, policies, snapshot, Phase.CHECK)
     if decision is None or not decision.refused or not then.allowed or not _is_edited(request):
         return decision
     # What the policy would have changed before, had it been in force, is changed before the check.
-    _phase(edited, policies, facts, Phase.MUTATE)
-    return _phase(edited, policies, facts, Phase.CHECK)
+    _phase(edited, policies, snapshot, Phase.MUTATE)
+    return _phase(edited, policies, snapshot, Phase.CHECK)
 
 
 def _is_edited(request: Request) -> bool:
     """Whether the mutating door is asked first."""
-    return request.operation == "CREATE" or not (request.kind == "Pod" or request.subresource)
+    kind = kind_of(request.api_version, request.kind)
+    return request.operation == "CREATE" or not ((kind is not None and kind.is_pod) or request.subresource)
 
 
-def _phase(request: Request, policies: PolicySet, facts: Facts, phase: Phase) -> Decision | None:
-    workload = open_request(request, facts)
+def _phase(request: Request, policies: PolicySet, snapshot: ClusterSnapshot, phase: Phase) -> Decision | None:
+    workload = open_request(request, snapshot)
     if workload is None:
         return None
-    bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
-    return decide(workload, bound, facts, phase)
+    bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())
+    return decide(workload, bound, snapshot, phase)
 
 
-def _then(recorded: Any) -> Then | None:  # noqa: ANN401 - any JSON value
+def _then(recorded: Any) -> RecordedAnswer | None:  # noqa: ANN401 - any JSON value
     if not isinstance(recorded, dict) or not isinstance(recorded.get("allowed"), bool):
         return None
     findings = recorded.get("findings")
@@ -252,7 +254,7 @@ def _then(recorded: Any) -> Then | None:  # noqa: ANN401 - any JSON value
         if isinstance(one, dict) and one.get("severity") == Severity.DENY.value
     ]
     endpoint = recorded.get("endpoint")
-    return Then(
+    return RecordedAnswer(
         recorded["allowed"],
         _texts(recorded.get("changed")),
         tuple(denied),

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from gpugate.policies.findings import Judged, Severity
-from gpugate.webhook.admission.response import harmless, sentence
+from gpugate.webhook.admission.response import sentence, strip_immutable_words
 from gpugate.webhook.files.yaml_out import dump
-from gpugate.webhook.review.review import Entry, Outcome
+from gpugate.webhook.review.entry import ReviewEntry
+from gpugate.webhook.review.review import Outcome
 
 _OUTCOME_STYLES: Final = {
     Outcome.CLEAN: "green",
@@ -35,7 +36,7 @@ _CONTEXT: Final = 2
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def diff(entry: Entry) -> Iterator[str]:
+def diff(entry: ReviewEntry) -> Iterator[str]:
     """The lines of a unified diff from the object as read to the object as rewritten."""
     before, after = dump(entry.before).splitlines(), dump(entry.after).splitlines()
     lines = difflib.unified_diff(before, after, lineterm="", n=_CONTEXT)
@@ -57,7 +58,7 @@ def line_style(line: str) -> str:
     return {"+": "green", "-": "red"}.get(line[:1], "")
 
 
-def print_text(entries: Sequence[Entry], console: Console, *, show_diff: bool = True) -> None:
+def print_text(entries: Sequence[ReviewEntry], console: Console, *, show_diff: bool = True) -> None:
     """Print every entry for people, and a line that counts them."""
     for entry in entries:
         if entry.outcome is Outcome.SKIPPED and not entry.note:
@@ -70,13 +71,13 @@ def print_text(entries: Sequence[Entry], console: Console, *, show_diff: bool = 
     console.print(Text(f"{total} object{'' if total == 1 else 's'}: {', '.join(parts) or 'none'}{warnings}", style="bold"))
 
 
-def _is_warned(entry: Entry) -> bool:
+def _is_warned(entry: ReviewEntry) -> bool:
     """Whether it passes, and somebody should read what is said of it all the same."""
     passes = entry.outcome not in {Outcome.REFUSED, Outcome.INVALID}
     return passes and any(one.severity is Severity.WARN for one in entry.findings)
 
 
-def _print_entry(entry: Entry, console: Console, *, show_diff: bool) -> None:
+def _print_entry(entry: ReviewEntry, console: Console, *, show_diff: bool) -> None:
     header = Text()
     header.append(entry.outcome.value.ljust(8), style=_OUTCOME_STYLES[entry.outcome])
     header.append(shown(entry.title), style="bold")
@@ -99,21 +100,21 @@ def _print_entry(entry: Entry, console: Console, *, show_diff: bool) -> None:
 def _finding(one: Judged) -> Text:
     text = Text("    ")
     text.append(one.severity.value.ljust(8), style=_SEVERITY_STYLES[one.severity])
-    text.append(harmless(shown(sentence(one))))
+    text.append(strip_immutable_words(shown(sentence(one))))
     return text
 
 
-def as_json(entries: Sequence[Entry]) -> str:
+def as_json(entries: Sequence[ReviewEntry]) -> str:
     """One JSON list with an entry per object."""
     return orjson.dumps([entry.as_json() for entry in entries], option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
-def as_yaml(entries: Sequence[Entry]) -> str:
+def as_yaml(entries: Sequence[ReviewEntry]) -> str:
     """The rewritten manifests; refused objects and those that are none of gpugate's business as they were."""
     return "---\n".join(dump(entry.after) for entry in entries if entry.outcome is not Outcome.INVALID or entry.before is not None)
 
 
-def problems(entries: Sequence[Entry]) -> Iterator[str]:
+def problems(entries: Sequence[ReviewEntry]) -> Iterator[str]:
     """A line for everything that a reader of the rewritten manifests must know."""
     for entry in entries:
         place = f"{entry.file}: {entry.title}"
@@ -123,4 +124,4 @@ def problems(entries: Sequence[Entry]) -> Iterator[str]:
             # Its finding says what the note says.
             continue
         for one in entry.findings:
-            yield shown(f"{place}: {one.severity.value}: {harmless(sentence(one))}")
+            yield shown(f"{place}: {one.severity.value}: {strip_immutable_words(sentence(one))}")

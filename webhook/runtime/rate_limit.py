@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 
 
-class Tokens:
+class TokenBucket:
     """One bucket, full at the start; the caller brings the time, in seconds."""
 
     __slots__ = ("_at", "_burst", "_left", "_rate")
@@ -43,11 +43,11 @@ class Buckets:
     __slots__ = ("_burst", "_kept", "_most", "_rate")
 
     def __init__(self, burst: float, rate: float, most: int) -> None:
-        """Prepare buckets as in :class:`Tokens`, at most ``most`` of them at a time."""
+        """Prepare buckets as in :class:`TokenBucket`, at most ``most`` of them at a time."""
         self._burst = burst
         self._rate = rate
         self._most = most
-        self._kept: OrderedDict[Hashable, Tokens] = OrderedDict()
+        self._kept: OrderedDict[Hashable, TokenBucket] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -56,7 +56,7 @@ class Buckets:
         """Take one from the bucket of ``key``; False where there is none."""
         bucket = self._kept.get(key)
         if bucket is None:
-            bucket = self._kept[key] = Tokens(self._burst, self._rate, now)
+            bucket = self._kept[key] = TokenBucket(self._burst, self._rate, now)
             if len(self._kept) > self._most:
                 self._kept.popitem(last=False)
         else:

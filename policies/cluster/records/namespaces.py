@@ -23,7 +23,7 @@ class Namespace(NamedTuple):
     annotations: Mapping[str, str] = _NO_TEXTS
 
 
-class Limit(NamedTuple):
+class LimitRangeItem(NamedTuple):
     """One item of a LimitRange; amounts in bytes, millicores or counts by resource.
 
     Attributes:
@@ -48,7 +48,7 @@ class LimitRange(NamedTuple):
 
     namespace: str
     name: str
-    limits: tuple[Limit, ...]
+    limits: tuple[LimitRangeItem, ...]
 
 
 class ResourceQuota(NamedTuple):
@@ -91,7 +91,7 @@ def limit_range_of(obj: Object) -> LimitRange:
     """The record of a LimitRange."""
     metadata = mapping(obj, "metadata", ())
     limits = tuple(
-        Limit(
+        LimitRangeItem(
             str(one.get("type") or ""),
             amounts(one, "max"),
             amounts(one, "min"),

@@ -18,7 +18,7 @@ GATED: Final = "SchedulingGated"
 _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 
 
-class Trouble(NamedTuple):
+class PodProblem(NamedTuple):
     """Why one pod does not run.
 
     Attributes:
@@ -45,7 +45,7 @@ def moment(written: object) -> float:
         return 0.0
 
 
-def trouble_of(metadata: Object, status: Object, phase: str, node: str) -> Trouble | None:
+def trouble_of(metadata: Object, status: Object, phase: str, node: str) -> PodProblem | None:
     """Why a pod does not run; None for one that does, or has ended well.
 
     Raises:
@@ -62,14 +62,14 @@ def trouble_of(metadata: Object, status: Object, phase: str, node: str) -> Troub
     return _pending(metadata, status, node) if phase == "Pending" else _unready(status, node)
 
 
-def _unready(status: Object, node: str) -> Trouble | None:
+def _unready(status: Object, node: str) -> PodProblem | None:
     ready = _condition(status, "Ready")
     if ready.get("status") in {None, "True"}:
         return None
     return _trouble(moment(ready.get("lastTransitionTime")), NOT_READY, ready.get("message"), node)
 
 
-def _pending(metadata: Object, status: Object, node: str) -> Trouble:
+def _pending(metadata: Object, status: Object, node: str) -> PodProblem:
     created, placed = moment(metadata.get("creationTimestamp")), _condition(status, "PodScheduled")
     if not node and placed.get("status") == "False":
         return _trouble(created, str(placed.get("reason") or "Unschedulable"), placed.get("message"), node)
@@ -81,7 +81,7 @@ def _condition(status: Object, wanted: str) -> Object:
     return next((one for one in found if one.get("type") == wanted), {})
 
 
-def _starting(status: Object, created: float, node: str) -> Trouble:
+def _starting(status: Object, created: float, node: str) -> PodProblem:
     for place in ("initContainerStatuses", "containerStatuses"):
         for container in mappings(status, place, ("status",)) if place in status else ():
             waiting = mapping(mapping(container, "state", ("status", place)), "waiting", ("status", place, "state"))
@@ -91,7 +91,7 @@ def _starting(status: Object, created: float, node: str) -> Trouble:
     return _trouble(created, "Starting", "", node)
 
 
-def _trouble(since: float, reason: str, message: object, node: str) -> Trouble:
+def _trouble(since: float, reason: str, message: object, node: str) -> PodProblem:
     said = " ".join(str(message or "").split())
     said = said if len(said) <= _LONGEST else said[: _LONGEST - 3] + "..."
-    return Trouble(since, shared_text(reason[:80]), shared_text(said), shared_text(node))
+    return PodProblem(since, shared_text(reason[:80]), shared_text(said), shared_text(node))

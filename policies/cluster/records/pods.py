@@ -6,9 +6,10 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import CAPACITY, Sharing, shared_text
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUEUE_COUNT, OWN_SIZE, GroupKey, group_key
-from gpugate.policies.cluster.records.pod_problems import Trouble, trouble_of
+from gpugate.policies.cluster.records.pod_problems import PodProblem, trouble_of
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
-from gpugate.policies.workloads.requests import Demand, demand_of, limited_memory_of
+from gpugate.policies.workloads.kinds import KINDS
+from gpugate.policies.workloads.requests import PodRequests, limited_memory_of, pod_requests
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet
 
@@ -50,7 +51,7 @@ class PodRecord(NamedTuple):
         devices: accelerators, sorted by name.
         group: the group that it is a member of.
         member: what its group must agree on.
-        crew: what it is counted with as one of several, by :func:`crew_of`; empty for a pod on its own, or without accelerators.
+        owner_group: its owner or group, from :func:`owner_group_of`; empty for a pod on its own, or without accelerators.
         trouble: why it does not run; None where it does, has ended, or is counted with no others.
     """
 
@@ -64,8 +65,8 @@ class PodRecord(NamedTuple):
     devices: tuple[tuple[str, int], ...]
     group: GroupKey | None
     member: Member | None
-    crew: str = ""
-    trouble: Trouble | None = None
+    owner_group: str = ""
+    trouble: PodProblem | None = None
 
 
 class _Held(NamedTuple):
@@ -103,7 +104,7 @@ def pod_record_of(obj: Object) -> PodRecord | None:
     if group is None and not node and not held.devices:
         return None
     owner = shared_text(_owner(metadata))
-    crew = crew_of(mapping(metadata, "labels", ("metadata",)), owner, group) if held.devices else ""
+    crew = owner_group_of(mapping(metadata, "labels", ("metadata",)), owner, group) if held.devices else ""
     return PodRecord(
         uid=str(metadata.get("uid") or ""),
         owner=owner,
@@ -115,31 +116,25 @@ def pod_record_of(obj: Object) -> PodRecord | None:
         devices=held.devices,
         group=None if group is None else _shared_groups(group),
         member=None if group is None else _shared_members(_member_of(PodSet(obj, spec, (), 1, _NO_CLAIMS), held.asks)),
-        crew=crew,
+        owner_group=crew,
         trouble=trouble_of(metadata, status, phase, node) if crew else None,
     )
 
 
-#: Labels by which the pods of a workload are told that its controller makes through others, with its kind.
-_FAMILIES: Final = (
-    ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
-    ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
-    ("ray.io/cluster", "RayCluster"),
-)
-_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+#: How the pods of kinds whose controller creates them through other objects are found, by label.
+_BY_LABEL: Final = {kind.members.label: kind.members for kind in KINDS if kind.members is not None and kind.members.label}
 
 
-def crew_of(labels: Object, owner: str, group: GroupKey | None) -> str:
+def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
     """What a pod is counted with: the workload that its labels name, else its controller's uid, else its group; empty for none.
 
     The pods of a JobSet belong to Jobs, those of a LeaderWorkerSet to StatefulSets: only their labels name the whole.
     """
     if not owner:
         return "" if group is None else shared_text(f"{group.system}/{group.name}")
-    for label, kind in _FAMILIES:
+    for label, members in _BY_LABEL.items():
         if label in labels:
-            index = f"/{labels[_GROUP_INDEX]}" if kind == "LeaderWorkerSet" and _GROUP_INDEX in labels else ""
-            return shared_text(f"{kind}/{labels[label]}{index}")
+            return shared_text(members.key(labels[label], labels.get(members.index_label)))
     return owner
 
 
@@ -149,7 +144,7 @@ def _held_by(obj: Object, spec: Object) -> _Held:
     found = _held.get(key) if key is not None else None
     if found is None:
         pods = PodSet(obj, spec, (), 1, _NO_CLAIMS)
-        demand = demand_of(pods)
+        demand = pod_requests(pods)
         devices = tuple(sorted(demand.devices.items()))
         found = _Held(demand.memory, limited_memory_of(pods), demand.cpu, devices, _asks(demand))
         if key is not None:
@@ -191,10 +186,10 @@ def _owner(metadata: Object) -> str:
 
 def member_of(pods: PodSet) -> Member:
     """What a pod of ``pods`` brings into its group."""
-    return _member_of(pods, _asks(demand_of(pods)))
+    return _member_of(pods, _asks(pod_requests(pods)))
 
 
-def _asks(demand: Demand) -> tuple[tuple[str, int], ...]:
+def _asks(demand: PodRequests) -> tuple[tuple[str, int], ...]:
     return (*sorted(demand.devices.items()), ("cpu", demand.cpu), ("memory", demand.memory))
 
 

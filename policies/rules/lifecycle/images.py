@@ -42,11 +42,11 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level, Mode
 from gpugate.policies.framework.rule import Bytes, Params, Rule
 from gpugate.policies.gangs.gang import Gang, gang_of
-from gpugate.policies.kube.cel import UNIQUE, Validation
+from gpugate.policies.kube.cel import UNIQUE, CelRule
 from gpugate.policies.kube.fields import string
 from gpugate.policies.kube.images import Image, read_image
 from gpugate.policies.kube.quantity import show_bytes
@@ -90,7 +90,7 @@ class ImagesParams(Params):
     """Parameters of `images`."""
 
     validations = (
-        Validation(
+        CelRule(
             "!has(self.mirrors) || self.mirrors.all(a, self.mirrors.all(b, !(a.to + '/').startsWith(b.from + '/')))",
             "mirrors: what stands in the place of a registry must not be replaced itself",
         ),
@@ -133,11 +133,11 @@ def _named(pods: PodSet) -> Iterator[tuple[Container, str]]:
                 yield container, written
 
 
-def mutate(workload: Workload, params: ImagesParams, _facts: Facts) -> Iterator[Edit]:
+def mutate(workload: Workload, params: ImagesParams, _facts: ClusterSnapshot) -> Iterator[Edit]:
     """Take images from their mirrors, and pull none that is there."""
     if not params.mirrors and params.write_if_not_present == "Never":
         return
-    for pods in workload.stated():
+    for pods in workload.templated_gpu_pod_sets():
         for container, written in _named(pods):
             image = read_image(written)
             if image is None:
@@ -164,13 +164,13 @@ def _moves(image: Image, params: ImagesParams) -> bool:
     return image.effective_tag in params.moving_tags
 
 
-def check(workload: Workload, params: ImagesParams, _facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: ImagesParams, _facts: ClusterSnapshot) -> Iterator[Finding]:
     """Judge the images, those of pods whose template was judged aside."""
-    if workload.judged_before():
+    if workload.owner_was_reviewed():
         return
     gang = gang_of(workload)
     size = 1 if gang is None else gang.size
-    for pods in workload.stated():
+    for pods in workload.templated_gpu_pod_sets():
         for container, written in _named(pods):
             image = read_image(written)
             if image is None:
@@ -284,6 +284,6 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     documentation=__doc__,
-    unnamed=Mode.WARN,
-    opinion="Some teams work with tags that move and know it, and which registries they trust nobody else can say.",
+    default_max_mode=Mode.WARN,
+    default_mode_reason="Some teams work with tags that move and know it, and which registries they trust nobody else can say.",
 )

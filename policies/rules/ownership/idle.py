@@ -46,8 +46,18 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from gpugate.policies.cluster.gpu_usage import Bounds, DeviceUse, Peak, State, enough_cards, hint_of, peak_of, place_of, state_of
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.gpu_usage import (
+    DeviceState,
+    DeviceUse,
+    IdleBounds,
+    Peak,
+    enough_cards,
+    hint_of,
+    peak_of,
+    place_of,
+    state_of,
+)
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level, Mode
 from gpugate.policies.framework.rule import Params, Rule, Seconds, no_edits
 from gpugate.policies.kube.quantity import GIB
@@ -77,24 +87,24 @@ class IdleParams(Params):
     """Pods that have held their GPUs for less than this are not judged."""
 
 
-def bounds_of(params: IdleParams) -> Bounds:
+def bounds_of(params: IdleParams) -> IdleBounds:
     """What ``params`` say of held devices."""
-    return Bounds(
+    return IdleBounds(
         params.below, params.idle_for, params.average_below, params.average_over, params.average_from, params.ignore_younger
     )
 
 
-def check(workload: Workload, params: IdleParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: IdleParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Tell of the devices that the workload's pods hold and do not use."""
-    if facts.usage is None:
+    if snapshot.usage is None:
         return ()
-    devices = facts.usage.of(place_of(workload))
+    devices = snapshot.usage.of(place_of(workload))
     if not devices:
         return ()
     bounds = bounds_of(params)
     states = [state_of(one, bounds) for one in devices]
     found: list[Finding] = []
-    idle = [one for one, state in zip(devices, states, strict=True) if state is State.IDLE]
+    idle = [one for one, state in zip(devices, states, strict=True) if state is DeviceState.IDLE]
     if idle:
         found.append(
             Finding(
@@ -107,7 +117,7 @@ def check(workload: Workload, params: IdleParams, facts: Facts) -> Iterable[Find
                 measure=len(idle),
             )
         )
-    low = [one for one, state in zip(devices, states, strict=True) if state is State.LOW]
+    low = [one for one, state in zip(devices, states, strict=True) if state is DeviceState.LOW]
     if low:
         found.append(
             Finding(
@@ -175,6 +185,6 @@ RULE = Rule(
     check=check,
     needs=frozenset({"usage"}),
     documentation=__doc__,
-    unnamed=Mode.WARN,
-    opinion="What counts as idle is for a team to say, and an audit that is given no monitoring says nothing.",
+    default_max_mode=Mode.WARN,
+    default_mode_reason="What counts as idle is for a team to say, and an audit that is given no monitoring says nothing.",
 )

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import model_validator
 
 from gpugate.policies.framework.rule import Params
-from gpugate.policies.kube.cel import LabelKey, LabelValue, Validation, literal
+from gpugate.policies.kube.cel import CelRule, LabelKey, LabelValue, literal
 from gpugate.policies.kube.fields import Object
 from gpugate.policies.kube.taints import NEVER_ROLES, is_never_tolerated, passing_in_cel
 
@@ -16,7 +16,7 @@ class TaintParam(Params):
     """A taint that accelerator pods are to tolerate."""
 
     validations = (
-        Validation(
+        CelRule(
             f"!(self.key in {literal(sorted(NEVER_ROLES))}) && {passing_in_cel('self.key')}"
             f" && (!has(self.value) || {passing_in_cel('self.value', whole_key=False)})",
             "marks maintenance or a node's condition: gpugate never tolerates it",
@@ -39,7 +39,7 @@ class TaintParam(Params):
         return self
 
 
-class Wanted(NamedTuple):
+class WantedToleration(NamedTuple):
     """A taint to be tolerated, with any value where it is None, and the toleration for it."""
 
     key: str
@@ -49,13 +49,13 @@ class Wanted(NamedTuple):
     note: str
 
 
-def want(key: str, value: str | None, effect: str) -> Wanted:
+def want(key: str, value: str | None, effect: str) -> WantedToleration:
     """The toleration of a taint with this key, effect and value (any value where it is None)."""
     toleration = {"key": key, "operator": "Exists" if value is None else "Equal"}
     if value is not None:
         toleration["value"] = value
     toleration["effect"] = effect
-    return Wanted(key, value, effect, toleration, f"toleration {key}{'' if value is None else '=' + value}:{effect}")
+    return WantedToleration(key, value, effect, toleration, f"toleration {key}{'' if value is None else '=' + value}:{effect}")
 
 
 def covers(toleration: Object, key: str, value: str | None, effect: str) -> bool:

@@ -42,7 +42,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gpugate.policies.cluster.records.common import Taint
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.kube.accelerators import NVIDIA_GPU, taint_key
@@ -51,8 +51,8 @@ from gpugate.policies.kube.fields import mappings
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.taints import dedicates_to_accelerators, is_never_tolerated, marks_accelerators
 from gpugate.policies.patch import Edit
-from gpugate.policies.rules.placement.toleration_params import TaintParam, Wanted, covers, want
-from gpugate.policies.scheduling.node_selection import Selection, selection
+from gpugate.policies.rules.placement.toleration_params import TaintParam, WantedToleration, covers, want
+from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -66,11 +66,11 @@ class TolerationsParams(Params):
     """Whether accelerator taints found on nodes that offer the accelerator are tolerated, too."""
 
 
-def _dedicates_all(taint: Taint, chosen: Selection) -> bool:
-    return dedicates_to_accelerators(taint.key, taint.value) and all(taint in shape.taints for shape in chosen.reachable)
+def _dedicates_all(taint: Taint, chosen: NodeCandidates) -> bool:
+    return dedicates_to_accelerators(taint.key, taint.value) and all(taint in shape.taints for shape in chosen.matching)
 
 
-def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple[Wanted, ...]:
+def _wanted(pods: PodSet, params: TolerationsParams, chosen: NodeCandidates) -> tuple[WantedToleration, ...]:
     """What the pods must tolerate."""
     keys = {taint_key(name) for name in pods.accelerators()}
     if pods.gpu_claims:
@@ -88,7 +88,7 @@ def _wanted(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple
     return tuple({one[:3]: one for one in found if one.effect != "PreferNoSchedule"}.values())
 
 
-def _missing(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tuple[Edit, ...]:
+def _missing(pods: PodSet, params: TolerationsParams, chosen: NodeCandidates) -> tuple[Edit, ...]:
     """What the pods must tolerate and do not, remembered by what they ask for and tolerate: it depends on nothing else."""
     tolerations = mappings(pods.spec, "tolerations", pods.field())
     written = memo_key(tolerations)
@@ -108,12 +108,12 @@ def _missing(pods: PodSet, params: TolerationsParams, chosen: Selection) -> tupl
     return tuple(found)
 
 
-def mutate(workload: Workload, params: TolerationsParams, facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: TolerationsParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Add the tolerations that are not covered yet."""
-    return [edit for pods in workload.stated() for edit in _missing(pods, params, selection(pods, facts))]
+    return [edit for pods in workload.templated_gpu_pod_sets() for edit in _missing(pods, params, node_candidates(pods, snapshot))]
 
 
-def check(_workload: Workload, _params: TolerationsParams, _facts: Facts) -> Iterable[Finding]:
+def check(_workload: Workload, _params: TolerationsParams, _facts: ClusterSnapshot) -> Iterable[Finding]:
     """Nothing is refused: a pod without its toleration waits, it does no harm."""
     return ()
 
@@ -127,5 +127,5 @@ RULE = Rule(
     check=check,
     needs=frozenset({"nodes"}),
     documentation=__doc__,
-    at_pods=True,
+    applied_at_pods=True,
 )

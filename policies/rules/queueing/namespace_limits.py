@@ -40,26 +40,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.memo import keep, recall
 from gpugate.policies.kube.quantity import show_amount
-from gpugate.policies.queueing.cluster_queue import is_new
-from gpugate.policies.queueing.headroom_alike import key_of_alike
-from gpugate.policies.queueing.limit_range import Breach, breaches
+from gpugate.policies.queueing.cluster_queue import not_yet_counted
+from gpugate.policies.queueing.headroom_alike import pod_fingerprint
+from gpugate.policies.queueing.limit_range import LimitViolation, limit_violations
 from gpugate.policies.queueing.resource_quota import (
     Missing,
     check_together,
-    is_about,
-    missing_for,
+    in_scope,
+    missing_requests,
     usage_in_flight,
     usage_of_object,
     usage_of_pod,
 )
 from gpugate.policies.queueing.workload_demand import number_of_pods
-from gpugate.policies.scheduling.pod_resources import defaults_for, effective_of, filled
+from gpugate.policies.scheduling.pod_resources import defaults_for, filled, resolved_resources
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _RANGES: Final = ("limitranges",)
@@ -75,7 +75,7 @@ class NamespaceLimitsParams(Params):
     """Whether a quota that is full now is warned about."""
 
 
-class Wanted(NamedTuple):
+class NamespaceRequest(NamedTuple):
     """What a pod set asks of the namespace.
 
     Attributes:
@@ -91,21 +91,21 @@ class Wanted(NamedTuple):
     each: Mapping[str, int]
 
 
-def check(workload: Workload, params: NamespaceLimitsParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: NamespaceLimitsParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Refuse pods that the namespace would never take; warn of a quota that is full."""
-    if not workload.asking():
+    if not workload.gpu_pod_sets():
         return ()
-    pending = [kind for kind in ("limitranges", "resourcequotas") if facts.state(kind) is Known.PENDING]
+    pending = [kind for kind in ("limitranges", "resourcequotas") if snapshot.sync_state(kind) is SyncState.PENDING]
     if pending:
         return (_unknown(workload, pending),)
-    if workload.namespace not in facts.limit_ranges and workload.namespace not in facts.quotas:
+    if workload.namespace not in snapshot.limit_ranges and workload.namespace not in snapshot.quotas:
         return ()
-    findings = [*_of_object(workload, facts, params)]
+    findings = [*_of_object(workload, snapshot, params)]
     for pods in workload.pod_sets:
-        findings += _of_pods(workload, pods, facts, params)
+        findings += _of_pods(workload, pods, snapshot, params)
     if len(workload.pod_sets) > 1 and not any(one.level is Level.DENY for one in findings):
-        findings += check_together(workload, facts)
-    if params.never_fits == "Warn" or workload.judged_before():
+        findings += check_together(workload, snapshot)
+    if params.never_fits == "Warn" or workload.owner_was_reviewed():
         return [one._replace(level=Level.WARN) for one in findings]
     return findings
 
@@ -119,10 +119,10 @@ def _unknown(workload: Workload, pending: list[str]) -> Finding:
     )
 
 
-def _of_object(workload: Workload, facts: Facts, params: NamespaceLimitsParams) -> Iterator[Finding]:
+def _of_object(workload: Workload, snapshot: ClusterSnapshot, params: NamespaceLimitsParams) -> Iterator[Finding]:
     """What counts objects, whatever they ask for: only quotas without scopes do."""
     counts = usage_of_object(workload)
-    for quota in facts.quotas.get(workload.namespace, ()):
+    for quota in snapshot.quotas.get(workload.namespace, ()):
         for name in sorted(counts.keys() & quota.hard.keys()) if not quota.scopes else ():
             hard, used = quota.hard[name], quota.used.get(name, 0)
             if hard < 1:
@@ -134,88 +134,88 @@ def _of_object(workload: Workload, facts: Facts, params: NamespaceLimitsParams) 
                     measure=1,
                     rests_on=_QUOTAS,
                 )
-            elif used >= hard and params.waits == "Warn" and is_new(workload):
+            elif used >= hard and params.waits == "Warn" and not_yet_counted(workload):
                 yield _full_now(("metadata", "namespace"), quota, [f"1 of {name} > 0 left of {hard} ({used} used)"])
 
 
-def _of_pods(workload: Workload, pods: PodSet, facts: Facts, params: NamespaceLimitsParams) -> Sequence[Finding]:
+def _of_pods(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, params: NamespaceLimitsParams) -> Sequence[Finding]:
     """What the namespace says to one pod set, remembered by what it asks for: the next of a gang asks the same."""
     space = workload.namespace
     number, together = number_of_pods(workload, pods)
-    waits = params.waits == "Warn" and is_new(workload) and not workload.judged_before()
+    waits = params.waits == "Warn" and not_yet_counted(workload) and not workload.owner_was_reviewed()
     # What is in flight never stays the same for long: what rests on it is worked out each time.
-    flying = waits and bool(facts.in_flight.namespace(space))
-    alike = key_of_alike(workload, pods)
+    flying = waits and bool(snapshot.in_flight.namespace(space))
+    alike = pod_fingerprint(workload, pods)
     key = alike and (alike, number, together, waits and not flying)
     rests_on = (
-        facts.runtime_classes,
-        facts.priorities,
-        facts.state("priorityclasses"),
-        facts.state("limitranges"),
-        *facts.limit_ranges.get(space, ()),
-        *facts.quotas.get(space, ()),
+        snapshot.runtime_classes,
+        snapshot.priorities,
+        snapshot.sync_state("priorityclasses"),
+        snapshot.sync_state("limitranges"),
+        *snapshot.limit_ranges.get(space, ()),
+        *snapshot.quotas.get(space, ()),
     )
-    found: Sequence[Finding] | None = recall(facts.memo, "namespace-limits", key, *rests_on)
+    found: Sequence[Finding] | None = recall(snapshot.memo, "namespace-limits", key, *rests_on)
     if found is None:
-        wanted = Wanted(pods, number, together, usage_of_pod(effective_of(pods, facts, space)))
-        found = (*_lasting(workload, wanted, facts), *(_now(workload, wanted, facts) if waits and not flying else ()))
-        keep(facts.memo, "namespace-limits", key, found, *rests_on)
+        wanted = NamespaceRequest(pods, number, together, usage_of_pod(resolved_resources(pods, snapshot, space)))
+        found = (*_lasting(workload, wanted, snapshot), *(_now(workload, wanted, snapshot) if waits and not flying else ()))
+        keep(snapshot.memo, "namespace-limits", key, found, *rests_on)
     if not flying:
         return found
-    wanted = Wanted(pods, number, together, usage_of_pod(effective_of(pods, facts, space)))
-    return (*found, *_now(workload, wanted, facts))
+    wanted = NamespaceRequest(pods, number, together, usage_of_pod(resolved_resources(pods, snapshot, space)))
+    return (*found, *_now(workload, wanted, snapshot))
 
 
-def _lasting(workload: Workload, wanted: Wanted, facts: Facts) -> Iterator[Finding]:
+def _lasting(workload: Workload, wanted: NamespaceRequest, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """What keeps the pods from being made whatever ends."""
     pods = wanted.pods
-    defaults = defaults_for(facts, workload.namespace)
+    defaults = defaults_for(snapshot, workload.namespace)
     containers = filled(pods, defaults)
-    bare = effective_of(pods, facts, workload.namespace, with_overhead=False)
-    for breach in breaches(facts.limit_ranges.get(workload.namespace, ()), containers, bare, defaults):
+    bare = resolved_resources(pods, snapshot, workload.namespace, with_overhead=False)
+    for breach in limit_violations(snapshot.limit_ranges.get(workload.namespace, ()), containers, bare, defaults):
         yield _of_breach(breach, pods)
-    for quota in facts.quotas.get(workload.namespace, ()):
-        if is_about(quota, pods, bare, facts):
-            yield from (_needs_request(one, quota, facts) for one in missing_for(quota, pods, containers))
+    for quota in snapshot.quotas.get(workload.namespace, ()):
+        if in_scope(quota, pods, bare, snapshot):
+            yield from (_needs_request(one, quota, snapshot) for one in missing_requests(quota, pods, containers))
             yield from _never(wanted, quota)
 
 
-def _now(workload: Workload, wanted: Wanted, facts: Facts) -> Iterator[Finding]:
+def _now(workload: Workload, wanted: NamespaceRequest, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """What keeps them from being made now."""
-    bare = effective_of(wanted.pods, facts, workload.namespace, with_overhead=False)
+    bare = resolved_resources(wanted.pods, snapshot, workload.namespace, with_overhead=False)
     # Other members of a group of pods are counted as used once they are there.
     wanted = wanted._replace(number=1) if workload.is_pod() else wanted
-    for quota in facts.quotas.get(workload.namespace, ()):
-        if is_about(quota, wanted.pods, bare, facts):
-            yield from _full(wanted, quota, facts)
+    for quota in snapshot.quotas.get(workload.namespace, ()):
+        if in_scope(quota, wanted.pods, bare, snapshot):
+            yield from _full(wanted, quota, snapshot)
 
 
-def _never(wanted: Wanted, quota: ResourceQuota) -> Iterator[Finding]:
+def _never(wanted: NamespaceRequest, quota: ResourceQuota) -> Iterator[Finding]:
     names = [name for name in _counted(wanted, quota) if wanted.each[name] * wanted.number > quota.hard[name]]
     if names:
         yield _never_fits(wanted, quota, names)
 
 
-def _counted(wanted: Wanted, quota: ResourceQuota) -> list[str]:
+def _counted(wanted: NamespaceRequest, quota: ResourceQuota) -> list[str]:
     return [name for name in sorted(quota.hard) if wanted.each.get(name)]
 
 
-def _full(wanted: Wanted, quota: ResourceQuota, facts: Facts) -> Iterator[Finding]:
-    flying = usage_in_flight(facts.in_flight, quota.namespace) if not quota.scopes else {}
+def _full(wanted: NamespaceRequest, quota: ResourceQuota, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    flying = usage_in_flight(snapshot.in_flight, quota.namespace) if not quota.scopes else {}
     names = [name for name in _counted(wanted, quota) if wanted.each[name] * wanted.number <= quota.hard[name]]
     short = [_short_now(wanted, quota, name, flying.get(name, 0)) for name in names]
     if wanted.number and any(short):
         yield _full_now(wanted.pods.field("containers"), quota, [text for text in short if text])
 
 
-def _sum(wanted: Wanted, name: str, number: int) -> str:
+def _sum(wanted: NamespaceRequest, name: str, number: int) -> str:
     each = wanted.each[name]
     if number == 1:
         return f"{show_amount(name, each)} of {name}"
     return f"{number} pods x {show_amount(name, each)} = {show_amount(name, each * number)} of {name}"
 
 
-def _never_fits(wanted: Wanted, quota: ResourceQuota, names: list[str]) -> Finding:
+def _never_fits(wanted: NamespaceRequest, quota: ResourceQuota, names: list[str]) -> Finding:
     alone = [name for name in names if wanted.each[name] > quota.hard[name]]
     sums = [
         f"{_sum(wanted, name, 1 if name in alone else wanted.number)} > {show_amount(name, quota.hard[name])}"
@@ -244,7 +244,7 @@ def _never_fits(wanted: Wanted, quota: ResourceQuota, names: list[str]) -> Findi
     )
 
 
-def _short_now(wanted: Wanted, quota: ResourceQuota, name: str, flying: int) -> str:
+def _short_now(wanted: NamespaceRequest, quota: ResourceQuota, name: str, flying: int) -> str:
     hard, used, total = quota.hard[name], quota.used.get(name, 0), wanted.each[name] * wanted.number
     if used + flying + total <= hard:
         return ""
@@ -264,7 +264,7 @@ def _full_now(path: Path, quota: ResourceQuota, sums: list[str]) -> Finding:
     )
 
 
-def _needs_request(missing: Missing, quota: ResourceQuota, facts: Facts) -> Finding:
+def _needs_request(missing: Missing, quota: ResourceQuota, snapshot: ClusterSnapshot) -> Finding:
     container = missing.container.container
     return Finding(
         "QuotaNeedsRequest",
@@ -273,12 +273,12 @@ def _needs_request(missing: Missing, quota: ResourceQuota, facts: Facts) -> Find
         f" {quota.namespace} counts ({missing.quota_name}): the API takes no pod that does not state it",
         f"Write resources.{missing.kind}.{missing.resource} in {container.name}.",
         # A LimitRange that nobody gave may put it in.
-        Level.WARN if facts.state("limitranges") is Known.NOT_GIVEN else Level.DENY,
+        Level.WARN if snapshot.sync_state("limitranges") is SyncState.NOT_GIVEN else Level.DENY,
         rests_on=("limitranges", "resourcequotas"),
     )
 
 
-def _of_breach(breach: Breach, pods: PodSet) -> Finding:
+def _of_breach(breach: LimitViolation, pods: PodSet) -> Finding:
     held = breach.container.container if breach.container else None
     path = held.place(breach.kind, breach.resource) if held else pods.field("resources", breach.kind, breach.resource)
     who = held.name if held else "the pod"
@@ -301,7 +301,7 @@ def _of_breach(breach: Breach, pods: PodSet) -> Finding:
     return finding._replace(rests_on=_RANGES)
 
 
-def _of_ratio(breach: Breach, path: Path, what: str, stated: str) -> Finding:
+def _of_ratio(breach: LimitViolation, path: Path, what: str, stated: str) -> Finding:
     other = show_amount(breach.resource, breach.allowed)
     if breach.found is None:
         return Finding(

@@ -37,42 +37,21 @@ metadata:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, get_args
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.kube.cel import UNIQUE, LabelValue
 from gpugate.policies.patch import Edit
-from gpugate.policies.queueing.webhook_limits import Obstacle, obstacle_to_queueing
+from gpugate.policies.queueing.webhook_limits import Rejection, kueue_rejects
+from gpugate.policies.workloads.kinds import QueuedKind
 from gpugate.policies.workloads.queue_name import PREBUILT, QUEUE_NAME, misplaced_queue_label, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
 _NAMESPACE_LABEL: Final = "gpugate.io/default-queue"
 #: Kueue's LocalQueueDefaulting names the LocalQueue of this name where a workload names none.
 _KUEUE_DEFAULT: Final = "default"
-
-
-#: The kinds that Kueue can manage (v0.15); Volcano's Job and RayService are not among them.
-QueuedKind = Literal[
-    "AppWrapper",
-    "CronJob",
-    "Deployment",
-    "JAXJob",
-    "Job",
-    "JobSet",
-    "LeaderWorkerSet",
-    "MPIJob",
-    "PaddleJob",
-    "Pod",
-    "PyTorchJob",
-    "RayCluster",
-    "RayJob",
-    "StatefulSet",
-    "TFJob",
-    "TrainJob",
-    "XGBoostJob",
-]
 
 
 class QueueParams(Params):
@@ -89,20 +68,20 @@ class QueueParams(Params):
 def _applies(workload: Workload, params: QueueParams) -> bool:
     if not workload.kind.queued or workload.kind.kind not in params.kinds or workload.controller() is not None:
         return False
-    return PREBUILT not in workload.labels() and bool(workload.asking())
+    return PREBUILT not in workload.labels() and bool(workload.gpu_pod_sets())
 
 
-def _find(workload: Workload, params: QueueParams, facts: Facts) -> tuple[str, str] | None:
+def _find(workload: Workload, params: QueueParams, snapshot: ClusterSnapshot) -> tuple[str, str] | None:
     """The queue for a workload that names none where Kueue reads it, and where the name comes from."""
     misplaced = misplaced_queue_label(workload)
     if misplaced:
         return misplaced, "from another place of the object"
-    by_namespace = facts.namespace_labels(workload.namespace).get(_NAMESPACE_LABEL)
+    by_namespace = snapshot.namespace_labels(workload.namespace).get(_NAMESPACE_LABEL)
     if by_namespace:
         return by_namespace, f"from the label of namespace {workload.namespace}"
     if params.queue_name:
         return params.queue_name, "from the policy"
-    queues = facts.queues.get(workload.namespace, ())
+    queues = snapshot.queues.get(workload.namespace, ())
     if len(queues) == 1:
         return queues[0].name, f"the only LocalQueue in {workload.namespace}"
     if any(queue.name == _KUEUE_DEFAULT for queue in queues):
@@ -110,30 +89,30 @@ def _find(workload: Workload, params: QueueParams, facts: Facts) -> tuple[str, s
     return None
 
 
-def mutate(workload: Workload, params: QueueParams, facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: QueueParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Name the queue where Kueue reads it."""
     path = queue_path(workload)
-    if path is None or not _applies(workload, params) or queue_label(workload) or obstacle_to_queueing(workload) is not None:
+    if path is None or not _applies(workload, params) or queue_label(workload) or kueue_rejects(workload) is not None:
         return ()
-    found = _find(workload, params, facts)
+    found = _find(workload, params, snapshot)
     return () if found is None else (Edit("set", path, found[0], f"queue {found[0]} ({found[1]})"),)
 
 
-def check(workload: Workload, params: QueueParams, facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: QueueParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse a missing queue, and one that does not exist."""
     path = queue_path(workload)
     if path is None or not _applies(workload, params):
         return
     name = queue_label(workload)
-    known = facts.state("localqueues")
-    here = [queue.name for queue in facts.queues.get(workload.namespace, ())]
-    obstacle = obstacle_to_queueing(workload)
+    known = snapshot.sync_state("localqueues")
+    here = [queue.name for queue in snapshot.queues.get(workload.namespace, ())]
+    obstacle = kueue_rejects(workload)
     if obstacle is not None and (name or here or params.required):
         yield _impossible(workload, obstacle, refuse=params.required and not name)
     elif not name:
         if params.required:
             yield _missing(path, workload, known, here)
-    elif known is Known.SYNCED and name not in here:
+    elif known is SyncState.SYNCED and name not in here:
         yield Finding(
             "QueueUnknown",
             path,
@@ -143,7 +122,7 @@ def check(workload: Workload, params: QueueParams, facts: Facts) -> Iterator[Fin
         )
 
 
-def _impossible(workload: Workload, obstacle: Obstacle, *, refuse: bool) -> Finding:
+def _impossible(workload: Workload, obstacle: Rejection, *, refuse: bool) -> Finding:
     return Finding(
         "NotQueueable",
         obstacle.path,
@@ -158,8 +137,8 @@ def _list(names: list[str]) -> str:
     return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}" if names else "it has no LocalQueue at all"
 
 
-def _missing(path: tuple[str | int, ...], workload: Workload, known: Known, here: list[str]) -> Finding:
-    if known in {Known.PENDING, Known.NOT_GIVEN}:
+def _missing(path: tuple[str | int, ...], workload: Workload, known: SyncState, here: list[str]) -> Finding:
+    if known in {SyncState.PENDING, SyncState.NOT_GIVEN}:
         return Finding(
             "QueueUndecided",
             path,

@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, is_accelerator, suggestion
@@ -63,7 +63,7 @@ class AcceleratorNamesParams(Params):
     """Resource names that this cluster's device plugins serve, though they look like mistakes."""
 
 
-def mutate(workload: Workload, _params: AcceleratorNamesParams, _facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, _params: AcceleratorNamesParams, _facts: ClusterSnapshot) -> Iterable[Edit]:
     """Rename the legacy resource; make requests and limits equal."""
     odd = [one for pods in workload.pod_sets for one in pods.containers if not one.stated.is_plain and one.role is not EPHEMERAL]
     return [edit for container in odd for edit in _correct(container)] if odd else ()
@@ -102,20 +102,20 @@ def _equalise(container: Container, name: str) -> Iterator[Edit]:
         yield Edit("set", container.place("requests", name), limit, f"request of {name} made its limit in {container.name}")
 
 
-def check(workload: Workload, params: AcceleratorNamesParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: AcceleratorNamesParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Refuse names and counts that no device plugin serves."""
     found: list[Finding] = []
-    synced = facts.known.get("nodes") is Known.SYNCED
+    synced = snapshot.known.get("nodes") is SyncState.SYNCED
     for pods in workload.pod_sets:
         for container in pods.containers:
             if not container.stated.is_plain:
                 for name in container.stated.extended:
-                    found += _check_name(container, name, params, facts)
+                    found += _check_name(container, name, params, snapshot)
                     found += _check_counts(container, name)
         if "resourceClaims" in pods.spec:
-            found += _check_claims(workload, pods, facts)
-        if synced and not facts.offered.issuperset(pods.totals.accelerators):
-            found += _check_offered(pods, params, facts)
+            found += _check_claims(workload, pods, snapshot)
+        if synced and not snapshot.offered.issuperset(pods.totals.accelerators):
+            found += _check_offered(pods, params, snapshot)
     return found
 
 
@@ -123,7 +123,7 @@ def _where(container: Container, name: str) -> str:
     return "limits" if container.raw("limits", name) is not None else "requests"
 
 
-def _check_name(container: Container, name: str, params: AcceleratorNamesParams, facts: Facts) -> Iterator[Finding]:
+def _check_name(container: Container, name: str, params: AcceleratorNamesParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     place = container.place(_where(container, name), name)
     if name == LEGACY_GPU:
         yield Finding(
@@ -134,7 +134,7 @@ def _check_name(container: Container, name: str, params: AcceleratorNamesParams,
         )
         return
     proper = suggestion(name)
-    if proper is not None and name not in facts.offered and name not in params.served:
+    if proper is not None and name not in snapshot.offered and name not in params.served:
         yield Finding(
             "UnservedName",
             place,
@@ -179,11 +179,11 @@ def _check_counts(container: Container, name: str) -> Iterator[Finding]:
         )
 
 
-def _check_offered(pods: PodSet, params: AcceleratorNamesParams, facts: Facts) -> Iterator[Finding]:
+def _check_offered(pods: PodSet, params: AcceleratorNamesParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     for name in sorted(pods.accelerators()):
-        if name in facts.offered or name in params.served or name == LEGACY_GPU:
+        if name in snapshot.offered or name in params.served or name == LEGACY_GPU:
             continue
-        offered = sorted(other for other in (*facts.offered, *params.served) if is_accelerator(other))
+        offered = sorted(other for other in (*snapshot.offered, *params.served) if is_accelerator(other))
         yield Finding(
             "NotOffered",
             pods.field("containers"),
@@ -193,14 +193,14 @@ def _check_offered(pods: PodSet, params: AcceleratorNamesParams, facts: Facts) -
         )
 
 
-def _check_claims(workload: Workload, pods: PodSet, facts: Facts) -> Iterator[Finding]:
+def _check_claims(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     for at, claim in enumerate(mappings(pods.spec, "resourceClaims", pods.field())):
         for field, known, resource in (
-            ("resourceClaimName", facts.claims, "resourceclaims"),
-            ("resourceClaimTemplateName", facts.claim_templates, "resourceclaimtemplates"),
+            ("resourceClaimName", snapshot.claims, "resourceclaims"),
+            ("resourceClaimTemplateName", snapshot.claim_templates, "resourceclaimtemplates"),
         ):
             name = claim.get(field)
-            if type(name) is not str or (workload.namespace, name) in known or facts.state(resource) is Known.SYNCED:
+            if type(name) is not str or (workload.namespace, name) in known or snapshot.sync_state(resource) is SyncState.SYNCED:
                 continue
             yield Finding(
                 "ClaimUnknown",

@@ -38,13 +38,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.quantity import GIB, show_bytes
-from gpugate.policies.scheduling.node_fit import ask_of, fitting
-from gpugate.policies.scheduling.node_selection import selection
+from gpugate.policies.scheduling.node_fit import fitting, node_request
+from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.requests import limited_memory_of
@@ -60,63 +60,67 @@ class CommitmentParams(Params):
     """Whether what would pass the ratio with the pods that run now is refused; otherwise it is warned about."""
 
 
-def check(workload: Workload, params: CommitmentParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: CommitmentParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Warn about limits that the nodes could not make good."""
     found: list[Finding] = []
     # Its template was counted when it was made.
-    if workload.judged_before():
+    if workload.owner_was_reviewed():
         return found
-    for pods in workload.asking():
-        if Known.PENDING in (facts.known.get("nodes"), facts.known.get("pods")):
-            return (_unknown(pods, "nodes" if facts.known.get("nodes") is Known.PENDING else "pods"),)
-        chosen = selection(pods, facts)
-        if not chosen.reachable:
+    for pods in workload.gpu_pod_sets():
+        if SyncState.PENDING in (snapshot.known.get("nodes"), snapshot.known.get("pods")):
+            return (_unknown(pods, "nodes" if snapshot.known.get("nodes") is SyncState.PENDING else "pods"),)
+        chosen = node_candidates(pods, snapshot)
+        if not chosen.matching:
             continue
-        ask = ask_of(pods, facts, workload.namespace)
+        ask = node_request(pods, snapshot, workload.namespace)
         # What none of them could hold anyway is told of by the rule host-memory.
         shapes = fitting(pods, chosen, ask)
         limit = limited_memory_of(pods) if shapes else 0
         if limit:
-            finding = _judge(workload, pods, limit, shapes, params, facts)
+            finding = _judge(workload, pods, limit, shapes, params, snapshot)
             if finding is not None:
                 found.append(finding)
     return found
 
 
 def _judge(
-    workload: Workload, pods: PodSet, limit: int, shapes: Sequence[Shape], params: CommitmentParams, facts: Facts
+    workload: Workload, pods: PodSet, limit: int, shapes: Sequence[NodeShape], params: CommitmentParams, snapshot: ClusterSnapshot
 ) -> Finding | None:
     if all(limit > params.max_ratio * shape.memory for shape in shapes):
         return _above_ratio(pods, limit, shapes, params)
     # Pods of an object that is there already are among those that run.
-    if facts.state("pods") is not Known.SYNCED or (workload.operation != "UPDATE" and workload.metadata().get("resourceVersion")):
+    if snapshot.sync_state("pods") is not SyncState.SYNCED or (
+        workload.operation != "UPDATE" and workload.metadata().get("resourceVersion")
+    ):
         return None
-    more = _more(workload, pods, limit, shapes, facts)
+    more = _more(workload, pods, limit, shapes, snapshot)
     if more <= 0:
         return None
-    full = _full(pods, limit, more, shapes, params, facts)
+    full = _full(pods, limit, more, shapes, params, snapshot)
     refuse = params.refuse and queue_label(workload) is None
     return full._replace(level=Level.DENY) if full is not None and refuse else full
 
 
-def _full(pods: PodSet, limit: int, more: int, shapes: Sequence[Shape], params: CommitmentParams, facts: Facts) -> Finding | None:
-    if all(facts.pool(shape).least_limit + limit > params.max_ratio * shape.memory for shape in shapes):
-        return _no_node_left(pods, limit, shapes, params, facts)
-    used, total = sum(facts.pool(shape).memory_limit for shape in shapes), sum(shape.total_memory for shape in shapes)
+def _full(
+    pods: PodSet, limit: int, more: int, shapes: Sequence[NodeShape], params: CommitmentParams, snapshot: ClusterSnapshot
+) -> Finding | None:
+    if all(snapshot.usage_of(shape).least_limit + limit > params.max_ratio * shape.memory for shape in shapes):
+        return _no_node_left(pods, limit, shapes, params, snapshot)
+    used, total = sum(snapshot.usage_of(shape).memory_limit for shape in shapes), sum(shape.total_memory for shape in shapes)
     return _pool_full(pods, used, more, shapes, params) if used + more > params.max_ratio * total else None
 
 
-def _count(pods: PodSet, shapes: Sequence[Shape]) -> int:
+def _count(pods: PodSet, shapes: Sequence[NodeShape]) -> int:
     """How many pods there are to be; one for each node where the workload does not say."""
     return sum(len(shape.nodes) for shape in shapes) if pods.count is None else pods.count
 
 
-def _more(workload: Workload, pods: PodSet, limit: int, shapes: Sequence[Shape], facts: Facts) -> int:
+def _more(workload: Workload, pods: PodSet, limit: int, shapes: Sequence[NodeShape], snapshot: ClusterSnapshot) -> int:
     """Bytes of limits that the object adds to what runs: all of its pods', or what an UPDATE adds to them."""
     total = limit * _count(pods, shapes)
     if workload.operation != "UPDATE" or workload.old is None:
         return total
-    before = open_workload(workload.kind, workload.old, facts, namespace=workload.namespace)
+    before = open_workload(workload.kind, workload.old, snapshot, namespace=workload.namespace)
     same = (one for one in before.pod_sets if one.path == pods.path)
     return total - sum(limited_memory_of(one) * _count(one, shapes) for one in same)
 
@@ -125,16 +129,16 @@ def _unknown(pods: PodSet, kind: str) -> Finding:
     return not_synced("CommitmentUnknown", pods.field("containers"), f"the {kind}", "what the nodes have promised already")
 
 
-def _largest(shapes: Sequence[Shape]) -> Shape:
+def _largest(shapes: Sequence[NodeShape]) -> NodeShape:
     return max(shapes, key=lambda shape: shape.memory)
 
 
-def _room(shapes: Sequence[Shape], params: CommitmentParams) -> str:
+def _room(shapes: Sequence[NodeShape], params: CommitmentParams) -> str:
     memory = _largest(shapes).memory
     return f"{params.max_ratio:g} x {show_bytes(memory)} = {show_bytes(int(params.max_ratio * memory))}"
 
 
-def _above_ratio(pods: PodSet, limit: int, shapes: Sequence[Shape], params: CommitmentParams) -> Finding:
+def _above_ratio(pods: PodSet, limit: int, shapes: Sequence[NodeShape], params: CommitmentParams) -> Finding:
     largest = _largest(shapes)
     most = int(params.max_ratio * largest.memory)
     return Finding(
@@ -148,9 +152,11 @@ def _above_ratio(pods: PodSet, limit: int, shapes: Sequence[Shape], params: Comm
     )
 
 
-def _no_node_left(pods: PodSet, limit: int, shapes: Sequence[Shape], params: CommitmentParams, facts: Facts) -> Finding:
-    nearest = min(shapes, key=lambda shape: facts.pool(shape).least_limit + limit - params.max_ratio * shape.memory)
-    least = facts.pool(nearest).least_limit
+def _no_node_left(
+    pods: PodSet, limit: int, shapes: Sequence[NodeShape], params: CommitmentParams, snapshot: ClusterSnapshot
+) -> Finding:
+    nearest = min(shapes, key=lambda shape: snapshot.usage_of(shape).least_limit + limit - params.max_ratio * shape.memory)
+    least = snapshot.usage_of(nearest).least_limit
     return Finding(
         "NodesOvercommitted",
         pods.field("containers"),
@@ -164,7 +170,7 @@ def _no_node_left(pods: PodSet, limit: int, shapes: Sequence[Shape], params: Com
     )
 
 
-def _pool_full(pods: PodSet, used: int, more: int, shapes: Sequence[Shape], params: CommitmentParams) -> Finding:
+def _pool_full(pods: PodSet, used: int, more: int, shapes: Sequence[NodeShape], params: CommitmentParams) -> Finding:
     total, nodes = sum(shape.total_memory for shape in shapes), sum(len(shape.nodes) for shape in shapes)
     return Finding(
         "PoolOvercommitted",

@@ -42,7 +42,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Bytes, Params, Rule
 from gpugate.policies.kube.fields import Path, mappings
@@ -108,10 +108,10 @@ def _left_over(pods: PodSet, size: str) -> str | None:
     return next((name for name in names if name.startswith(_NAME) and name not in mounts), None)
 
 
-def mutate(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapshot) -> Iterable[Edit]:
     """Mount one memory-backed volume at /dev/shm in the containers that have nothing there."""
     found: list[Edit] = []
-    for pods in workload.stated():
+    for pods in workload.templated_gpu_pod_sets():
         if not _left_alone(pods):
             bare = [one for one in _consumers(pods, params) if shared_memory_of(pods, one) is None]
             if bare:
@@ -144,10 +144,10 @@ def _edits(volumes: Path, name: str, size: str, bare: tuple[tuple[Path, str], ..
     return (Edit("append", volumes, volume, note, group), *mounts)
 
 
-def check(workload: Workload, params: SharedMemoryParams, _facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapshot) -> Iterable[Finding]:
     """Refuse a missing /dev/shm; warn about one of the user's own that cannot serve."""
     found: list[Finding] = []
-    for pods in workload.stated():
+    for pods in workload.templated_gpu_pod_sets():
         if _left_alone(pods):
             continue
         for container in _consumers(pods, params):

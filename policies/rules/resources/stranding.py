@@ -39,15 +39,15 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.quantity import GIB, format_millicores, show_bytes
 from gpugate.policies.scheduling.gpu_share import Portion, excess, portion_of
-from gpugate.policies.scheduling.node_fit import Ask, ask_of, fitting
-from gpugate.policies.scheduling.node_selection import Selection, selection
+from gpugate.policies.scheduling.node_fit import NodeRequest, fitting, node_request
+from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -74,11 +74,11 @@ class _Case(NamedTuple):
 
     factor: float
     resource: str
-    shape: Shape
+    shape: NodeShape
     portion: Portion
 
 
-def _mildest(ask: Ask, shapes: Sequence[Shape]) -> _Case | None:
+def _mildest(ask: NodeRequest, shapes: Sequence[NodeShape]) -> _Case | None:
     """The case where the pod strands least; None where it may strand none at all, or there are no shapes."""
     best: _Case | None = None
     for shape in shapes:
@@ -92,7 +92,7 @@ def _mildest(ask: Ask, shapes: Sequence[Shape]) -> _Case | None:
     return best
 
 
-def _case(pods: PodSet, ask: Ask, chosen: Selection) -> _Case | None:
+def _case(pods: PodSet, ask: NodeRequest, chosen: NodeCandidates) -> _Case | None:
     """The mildest case, remembered by what the pods ask for: it depends on nothing else."""
     shapes = fitting(pods, chosen, ask)
     key = ("stranding", pods.totals, ask.memory, ask.cpu)
@@ -105,19 +105,19 @@ def _case(pods: PodSet, ask: Ask, chosen: Selection) -> _Case | None:
     return found
 
 
-def check(workload: Workload, params: StrandingParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: StrandingParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Warn about pods that leave other accelerators too little, and refuse the worst."""
     found: list[Finding] = []
-    for pods in workload.asking():
-        if facts.known.get("nodes") is Known.PENDING:
+    for pods in workload.gpu_pod_sets():
+        if snapshot.known.get("nodes") is SyncState.PENDING:
             return (_nodes_unknown(pods),)
-        chosen = selection(pods, facts)
-        if not chosen.reachable:
+        chosen = node_candidates(pods, snapshot)
+        if not chosen.matching:
             continue
-        ask = ask_of(pods, facts, workload.namespace)
+        ask = node_request(pods, snapshot, workload.namespace)
         case = _case(pods, ask, chosen)
         if case is not None and case.factor > params.warn_factor:
-            refuse = case.factor > params.refuse_factor and not workload.judged_before()
+            refuse = case.factor > params.refuse_factor and not workload.owner_was_reviewed()
             finding = _strands(pods, ask, case, params)
             found.append(finding if refuse else finding._replace(level=Level.WARN))
     return found
@@ -127,7 +127,7 @@ def _nodes_unknown(pods: PodSet) -> Finding:
     return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "what the pod would leave to other accelerators")
 
 
-def _strands(pods: PodSet, ask: Ask, case: _Case, params: StrandingParams) -> Finding:
+def _strands(pods: PodSet, ask: NodeRequest, case: _Case, params: StrandingParams) -> Finding:
     shape, portion = case.shape, case.portion
     asked, room = (ask.memory, shape.memory) if case.resource == "memory" else (ask.cpu, shape.cpu)
     each = room * portion.parts // portion.whole

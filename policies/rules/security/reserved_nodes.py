@@ -45,8 +45,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, Literal
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Mode
 from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.accelerators import is_accelerator
@@ -67,7 +67,7 @@ from gpugate.policies.workloads.device_access import (
     reserved_labels,
     reserved_tolerations,
 )
-from gpugate.policies.workloads.requests import demand_of
+from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _SHOWN: Final = 3
@@ -86,18 +86,18 @@ class ReservedNodesParams(Params):
     """Priority classes whose pods may go to accelerator nodes, besides those of the system."""
 
 
-def check(workload: Workload, params: ReservedNodesParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: ReservedNodesParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Find pods that ask for no accelerator and go to accelerator nodes."""
     going = [
         pods for pods in workload.pod_sets if pods.is_whole and (goes_to_reserved_nodes(pods) or _names_a_node(workload, pods))
     ]
     if not going or is_of_daemon_set(workload):
         return ()
-    is_part = bool(workload.asking())
+    is_part = bool(workload.gpu_pod_sets())
     if is_part and params.parts == "Allow":
         return ()
-    found = [one for pods in going if not _may_go(workload, pods, params) for one in _findings(workload, pods, facts)]
-    softly = is_part or workload.judged_before() or workload.is_part()
+    found = [one for pods in going if not _may_go(workload, pods, params) for one in _findings(workload, pods, snapshot)]
+    softly = is_part or workload.owner_was_reviewed() or workload.is_child()
     return [one.as_warning() for one in found] if softly else found
 
 
@@ -116,7 +116,7 @@ def _may_go(workload: Workload, pods: PodSet, params: ReservedNodesParams) -> bo
     return bool(params.images) and all(has_image(one, params.images) for one in pods.containers)
 
 
-def _findings(workload: Workload, pods: PodSet, facts: Facts) -> Iterator[Finding]:
+def _findings(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     whose = _whose(workload, pods)
     tolerated = [(at, _shown(one)) for at, one in reserved_tolerations(pods) if _reserves(one)]
     if tolerated:
@@ -135,7 +135,7 @@ def _findings(workload: Workload, pods: PodSet, facts: Facts) -> Iterator[Findin
             f"{_listed(key for _, key in chosen)} stands for accelerator nodes and is asked for by {whose}",
             "Choose nodes by labels of CPU nodes, or ask for the accelerator under resources.limits.",
         )
-    shape = _shape_of(workload, pods, facts)
+    shape = _shape_of(workload, pods, snapshot)
     if shape is not None:
         offers = ", ".join(f"{count} of {name}" for name, count in sorted(shape.devices.items()) if is_accelerator(name))
         yield Finding(
@@ -166,20 +166,20 @@ def _listed(names: Iterable[str]) -> str:
 
 def _whose(workload: Workload, pods: PodSet) -> str:
     """Which pods, and what they would take of such a node."""
-    demand = demand_of(pods)
+    demand = pod_requests(pods)
     amounts = [f"{format_millicores(demand.cpu)} CPU"] if demand.cpu else []
     amounts += [f"{show_bytes(demand.memory)} of memory"] if demand.memory else []
     takes = f" with {' and '.join(amounts)}" if amounts else ""
     whose = f"a pod{takes}" if pods.count in {None, 1} else f"{pods.count} pods{takes} each" if takes else f"{pods.count} pods"
-    beside = ", beside others of the workload that ask for some" if workload.asking() else ""
+    beside = ", beside others of the workload that ask for some" if workload.gpu_pod_sets() else ""
     return f"{whose} and no accelerator{beside}" if takes else f"{whose} without accelerators{beside}"
 
 
-def _shape_of(workload: Workload, pods: PodSet, facts: Facts) -> Shape | None:
+def _shape_of(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> NodeShape | None:
     if not _names_a_node(workload, pods):
         return None
     name = pods.spec.get("nodeName")
-    return next((one for one in facts.shapes if name in one.nodes and any(map(is_accelerator, one.devices))), None)
+    return next((one for one in snapshot.shapes if name in one.nodes and any(map(is_accelerator, one.devices))), None)
 
 
 RULE = Rule(
@@ -191,6 +191,8 @@ RULE = Rule(
     check=check,
     needs=frozenset({"nodes"}),
     documentation=__doc__,
-    unnamed=Mode.WARN,
-    opinion="Whether pods without accelerators may use the idle CPUs of accelerator nodes is for a cluster's owner to decide.",
+    default_max_mode=Mode.WARN,
+    default_mode_reason=(
+        "Whether pods without accelerators may use the idle CPUs of accelerator nodes is for a cluster's owner to decide."
+    ),
 )

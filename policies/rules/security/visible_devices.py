@@ -55,11 +55,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.fields import Object, Path, mappings
-from gpugate.policies.scheduling.node_selection import selection
+from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.workloads.container import Container, normal_path
 from gpugate.policies.workloads.device_access import (
     DEVICE_ANNOTATIONS,
@@ -102,7 +102,7 @@ class VisibleDevicesParams(Params):
     """Service accounts (`namespace/name`, `namespace/*`) whose pods may take devices."""
 
 
-def check(workload: Workload, params: VisibleDevicesParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: VisibleDevicesParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Refuse devices that were not asked for; warn of those that were and stay hidden."""
     found: list[Finding] = []
     for pods in workload.pod_sets:
@@ -111,7 +111,7 @@ def check(workload: Workload, params: VisibleDevicesParams, facts: Facts) -> Ite
         per_container: list[Finding] = []
         for one in pods.containers:
             if "env" in one.spec or "volumeMounts" in one.spec:
-                per_container += _of_container(workload, pods, one, params, facts)
+                per_container += _of_container(workload, pods, one, params, snapshot)
         per_container = [_told(workload, finding) for finding in per_container] if per_container else per_container
         of_pod = [*_by_volumes(pods), *_by_annotations(pods)]
         if (per_container or of_pod) and not has_account(workload, pods, params.service_accounts):
@@ -133,7 +133,7 @@ def _is_stack(workload: Workload, pods: PodSet, params: VisibleDevicesParams) ->
 
 
 def _of_container(
-    workload: Workload, pods: PodSet, container: Container, params: VisibleDevicesParams, facts: Facts
+    workload: Workload, pods: PodSet, container: Container, params: VisibleDevicesParams, snapshot: ClusterSnapshot
 ) -> Iterable[Finding]:
     spec = container.spec
     found: list[Finding] = []
@@ -146,7 +146,7 @@ def _of_container(
         }
         for name, (at, entry) in entries.items():
             judged = _by_variable if name in VARIABLES else _hidden
-            found += judged(pods, container, entry, (*container.path, "env", at), facts)
+            found += judged(pods, container, entry, (*container.path, "env", at), snapshot)
     if "volumeMounts" in spec:
         found += _by_mounts(pods, container)
     return [] if found and runs_stack_image(workload, container, params.images) else found
@@ -169,7 +169,7 @@ def _shown_asked(pods: PodSet, resource: str) -> str:
     return ", ".join(f"{count} of {name}" for name, count in sorted(asked.items()))
 
 
-def _by_variable(pods: PodSet, container: Container, entry: Object, place: Path, facts: Facts) -> Iterator[Finding]:
+def _by_variable(pods: PodSet, container: Container, entry: Object, place: Path, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     name = entry["name"]
     resource = VARIABLES[name]
     who = f"{container.role} {container.name}"
@@ -185,7 +185,7 @@ def _by_variable(pods: PodSet, container: Container, entry: Object, place: Path,
         return
     asked = _shown_asked(pods, resource)
     shown = f"{name}={value:.60}"
-    if asked and _is_all_of_a_node(pods, resource, facts):
+    if asked and _is_all_of_a_node(pods, resource, snapshot):
         yield Finding(
             "NamesItsOwnDevices",
             (*place, "value"),
@@ -233,10 +233,10 @@ def _unseen(who: str, name: str, place: Path) -> Finding:
     )
 
 
-def _is_all_of_a_node(pods: PodSet, resource: str, facts: Facts) -> bool:
+def _is_all_of_a_node(pods: PodSet, resource: str, snapshot: ClusterSnapshot) -> bool:
     """Whether the pods ask for all of ``resource`` that any node has on which they may land."""
     count = pods.accelerators().get(resource)
-    roomy = selection(pods, facts).roomy if count else ()
+    roomy = node_candidates(pods, snapshot).large_enough if count else ()
     return bool(roomy) and all(shape.devices.get(resource) == count for shape in roomy)
 
 
@@ -252,7 +252,7 @@ def _all_hidden(who: str, name: str, value: str, held: dict[str, int], place: Pa
     )
 
 
-def _hidden(pods: PodSet, container: Container, entry: Object, place: Path, _facts: Facts) -> Iterator[Finding]:
+def _hidden(pods: PodSet, container: Container, entry: Object, place: Path, _facts: ClusterSnapshot) -> Iterator[Finding]:
     name, value = entry["name"], entry.get("value")
     resource = _HIDING[name]
     asked = container.accelerators().get(resource, 0)
@@ -301,7 +301,7 @@ def _by_mounts(pods: PodSet, container: Container) -> Iterator[Finding]:
 
 
 def _by_volumes(pods: PodSet) -> Iterator[Finding]:
-    if "volumes" not in pods.spec or pods.asks():
+    if "volumes" not in pods.spec or pods.requests_gpu():
         return
     for at, volume in enumerate(pods.volumes()):
         path = host_path(volume)

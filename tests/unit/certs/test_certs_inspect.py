@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import CertificateInfo, State, parse, timestamp, validity
+from gpugate.certs.inspect import CertificateInfo, CertificateState, parse, timestamp, validity
 from gpugate.certs.issue import KeyPair, issue_ca, issue_serving
 
 _BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -106,15 +106,15 @@ def test_damage_below_the_armour_is_no_traceback_either(patch: bytes, position: 
 @pytest.mark.parametrize(
     ("elapsed", "state"),
     [
-        (-timedelta(seconds=1), State.NOT_YET),
-        (timedelta(0), State.VALID),
-        (timedelta(days=60) - timedelta(microseconds=1), State.VALID),
-        (timedelta(days=60), State.RENEW),
-        (timedelta(days=90), State.RENEW),
-        (timedelta(days=90, microseconds=1), State.EXPIRED),
+        (-timedelta(seconds=1), CertificateState.NOT_YET),
+        (timedelta(0), CertificateState.VALID),
+        (timedelta(days=60) - timedelta(microseconds=1), CertificateState.VALID),
+        (timedelta(days=60), CertificateState.RENEW),
+        (timedelta(days=90), CertificateState.RENEW),
+        (timedelta(days=90, microseconds=1), CertificateState.EXPIRED),
     ],
 )
-def test_the_state_depends_on_the_time_alone(elapsed: timedelta, state: State) -> None:
+def test_the_state_depends_on_the_time_alone(elapsed: timedelta, state: CertificateState) -> None:
     found = validity(_info(_BEGIN, _LIFE), _BEGIN + elapsed)
     assert found.state is state
     assert found.remaining == _LIFE - elapsed
@@ -126,7 +126,7 @@ def test_the_state_depends_on_the_time_alone(elapsed: timedelta, state: State) -
     two=st.timedeltas(timedelta(days=-900), timedelta(days=40_000)),
 )
 def test_a_certificate_only_ever_grows_older(life: timedelta, one: timedelta, two: timedelta) -> None:
-    order = list(State)
+    order = list(CertificateState)
     info = _info(_BEGIN, life)
     early, late = (validity(info, _BEGIN + it).state for it in sorted((one, two)))
     assert order.index(early) <= order.index(late)

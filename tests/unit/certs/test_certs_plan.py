@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gpugate.certs.errors import CertificateError
 from gpugate.certs.inspect import parse
 from gpugate.certs.issue import KeyPair, Lifetimes, issue_ca, issue_serving
-from gpugate.certs.plan import Action, Plan, plan
+from gpugate.certs.plan import Action, RenewalPlan, plan
 from gpugate.certs.renew import RETIRED_KEPT, Held, carry_out, trust_bundle
 from gpugate.certs.verify import verify
 
@@ -87,10 +87,10 @@ def test_damaged_material_or_names_make_no_plan() -> None:
 @pytest.mark.parametrize("action", [Action.KEEP, Action.ISSUE_SERVING])
 def test_a_plan_is_not_carried_out_on_what_is_not_held(action: Action) -> None:
     with pytest.raises(CertificateError, match="plan again"):
-        carry_out(Plan(action, ""), Held(), _HOSTS, _NOW)
+        carry_out(RenewalPlan(action, ""), Held(), _HOSTS, _NOW)
     if action is Action.KEEP:
         with pytest.raises(CertificateError, match="plan again"):
-            carry_out(Plan(action, ""), Held(_CA), _HOSTS, _NOW)
+            carry_out(RenewalPlan(action, ""), Held(_CA), _HOSTS, _NOW)
 
 
 def test_a_serving_pair_of_a_retired_ca_moves_on_to_the_one_that_signs() -> None:
@@ -111,7 +111,7 @@ def test_a_rotated_ca_stays_trusted_behind_the_new_one() -> None:
 def test_retired_cas_do_not_pile_up() -> None:
     held = Held()
     for _ in range(RETIRED_KEPT + 3):
-        material = carry_out(Plan(ROTATE, ""), held, _HOSTS, _NOW)
+        material = carry_out(RenewalPlan(ROTATE, ""), held, _HOSTS, _NOW)
         held = Held(material.ca, material.serving)
     assert held.ca is not None
     assert len(parse(held.ca.certificate_pem)) == RETIRED_KEPT + 1
@@ -119,7 +119,7 @@ def test_retired_cas_do_not_pile_up() -> None:
 
 def test_an_expired_ca_is_not_kept_and_not_published() -> None:
     after = _NOW + timedelta(days=4000)
-    material = carry_out(Plan(ROTATE, ""), Held(_CA, _SERVING), _HOSTS, after)
+    material = carry_out(RenewalPlan(ROTATE, ""), Held(_CA, _SERVING), _HOSTS, after)
     assert len(parse(material.ca.certificate_pem)) == 1
     both = material.ca.certificate_pem + _CA.certificate_pem
     assert trust_bundle(both, after) == material.ca.certificate_pem
@@ -128,7 +128,7 @@ def test_an_expired_ca_is_not_kept_and_not_published() -> None:
 
 
 def test_what_is_no_ca_does_not_stay_trusted() -> None:
-    material = carry_out(Plan(ROTATE, ""), Held(_SERVING, _SERVING), _HOSTS, _NOW)
+    material = carry_out(RenewalPlan(ROTATE, ""), Held(_SERVING, _SERVING), _HOSTS, _NOW)
     (only,) = parse(material.ca.certificate_pem)
     assert only.is_ca
 

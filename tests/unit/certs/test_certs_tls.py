@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpugate.certs.issue import KeyPair, issue_ca, issue_client
-from gpugate.certs.plan import Action, Plan
+from gpugate.certs.plan import Action, RenewalPlan
 from gpugate.certs.renew import Held, carry_out
 from gpugate.certs.store import Bundle, ensure
 
@@ -97,7 +97,7 @@ def test_an_expired_certificate_is_refused(tmp_path: Path, real_now: datetime) -
 def test_during_a_rotation_old_and_new_certificates_are_both_believed(bundle: Bundle, tmp_path: Path, real_now: datetime) -> None:
     ca_key = bundle.paths.ca_key.read_bytes()
     held = Held(KeyPair(bundle.ca_pem, ca_key), bundle.serving)
-    rotated = carry_out(Plan(Action.ROTATE_CA, ""), held, _HOSTS, real_now)
+    rotated = carry_out(RenewalPlan(Action.ROTATE_CA, ""), held, _HOSTS, real_now)
     old = _server(bundle)
     new = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     (tmp_path / "new.pem").write_bytes(rotated.serving.certificate_pem + rotated.serving.key_pem)

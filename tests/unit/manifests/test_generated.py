@@ -129,8 +129,8 @@ def test_the_default_policy_is_the_one_that_holds() -> None:
     built_in = default_policy(Mode.DRY_RUN)
     mine, theirs = (PolicySet([one]).bind({}, {}) for one in (printed, built_in))
     # The one that is printed names the mode of rules that wait to be named.
-    assert [(one.rule.id, one.mode, one.params.model_copy(update={"mode": None}), one.refuse_held) for one in mine] == [
-        (one.rule.id, one.mode, one.params, one.refuse_held) for one in theirs
+    assert [(one.rule.id, one.mode, one.params.model_copy(update={"mode": None}), one.deny_on_git_conflict) for one in mine] == [
+        (one.rule.id, one.mode, one.params, one.deny_on_git_conflict) for one in theirs
     ]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpugate.policies.cluster.node_shapes import ShapeIndex
-from gpugate.policies.cluster.nodes import Node, Shape
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.cluster.node_shapes import NodeShapeIndex
+from gpugate.policies.cluster.nodes import Node, NodeShape
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.engine.engine import decide
-from gpugate.policies.framework.decision import Bound, Decision, Phase
+from gpugate.policies.framework.decision import BoundRule, Decision, Phase
 from gpugate.policies.policy.models import API_VERSION, KIND, Policy, PolicySet, parse_policy
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
@@ -49,9 +49,9 @@ def node(name: str, *, labels: Object | None = None, taints: Sequence[Object] = 
     }
 
 
-def shapes_of(nodes: Iterable[Node]) -> tuple[Shape, ...]:
+def shapes_of(nodes: Iterable[Node]) -> tuple[NodeShape, ...]:
     """``nodes`` grouped into shapes."""
-    index = ShapeIndex()
+    index = NodeShapeIndex()
     for one in nodes:
         index.put(one.name, one)
     return index.shapes()
@@ -61,35 +61,37 @@ def policy(name: str = "test", **spec: Any) -> Policy:
     return parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec})
 
 
-def bind(rules: Object | None = None, **spec: Any) -> tuple[Bound, ...]:
+def bind(rules: Object | None = None, **spec: Any) -> tuple[BoundRule, ...]:
     """What one policy binds for an object without labels."""
     return PolicySet([policy(rules=rules or {}, **spec)]).bind({}, {})
 
 
-def every_rule(mode: str = "Enforce") -> tuple[Bound, ...]:
+def every_rule(mode: str = "Enforce") -> tuple[BoundRule, ...]:
     return bind(mode=mode)
 
 
-def opened(root: Object, *, facts: Facts = NO_FACTS, old: Object | None = None, subresource: str = "") -> Workload:
+def opened(
+    root: Object, *, snapshot: ClusterSnapshot = EMPTY_SNAPSHOT, old: Object | None = None, subresource: str = ""
+) -> Workload:
     kind = kind_of(root["apiVersion"], root["kind"])
     assert kind is not None
     operation = "CREATE" if old is None else "UPDATE"
-    return open_workload(kind, root, facts, operation=operation, old=old, subresource=subresource)
+    return open_workload(kind, root, snapshot, operation=operation, old=old, subresource=subresource)
 
 
 def decided(
     root: Object,
-    bound: Iterable[Bound],
+    bound: Iterable[BoundRule],
     *,
-    facts: Facts = NO_FACTS,
+    snapshot: ClusterSnapshot = EMPTY_SNAPSHOT,
     old: Object | None = None,
     subresource: str = "",
     phase: Phase = Phase.REVIEW,
     now: float | None = None,
 ) -> Decision:
     """The decision on ``root``, which is edited in place."""
-    workload = opened(root, facts=facts, old=old, subresource=subresource)
-    return decide(workload, tuple(bound), facts, phase, now=now)
+    workload = opened(root, snapshot=snapshot, old=old, subresource=subresource)
+    return decide(workload, tuple(bound), snapshot, phase, now=now)
 
 
 def pods_of(root: Object) -> PodSet:

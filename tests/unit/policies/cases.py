@@ -11,12 +11,12 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.gpu_usage import DeviceUse, Span, Usage
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.engine.exemptions import bound_without_exemption
-from gpugate.policies.framework.decision import Bound, Decision, Phase
+from gpugate.policies.framework.decision import BoundRule, Decision, Phase
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.kube.quantity import whole
@@ -39,8 +39,8 @@ def read(path: Path) -> Any:
 
 
 @cache
-def shared_facts(name: str) -> Facts:
-    return facts_from_objects(read(SHARED_FACTS / f"{name}.yaml"))
+def shared_facts(name: str) -> ClusterSnapshot:
+    return snapshot_from_objects(read(SHARED_FACTS / f"{name}.yaml"))
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Case:
     def given(self) -> dict[str, Any]:
         return dict(clone(self.content["given"]))
 
-    def facts(self) -> Facts:
+    def snapshot(self) -> ClusterSnapshot:
         found = self._cluster()
         return found if "usage" not in self.content else replace(found, usage=self._usage())
 
@@ -74,13 +74,13 @@ class Case:
         place = (kind.group, kind.kind, root["metadata"].get("namespace", "default"), root["metadata"]["name"])
         return Usage({place: tuple(device(**one) for one in self.content["usage"])})
 
-    def _cluster(self) -> Facts:
+    def _cluster(self) -> ClusterSnapshot:
         named = self.content.get("facts") or []
         if isinstance(named, str):
             return shared_facts(named)
-        return facts_from_objects(named, dict.fromkeys(self.content.get("pending") or (), Known.PENDING))
+        return snapshot_from_objects(named, dict.fromkeys(self.content.get("pending") or (), SyncState.PENDING))
 
-    def bound(self) -> tuple[Bound, ...]:
+    def bound(self) -> tuple[BoundRule, ...]:
         spec: dict[str, Any] = {"exemptions": {"rules": self.content.get("exemptions", [])}}
         mode = self.content.get("mode", "Enforce")
         spec["rules"] = {self.rule: {"mode": mode, **(self.content.get("params") or {})}}
@@ -94,22 +94,22 @@ class Case:
         kind = kind_of(root["apiVersion"], root["kind"])
         assert kind is not None, f"{root['kind']} is in no table"
         old = self.content.get("old")
-        facts = self.facts()
+        snapshot = self.snapshot()
         workload = open_workload(
             kind,
             root,
-            facts,
+            snapshot,
             operation="CREATE" if old is None else "UPDATE",
             old=clone(old),
             subresource=self.content.get("subresource", ""),
         )
-        return decide(workload, self.bound(), facts, Phase[self.content.get("phase", "REVIEW")])
+        return decide(workload, self.bound(), snapshot, Phase[self.content.get("phase", "REVIEW")])
 
     def pod_group(self, root: dict[str, Any]) -> dict[str, Any] | None:
         """The spec of the PodGroup that the controller makes for ``root`` as it was decided; None where it makes none."""
         kind = kind_of(root["apiVersion"], root["kind"])
         assert kind is not None
-        workload = open_workload(kind, root, self.facts())
+        workload = open_workload(kind, root, self.snapshot())
         wanted = plan(workload, bound_without_exemption(workload, self.bound(), "gang")).wanted
         return None if wanted is None else dict(manifest(wanted, "v1")["spec"])
 

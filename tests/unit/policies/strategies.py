@@ -8,9 +8,9 @@ from typing import Any
 import shapes
 from hypothesis import strategies as st
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
-from gpugate.policies.framework.decision import Bound
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, SyncState
+from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.kube.accelerators import LEGACY_GPU
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
@@ -497,7 +497,7 @@ def policies(draw: st.DrawFn, mode: str | None = None) -> Object:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "random"}, "spec": spec}
 
 
-def bound_rules(mode: str | None = None) -> st.SearchStrategy[tuple[Bound, ...]]:
+def bound_rules(mode: str | None = None) -> st.SearchStrategy[tuple[BoundRule, ...]]:
     """The rules that a random policy binds; all in ``mode`` where it is given."""
     return policies(mode).map(lambda policy: PolicySet([parse_policy(policy)]).bind({}, {}))
 
@@ -789,7 +789,7 @@ def _topologies() -> st.SearchStrategy[list[Object]]:
 
 
 @st.composite
-def cluster_objects(draw: st.DrawFn) -> tuple[list[Object], dict[str, Known]] | None:
+def cluster_objects(draw: st.DrawFn) -> tuple[list[Object], dict[str, SyncState]] | None:
     """The objects of a random cluster, and the kinds that are absent or still on their way; None for no cluster."""
     if draw(st.integers(0, 3)) == 0:
         return None
@@ -825,13 +825,13 @@ def cluster_objects(draw: st.DrawFn) -> tuple[list[Object], dict[str, Known]] | 
             objects.extend(draw(more))
     for kinds in (_running(), _fillers(), _topologies()):
         objects.extend(draw(kinds))
-    known = draw(st.dictionaries(st.sampled_from(_WATCHED), st.sampled_from([Known.PENDING, Known.ABSENT]), max_size=2))
+    known = draw(st.dictionaries(st.sampled_from(_WATCHED), st.sampled_from([SyncState.PENDING, SyncState.ABSENT]), max_size=2))
     return objects, known
 
 
-def clusters() -> st.SearchStrategy[Facts]:
+def clusters() -> st.SearchStrategy[ClusterSnapshot]:
     """A random cluster: known, unknown, or still on its way."""
-    return cluster_objects().map(lambda found: NO_FACTS if found is None else facts_from_objects(*found))
+    return cluster_objects().map(lambda found: EMPTY_SNAPSHOT if found is None else snapshot_from_objects(*found))
 
 
 #: Any JSON value, as the wire can bring it, made of words that gpugate looks for.

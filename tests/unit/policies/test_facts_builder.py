@@ -9,10 +9,10 @@ from builders import container, node, pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects, key_of
+from gpugate.policies.cluster.builder import SnapshotBuilder, key_of, snapshot_from_objects
 from gpugate.policies.cluster.kinds import BY_RESOURCE, fact_kind_of
 from gpugate.policies.cluster.records.pod_groups import GroupKey
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 
 Object = dict[str, Any]
 _GIB = 1 << 30
@@ -26,14 +26,14 @@ def running(name: str, on: str = "n1", *, phase: str = "Running", **metadata: An
     return made
 
 
-def put(builder: FactsBuilder, *objects: Object) -> None:
+def put(builder: SnapshotBuilder, *objects: Object) -> None:
     for obj in objects:
         kind = fact_kind_of(obj)
         assert kind is not None
         builder.put(kind.resource, key_of(obj), kind.read(obj))
 
 
-def snapshot(builder: FactsBuilder) -> Facts:
+def published(builder: SnapshotBuilder) -> ClusterSnapshot:
     return builder.snapshot({})
 
 
@@ -89,7 +89,7 @@ _events = st.tuples(_objects, st.sampled_from(["put", "put", "put", "again", "de
 @settings(max_examples=300)
 @given(st.lists(_events, max_size=30))
 def test_after_any_events_the_facts_are_those_of_a_recount_from_scratch(events: list[tuple[Object, str, bool]]) -> None:
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     live: dict[tuple[str, tuple[str, str]], Object] = {}
     for obj, event, looked in events:
         kind = fact_kind_of(obj)
@@ -106,33 +106,33 @@ def test_after_any_events_the_facts_are_those_of_a_recount_from_scratch(events: 
             for _ in range(1 + (event == "again")):
                 builder.put(kind.resource, key, kind.read(obj))
         if looked:
-            snapshot(builder)
-    fresh = FactsBuilder()
+            published(builder)
+    fresh = SnapshotBuilder()
     put(fresh, *live.values())
-    assert snapshot(builder) == snapshot(fresh)
+    assert published(builder) == published(fresh)
     assert [builder.node(name) for name in _NODES] == [fresh.node(name) for name in _NODES]
 
 
 def test_what_pods_hold_of_a_node_is_added_up() -> None:
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     put(builder, node("n1"), node("n2"), running("a"), running("b"), running("c", "n2"))
     use = builder.node("n1")
     assert (use.pods, use.memory, use.memory_limit, use.devices) == (2, 200 * _GIB, 200 * _GIB, {"nvidia.com/gpu": 4})
-    (shape,) = snapshot(builder).shapes
-    pool = snapshot(builder).pool(shape)
+    (shape,) = published(builder).shapes
+    pool = published(builder).usage_of(shape)
     assert (pool.memory_limit, pool.least_limit, pool.devices) == (300 * _GIB, 100 * _GIB, {"nvidia.com/gpu": 6})
 
 
 def test_a_node_without_pods_has_the_least_limit_of_nothing() -> None:
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     put(builder, node("n1"), node("n2"), running("a"))
-    facts = snapshot(builder)
-    assert facts.pool(facts.shapes[0]).least_limit == 0
+    snapshot = published(builder)
+    assert snapshot.usage_of(snapshot.shapes[0]).least_limit == 0
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     put(builder, node("n1"), running("a"))
     assert builder.get("pods", key_of(running("a"))) is not None
     put(builder, running("a", phase=phase))
@@ -142,7 +142,7 @@ def test_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
 
 def test_a_pod_without_accelerators_on_a_node_counts_and_one_that_waits_is_not_kept() -> None:
     plain = pod(container(gpus=None, memory="1Gi"))
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     put(builder, plain)
     assert builder.get("pods", key_of(plain)) is None
     put(builder, {**plain, "spec": {**plain["spec"], "nodeName": "n1"}})
@@ -155,7 +155,7 @@ def test_the_members_of_a_group_are_counted_by_phase_with_what_they_state() -> N
         "labels": {"kueue.x-k8s.io/pod-group-name": "llm", "kueue.x-k8s.io/queue-name": "train"},
         "annotations": {"kueue.x-k8s.io/pod-group-total-count": "4"},
     }
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     put(
         builder,
         running("a", **group),
@@ -163,59 +163,63 @@ def test_the_members_of_a_group_are_counted_by_phase_with_what_they_state() -> N
         running("c", phase="Failed", **group),
         running("d", "", phase="Pending", **group),
     )
-    found = snapshot(builder).group("team-a", GroupKey("Kueue", "llm"))
+    found = published(builder).group("team-a", GroupKey("Kueue", "llm"))
     assert found is not None
     assert (found.pending, found.running, found.succeeded, found.failed, found.present) == (1, 1, 1, 1, 3)
     assert (found.sizes, found.queues, len(found.asks)) == ((4,), ("train",), 1)
-    assert snapshot(builder).group("team-b", GroupKey("Kueue", "llm")) is None
+    assert published(builder).group("team-b", GroupKey("Kueue", "llm")) is None
 
 
 def test_a_group_is_forgotten_with_its_last_member() -> None:
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     member = running("a", labels={"scheduling.x-k8s.io/pod-group": "llm"})
     put(builder, member)
-    assert snapshot(builder).groups
+    assert published(builder).groups
     builder.put("pods", key_of(member), None)
-    assert not snapshot(builder).groups
+    assert not published(builder).groups
 
 
 def test_what_did_not_change_is_shared_between_snapshots() -> None:
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     put(builder, node("n1"), running("a"))
-    before = snapshot(builder)
+    before = published(builder)
     put(builder, running("b"))
-    after = snapshot(builder)
+    after = published(builder)
     assert after.shapes is before.shapes
     assert after.memo is before.memo
     assert after.namespaces is before.namespaces
-    assert after.pool(after.shapes[0]) != before.pool(before.shapes[0])
+    assert after.usage_of(after.shapes[0]) != before.usage_of(before.shapes[0])
 
 
 def test_what_was_worked_out_is_forgotten_when_a_node_changes() -> None:
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     put(builder, node("n1"))
-    before = snapshot(builder)
+    before = published(builder)
     put(builder, node("n1", memory="64Gi"))
-    after = snapshot(builder)
+    after = published(builder)
     assert after.memo is not before.memo
     assert (before.shapes[0].memory, after.shapes[0].memory) == (1000 * _GIB, 64 * _GIB)
 
 
 def test_zones_of_a_node_join_it_whichever_comes_first() -> None:
-    first, second = FactsBuilder(), FactsBuilder()
+    first, second = SnapshotBuilder(), SnapshotBuilder()
     put(first, node("n1"), topology("n1", "restricted"))
     put(second, topology("n1", "restricted"), node("n1"))
     for builder in (first, second):
-        (shape,) = snapshot(builder).shapes
+        (shape,) = published(builder).shapes
         assert shape.topology is not None
         assert shape.topology.policy == "restricted"
         builder.put("noderesourcetopologies", ("", "n1"), None)
-        assert snapshot(builder).shapes[0].topology is None
+        assert published(builder).shapes[0].topology is None
 
 
 def test_a_kind_that_no_file_holds_is_not_given_and_one_that_it_holds_is_synced() -> None:
-    facts = facts_from_objects([node("n1")], {"pods": Known.ABSENT})
-    assert (facts.state("nodes"), facts.state("pods"), facts.state("cohorts")) == (Known.SYNCED, Known.ABSENT, Known.NOT_GIVEN)
+    snapshot = snapshot_from_objects([node("n1")], {"pods": SyncState.ABSENT})
+    assert (snapshot.sync_state("nodes"), snapshot.sync_state("pods"), snapshot.sync_state("cohorts")) == (
+        SyncState.SYNCED,
+        SyncState.ABSENT,
+        SyncState.NOT_GIVEN,
+    )
 
 
 def test_objects_without_a_version_are_read_by_their_kind_alone() -> None:

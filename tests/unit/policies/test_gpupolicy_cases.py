@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from gpugate.policies.kube.taints import _PREFIXES, _SUFFIXES, _WORDS, _WORDS_PATTERN, is_passing
+from gpugate.policies.kube.taints import _PREFIXES, _SUFFIXES, _WORDS, _WORDS_PATTERN, is_transient_taint
 from gpugate.policies.policy.models import API_VERSION, KIND, PolicyError, parse_policy
 
 CASES: dict[str, Any] = YAML(typ="safe").load(Path(__file__).with_name("gpupolicy_cases.yaml").read_text(encoding="utf-8"))
@@ -42,4 +42,4 @@ _PIECES = st.lists(st.one_of(_WORD, st.sampled_from(["a", "B", "-", "/", ".", "1
 @given(_PIECES.map("".join))
 def test_the_apiserver_knows_a_taint_of_maintenance_by_the_same_words(text: str) -> None:
     if not text.startswith(_PREFIXES) and not text.endswith(_SUFFIXES):
-        assert bool(re.search(_WORDS_PATTERN, text)) is is_passing(text, "")
+        assert bool(re.search(_WORDS_PATTERN, text)) is is_transient_taint(text, "")

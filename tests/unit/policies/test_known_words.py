@@ -10,9 +10,9 @@ from gpugate.policies.kube.node_labels import (
     PRESENT,
     PRODUCT,
     WRITTEN,
-    former,
+    deprecated_label,
+    intended_label,
     means_numa,
-    meant,
     names_cards,
     speaks_of_accelerators,
 )
@@ -62,8 +62,8 @@ def test_no_label_is_written_and_a_slip_or_given_up() -> None:
 
 @pytest.mark.parametrize("key", sorted(WRITTEN))
 def test_nothing_is_said_of_a_label_that_some_component_writes(key: str) -> None:
-    assert meant(key) is None
-    assert former(key) is None
+    assert intended_label(key) is None
+    assert deprecated_label(key) is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_nothing_is_said_of_a_label_that_some_component_writes(key: str) -> None
     ],
 )
 def test_a_label_that_no_component_writes_is_told_for_what_is_meant(key: str, proper: str | None) -> None:
-    assert meant(key) == proper
+    assert intended_label(key) == proper
 
 
 @pytest.mark.parametrize("key", ["topology.kubernetes.io/NUMANode", "numa", "example.com/numa-node"])

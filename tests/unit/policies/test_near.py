@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.kube.suggest import _is_one_slip, distance, nearest
+from gpugate.policies.kube.suggest import _is_one_slip, closest_match, distance
 
 _WORDS = st.text("abc/._1", max_size=8)
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
@@ -59,7 +59,7 @@ def test_one_slip_is_one_apart(word: str, data: st.DataObject) -> None:
 @_SETTINGS
 @given(st.lists(st.sampled_from(["nvidia.com/gpu.memory", "NCCL_IB_HCA", "NCCL_IB_TC", "zone"])), _WORDS)
 def test_what_is_named_is_known_and_is_another_word(known: list[str], word: str) -> None:
-    found = nearest(word, known)
+    found = closest_match(word, known)
     assert found is None or (found in known and found != word)
 
 
@@ -86,7 +86,7 @@ _KNOWN = frozenset(
     ],
 )
 def test_a_slip_is_told_for_what_is_meant(word: str, meant: str) -> None:
-    assert nearest(word, _KNOWN) == meant
+    assert closest_match(word, _KNOWN) == meant
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ def test_a_slip_is_told_for_what_is_meant(word: str, meant: str) -> None:
     ],
 )
 def test_a_word_that_is_known_or_another_one_is_told_for_none(word: str) -> None:
-    assert nearest(word, _KNOWN) is None
+    assert closest_match(word, _KNOWN) is None

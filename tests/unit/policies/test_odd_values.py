@@ -32,12 +32,12 @@ def _affinity(expression: dict[str, Any], **more: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("facts", ["cohorts", "priorities", "spot-nodes"])
-def test_a_value_of_another_type_breaks_no_rule(spec: dict[str, Any], facts: str) -> None:
+@pytest.mark.parametrize("snapshot", ["cohorts", "priorities", "spot-nodes"])
+def test_a_value_of_another_type_breaks_no_rule(spec: dict[str, Any], snapshot: str) -> None:
     root = pod(container(), **spec)
     root["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "train"}
     try:
-        decision = decided(root, bind(_RULES, mode="Enforce"), facts=shared_facts(facts))
+        decision = decided(root, bind(_RULES, mode="Enforce"), snapshot=shared_facts(snapshot))
     except MalformedError as error:
         assert "must be" in str(error), "the place is named, and what belongs there"
     else:
@@ -45,12 +45,12 @@ def test_a_value_of_another_type_breaks_no_rule(spec: dict[str, Any], facts: str
 
 
 @pytest.mark.parametrize("kind", [{}, [], None, 7], ids=str)
-@pytest.mark.parametrize("facts", ["priorities", "spot-nodes"])
-def test_an_owner_of_no_kind_breaks_no_rule(kind: Any, facts: str) -> None:
+@pytest.mark.parametrize("snapshot", ["priorities", "spot-nodes"])
+def test_an_owner_of_no_kind_breaks_no_rule(kind: Any, snapshot: str) -> None:
     root = pod(container())
     root["metadata"]["ownerReferences"] = [{"apiVersion": "a/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}]
     root["metadata"]["annotations"] = {"gpugate.io/model-parameters": "7B"}
-    assert decided(root, bind(_RULES, mode="Enforce"), facts=shared_facts(facts)).failures == []
+    assert decided(root, bind(_RULES, mode="Enforce"), snapshot=shared_facts(snapshot)).failures == []
 
 
 def test_only_so_many_names_of_variables_are_looked_up() -> None:

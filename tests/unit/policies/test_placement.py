@@ -9,9 +9,9 @@ from builders import bind, container, decided, pod, pods_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.kube.fields import clone
-from gpugate.policies.patch import Draft
+from gpugate.policies.patch import PatchBuilder
 from gpugate.policies.rules.placement.gpu_selection.products import is_name, products_called
 from gpugate.policies.rules.placement.gpu_selection.requirements import (
     COMPUTE_LABELS,
@@ -93,7 +93,7 @@ def a_pod(annotations: dict[str, str], own: list[dict[str, Any]]) -> tuple[Workl
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": clone(own)}}
         spec["affinity"] = {"nodeAffinity": required}
     root = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": annotations}, "spec": spec}
-    workload = open_workload(POD, root, NO_FACTS)
+    workload = open_workload(POD, root, EMPTY_SNAPSHOT)
     return workload, workload.pod_sets[0]
 
 
@@ -154,7 +154,7 @@ def test_joined_terms_select_exactly_the_nodes_that_meet_both(
     if not wanted:
         return
     alternatives = both(one.alternatives for one in wanted)
-    draft = Draft(workload.root)
+    draft = PatchBuilder(workload.root)
     for edit in list(require(pods, alternatives, "a note")):
         draft.apply(edit)
     after = required_terms(pods)

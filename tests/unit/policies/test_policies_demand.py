@@ -8,7 +8,7 @@ import pytest
 from builders import pod, pods_of
 
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.policies.workloads.requests import cpu_sum, demand_of, memory_sum
+from gpugate.policies.workloads.requests import cpu_sum, memory_sum, pod_requests
 
 
 def _asks(name: str, memory: str | None = None, cpu: str | None = None, **more: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def _sidecar(name: str, memory: str) -> dict[str, Any]:
 
 
 def _gib(*containers: dict[str, Any], **spec: Any) -> float:
-    return demand_of(pods_of(pod(*containers, **spec))).memory / (1 << 30)
+    return pod_requests(pods_of(pod(*containers, **spec))).memory / (1 << 30)
 
 
 def test_containers_are_added_up() -> None:
@@ -35,7 +35,7 @@ def test_containers_are_added_up() -> None:
 def test_a_limit_stands_in_for_a_request_that_is_not_stated() -> None:
     limited = {"name": "a", "resources": {"limits": {"memory": "4Gi", "cpu": "2"}}}
     stated = {"name": "b", "resources": {"limits": {"memory": "4Gi", "cpu": "2"}, "requests": {"memory": "1Gi", "cpu": "0"}}}
-    demand = demand_of(pods_of(pod(limited, stated)))
+    demand = pod_requests(pods_of(pod(limited, stated)))
     assert (demand.memory, demand.cpu) == (5 << 30, 2000)
 
 
@@ -62,7 +62,7 @@ def test_ephemeral_containers_ask_for_nothing() -> None:
 
 
 def test_overhead_comes_on_top() -> None:
-    demand = demand_of(pods_of(pod(_asks("main", "4Gi", "1"), overhead={"memory": "1Gi", "cpu": "250m"})))
+    demand = pod_requests(pods_of(pod(_asks("main", "4Gi", "1"), overhead={"memory": "1Gi", "cpu": "250m"})))
     assert (demand.memory, demand.cpu) == (5 << 30, 1250)
 
 
@@ -84,8 +84,8 @@ def test_pod_level_resources_stand_in_for_the_sum_where_they_state_one(resources
 def test_accelerators_of_init_containers_are_counted_at_their_peak() -> None:
     gpu = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
     inits = [{"name": "s", "restartPolicy": "Always", **gpu}, {"name": "i", "resources": {"limits": {"nvidia.com/gpu": 7}}}]
-    assert demand_of(pods_of(pod({"name": "main", **gpu}, initContainers=inits))).devices == {"nvidia.com/gpu": 9}
-    assert demand_of(pods_of(pod({"name": "main", **gpu}, initContainers=inits[:1]))).devices == {"nvidia.com/gpu": 4}
+    assert pod_requests(pods_of(pod({"name": "main", **gpu}, initContainers=inits))).devices == {"nvidia.com/gpu": 9}
+    assert pod_requests(pods_of(pod({"name": "main", **gpu}, initContainers=inits[:1]))).devices == {"nvidia.com/gpu": 4}
 
 
 def test_the_sum_is_shown_as_it_comes_about() -> None:
@@ -109,4 +109,4 @@ def test_the_sum_is_shown_as_it_comes_about() -> None:
 )
 def test_what_is_no_quantity_is_named(spec: dict[str, Any], place: str) -> None:
     with pytest.raises(MalformedError, match=place):
-        demand_of(pods_of(pod(_asks("main", "1Gi"), **spec)))
+        pod_requests(pods_of(pod(_asks("main", "1Gi"), **spec)))

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpugate.policies.kube.fields import MalformedError, clone, from_pointer, lookup, pointer
-from gpugate.policies.patch import Draft, Edit
+from gpugate.policies.patch import Edit, PatchBuilder
 
 
 def test_nested_adds_become_one_operation() -> None:
-    draft = Draft({"metadata": {}})
+    draft = PatchBuilder({"metadata": {}})
     draft.apply(Edit("set", ("metadata", "labels", "a"), "1"))
     draft.apply(Edit("set", ("metadata", "labels", "b"), "2"))
     assert draft.ops == [{"op": "add", "path": "/metadata/labels", "value": {"a": "1", "b": "2"}}]
 
 
 def test_elements_of_a_list_that_was_absent_become_one_operation() -> None:
-    draft = Draft({"spec": {}})
+    draft = PatchBuilder({"spec": {}})
     draft.apply(Edit("append", ("spec", "tolerations"), {"key": "a"}))
     draft.apply(Edit("append", ("spec", "tolerations"), {"key": "b"}))
     draft.apply(Edit("set", ("spec", "tolerations", 1, "effect"), "NoSchedule"))
@@ -29,7 +29,7 @@ def test_elements_of_a_list_that_was_absent_become_one_operation() -> None:
 
 
 def test_an_element_goes_to_the_end_of_a_list_that_is_there() -> None:
-    draft = Draft({"list": [1]})
+    draft = PatchBuilder({"list": [1]})
     draft.apply(Edit("append", ("list",), 2))
     assert draft.root == {"list": [1, 2]}
     assert draft.ops == [{"op": "add", "path": "/list/-", "value": 2}]
@@ -37,20 +37,20 @@ def test_an_element_goes_to_the_end_of_a_list_that_is_there() -> None:
 
 @pytest.mark.parametrize("op", ["set", "append"])
 def test_null_on_the_way_is_replaced(op: Any) -> None:
-    draft = Draft({"metadata": {"annotations": None}})
+    draft = PatchBuilder({"metadata": {"annotations": None}})
     draft.apply(Edit(op, ("metadata", "annotations", "a"), "1"))
     assert draft.ops[0]["op"] == "replace"
     assert draft.ops[0]["path"] == "/metadata/annotations"
 
 
 def test_keys_with_slashes_and_tildes_are_escaped() -> None:
-    draft = Draft({"limits": {}})
+    draft = PatchBuilder({"limits": {}})
     draft.apply(Edit("set", ("limits", "nvidia.com/gpu~1"), 1))
     assert draft.ops == [{"op": "add", "path": "/limits/nvidia.com~1gpu~01", "value": 1}]
 
 
 def test_what_is_as_wanted_makes_no_operation() -> None:
-    draft = Draft({"a": {"b": "1"}, "list": ["x"]})
+    draft = PatchBuilder({"a": {"b": "1"}, "list": ["x"]})
     assert not draft.apply(Edit("set", ("a", "b"), "1"))
     assert not draft.apply(Edit("set", ("list", 0), "x"))
     assert not draft.apply(Edit("remove", ("a", "absent")))
@@ -59,21 +59,21 @@ def test_what_is_as_wanted_makes_no_operation() -> None:
 
 
 def test_a_number_is_not_the_text_that_looks_like_it_nor_a_boolean() -> None:
-    draft = Draft({"a": 1})
+    draft = PatchBuilder({"a": 1})
     assert draft.apply(Edit("set", ("a",), "1"))
-    assert Draft({"a": 1}).apply(Edit("set", ("a",), True))
+    assert PatchBuilder({"a": 1}).apply(Edit("set", ("a",), True))
 
 
 def test_the_value_of_an_edit_is_never_edited_itself() -> None:
     value = {"list": [{"a": 1}]}
-    draft = Draft({})
+    draft = PatchBuilder({})
     draft.apply(Edit("set", ("x",), value))
     draft.apply(Edit("set", ("x", "list", 0, "a"), 2))
     assert value == {"list": [{"a": 1}]}
 
 
 def test_what_was_added_in_this_review_is_removed_without_an_operation_of_its_own() -> None:
-    draft = Draft({})
+    draft = PatchBuilder({})
     draft.apply(Edit("set", ("x",), {"a": 1, "b": 2}))
     draft.apply(Edit("remove", ("x", "a")))
     assert draft.ops == [{"op": "add", "path": "/x", "value": {"b": 2}}]
@@ -91,7 +91,7 @@ def test_what_was_added_in_this_review_is_removed_without_an_operation_of_its_ow
     ],
 )
 def test_a_way_that_leads_through_something_else_is_malformed_at_that_place(edit: Edit, place: tuple[str | int, ...]) -> None:
-    draft = Draft({"text": "x", "list": [1]})
+    draft = PatchBuilder({"text": "x", "list": [1]})
     with pytest.raises(MalformedError) as caught:
         draft.apply(edit)
     assert caught.value.path == place
@@ -135,7 +135,7 @@ def _indexes_lists_alone(root: Any, path: tuple[str | int, ...]) -> bool:
 @settings(max_examples=600, deadline=None, derandomize=True)
 def test_the_patch_gives_the_edited_object(root: dict[str, Any], edits: list[Edit]) -> None:
     before = clone(root)
-    draft = Draft(root)
+    draft = PatchBuilder(root)
     for edit in edits:
         if not _indexes_lists_alone(root, edit.path):
             continue
@@ -185,11 +185,11 @@ _MAIN = ("spec", "containers", 0)
     ids=lambda value: f"{value.op} {'.'.join(map(str, value.path))}" if isinstance(value, Edit) else str(value),
 )
 def test_an_edit_knows_whether_a_gitops_tool_would_show_it_as_drift(edit: Edit, drifts: bool) -> None:
-    assert Draft(clone(_SUBMITTED)).drifts(edit) is drifts
+    assert PatchBuilder(clone(_SUBMITTED)).drifts(edit) is drifts
 
 
 def test_what_this_review_added_is_nobodys_statement() -> None:
-    draft = Draft({"spec": {}})
+    draft = PatchBuilder({"spec": {}})
     draft.apply(Edit("append", ("spec", "tolerations"), {"key": "a"}))
     draft.apply(Edit("set", ("spec", "nodeSelector", "a"), "1"))
     assert not draft.drifts(Edit("append", ("spec", "tolerations"), {"key": "b"}))

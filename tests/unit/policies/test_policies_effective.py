@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from builders import pod, pods_of
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.policies.scheduling.pod_resources import defaults_for, effective_of, limits_for, overhead_of
+from gpugate.policies.scheduling.pod_resources import defaults_for, limit_range_bounds, overhead_of, resolved_resources
 
 GIB = 1 << 30
 
@@ -19,16 +19,18 @@ def _range(*limits: dict[str, Any], name: str = "bounds", namespace: str = "team
     return {"kind": "LimitRange", "metadata": {"name": name, "namespace": namespace}, "spec": {"limits": list(limits)}}
 
 
-def _facts(*limits: dict[str, Any]) -> Facts:
-    return facts_from_objects([_range(*limits)])
+def _facts(*limits: dict[str, Any]) -> ClusterSnapshot:
+    return snapshot_from_objects([_range(*limits)])
 
 
 def _states(name: str = "main", limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"name": name, "resources": {"limits": limits, "requests": requests}}
 
 
-def _of(*containers: dict[str, Any], facts: Facts = NO_FACTS, **spec: Any) -> tuple[dict[str, int], dict[str, int]]:
-    found = effective_of(pods_of(pod(*containers, **spec)), facts, "team-a")
+def _of(
+    *containers: dict[str, Any], snapshot: ClusterSnapshot = EMPTY_SNAPSHOT, **spec: Any
+) -> tuple[dict[str, int], dict[str, int]]:
+    found = resolved_resources(pods_of(pod(*containers, **spec)), snapshot, "team-a")
     return dict(found.requests), dict(found.limits)
 
 
@@ -41,15 +43,15 @@ def test_every_resource_is_counted_and_a_limit_stands_in_for_a_request() -> None
 
 
 def test_a_limit_range_gives_what_a_container_does_not_state() -> None:
-    facts = _facts({"type": "Container", "default": {"memory": "8Gi"}, "defaultRequest": {"memory": "2Gi", "cpu": "1"}})
-    assert _of(_states(), facts=facts) == ({"memory": 2 * GIB, "cpu": 1000}, {"memory": 8 * GIB})
-    assert _of(_states(limits={"memory": "4Gi"}), facts=facts)[0] == {"memory": 4 * GIB, "cpu": 1000}
+    snapshot = _facts({"type": "Container", "default": {"memory": "8Gi"}, "defaultRequest": {"memory": "2Gi", "cpu": "1"}})
+    assert _of(_states(), snapshot=snapshot) == ({"memory": 2 * GIB, "cpu": 1000}, {"memory": 8 * GIB})
+    assert _of(_states(limits={"memory": "4Gi"}), snapshot=snapshot)[0] == {"memory": 4 * GIB, "cpu": 1000}
 
 
 def test_a_limit_range_of_another_namespace_or_another_type_gives_nothing() -> None:
-    elsewhere = facts_from_objects([_range({"type": "Container", "default": {"memory": "8Gi"}}, namespace="team-b")])
-    assert _of(_states(), facts=elsewhere) == ({}, {})
-    assert _of(_states(), facts=_facts({"type": "Pod", "max": {"memory": "8Gi"}})) == ({}, {})
+    elsewhere = snapshot_from_objects([_range({"type": "Container", "default": {"memory": "8Gi"}}, namespace="team-b")])
+    assert _of(_states(), snapshot=elsewhere) == ({}, {})
+    assert _of(_states(), snapshot=_facts({"type": "Pod", "max": {"memory": "8Gi"}})) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -69,18 +71,18 @@ def test_the_api_derives_defaults_from_bounds(item: dict[str, Any], limits: int 
 
 
 def test_of_several_limit_ranges_the_least_default_counts_and_is_unsure() -> None:
-    facts = facts_from_objects(
+    snapshot = snapshot_from_objects(
         [
             _range({"type": "Container", "default": {"memory": "8Gi", "cpu": 1}}, name="a"),
             _range({"type": "Container", "default": {"memory": "4Gi", "cpu": 1}}, name="b"),
         ]
     )
-    defaults = defaults_for(facts, "team-a")
+    defaults = defaults_for(snapshot, "team-a")
     assert (defaults.limits["memory"], defaults.unsure) == (4 * GIB, {"memory"})
 
 
 def test_a_container_must_stay_within_the_narrowest_bounds() -> None:
-    bounds = limits_for(
+    bounds = limit_range_bounds(
         _facts(
             {"type": "Container", "min": {"memory": "1Gi"}, "max": {"memory": "64Gi"}},
             {"type": "Container", "min": {"memory": "2Gi"}, "max": {"memory": "96Gi"}},
@@ -89,7 +91,7 @@ def test_a_container_must_stay_within_the_narrowest_bounds() -> None:
         "team-a",
     )
     assert (bounds.least["memory"], bounds.most["memory"]) == (2 * GIB, 64 * GIB)
-    assert limits_for(NO_FACTS, "team-a").most == {}
+    assert limit_range_bounds(EMPTY_SNAPSHOT, "team-a").most == {}
 
 
 def test_init_containers_count_at_their_peak() -> None:
@@ -117,10 +119,10 @@ def test_a_pod_level_limit_is_the_request_only_where_no_container_requests_any()
 
 
 def test_what_containers_request_is_taken_for_the_pod_before_a_limit_range_adds_to_it() -> None:
-    facts = _facts({"type": "Container", "defaultRequest": {"memory": "2Gi"}})
+    snapshot = _facts({"type": "Container", "defaultRequest": {"memory": "2Gi"}})
     both = (_states("a", requests={"memory": "1Gi"}), _states("b"))
-    assert _of(*both, facts=facts)[0] == {"memory": 3 * GIB}
-    assert _of(*both, facts=facts, resources={"limits": {"memory": "8Gi"}})[0] == {"memory": GIB}
+    assert _of(*both, snapshot=snapshot)[0] == {"memory": 3 * GIB}
+    assert _of(*both, snapshot=snapshot, resources={"limits": {"memory": "8Gi"}})[0] == {"memory": GIB}
 
 
 def test_overhead_adds_to_requests_and_to_limits_that_are_stated() -> None:
@@ -130,12 +132,12 @@ def test_overhead_adds_to_requests_and_to_limits_that_are_stated() -> None:
 
 def test_overhead_comes_from_the_runtime_class_where_the_pod_states_none() -> None:
     kata = {"kind": "RuntimeClass", "metadata": {"name": "kata"}, "overhead": {"podFixed": {"memory": "2Gi"}}}
-    facts = facts_from_objects([kata])
-    assert overhead_of(pods_of(pod(_states(), runtimeClassName="kata")), facts) == {"memory": 2 * GIB}
-    assert overhead_of(pods_of(pod(_states(), runtimeClassName="kata", overhead={"memory": "1Gi"})), facts) == {"memory": GIB}
-    assert overhead_of(pods_of(pod(_states(), runtimeClassName="other")), facts) == {}
-    assert overhead_of(pods_of(pod(_states())), facts) == {}
-    without = effective_of(pods_of(pod(_states(), runtimeClassName="kata")), facts, "team-a", with_overhead=False)
+    snapshot = snapshot_from_objects([kata])
+    assert overhead_of(pods_of(pod(_states(), runtimeClassName="kata")), snapshot) == {"memory": 2 * GIB}
+    assert overhead_of(pods_of(pod(_states(), runtimeClassName="kata", overhead={"memory": "1Gi"})), snapshot) == {"memory": GIB}
+    assert overhead_of(pods_of(pod(_states(), runtimeClassName="other")), snapshot) == {}
+    assert overhead_of(pods_of(pod(_states())), snapshot) == {}
+    without = resolved_resources(pods_of(pod(_states(), runtimeClassName="kata")), snapshot, "team-a", with_overhead=False)
     assert without.requests == {}
 
 

@@ -10,12 +10,12 @@ import jsonpatch
 import pytest
 from builders import bind, container, decided, every_rule, node, opened, pod, reasons, templated
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Finding as Found
 from gpugate.policies.findings import Level, Mode, Severity, judge
-from gpugate.policies.framework.decision import Bound, Phase
+from gpugate.policies.framework.decision import BoundRule, Phase
 from gpugate.policies.framework.rule import no_edits
 from gpugate.policies.kube.fields import MalformedError, clone
 from gpugate.policies.rules.registry import BY_ID
@@ -166,7 +166,7 @@ def test_an_update_without_its_old_object_is_judged_and_not_edited(kind: str) ->
     root = pod(container()) if kind == "Pod" else templated(kind, container())
     of = kind_of(root["apiVersion"], kind)
     assert of is not None
-    decision = decide(open_workload(of, root, NO_FACTS, operation="UPDATE"), every_rule(), NO_FACTS)
+    decision = decide(open_workload(of, root, EMPTY_SNAPSHOT, operation="UPDATE"), every_rule(), EMPTY_SNAPSHOT)
     assert decision.patch == []
     assert ("shared-memory", "NotMounted", "deny") in reasons(decision)
 
@@ -206,7 +206,7 @@ def test_a_deployment_that_an_operator_owns_is_recorded_and_what_it_states_is_no
 
 def test_a_review_of_files_records_nothing() -> None:
     root = templated("Job", container())
-    decision = decide(opened(root), every_rule(), facts_from_objects([]), remember=False)
+    decision = decide(opened(root), every_rule(), snapshot_from_objects([]), remember=False)
     assert decision.patch
     assert "annotations" not in root["metadata"]
 
@@ -223,9 +223,9 @@ def _raises(*_: object) -> Iterator[Any]:
     raise _BrokenError(message)
 
 
-def _broken(mode: Mode, *, mutate: Any = no_edits, check: Any = no_edits) -> Bound:
+def _broken(mode: Mode, *, mutate: Any = no_edits, check: Any = no_edits) -> BoundRule:
     rule = replace(BY_ID["numa"], mutate=mutate, check=check)
-    return Bound(rule, rule.params(), mode)
+    return BoundRule(rule, rule.params(), mode)
 
 
 @pytest.mark.parametrize("where", ["mutate", "check"])
@@ -274,17 +274,17 @@ def test_the_mode_of_the_rule_gives_a_finding_its_severity(level: Level, mode: M
 def test_every_rule_together_makes_a_bare_pod_ready_to_run() -> None:
     before = pod(container(memory=None))
     root = clone(before)
-    facts = facts_from_objects(
+    snapshot = snapshot_from_objects(
         [
             node("n", taints=[{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]),
             {"kind": "LocalQueue", "metadata": {"namespace": "team-a", "name": "q"}, "spec": {}},
         ]
     )
-    decision = decided(root, every_rule(), facts=facts)
+    decision = decided(root, every_rule(), snapshot=snapshot)
     assert decision.findings == []
     assert [change.rule for change in decision.changes] == ["tolerations", "queue", "host-memory", "numa", "shared-memory"]
     assert jsonpatch.apply_patch(before, decision.patch) == root
-    assert decided(clone(root), every_rule(), facts=facts, phase=Phase.CHECK).findings == []
+    assert decided(clone(root), every_rule(), snapshot=snapshot, phase=Phase.CHECK).findings == []
 
 
 def _too_large() -> dict[str, Any]:
@@ -292,23 +292,23 @@ def _too_large() -> dict[str, Any]:
 
 
 def test_a_refusal_that_rests_on_facts_out_of_date_is_not_known_and_says_how_old_they_are() -> None:
-    facts = replace(facts_from_objects([node("n")]), stale={"nodes": 7, "pods": 9})
-    decision = decided(_too_large(), every_rule(), facts=facts)
+    snapshot = replace(snapshot_from_objects([node("n")]), stale={"nodes": 7, "pods": 9})
+    decision = decided(_too_large(), every_rule(), snapshot=snapshot)
     (found,) = [one for one in decision.findings if one.finding.reason == "NeverFits"]
     assert found.severity is Severity.UNKNOWN
     assert "(nodes as of 7 minutes ago: the watch is broken)" in found.finding.message
 
 
 def test_what_is_not_known_is_refused_where_the_policy_says_so_and_the_rule_enforces() -> None:
-    facts = replace(facts_from_objects([node("n")]), stale={"nodes": 1})
+    snapshot = replace(snapshot_from_objects([node("n")]), stale={"nodes": 1})
     for mode, wanted in ((Mode.ENFORCE, Severity.DENY), (Mode.WARN, Severity.UNKNOWN), (Mode.DRY_RUN, Severity.DRYRUN)):
-        bound = [one._replace(refuse_unknown=True, mode=mode) for one in every_rule()]
-        decision = decided(_too_large(), bound, facts=facts)
+        bound = [one._replace(deny_on_unknown=True, mode=mode) for one in every_rule()]
+        decision = decided(_too_large(), bound, snapshot=snapshot)
         assert {one.severity for one in decision.findings if one.finding.reason == "NeverFits"} == {wanted}
 
 
 def test_facts_that_are_old_touch_no_finding_that_does_not_rest_on_them() -> None:
-    facts = replace(facts_from_objects([node("n")]), stale={"nodes": 7})
+    snapshot = replace(snapshot_from_objects([node("n")]), stale={"nodes": 7})
     overcommitted = clone(_BAD)
-    decision = decided(overcommitted, every_rule(), facts=facts)
+    decision = decided(overcommitted, every_rule(), snapshot=snapshot)
     assert ("Overcommit", Severity.DENY) in {(one.finding.reason, one.severity) for one in decision.findings}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, opened, pod, reasons, templated
 
-from gpugate.policies.engine.exemptions import EXEMPT, OWNER, REASON, UNTIL, exempted, plea_of
+from gpugate.policies.engine.exemptions import EXEMPT, OWNER, REASON, UNTIL, exempted, requested_exemption
 from gpugate.policies.kube.fields import MalformedError, clone
 from gpugate.policies.kube.times import instant_of
 
@@ -237,7 +237,7 @@ def test_an_exemption_that_has_ended_is_not_carried_to_the_pods() -> None:
 
 def test_a_plea_tells_all_that_an_audit_shows() -> None:
     root = pod(container(), annotations={EXEMPT: "gang, numa", REASON: "r", OWNER: " team-a ", UNTIL: "2026-01-31"})
-    plea = plea_of(opened(root))
+    plea = requested_exemption(opened(root))
     assert (plea.rules, plea.reason, plea.owner, plea.until) == ({"gang", "numa"}, "r", "team-a", "2026-01-31")
     assert plea.end == _at("2026-02-01T00:00:00Z") == _at("2026-01-31")
     assert [plea.has_ended(now) for now in (None, plea.end - 1, plea.end)] == [False, False, True]

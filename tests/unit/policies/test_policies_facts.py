@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, node, opened, pod, reasons, shapes_of, templated
 
-from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.nodes import Node, node_of
 from gpugate.policies.cluster.records.common import Taint
 from gpugate.policies.cluster.records.devices import claim_of
 from gpugate.policies.cluster.records.namespaces import namespace_of
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, SyncState
 from gpugate.policies.kube.fields import MalformedError
 
 
@@ -120,20 +120,20 @@ def test_a_node_with_a_field_of_another_type_is_malformed() -> None:
 
 
 def test_a_record_cannot_be_changed() -> None:
-    facts = facts_from_objects([node("a", labels={"x": "1"})])
+    snapshot = snapshot_from_objects([node("a", labels={"x": "1"})])
     with pytest.raises(TypeError):
-        facts.shapes[0].devices["nvidia.com/gpu"] = 99  # type: ignore[index]
+        snapshot.shapes[0].devices["nvidia.com/gpu"] = 99  # type: ignore[index]
     with pytest.raises(AttributeError):
-        facts.shapes[0].memory = 1  # type: ignore[misc]
+        snapshot.shapes[0].memory = 1  # type: ignore[misc]
     with pytest.raises(AttributeError):
-        facts.shapes = ()  # type: ignore[misc]
+        snapshot.shapes = ()  # type: ignore[misc]
 
 
 def test_a_namespace_always_carries_its_name() -> None:
     assert namespace_of({"metadata": {"name": "a"}}).labels == {"kubernetes.io/metadata.name": "a"}
-    facts = facts_from_objects([{"kind": "Namespace", "metadata": {"name": "a", "labels": {"team": "x"}}}])
-    assert facts.namespace_labels("a") == {"kubernetes.io/metadata.name": "a", "team": "x"}
-    assert facts.namespace_labels("unknown") == {"kubernetes.io/metadata.name": "unknown"}
+    snapshot = snapshot_from_objects([{"kind": "Namespace", "metadata": {"name": "a", "labels": {"team": "x"}}}])
+    assert snapshot.namespace_labels("a") == {"kubernetes.io/metadata.name": "a", "team": "x"}
+    assert snapshot.namespace_labels("unknown") == {"kubernetes.io/metadata.name": "unknown"}
 
 
 def test_queues_are_found_by_namespace_in_order() -> None:
@@ -141,25 +141,25 @@ def test_queues_are_found_by_namespace_in_order() -> None:
         {"kind": "LocalQueue", "metadata": {"namespace": space, "name": name}, "spec": {"clusterQueue": "cq"}}
         for space, name in (("a", "two"), ("b", "x"), ("a", "one"))
     ]
-    queues = facts_from_objects(made).queues
+    queues = snapshot_from_objects(made).queues
     assert [queue.name for queue in queues["a"]] == ["one", "two"]
     assert queues["b"][0].cluster_queue == "cq"
 
 
 def test_what_nobody_exported_is_not_given_and_what_is_there_is_synced() -> None:
-    facts = facts_from_objects([node("a"), {"kind": "ConfigMap"}, {}])
-    assert facts.state("nodes") is Known.SYNCED
-    assert facts.state("localqueues") is Known.NOT_GIVEN
-    assert facts_from_objects([], known={"nodes": Known.ABSENT}).state("nodes") is Known.ABSENT
-    assert NO_FACTS.state("nodes") is Known.NOT_GIVEN
+    snapshot = snapshot_from_objects([node("a"), {"kind": "ConfigMap"}, {}])
+    assert snapshot.sync_state("nodes") is SyncState.SYNCED
+    assert snapshot.sync_state("localqueues") is SyncState.NOT_GIVEN
+    assert snapshot_from_objects([], known={"nodes": SyncState.ABSENT}).sync_state("nodes") is SyncState.ABSENT
+    assert EMPTY_SNAPSHOT.sync_state("nodes") is SyncState.NOT_GIVEN
 
 
 @pytest.mark.parametrize("rule", ["gang", "host-memory"])
 def test_nodes_that_are_still_on_their_way_make_findings_unknown(rule: str) -> None:
-    facts = facts_from_objects([], {"nodes": Known.PENDING})
+    snapshot = snapshot_from_objects([], {"nodes": SyncState.PENDING})
     job = templated("Job", container(gpus=3), parallelism=4, completions=4)
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
-    assert reasons(decided(job, bind({rule: {}}), facts=facts)) == [(rule, "NodesUnknown", "unknown")]
+    assert reasons(decided(job, bind({rule: {}}), snapshot=snapshot)) == [(rule, "NodesUnknown", "unknown")]
 
 
 @pytest.mark.parametrize(
@@ -181,15 +181,15 @@ def test_a_claim_stands_for_a_gpu_by_its_device_classes(devices: Any, is_gpu: bo
     assert claim_of(template).is_gpu is is_gpu
 
 
-def _claim_facts() -> Facts:
+def _claim_facts() -> ClusterSnapshot:
     spec = {"devices": {"requests": [{"exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
-    return facts_from_objects([{"kind": "ResourceClaim", "metadata": {"name": "gpu", "namespace": "team-a"}, "spec": spec}])
+    return snapshot_from_objects([{"kind": "ResourceClaim", "metadata": {"name": "gpu", "namespace": "team-a"}, "spec": spec}])
 
 
 def test_a_claim_is_looked_up_in_the_workloads_own_namespace() -> None:
     asking = pod(
         {"name": "main", "resources": {"claims": [{"name": "c"}]}}, resourceClaims=[{"name": "c", "resourceClaimName": "gpu"}]
     )
-    assert opened(asking, facts=_claim_facts()).asking()
+    assert opened(asking, snapshot=_claim_facts()).gpu_pod_sets()
     asking["metadata"]["namespace"] = "team-b"
-    assert not opened(asking, facts=_claim_facts()).asking()
+    assert not opened(asking, snapshot=_claim_facts()).gpu_pod_sets()

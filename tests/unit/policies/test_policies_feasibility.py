@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from builders import container, node, pod, pods_of, shapes_of
 
-from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.nodes import node_of
 from gpugate.policies.cluster.records.common import Taint, toleration_of
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.scheduling.gpu_share import share_of
-from gpugate.policies.scheduling.node_selection import selected, selection, tolerated
+from gpugate.policies.scheduling.node_selection import matches_selector, node_candidates, tolerates_taints
 
 _SHAPE = shapes_of([node_of(node("n1", labels={"product": "H100", "memory": "81559", "odd": "x", "minus": "-5"}))])[0]
 
@@ -38,7 +38,7 @@ def _expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     ],
 )
 def test_node_selector(selector: Any, wanted: bool) -> None:
-    assert selected(pods_of(pod(container(), nodeSelector=selector)), _SHAPE) is wanted
+    assert matches_selector(pods_of(pod(container(), nodeSelector=selector)), _SHAPE) is wanted
 
 
 @pytest.mark.parametrize(
@@ -77,15 +77,15 @@ def test_node_selector(selector: Any, wanted: bool) -> None:
     ids=str,
 )
 def test_required_node_affinity(term: dict[str, Any], wanted: bool) -> None:
-    assert selected(pods_of(pod(container(), affinity=_affinity(term))), _SHAPE) is wanted
+    assert matches_selector(pods_of(pod(container(), affinity=_affinity(term))), _SHAPE) is wanted
 
 
 def test_terms_are_alternatives_and_expressions_in_one_are_not() -> None:
     no, yes = _expression("product", "In", "A100"), _expression("product", "In", "H100")
     both = {"matchExpressions": no["matchExpressions"] + yes["matchExpressions"]}
-    assert selected(pods_of(pod(container(), affinity=_affinity(no, yes))), _SHAPE)
-    assert not selected(pods_of(pod(container(), affinity=_affinity(both))), _SHAPE)
-    assert not selected(pods_of(pod(container(), nodeSelector={"product": "A100"}, affinity=_affinity(yes))), _SHAPE)
+    assert matches_selector(pods_of(pod(container(), affinity=_affinity(no, yes))), _SHAPE)
+    assert not matches_selector(pods_of(pod(container(), affinity=_affinity(both))), _SHAPE)
+    assert not matches_selector(pods_of(pod(container(), nodeSelector={"product": "A100"}, affinity=_affinity(yes))), _SHAPE)
 
 
 def test_a_preference_rules_nothing_out() -> None:
@@ -94,16 +94,16 @@ def test_a_preference_rules_nothing_out() -> None:
             "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": _expression("product", "In", "A100")}]
         }
     }
-    assert selected(pods_of(pod(container(), affinity=affinity)), _SHAPE)
+    assert matches_selector(pods_of(pod(container(), affinity=affinity)), _SHAPE)
 
 
 def test_a_shape_of_several_nodes_is_ruled_out_only_where_none_of_them_matches() -> None:
     shape = shapes_of([node_of(node(name, labels={"rack": name})) for name in ("r1", "r2")])[0]
     assert len(shape.nodes) == 2
     for wanted, selector in ((True, {"rack": "r2"}), (False, {"rack": "r3"})):
-        assert selected(pods_of(pod(container(), nodeSelector=selector)), shape) is wanted
-    assert selected(pods_of(pod(container(), affinity=_affinity(_expression("rack", "NotIn", "r1")))), shape)
-    assert not selected(pods_of(pod(container(), affinity=_affinity(_expression("rack", "NotIn", "r1", "r2")))), shape)
+        assert matches_selector(pods_of(pod(container(), nodeSelector=selector)), shape) is wanted
+    assert matches_selector(pods_of(pod(container(), affinity=_affinity(_expression("rack", "NotIn", "r1")))), shape)
+    assert not matches_selector(pods_of(pod(container(), affinity=_affinity(_expression("rack", "NotIn", "r1", "r2")))), shape)
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_a_toleration_covers_a_taint(toleration: dict[str, Any], wanted: bool) -
 )
 def test_only_lasting_taints_that_keep_pods_off_count(taint: dict[str, str], wanted: bool) -> None:
     shape = shapes_of([node_of(node("n", taints=[taint]))])[0]
-    assert tolerated(pods_of(pod(container(), tolerations=None)), shape) is wanted
+    assert tolerates_taints(pods_of(pod(container(), tolerations=None)), shape) is wanted
 
 
 @pytest.fixture(scope="module")
-def facts() -> Facts:
-    return facts_from_objects(
+def snapshot() -> ClusterSnapshot:
+    return snapshot_from_objects(
         [
             node("large", labels={"size": "large"}),
             node("small", labels={"size": "small"}, **{"nvidia.com/gpu": "2", "memory": "100Gi", "cpu": "10"}),
@@ -159,31 +159,31 @@ def _names(shapes: Any) -> list[str]:
     return sorted(name for shape in shapes for name in shape.nodes)
 
 
-def test_offering_looks_at_names_reachable_at_selectors_and_roomy_at_counts(facts: Facts) -> None:
+def test_offering_looks_at_names_reachable_at_selectors_and_roomy_at_counts(snapshot: ClusterSnapshot) -> None:
     four = pods_of(pod(container(gpus=4)))
-    assert _names(selection(four, facts).offering) == ["large", "small"]
-    assert _names(selection(four, facts).reachable) == ["large", "small"]
-    assert _names(selection(four, facts).roomy) == ["large"]
+    assert _names(node_candidates(four, snapshot).with_resource) == ["large", "small"]
+    assert _names(node_candidates(four, snapshot).matching) == ["large", "small"]
+    assert _names(node_candidates(four, snapshot).large_enough) == ["large"]
     selecting = pods_of(pod(container(gpus=4), nodeSelector={"size": "small"}))
-    assert (_names(selection(selecting, facts).offering), _names(selection(selecting, facts).reachable)) == (
+    assert (_names(node_candidates(selecting, snapshot).with_resource), _names(node_candidates(selecting, snapshot).matching)) == (
         ["large", "small"],
         ["small"],
     )
-    assert _names(selection(selecting, facts).roomy) == []
+    assert _names(node_candidates(selecting, snapshot).large_enough) == []
     both = pods_of(pod(container(), {"name": "amd", "resources": {"limits": {"amd.com/gpu": 1}}}))
-    assert _names(selection(both, facts).offering) == []
-    assert _names(selection(pods_of(pod(container(gpus=None))), facts).offering) == []
+    assert _names(node_candidates(both, snapshot).with_resource) == []
+    assert _names(node_candidates(pods_of(pod(container(gpus=None))), snapshot).with_resource) == []
 
 
-def test_equal_pods_are_answered_alike_and_different_ones_apart(facts: Facts) -> None:
+def test_equal_pods_are_answered_alike_and_different_ones_apart(snapshot: ClusterSnapshot) -> None:
     for _ in range(2):
         for size in ("small", "large"):
-            assert _names(selection(pods_of(pod(container(), nodeSelector={"size": size})), facts).reachable) == [size]
-        assert _names(selection(pods_of(pod(container())), facts).reachable) == ["large", "small"]
+            assert _names(node_candidates(pods_of(pod(container(), nodeSelector={"size": size})), snapshot).matching) == [size]
+        assert _names(node_candidates(pods_of(pod(container())), snapshot).matching) == ["large", "small"]
 
 
-def test_the_share_of_one_accelerator_is_the_smallest_over_the_shapes(facts: Facts) -> None:
-    large, small = sorted(selection(pods_of(pod(container())), facts).offering, key=lambda shape: shape.nodes)
+def test_the_share_of_one_accelerator_is_the_smallest_over_the_shapes(snapshot: ClusterSnapshot) -> None:
+    large, small = sorted(node_candidates(pods_of(pod(container())), snapshot).with_resource, key=lambda shape: shape.nodes)
     both = share_of([large, small], "nvidia.com/gpu", 0.1)
     assert both is not None
     assert (both.memory, both.cpu) == (45 << 30, 4000)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from builders import container, node, opened, pod, templated
 
-from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects
+from gpugate.policies.cluster.builder import SnapshotBuilder, snapshot_from_objects
 from gpugate.policies.cluster.records.pod_problems import moment
 from gpugate.policies.cluster.records.pods import pod_record_of
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.status import GangState, gang_states
 
 Object = dict[str, Any]
@@ -49,8 +49,8 @@ def _gated(number: int, **more: Any) -> Object:
 
 
 def _state(*objects: Object, subject: Object | None = None, now: float = _NOON, **more: Any) -> GangState:
-    facts: Facts = facts_from_objects([*objects, node("n1"), pod(container(gpus=None))])
-    found = gang_states(facts, [opened(subject or _job())], now, **more)
+    snapshot: ClusterSnapshot = snapshot_from_objects([*objects, node("n1"), pod(container(gpus=None))])
+    found = gang_states(snapshot, [opened(subject or _job())], now, **more)
     assert len(found) == 1
     return found[0]
 
@@ -174,16 +174,16 @@ def test_each_group_of_a_leaderworkerset_is_a_gang_of_its_own() -> None:
         labels = {"leaderworkerset.sigs.k8s.io/name": "l", "leaderworkerset.sigs.k8s.io/group-index": str(group)}
         return _member(number, phase, owner="set", metadata={"labels": labels})
 
-    facts = facts_from_objects([member(0, 0), member(1, 0), member(2, 1), member(3, 1, "Pending"), node("n1")])
-    found = gang_states(facts, [opened(lws)], _NOON)
+    snapshot = snapshot_from_objects([member(0, 0), member(1, 0), member(2, 1), member(3, 1, "Pending"), node("n1")])
+    found = gang_states(snapshot, [opened(lws)], _NOON)
     assert [(one.name, one.size, one.state) for one in found] == [("l/0", 2, "running"), ("l/1", 2, "stuck")]
 
 
 def test_plain_pods_of_a_group_are_one_gang_by_the_size_that_they_state() -> None:
     annotations = {"gpugate.io/gang-name": "g", "gpugate.io/gang-size": "3"}
     members = [_member(number, owner="", metadata={"annotations": annotations}) for number in range(2)]
-    facts = facts_from_objects([*members, node("n1")])
-    (found,) = gang_states(facts, [opened(one) for one in members], _NOON)
+    snapshot = snapshot_from_objects([*members, node("n1")])
+    (found,) = gang_states(snapshot, [opened(one) for one in members], _NOON)
     assert (found.kind, found.name, found.system, found.size, found.missing) == ("Pod", "g", "gpugate", 3, 1)
     assert (found.state, found.since) == ("stuck", moment("2026-01-01T10:00:05Z"))
 
@@ -203,7 +203,7 @@ def test_stages_that_have_not_come_yet_are_not_missing() -> None:
 
 
 def test_no_gang_is_judged_while_the_pods_are_not_known() -> None:
-    assert gang_states(facts_from_objects([node("n1")]), [opened(_job())], _NOON) == []
+    assert gang_states(snapshot_from_objects([node("n1")]), [opened(_job())], _NOON) == []
 
 
 @pytest.mark.parametrize("written", ["", None, "yesterday", "9999-99-99T00:00:00Z", 7])
@@ -213,15 +213,15 @@ def test_a_time_that_cannot_be_read_is_none(written: object) -> None:
 
 def test_sums_kept_pod_by_pod_are_those_of_a_recount() -> None:
     members = [_member(0), _unschedulable(1), _gated(2), _member(3, "Pending", machine="n2")]
-    grown, direct = FactsBuilder(), FactsBuilder()
+    grown, direct = SnapshotBuilder(), SnapshotBuilder()
     for one in members:
         grown.put("pods", ("team-a", one["metadata"]["name"]), pod_record_of(_member(9, "Pending")))
         grown.snapshot({})
     for one in members:
         for builder in (grown, direct):
             builder.put("pods", ("team-a", one["metadata"]["name"]), pod_record_of(one))
-    assert grown.snapshot({}).crews == direct.snapshot({}).crews
+    assert grown.snapshot({}).pod_counts == direct.snapshot({}).pod_counts
     for builder in (grown, direct):
         for one in members:
             builder.put("pods", ("team-a", one["metadata"]["name"]), None)
-    assert dict(grown.snapshot({}).crews) == {}
+    assert dict(grown.snapshot({}).pod_counts) == {}

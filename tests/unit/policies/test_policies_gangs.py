@@ -11,21 +11,21 @@ from builders import bind, container, decided, node, pod, reasons, shapes_of, te
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects
+from gpugate.policies.cluster.builder import SnapshotBuilder, snapshot_from_objects
 from gpugate.policies.cluster.in_flight import Admitted
-from gpugate.policies.cluster.node_shapes import ShapeIndex
+from gpugate.policies.cluster.node_shapes import NodeShapeIndex
 from gpugate.policies.cluster.nodes import Node, node_of
 from gpugate.policies.cluster.records.pod_groups import GroupKey
 from gpugate.policies.cluster.records.pods import pod_record_of
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.rules.gangs.gang.minimum import check_minimum
-from gpugate.policies.scheduling.node_selection import open_shapes, selection
+from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by, largest, pods_on
-from gpugate.policies.workloads.kinds import Kind, PodSetPlace
+from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
-from gpugate.policies.workloads.requests import Demand
+from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import PodSet
 
 Object = dict[str, Any]
@@ -57,13 +57,13 @@ def _holds(one: Node, gpus: int, memory: int) -> int:
 def test_what_shapes_and_domains_hold_is_what_a_count_node_by_node_gives(drawn: Any, gpus: int, memory: int) -> None:
     nodes = _nodes(drawn)
     shapes = shapes_of(nodes)
-    demand = Demand(memory, 0, {"nvidia.com/gpu": gpus})
+    demand = PodRequests(memory, 0, {"nvidia.com/gpu": gpus})
     assert sum(len(shape.nodes) * pods_on(shape, demand) for shape in shapes) == sum(_holds(one, gpus, memory) for one in nodes)
 
     one_pod = pod(container(gpus=gpus))
     pods = PodSet(one_pod, one_pod["spec"], (), 1, frozenset())
-    facts = Facts(shapes=shapes, known={"nodes": Known.SYNCED})
-    chosen = selection(pods, facts)
+    snapshot = ClusterSnapshot(shapes=shapes, known={"nodes": SyncState.SYNCED})
+    chosen = node_candidates(pods, snapshot)
     domains = domains_by("rack", pods, open_shapes(pods, chosen), chosen)
     racks = {one.labels["rack"] for one in nodes if "rack" in one.labels}
     held = {rack: sum(_holds(one, gpus, memory) for one in nodes if one.labels.get("rack") == rack) for rack in racks}
@@ -77,7 +77,7 @@ def test_what_shapes_and_domains_hold_is_what_a_count_node_by_node_gives(drawn: 
 @given(st.lists(st.tuples(st.integers(0, 4), st.one_of(st.none(), _LABELS)), max_size=12))
 @settings(deadline=None, derandomize=True, database=None)
 def test_counts_kept_up_node_by_node_are_those_of_a_count_from_scratch(steps: Any) -> None:
-    index, there = ShapeIndex(), {}
+    index, there = NodeShapeIndex(), {}
     for number, labels in steps:
         name = f"n{number}"
         now = None if labels is None else node_of(node(name, labels=labels))
@@ -94,7 +94,7 @@ def test_counts_kept_up_node_by_node_are_those_of_a_count_from_scratch(steps: An
 
 
 def test_a_shape_that_was_published_keeps_its_counts_when_a_node_goes() -> None:
-    index = ShapeIndex()
+    index = NodeShapeIndex()
     for name in ("a", "b"):
         index.put(name, node_of(node(name, labels={"rack": "r1"})))
     (before,) = index.shapes()
@@ -126,7 +126,7 @@ _STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["x", "y"]), _GRO
 @given(_STEPS)
 @settings(deadline=None, derandomize=True, database=None)
 def test_the_namespaces_of_a_group_are_those_of_a_count_from_scratch(steps: Any) -> None:
-    builder, there = FactsBuilder(), {}
+    builder, there = SnapshotBuilder(), {}
     for number, namespace, group, phase in steps:
         key = (namespace, f"p{number}")
         there.pop(key, None)
@@ -136,7 +136,7 @@ def test_the_namespaces_of_a_group_are_those_of_a_count_from_scratch(steps: Any)
             record = pod_record_of(obj)
         builder.put("pods", key, record)
         builder.snapshot({})
-    scratch = facts_from_objects(there.values())
+    scratch = snapshot_from_objects(there.values())
     built = builder.snapshot({})
     assert built.group_homes == scratch.group_homes
     assert built.groups == scratch.groups
@@ -145,39 +145,44 @@ def test_the_namespaces_of_a_group_are_those_of_a_count_from_scratch(steps: Any)
 _LLM = GroupKey("Kueue", "llm")
 
 
-def _joining(uid: str, facts: Facts) -> list[tuple[str, str, str]]:
+def _joining(uid: str, snapshot: ClusterSnapshot) -> list[tuple[str, str, str]]:
     joining = _member("new", "team-a", "llm")
     joining["metadata"]["uid"] = uid
     return [
         one
-        for one in reasons(decided(joining, bind({"gang-members": {}}, mode="Enforce"), facts=facts))
+        for one in reasons(decided(joining, bind({"gang-members": {}}, mode="Enforce"), snapshot=snapshot))
         if one[0] == "gang-members"
     ]
 
 
 def test_a_member_that_was_just_admitted_takes_a_place() -> None:
-    facts = facts_from_objects([_member("llm-0", "team-a", "llm")])
-    assert _joining("c", facts) == []
-    facts.in_flight.add("b", Admitted("Pod", "team-a", "llm-1", 1, "", _LLM, {}))
-    assert _joining("c", facts) == [("gang-members", "OneTooMany", "deny")]
+    snapshot = snapshot_from_objects([_member("llm-0", "team-a", "llm")])
+    assert _joining("c", snapshot) == []
+    snapshot.in_flight.add("b", Admitted("Pod", "team-a", "llm-1", 1, "", _LLM, {}))
+    assert _joining("c", snapshot) == [("gang-members", "OneTooMany", "deny")]
 
 
 def test_a_pod_that_is_asked_about_again_does_not_stand_in_its_own_way() -> None:
-    facts = facts_from_objects([_member("llm-0", "team-a", "llm")])
-    facts.in_flight.add("c", Admitted("Pod", "team-a", "new", 1, "", _LLM, {}))
-    assert _joining("c", facts) == []
+    snapshot = snapshot_from_objects([_member("llm-0", "team-a", "llm")])
+    snapshot.in_flight.add("c", Admitted("Pod", "team-a", "new", 1, "", _LLM, {}))
+    assert _joining("c", snapshot) == []
 
 
 @pytest.mark.parametrize(
-    ("group", "field"),
-    [("kubeflow.org", ("runPolicy", "schedulingPolicy", "minAvailable")), ("batch.volcano.sh", ("minAvailable",))],
+    ("api_version", "name", "field"),
+    [
+        ("kubeflow.org/v1", "PyTorchJob", ("runPolicy", "schedulingPolicy", "minAvailable")),
+        ("batch.volcano.sh/v1alpha1", "Job", ("minAvailable",)),
+    ],
 )
 @pytest.mark.parametrize(("minimum", "wanted"), [(3, ["PartialStart"]), (5, [])])
 def test_a_minimum_in_a_field_counts_the_pods_of_all_pod_sets(
-    group: str, field: tuple[str, ...], minimum: int, wanted: list[str]
+    api_version: str, name: str, field: tuple[str, ...], minimum: int, wanted: list[str]
 ) -> None:
-    sets = tuple(PodSetPlace(("spec", name, "template"), (("spec", name, "replicas"),)) for name in ("master", "worker"))
-    kind = Kind(group, "Training", "trainings", sets, batch=True)
+    sets = tuple(PodSetSpec(("spec", role, "template"), (("spec", role, "replicas"),)) for role in ("master", "worker"))
+    real = kind_of(api_version, name)
+    assert real is not None
+    kind = WorkloadKind(real.group, "Training", "trainings", sets, batch=True, min_available=real.min_available)
     root: Object = templated("Job", container())
     root["spec"] = {
         "master": {"template": {"spec": {"containers": [container(gpus=None)]}}, "replicas": 1},
@@ -187,7 +192,7 @@ def test_a_minimum_in_a_field_counts_the_pods_of_all_pod_sets(
     for part in field[:-1]:
         at = at.setdefault(part, {})
     at[field[-1]] = minimum
-    workload = open_workload(kind, root, Facts())
+    workload = open_workload(kind, root, ClusterSnapshot())
     gang = gang_of(workload)
     assert gang is not None
     found = list(check_minimum(workload, gang))
@@ -196,8 +201,8 @@ def test_a_minimum_in_a_field_counts_the_pods_of_all_pod_sets(
 
 
 def test_a_refusal_for_a_pool_too_small_is_not_known_to_hold_where_nodes_are_out_of_date() -> None:
-    facts = facts_from_objects([node("n")])
-    old = facts_from_objects([node("n")])
+    snapshot = snapshot_from_objects([node("n")])
+    old = snapshot_from_objects([node("n")])
     object.__setattr__(old, "stale", {"nodes": 7})
     rules = bind({"gang-packing": {}}, mode="Enforce")
 
@@ -206,22 +211,22 @@ def test_a_refusal_for_a_pool_too_small_is_not_known_to_hold_where_nodes_are_out
         made["metadata"]["annotations"] = {"gpugate.io/gang-size": "2"}
         return made
 
-    assert ("gang-packing", "PoolTooSmall", "deny") in reasons(decided(job(), rules, facts=facts))
-    assert ("gang-packing", "PoolTooSmall", "unknown") in reasons(decided(job(), rules, facts=old))
+    assert ("gang-packing", "PoolTooSmall", "deny") in reasons(decided(job(), rules, snapshot=snapshot))
+    assert ("gang-packing", "PoolTooSmall", "unknown") in reasons(decided(job(), rules, snapshot=old))
 
 
 @given(st.data(), strategies.bound_rules(), strategies.bound_rules("Enforce"), strategies.clusters())
 @settings(deadline=None, derandomize=True, database=None, max_examples=150, suppress_health_check=list(HealthCheck))
 def test_gits_own_version_sent_again_never_splits_a_gang_that_runs(
-    data: st.DataObject, before: Any, after: Any, facts: Facts
+    data: st.DataObject, before: Any, after: Any, snapshot: ClusterSnapshot
 ) -> None:
     git = data.draw(strategies.workloads(data.draw(st.sampled_from(["Job", "StatefulSet"]))))
     git["metadata"].pop("ownerReferences", None)
     (git["metadata"].get("annotations") or {}).pop("gpugate.io/mutations", None)
     live = clone(git)
-    decided(live, before, facts=facts)
+    decided(live, before, snapshot=snapshot)
     status = {"active": 2, "readyReplicas": 2}
-    decision = decided(git | {"status": status}, after, facts=facts, old=live | {"status": status})
+    decision = decided(git | {"status": status}, after, snapshot=snapshot, old=live | {"status": status})
     assert not [one for one in decision.findings if one.finding.reason in {"Splits", "Shrinks"}]
 
 
@@ -230,12 +235,12 @@ def test_domains_are_those_of_the_shapes_that_the_pods_will_tolerate_and_not_of_
         node("a", labels={"rack": "r1"}),
         node("b", labels={"rack": "r2"}, taints=[{"key": "team", "value": "ml", "effect": "NoSchedule"}]),
     ]
-    facts = facts_from_objects(racks)
+    snapshot = snapshot_from_objects(racks)
     held = []
     for foreseen in ((), ({"key": "team", "operator": "Exists"},), ()):
         one_pod = pod(container(gpus=8))
         pods = PodSet(one_pod, one_pod["spec"], (), 1, frozenset())
-        pods.foreseen = foreseen
-        chosen = selection(pods, facts)
+        pods.predicted_tolerations = foreseen
+        chosen = node_candidates(pods, snapshot)
         held.append(sum(domain.number for domain in domains_by("rack", pods, open_shapes(pods, chosen), chosen)))
     assert held == [1, 2, 1]

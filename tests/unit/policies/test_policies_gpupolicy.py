@@ -30,7 +30,7 @@ def test_each_rule_is_found_by_its_id() -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 def test_the_default_policy_binds_every_rule_in_its_mode_or_the_strongest_that_the_rule_has_unnamed(mode: Mode) -> None:
     bound = PolicySet([default_policy(mode)]).bind({}, {})
-    wanted = [(rule, mode.at_most(rule.unnamed)) for rule in RULES]
+    wanted = [(rule, mode.at_most(rule.default_max_mode)) for rule in RULES]
     assert [(one.rule, one.mode) for one in bound] == [pair for pair in wanted if pair[1] is not Mode.DISABLED]
 
 
@@ -42,7 +42,7 @@ def test_the_weaker_of_two_modes() -> None:
 
 
 def test_a_rule_that_is_no_more_than_a_habit_says_why() -> None:
-    assert [rule.id for rule in RULES if (rule.unnamed is not Mode.ENFORCE) != bool(rule.opinion)] == []
+    assert [rule.id for rule in RULES if (rule.default_max_mode is not Mode.ENFORCE) != bool(rule.default_mode_reason)] == []
 
 
 def test_a_policy_without_a_mode_binds_only_the_rules_that_it_names() -> None:
@@ -72,7 +72,7 @@ def test_the_highest_priority_wins_then_the_first_name_rule_by_rule() -> None:
 def test_a_rule_disabled_by_the_policy_that_wins_is_not_bound_by_another() -> None:
     modes = _modes(policy("off", priority=1, rules={"gang": {"mode": "Disabled"}}), policy("all", mode="Enforce"))
     assert "gang" not in modes
-    assert len(modes) == sum(rule.unnamed is not Mode.DISABLED for rule in RULES) - 1
+    assert len(modes) == sum(rule.default_max_mode is not Mode.DISABLED for rule in RULES) - 1
 
 
 _EXPRESSIONS = [
@@ -124,7 +124,7 @@ def test_settings_reach_the_rule() -> None:
         ]
     ).bind({}, {})
     numa, memory = bound
-    assert (memory.params.min_size, memory.params.max_size, memory.refuse_held, memory.exemptable) == (
+    assert (memory.params.min_size, memory.params.max_size, memory.deny_on_git_conflict, memory.exemptable) == (
         2 << 30,
         4 << 30,
         True,

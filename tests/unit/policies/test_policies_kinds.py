@@ -8,13 +8,13 @@ import pytest
 import shapes
 from builders import Object, bind, every_rule
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Level, Severity
-from gpugate.policies.framework.decision import Bound, Decision, Phase
+from gpugate.policies.framework.decision import BoundRule, Decision, Phase
 from gpugate.policies.kube.fields import MalformedError, clone, lookup
-from gpugate.policies.workloads.kinds import Kind, kind_of
+from gpugate.policies.workloads.kinds import WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 
 QUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "train"}}
@@ -25,26 +25,28 @@ every_shape = pytest.mark.parametrize(("name", "flags"), EVERY_SHAPE, ids=str)
 SWITCHED = [name for name in shapes.KINDS if name not in {"LeaderWorkerSet", "RayService", "VolcanoJob"}]
 
 
-def kind_in(root: Object) -> Kind:
+def kind_in(root: Object) -> WorkloadKind:
     kind = kind_of(root["apiVersion"], root["kind"])
     assert kind is not None
     return kind
 
 
-def decided(root: Object, bound: tuple[Bound, ...] = (), *, old: Object | None = None, facts: Facts = NO_FACTS) -> Decision:
+def decided(
+    root: Object, bound: tuple[BoundRule, ...] = (), *, old: Object | None = None, snapshot: ClusterSnapshot = EMPTY_SNAPSHOT
+) -> Decision:
     operation = "CREATE" if old is None else "UPDATE"
-    workload = open_workload(kind_in(root), root, facts, operation=operation, old=clone(old))
-    return decide(workload, bound or every_rule(), facts, Phase.REVIEW)
+    workload = open_workload(kind_in(root), root, snapshot, operation=operation, old=clone(old))
+    return decide(workload, bound or every_rule(), snapshot, Phase.REVIEW)
 
 
-def created(root: Object, bound: tuple[Bound, ...] = ()) -> Object:
+def created(root: Object, bound: tuple[BoundRule, ...] = ()) -> Object:
     made: Object = clone(root)
     decided(made, bound)
     return made
 
 
 def pods_of(root: Object) -> list[Any]:
-    return list(open_workload(kind_in(root), root, NO_FACTS).pod_sets)
+    return list(open_workload(kind_in(root), root, EMPTY_SNAPSHOT).pod_sets)
 
 
 def denied(decision: Decision) -> list[str]:
@@ -113,7 +115,7 @@ def switched(root: Object, *, to: bool) -> Object:
 
 @pytest.mark.parametrize("name", SWITCHED)
 @pytest.mark.parametrize("before", [every_rule("DryRun"), every_rule()], ids=["not edited", "edited"])
-def test_kueue_starts_and_stops_it_as_it_was_counted(name: str, before: tuple[Bound, ...]) -> None:
+def test_kueue_starts_and_stops_it_as_it_was_counted(name: str, before: tuple[BoundRule, ...]) -> None:
     waiting = switched(created(shapes.typical(name, metadata=QUEUE), before), to=True)
     running = switched(placed(waiting), to=False)
     for new, old in ((running, waiting), (waiting, running)):
@@ -127,7 +129,7 @@ def test_kueue_starts_and_stops_it_as_it_was_counted(name: str, before: tuple[Bo
 def test_kueue_may_stop_what_would_fit_no_node_without_what_it_put_in(name: str) -> None:
     taint = {"key": "flavor", "value": "h100", "effect": "NoSchedule"}
     large = {"nvidia.com/gpu": "8", "cpu": "96", "memory": "1000Gi"}
-    nodes = facts_from_objects(
+    nodes = snapshot_from_objects(
         [
             {"kind": "Node", "metadata": {"name": "s"}, "status": {"allocatable": {**large, "memory": "8Gi"}}},
             {"kind": "Node", "metadata": {"name": "l"}, "spec": {"taints": [taint]}, "status": {"allocatable": large}},
@@ -137,7 +139,7 @@ def test_kueue_may_stop_what_would_fit_no_node_without_what_it_put_in(name: str)
     running = switched(placed(waiting), to=False)
     for pods in pods_of(running):
         del pods.spec["nodeSelector"]
-    decision = decided(waiting, old=running, facts=nodes)
+    decision = decided(waiting, old=running, snapshot=nodes)
     found = [one.finding.level for one in decision.findings if one.finding.reason == "NeverFits"]
     assert found
     assert set(found) == {Level.WARN}
@@ -212,7 +214,7 @@ CHILDREN = {
     "StatefulSet of a leader": lambda: owned_by(job(replicas=4) | {"apiVersion": "apps/v1", "kind": "StatefulSet"}, "v1", "Pod"),
 }
 #: A cluster whose nodes have gone since the whole was let in.
-TOO_SMALL = facts_from_objects(
+TOO_SMALL = snapshot_from_objects(
     [{"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4", "memory": "8Gi"}}}]
 )
 
@@ -220,7 +222,7 @@ TOO_SMALL = facts_from_objects(
 @pytest.mark.parametrize("child", CHILDREN)
 def test_a_part_is_not_refused_and_has_no_gang_or_queue_of_its_own(child: str) -> None:
     bound = bind({"queue": {"required": True, "queueName": "train"}}, mode="Enforce")
-    decision = decided(CHILDREN[child](), bound, facts=TOO_SMALL)
+    decision = decided(CHILDREN[child](), bound, snapshot=TOO_SMALL)
     assert denied(decision) == []
     assert {one.rule for one in decision.findings}.isdisjoint({"gang", "gang-members", "gang-packing", "queue", "queue-quota"})
     assert {one.rule for one in decision.changes}.isdisjoint({"gang", "queue"})
@@ -251,9 +253,9 @@ def test_a_part_is_as_exempt_as_the_whole() -> None:
 
 def test_what_a_part_is_warned_about_the_same_without_an_owner_is_refused_for() -> None:
     child = CHILDREN["Job of a JobSet"]()
-    part = decided(clone(child), facts=TOO_SMALL)
+    part = decided(clone(child), snapshot=TOO_SMALL)
     del child["metadata"]["ownerReferences"]
-    alone = decided(child, facts=TOO_SMALL)
+    alone = decided(child, snapshot=TOO_SMALL)
     assert "NeverFits" in denied(alone)
     assert [one.finding.level for one in part.findings if one.finding.reason == "NeverFits"] == [Level.WARN]
 

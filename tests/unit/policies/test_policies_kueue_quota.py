@@ -9,7 +9,7 @@ from builders import container, opened, templated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects
+from gpugate.policies.cluster.builder import SnapshotBuilder, snapshot_from_objects
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.records.cohorts import CohortTree
 from gpugate.policies.cluster.records.common import frozen
@@ -185,8 +185,8 @@ def _manifest(name: str, nominal: int, cohort: str = "ml", flavors: tuple[str, .
 
 
 def test_a_changed_queue_or_cohort_is_counted_anew_and_nothing_else_is() -> None:
-    builder = FactsBuilder()
-    first = facts_from_objects([_manifest("a", 8), _manifest("b", 8)])
+    builder = SnapshotBuilder()
+    first = snapshot_from_objects([_manifest("a", 8), _manifest("b", 8)])
     builder.replace("clusterqueues", {("", name): one for name, one in first.cluster_queues.items()})
     before = builder.snapshot({})
     found = capacity(before.cohort_tree, before.cluster_queues["a"], *_KEY)
@@ -204,22 +204,22 @@ def test_a_changed_queue_or_cohort_is_counted_anew_and_nothing_else_is() -> None
 
 @pytest.mark.parametrize(("in_flight", "left"), [(0, 8), (6, 8), (9, 7), (16, 0), (40, 0)])
 def test_what_is_in_flight_takes_other_flavors_first(in_flight: int, left: int) -> None:
-    facts = facts_from_objects([_manifest("a", 8, "", ("h100", "spot")), _local("q", "a"), _local("other", "b")])
+    snapshot = snapshot_from_objects([_manifest("a", 8, "", ("h100", "spot")), _local("q", "a"), _local("other", "b")])
     for number, name in enumerate(("q", "other")):
         admitted = Admitted("Job", "team-a", f"w{number}", 1, name, None, {_KEY[1]: in_flight})
-        facts.in_flight.add(f"uid-{number}", admitted)
-    queue = facts.cluster_queues["a"]
-    flying = in_flight_into(queue, facts)
+        snapshot.in_flight.add(f"uid-{number}", admitted)
+    queue = snapshot.cluster_queues["a"]
+    flying = in_flight_into(queue, snapshot)
     assert flying.get(_KEY[1], 0) == in_flight
 
-    workload = opened(templated("Job", container(memory=None), parallelism=2), facts=facts)
-    fit = fit_of(workload, asked_of(workload, facts)[0], queue, queue.groups[0], facts)
+    workload = opened(templated("Job", container(memory=None), parallelism=2), snapshot=snapshot)
+    fit = fit_of(workload, asked_of(workload, snapshot)[0], queue, queue.groups[0], snapshot)
     assert fit is not None
     assert fit.left_now(fit.offers[0], _KEY[1], flying.get(_KEY[1], 0)) == left
 
 
 def test_a_template_takes_a_limit_ranges_request_before_its_own_limit_and_a_pod_the_other_way_round() -> None:
     bounds = {"kind": "LimitRange", "metadata": {"name": "l", "namespace": "team-a"}}
-    facts = facts_from_objects([bounds | {"spec": {"limits": [{"type": "Container", "defaultRequest": {"memory": "1Gi"}}]}}])
+    snapshot = snapshot_from_objects([bounds | {"spec": {"limits": [{"type": "Container", "defaultRequest": {"memory": "1Gi"}}]}}])
     job, statefulset = templated("Job", container(memory="8Gi")), templated("StatefulSet", container(memory="8Gi"))
-    assert [asked_of(opened(one), facts)[0].each["memory"] >> 30 for one in (job, statefulset)] == [1, 8]
+    assert [asked_of(opened(one), snapshot)[0].each["memory"] >> 30 for one in (job, statefulset)] == [1, 8]

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from builders import bind, container, decided, node, pod, templated
 
-from gpugate.policies.cluster.builder import FactsBuilder, key_of
+from gpugate.policies.cluster.builder import SnapshotBuilder, key_of
 from gpugate.policies.cluster.in_flight import Admitted
-from gpugate.policies.cluster.kinds import FACT_KINDS, fact_kind_of
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts, Known
+from gpugate.policies.cluster.kinds import CLUSTER_KINDS, fact_kind_of
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, SyncState
 from gpugate.policies.framework.decision import Phase
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.kube.memo import keep, recall
-from gpugate.policies.queueing.headroom_alike import key_of_alike
-from gpugate.policies.workloads.kinds import Kind, PodSetPlace
+from gpugate.policies.queueing.headroom_alike import pod_fingerprint
+from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind
 from gpugate.policies.workloads.open import open_workload
 
 Object = dict[str, Any]
 
 _BOUND = bind({"queue": {"mode": "Disabled"}}, mode="Enforce")
-_SYNCED: Mapping[str, Known] = {kind.resource: Known.SYNCED for kind in FACT_KINDS}
+_SYNCED: Mapping[str, SyncState] = {kind.resource: SyncState.SYNCED for kind in CLUSTER_KINDS}
 _TEAM = {"namespace": "team-a"}
 _QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
 
@@ -142,7 +142,7 @@ def _pool(name: str) -> Object:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
-def _facts(builder: FactsBuilder, objects: Iterable[Object], known: Mapping[str, Known] = _SYNCED) -> Facts:
+def _facts(builder: SnapshotBuilder, objects: Iterable[Object], known: Mapping[str, SyncState] = _SYNCED) -> ClusterSnapshot:
     """The facts once there are ``objects``, and a node, and nothing else."""
     records: dict[str, dict[tuple[str, str], Any]] = {}
     for obj in (_NODE, *objects):
@@ -154,8 +154,8 @@ def _facts(builder: FactsBuilder, objects: Iterable[Object], known: Mapping[str,
     return builder.snapshot(known)
 
 
-def _answer(root: Object, facts: Facts, bound: Any = _BOUND) -> list[Any]:
-    decisions = [decided(clone(root), bound, facts=facts, phase=phase) for phase in (Phase.MUTATE, Phase.CHECK)]
+def _answer(root: Object, snapshot: ClusterSnapshot, bound: Any = _BOUND) -> list[Any]:
+    decisions = [decided(clone(root), bound, snapshot=snapshot, phase=phase) for phase in (Phase.MUTATE, Phase.CHECK)]
     assert not any(one.failures for one in decisions)
     return [(one.patch, one.findings) for one in decisions]
 
@@ -240,25 +240,25 @@ _FACTS_THAT_CHANGE = {
 
 @pytest.mark.parametrize(("root", "before", "after"), _FACTS_THAT_CHANGE.values(), ids=_FACTS_THAT_CHANGE)
 def test_an_answer_follows_the_facts_that_it_rests_on(root: Object, before: list[Object], after: list[Object]) -> None:
-    first, second = (_answer(root, _facts(FactsBuilder(), objects)) for objects in (before, after))
+    first, second = (_answer(root, _facts(SnapshotBuilder(), objects)) for objects in (before, after))
     assert first != second
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     assert [_answer(root, _facts(builder, objects)) for objects in (before, after, before)] == [first, second, first]
 
 
 def test_an_answer_follows_how_far_priority_classes_are_known() -> None:
-    builder, root, objects = FactsBuilder(), pod(_burst()), [_for_urgent("40Gi")]
-    not_known = {**_SYNCED, "priorityclasses": Known.NOT_GIVEN}
-    alone = [_answer(root, _facts(FactsBuilder(), objects, known)) for known in (_SYNCED, not_known)]
+    builder, root, objects = SnapshotBuilder(), pod(_burst()), [_for_urgent("40Gi")]
+    not_known = {**_SYNCED, "priorityclasses": SyncState.NOT_GIVEN}
+    alone = [_answer(root, _facts(SnapshotBuilder(), objects, known)) for known in (_SYNCED, not_known)]
     assert alone[0] != alone[1]
     assert [_answer(root, _facts(builder, objects, known)) for known in (_SYNCED, not_known)] == alone
 
 
 def test_an_answer_follows_how_far_limit_ranges_are_known() -> None:
-    builder, root, objects = FactsBuilder(), pod(container(memory="64Gi")), [_quota("400Gi")]
+    builder, root, objects = SnapshotBuilder(), pod(container(memory="64Gi")), [_quota("400Gi")]
     objects[0]["spec"]["hard"]["requests.cpu"] = objects[0]["status"]["hard"]["requests.cpu"] = "96"
-    not_known = {**_SYNCED, "limitranges": Known.NOT_GIVEN}
-    alone = [_answer(root, _facts(FactsBuilder(), objects, known)) for known in (_SYNCED, not_known)]
+    not_known = {**_SYNCED, "limitranges": SyncState.NOT_GIVEN}
+    alone = [_answer(root, _facts(SnapshotBuilder(), objects, known)) for known in (_SYNCED, not_known)]
     assert alone[0] != alone[1]
     assert [_answer(root, _facts(builder, objects, known)) for known in (_SYNCED, not_known)] == alone
 
@@ -316,18 +316,18 @@ _NOT_ALIKE = {
 
 @pytest.mark.parametrize(("one", "other", "objects"), _NOT_ALIKE.values(), ids=_NOT_ALIKE)
 def test_what_asks_otherwise_gets_an_answer_of_its_own(one: Object, other: Object, objects: list[Object]) -> None:
-    alone = [_answer(root, _facts(FactsBuilder(), objects)) for root in (one, other)]
+    alone = [_answer(root, _facts(SnapshotBuilder(), objects)) for root in (one, other)]
     assert alone[0] != alone[1]
-    facts = _facts(FactsBuilder(), objects)
-    assert [_answer(root, facts) for root in (one, other, one)] == [*alone, alone[0]]
+    snapshot = _facts(SnapshotBuilder(), objects)
+    assert [_answer(root, snapshot) for root in (one, other, one)] == [*alone, alone[0]]
 
 
 def test_pods_at_different_places_of_one_object_are_told_apart() -> None:
-    kind = Kind("example.com", "Pair", "pairs", (PodSetPlace(("spec", "leader")), PodSetPlace(("spec", "worker"))))
+    kind = WorkloadKind("example.com", "Pair", "pairs", (PodSetSpec(("spec", "leader")), PodSetSpec(("spec", "worker"))))
     template = {"spec": {"containers": [_burst()]}}
     root = {"metadata": {"name": "w", **_TEAM}, "spec": {"leader": template, "worker": clone(template)}}
-    workload = open_workload(kind, root, NO_FACTS)
-    leader, worker = (key_of_alike(workload, pods) for pods in workload.pod_sets)
+    workload = open_workload(kind, root, EMPTY_SNAPSHOT)
+    leader, worker = (pod_fingerprint(workload, pods) for pods in workload.pod_sets)
     assert None not in (leader, worker)
     assert leader != worker
 
@@ -338,24 +338,24 @@ def test_what_a_pod_is_raised_to_decides_on_what_stands_in_the_way() -> None:
     quota["spec"]["hard"]["requests.cpu"] = quota["status"]["hard"]["requests.cpu"] = "8"
     quota["spec"]["scopes"] = ["NotTerminating"]
     bounds = [bind({"numa": {"maxCpuPerAccelerator": most}}, mode="Enforce") for most in ("4", "12")]
-    alone = [_answer(root, _facts(FactsBuilder(), [quota]), bound) for bound in bounds]
+    alone = [_answer(root, _facts(SnapshotBuilder(), [quota]), bound) for bound in bounds]
     assert alone[0] != alone[1]
-    facts = _facts(FactsBuilder(), [quota])
-    assert [_answer(root, facts, bound) for bound in bounds] == alone
+    snapshot = _facts(SnapshotBuilder(), [quota])
+    assert [_answer(root, snapshot, bound) for bound in bounds] == alone
 
 
 @pytest.mark.parametrize("hard", ["120Gi", "80Gi", "70Gi"])
 def test_what_is_in_flight_counts_at_once_and_no_longer_than_it_is(hard: str) -> None:
     root, flying = pod(_burst()), Admitted("Pod", "team-a", "other", 1, "", None, {"memory": 40 << 30})
-    facts, alone = (_facts(FactsBuilder(), [_quota(hard)]) for _ in range(2))
-    before = _answer(root, facts)
-    for one in (facts, alone):
+    snapshot, alone = (_facts(SnapshotBuilder(), [_quota(hard)]) for _ in range(2))
+    before = _answer(root, snapshot)
+    for one in (snapshot, alone):
         one.in_flight.add("u", flying)
-    during = _answer(root, facts)
+    during = _answer(root, snapshot)
     assert during == _answer(root, alone)
     assert (during != before) is (hard != "120Gi")
-    facts.in_flight.remove("u")
-    assert _answer(root, facts) == before
+    snapshot.in_flight.remove("u")
+    assert _answer(root, snapshot) == before
 
 
 def test_a_memo_stays_small() -> None:
@@ -368,11 +368,11 @@ def test_a_memo_stays_small() -> None:
 
 def test_what_rests_on_something_else_is_not_recalled() -> None:
     memo: dict[Any, Any] = {}
-    facts, same = {"a": 1}, {"a": 1}
-    keep(memo, "sums", "key", 3, facts)
-    assert recall(memo, "sums", "key", facts) == 3
+    snapshot, same = {"a": 1}, {"a": 1}
+    keep(memo, "sums", "key", 3, snapshot)
+    assert recall(memo, "sums", "key", snapshot) == 3
     assert recall(memo, "sums", "key", same) is None
-    assert recall(memo, "sums", "key", facts, facts) is None
+    assert recall(memo, "sums", "key", snapshot, snapshot) is None
     assert recall(memo, "sums", "key") is None
     keep(memo, "sums", None, 3)
     assert recall(memo, "sums", None) is None

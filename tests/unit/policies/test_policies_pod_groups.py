@@ -10,9 +10,9 @@ from builders import bind, container, decided, opened, pod, templated
 from gpugate.policies.cluster.records.pod_groups import pod_group_of
 from gpugate.policies.engine.exemptions import bound_without_exemption
 from gpugate.policies.rules.gangs.gang.pod_groups import (
-    Owner,
-    Plan,
-    Wanted,
+    PodGroupOwner,
+    PodGroupPlan,
+    WantedPodGroup,
     correction,
     fits,
     is_ours,
@@ -29,11 +29,11 @@ def _rules(scheduler: str = "Coscheduling", **more: Any) -> Any:
     return bind({"gang": {"mode": "Enforce", "scheduler": scheduler, **more}})
 
 
-def _plan(workload: Workload, rules: Any) -> Plan:
+def _plan(workload: Workload, rules: Any) -> PodGroupPlan:
     return plan(workload, bound_without_exemption(workload, rules, "gang"))
 
 
-def _plan_together(members: list[Workload], rules: Any) -> Plan:
+def _plan_together(members: list[Workload], rules: Any) -> PodGroupPlan:
     return plan_together(members, bound_without_exemption(members[0], rules, "gang"))
 
 
@@ -43,7 +43,7 @@ def _job(size: int = 4, *, annotations: Object | None = None, **spec: Any) -> Ob
     return made
 
 
-def _planned(root: Object, scheduler: str = "Coscheduling", **more: Any) -> Plan:
+def _planned(root: Object, scheduler: str = "Coscheduling", **more: Any) -> PodGroupPlan:
     """The plan for ``root`` as the door leaves it."""
     rules = _rules(scheduler, **more)
     decided(root, rules)
@@ -66,22 +66,22 @@ def _replicated(name: str, size: int, *, gpus: int | None = 8, **more: Any) -> O
 
 @pytest.mark.parametrize("system", ["Coscheduling", "Volcano", "Kubernetes"])
 def test_a_job_of_four_needs_a_group_of_four_that_goes_with_it(system: str) -> None:
-    owner = Owner("batch/v1", "Job", "w", "job-1", controller=True)
+    owner = PodGroupOwner("batch/v1", "Job", "w", "job-1", controller=True)
     devices = (("nvidia.com/gpu", 32),)
-    assert _planned(_job(), system) == Plan(Wanted(system, "team-a", "w", 4, (owner,), devices))
+    assert _planned(_job(), system) == PodGroupPlan(WantedPodGroup(system, "team-a", "w", 4, (owner,), devices))
 
 
 @pytest.mark.parametrize("system", ["Kueue", "KAI", "None"])
 def test_who_reads_no_pod_groups_gets_none(system: str) -> None:
-    assert _planned(_job(), system) == Plan()
+    assert _planned(_job(), system) == PodGroupPlan()
 
 
 def test_no_group_is_made_where_the_policy_leaves_them_to_others() -> None:
-    assert _planned(_job(), podGroups="Leave") == Plan()
+    assert _planned(_job(), podGroups="Leave") == PodGroupPlan()
 
 
 def test_a_job_of_one_pod_needs_no_group() -> None:
-    assert _planned(_job(1)) == Plan()
+    assert _planned(_job(1)) == PodGroupPlan()
 
 
 def test_an_elastic_gang_waits_for_its_least_number_and_no_sum_of_devices() -> None:
@@ -150,7 +150,7 @@ def test_an_exempt_gang_gets_none() -> None:
     rules = bind({"gang": {"mode": "Enforce", "scheduler": "Coscheduling"}}, exemptions={"rules": ["gang"]})
     root = _job(annotations=exempt)
     root["spec"]["template"]["metadata"] = {"labels": {"scheduling.x-k8s.io/pod-group": "w"}}
-    assert _plan(opened(root), rules) == Plan()
+    assert _plan(opened(root), rules) == PodGroupPlan()
     del root["metadata"]["annotations"]
     assert _plan(opened(root), rules).wanted is not None
 
@@ -160,7 +160,7 @@ def test_a_gang_that_has_ended_gets_none() -> None:
     rules = _rules()
     decided(root, rules)
     root["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-    assert _plan(opened(root), rules) == Plan()
+    assert _plan(opened(root), rules) == PodGroupPlan()
 
 
 def test_what_was_scaled_down_to_one_pod_no_longer_waits_for_the_others() -> None:
@@ -202,7 +202,7 @@ def test_a_member_that_is_being_deleted_has_no_say_in_the_size() -> None:
     assert wanted.minimum == 2
 
 
-_JOB = Owner("batch/v1", "Job", "w", "job-1", controller=True)
+_JOB = PodGroupOwner("batch/v1", "Job", "w", "job-1", controller=True)
 _DEVICES = (("nvidia.com/gpu", 32),)
 
 
@@ -210,13 +210,13 @@ _DEVICES = (("nvidia.com/gpu", 32),)
     ("wanted", "version", "api_version", "spec"),
     [
         (
-            Wanted("Coscheduling", "a", "g", 4, (_JOB,), _DEVICES, timeout=90),
+            WantedPodGroup("Coscheduling", "a", "g", 4, (_JOB,), _DEVICES, timeout=90),
             "v1alpha1",
             "scheduling.x-k8s.io/v1alpha1",
             {"minMember": 4, "scheduleTimeoutSeconds": 90},
         ),
         (
-            Wanted("Volcano", "a", "g", 4, (_JOB,), _DEVICES, queue="research", priority="high"),
+            WantedPodGroup("Volcano", "a", "g", 4, (_JOB,), _DEVICES, queue="research", priority="high"),
             "v1beta1",
             "scheduling.volcano.sh/v1beta1",
             {
@@ -227,14 +227,14 @@ _DEVICES = (("nvidia.com/gpu", 32),)
             },
         ),
         (
-            Wanted("Kubernetes", "a", "g", 4, (_JOB,), _DEVICES),
+            WantedPodGroup("Kubernetes", "a", "g", 4, (_JOB,), _DEVICES),
             "v1alpha2",
             "scheduling.k8s.io/v1alpha2",
             {"schedulingPolicy": {"gang": {"minCount": 4}}},
         ),
     ],
 )
-def test_the_object_is_what_each_scheduler_reads(wanted: Wanted, version: str, api_version: str, spec: Object) -> None:
+def test_the_object_is_what_each_scheduler_reads(wanted: WantedPodGroup, version: str, api_version: str, spec: Object) -> None:
     made = manifest(wanted, version)
     assert (made["apiVersion"], made["kind"], made["spec"]) == (api_version, "PodGroup", spec)
     assert made["metadata"] == {
@@ -266,7 +266,7 @@ def test_the_queue_of_the_pods_goes_before_that_of_the_policy() -> None:
         assert wanted.queue == queue
 
 
-_WANTED = Wanted("Volcano", "a", "g", 4, (_JOB,), _DEVICES)
+_WANTED = WantedPodGroup("Volcano", "a", "g", 4, (_JOB,), _DEVICES)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_another_size_is_corrected_with_the_sum_of_devices() -> None:
 
 
 def test_an_owner_that_came_later_is_added_to_those_that_are_there() -> None:
-    other = Owner("v1", "Pod", "p-1", "pod-1", controller=False)
+    other = PodGroupOwner("v1", "Pod", "p-1", "pod-1", controller=False)
     patch = correction(_stored(), _WANTED._replace(owners=(_JOB, other)))
     assert patch is not None
     assert [one["uid"] for one in patch["metadata"]["ownerReferences"]] == ["job-1", "pod-1"]

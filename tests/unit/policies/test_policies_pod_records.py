@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpugate.policies.cluster.records.common import Sharing
 from gpugate.policies.cluster.records.pods import pod_record_of
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.policies.workloads.requests import demand_of, limited_memory_of
+from gpugate.policies.workloads.requests import limited_memory_of, pod_requests
 from gpugate.policies.workloads.workload import PodSet
 
 _AMOUNTS = st.sampled_from([None, "1", "250m", "1Gi", 2, "bad"])
@@ -40,7 +40,12 @@ def test_a_pod_asks_for_what_a_reading_of_it_alone_finds(pods: list[Any]) -> Non
         obj = {"spec": {"nodeName": "n", "initContainers": inits, "containers": containers}}
         try:
             read = PodSet(obj, obj["spec"], (), 1, frozenset())
-            wanted: Any = (demand_of(read).memory, limited_memory_of(read), demand_of(read).cpu, dict(demand_of(read).devices))
+            wanted: Any = (
+                pod_requests(read).memory,
+                limited_memory_of(read),
+                pod_requests(read).cpu,
+                dict(pod_requests(read).devices),
+            )
         except MalformedError as error:
             with pytest.raises(MalformedError, match=re.escape(str(error))):
                 pod_record_of(obj)

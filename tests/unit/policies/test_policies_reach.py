@@ -21,13 +21,17 @@ def _selects(team: str) -> dict[str, Any]:
 
 def _modes(mode: str, *named: str) -> str:
     """What a policy for all rules binds those in that it does not name, ``named`` left out: each at most as it is unnamed."""
-    found = Counter(Mode(mode).at_most(one.unnamed) for one in RULES if one.id not in named and one.unnamed is not Mode.DISABLED)
+    found = Counter(
+        Mode(mode).at_most(one.default_max_mode)
+        for one in RULES
+        if one.id not in named and one.default_max_mode is not Mode.DISABLED
+    )
     return ", ".join(f"{found[one]} {one.value}" for one in Mode if found[one])
 
 
 def _reach(*policies: Any) -> dict[str, tuple[int, str, tuple[str, ...]]]:
     found = reach_of(PolicySet(policies), NAMESPACES)
-    return {name: (one.namespaces, one.rules, one.behind) for name, one in found.items()}
+    return {name: (one.namespaces, one.rules, one.shadowed_by) for name, one in found.items()}
 
 
 def test_a_policy_for_everything_binds_every_rule_in_every_namespace() -> None:

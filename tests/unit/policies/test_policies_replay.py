@@ -9,15 +9,15 @@ import orjson
 import pytest
 from builders import bind, container, decided, every_rule, templated
 
-from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.framework.decision import Decision
 from gpugate.policies.kube.accelerators import LEGACY_GPU
-from gpugate.policies.kube.equivalence import say_the_same
+from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.workloads.recorded_edits import ANNOTATION, recorded
 
 _QUEUE = "kueue.x-k8s.io/queue-name"
-_QUEUES = facts_from_objects([{"kind": "LocalQueue", "metadata": {"namespace": "team-a", "name": "q"}, "spec": {}}])
+_QUEUES = snapshot_from_objects([{"kind": "LocalQueue", "metadata": {"namespace": "team-a", "name": "q"}, "spec": {}}])
 #: Two policies under which the same object would be changed in different ways.
 _BEFORE = bind(mode="Enforce")
 _AFTER = bind(
@@ -35,7 +35,7 @@ _AFTER = bind(
 def _created(git: dict[str, Any]) -> dict[str, Any]:
     """The live object that comes of applying ``git``."""
     live = clone(git)
-    decided(live, _BEFORE, facts=_QUEUES)
+    decided(live, _BEFORE, snapshot=_QUEUES)
     assert ANNOTATION in live["metadata"]["annotations"]
     return live
 
@@ -43,10 +43,10 @@ def _created(git: dict[str, Any]) -> dict[str, Any]:
 def _updated(sent: dict[str, Any], live: dict[str, Any], bound: Any = _AFTER) -> tuple[dict[str, Any], Decision]:
     """The object that comes of sending ``sent`` over ``live``, and the decision; the laws of patches hold."""
     root = clone(sent)
-    decision = decided(root, bound, facts=_QUEUES, old=clone(live))
+    decision = decided(root, bound, snapshot=_QUEUES, old=clone(live))
     assert jsonpatch.apply_patch(sent, decision.patch) == root
     again = clone(root)
-    assert decided(again, bound, facts=_QUEUES, old=clone(live)).patch == []
+    assert decided(again, bound, snapshot=_QUEUES, old=clone(live)).patch == []
     assert again == root
     return root, decision
 
@@ -70,7 +70,7 @@ def test_create_records_what_it_changed() -> None:
 
 def test_a_template_that_nobody_had_to_change_gets_no_record() -> None:
     root = templated("Job", {"name": "cpu", "resources": {"limits": {"cpu": "1"}}})
-    decided(root, _BEFORE, facts=_QUEUES)
+    decided(root, _BEFORE, snapshot=_QUEUES)
     assert "annotations" not in root["metadata"]
 
 
@@ -84,7 +84,7 @@ def test_a_second_review_of_the_same_create_adds_to_the_record() -> None:
     root = _created(_job())
     first = recorded(root)
     root["spec"]["template"]["spec"]["containers"].append(container("injected", memory="8Gi"))
-    decided(root, _BEFORE, facts=_QUEUES)
+    decided(root, _BEFORE, snapshot=_QUEUES)
     assert recorded(root)[: len(first)] == first
     assert len(recorded(root)) > len(first)
 
@@ -169,14 +169,14 @@ def _worker_of(root: dict[str, Any], template: dict[str, Any]) -> dict[str, Any]
 def test_quantities_that_others_have_spelt_anew_are_no_change_of_a_template(*, keeps_volumes: bool) -> None:
     git = _train()
     live = clone(git)
-    decided(live, _WRITING, facts=_QUEUES)
+    decided(live, _WRITING, snapshot=_QUEUES)
     live = _read_into_its_type(live)
     sent = clone(git)
     if keeps_volumes:
         # A patch replaces lists that Git states and leaves what it does not.
         _worker(sent)["spec"] |= {"volumes": _worker(live)["spec"]["volumes"]}
     root, decision = _updated(sent, live, _AFTER)
-    assert say_the_same(root["spec"], live["spec"])
+    assert semantically_equal(root["spec"], live["spec"])
     assert _worker(root)["spec"]["containers"][0]["volumeMounts"] == _worker(live)["spec"]["containers"][0]["volumeMounts"]
     assert root["metadata"] == live["metadata"]
     assert decision.changes == [], "no rule has anything to say of what nobody has changed"
@@ -207,9 +207,9 @@ def test_what_others_leave_out_as_they_write_an_object_is_no_change_of_a_templat
         return found
 
     live = with_field(stated)
-    decided(live, _WRITING, facts=_QUEUES)
+    decided(live, _WRITING, snapshot=_QUEUES)
     written = with_field(kept)
-    decided(written, _WRITING, facts=_QUEUES)
+    decided(written, _WRITING, snapshot=_QUEUES)
     # An operator takes the object up, while another policy is bound.
     root, decision = _updated(written | {"metadata": live["metadata"]}, live, _AFTER)
     assert (root["spec"], decision.changes) == (written["spec"], [])
@@ -225,13 +225,13 @@ def test_what_says_something_where_it_is_false_is_a_change_of_a_template(*, opti
         _worker(found)["spec"] |= {} if value is None else {"automountServiceAccountToken": value}
         return found
 
-    assert say_the_same(with_switch(False), with_switch(optional)) is (optional is False)
+    assert semantically_equal(with_switch(False), with_switch(optional)) is (optional is False)
 
 
 def test_marks_that_kueue_puts_into_a_template_are_no_change_where_an_object_is_replaced() -> None:
     git = templated("Deployment", container(memory=None))
     live = clone(git)
-    decided(live, _WRITING, facts=_QUEUES)
+    decided(live, _WRITING, snapshot=_QUEUES)
     template = live["spec"]["template"]
     template["metadata"] = {
         "labels": {**template.get("metadata", {}).get("labels", {}), "kueue.x-k8s.io/managed": "true", _QUEUE: "q"},
@@ -248,7 +248,7 @@ def test_marks_that_kueue_puts_into_a_template_are_no_change_where_an_object_is_
 def test_what_a_rule_put_into_the_settings_of_a_run_is_given_back_each_time() -> None:
     git = _train()
     live = clone(git)
-    decided(live, _WRITING, facts=_QUEUES)
+    decided(live, _WRITING, snapshot=_QUEUES)
     assert live["spec"]["runPolicy"] == {"ttlSecondsAfterFinished": 86400, "activeDeadlineSeconds": 172800}
     for _ in range(2):
         live, _ = _updated(git, live, ())

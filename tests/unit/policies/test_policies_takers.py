@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpugate.policies.kube.taints import _ACCELERATOR_WORDS, MARKING_WORDS, marks_accelerators, names_accelerators, words_in
-from gpugate.policies.workloads.device_access import is_device_file, may_take
+from gpugate.policies.workloads.device_access import is_device_file, may_access_devices
 
 TOLERATING = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
 TAKING = {"containers": [{"name": "c", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]}
@@ -60,21 +60,21 @@ def test_device_files_are_known_however_they_are_spelled(path: str, is_one: bool
 
 
 def test_pods_that_name_a_taint_are_looked_at_unless_a_daemon_set_made_them() -> None:
-    assert may_take(opened(a_pod(TOLERATING)))
-    assert may_take(opened(a_pod(TOLERATING, ownerReferences=made_by("ReplicaSet"))))
-    assert may_take(opened(a_pod(TOLERATING, ownerReferences=made_by("DaemonSet", controller=False))))
-    assert not may_take(opened(a_pod(TOLERATING, ownerReferences=made_by("DaemonSet"))))
-    assert not may_take(opened(a_pod({**TOLERATING, "priorityClassName": "system-node-critical"})))
+    assert may_access_devices(opened(a_pod(TOLERATING)))
+    assert may_access_devices(opened(a_pod(TOLERATING, ownerReferences=made_by("ReplicaSet"))))
+    assert may_access_devices(opened(a_pod(TOLERATING, ownerReferences=made_by("DaemonSet", controller=False))))
+    assert not may_access_devices(opened(a_pod(TOLERATING, ownerReferences=made_by("DaemonSet"))))
+    assert not may_access_devices(opened(a_pod({**TOLERATING, "priorityClassName": "system-node-critical"})))
 
 
 def test_pods_that_name_devices_are_looked_at_whoever_made_them() -> None:
-    assert may_take(opened(a_pod(TAKING, ownerReferences=made_by("DaemonSet"))))
-    assert may_take(opened(a_pod({**TAKING, "priorityClassName": "system-node-critical"})))
+    assert may_access_devices(opened(a_pod(TAKING, ownerReferences=made_by("DaemonSet"))))
+    assert may_access_devices(opened(a_pod({**TAKING, "priorityClassName": "system-node-critical"})))
 
 
 @pytest.mark.parametrize("spec", [{}, {"tolerations": [{"operator": "Exists"}]}, {"nodeSelector": {"disk": "ssd"}}])
 def test_other_pods_are_not_looked_at(spec: dict[str, Any]) -> None:
-    assert not may_take(opened(a_pod(spec)))
+    assert not may_access_devices(opened(a_pod(spec)))
 
 
 @pytest.mark.parametrize("junk", [[], {}, 1, None, True])
@@ -86,4 +86,4 @@ def test_values_of_the_wrong_type_name_nothing(junk: Any) -> None:
         "tolerations": [{"key": junk, "value": junk}],
         "priorityClassName": junk,
     }
-    assert not may_take(opened(a_pod(spec)))
+    assert not may_access_devices(opened(a_pod(spec)))

@@ -7,7 +7,17 @@ from fractions import Fraction
 import cases
 import pytest
 
-from gpugate.policies.cluster.gpu_usage import Bounds, DeviceUse, Health, State, enough_cards, hint_of, peak_of, state_of, times_of
+from gpugate.policies.cluster.gpu_usage import (
+    DeviceState,
+    DeviceUse,
+    Health,
+    IdleBounds,
+    enough_cards,
+    hint_of,
+    peak_of,
+    state_of,
+    times_of,
+)
 from gpugate.policies.kube.mig import card_of, part_of, slices_of
 from gpugate.policies.kube.quantity import GIB
 from gpugate.policies.rules.ownership.idle import IdleParams, bounds_of
@@ -53,26 +63,26 @@ def test_a_slice_knows_its_part_and_the_smallest_card_that_has_it() -> None:
 @pytest.mark.parametrize(
     ("hours", "held", "wanted"),
     [
-        ({"1": [29.9, 1], "720": [100, 90]}, 1, State.IDLE),
-        ({"1": [30, 1], "720": [100, 90]}, 1, State.BUSY),
-        ({"1": [29.9, 1], "720": [100, 90]}, 0, State.YOUNG),
-        ({"1": [80, 1], "720": [100, 39.9]}, 24, State.LOW),
-        ({"1": [80, 1], "720": [100, 40]}, 24, State.BUSY),
-        ({"1": [80, 1], "720": [100, 39.9]}, 23, State.BUSY),
-        ({"1": [29.9, 1], "720": [29.9, 1]}, 720, State.IDLE),
-        ({"1": [None, None], "720": [None, 10]}, 720, State.LOW),
-        ({"1": [None, None], "720": [None, None]}, 720, State.UNKNOWN),
-        ({"2": [0, 0]}, 720, State.UNKNOWN),
+        ({"1": [29.9, 1], "720": [100, 90]}, 1, DeviceState.IDLE),
+        ({"1": [30, 1], "720": [100, 90]}, 1, DeviceState.BUSY),
+        ({"1": [29.9, 1], "720": [100, 90]}, 0, DeviceState.YOUNG),
+        ({"1": [80, 1], "720": [100, 39.9]}, 24, DeviceState.LOW),
+        ({"1": [80, 1], "720": [100, 40]}, 24, DeviceState.BUSY),
+        ({"1": [80, 1], "720": [100, 39.9]}, 23, DeviceState.BUSY),
+        ({"1": [29.9, 1], "720": [29.9, 1]}, 720, DeviceState.IDLE),
+        ({"1": [None, None], "720": [None, 10]}, 720, DeviceState.LOW),
+        ({"1": [None, None], "720": [None, None]}, 720, DeviceState.UNKNOWN),
+        ({"2": [0, 0]}, 720, DeviceState.UNKNOWN),
     ],
 )
 def test_a_held_device_is_judged_by_its_peak_then_by_its_average(
-    hours: dict[str, list[float | None]], held: int, wanted: State
+    hours: dict[str, list[float | None]], held: int, wanted: DeviceState
 ) -> None:
     assert state_of(device(hours, hours=held), DEFAULT) is wanted
 
 
 def test_what_is_asked_for_are_the_times_of_every_policy_once() -> None:
-    other = Bounds(5, 7200, 40, 2592000, 3600, 60)
+    other = IdleBounds(5, 7200, 40, 2592000, 3600, 60)
     assert times_of([DEFAULT, other, DEFAULT]) == ((3600, 7200, 2592000), (60, 3600, 7200, 86400, 2592000))
     assert times_of([]) == ((), ())
 

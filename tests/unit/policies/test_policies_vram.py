@@ -8,12 +8,21 @@ from typing import Any
 import pytest
 import strategies
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.kube.quantity import MIB
 from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
-from gpugate.policies.rules.resources.vram.estimate import PARAMETERS, PRECISION, SPLIT, VRAM, Headroom, need_of, said, show_gb
+from gpugate.policies.rules.resources.vram.estimate import (
+    PARAMETERS,
+    PRECISION,
+    SPLIT,
+    VRAM,
+    Headroom,
+    show_gb,
+    vram_request,
+    vram_statement,
+)
 from gpugate.policies.rules.resources.vram.rule import HeadroomParams
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, card_of
 from gpugate.policies.workloads.kinds import kind_of
@@ -29,16 +38,16 @@ def workload(annotations: dict[str, str], gpus: int = 1, **metadata: Any) -> Wor
     root = {"apiVersion": "v1", "kind": "Pod", "metadata": {"annotations": annotations, **metadata}, "spec": spec}
     kind = kind_of("v1", "Pod")
     assert kind is not None
-    return open_workload(kind, root, NO_FACTS)
+    return open_workload(kind, root, EMPTY_SNAPSHOT)
 
 
 def needed(annotations: dict[str, str], gpus: int = 1) -> tuple[int, int]:
     """Bytes on each accelerator: of the weights, and with the least headroom."""
     work = workload(annotations, gpus)
-    stated = said(work)
+    stated = vram_statement(work)
     assert stated is not None
     assert stated.problem is None
-    need = need_of(work, work.pod_sets[0], stated, GUIDE)
+    need = vram_request(work, work.pod_sets[0], stated, GUIDE)
     return need.floor, need.least
 
 
@@ -64,7 +73,7 @@ def test_numbers_of_parameters_are_read_in_decimal_units(written: str, parameter
 
 @pytest.mark.parametrize("written", ["", "B", "8x7B", "-7B", "7Bi", "0B", "7e9", "1" * 16, "\u0667B", "7B\n", "1." + "0" * 80])
 def test_what_is_no_number_of_parameters_is_told(written: str) -> None:
-    stated = said(workload({PARAMETERS: written}))
+    stated = vram_statement(workload({PARAMETERS: written}))
     assert stated is not None
     assert stated.problem is not None
     assert stated.problem.key == PARAMETERS
@@ -72,7 +81,7 @@ def test_what_is_no_number_of_parameters_is_told(written: str) -> None:
 
 @pytest.mark.parametrize("written", ["", "0", "-1", "2.0", "two", "\u00b2", "1" * 6])
 def test_what_is_no_split_is_told(written: str) -> None:
-    stated = said(workload({PARAMETERS: "7B", SPLIT: written}))
+    stated = vram_statement(workload({PARAMETERS: "7B", SPLIT: written}))
     assert stated is not None
     assert stated.problem is not None
     assert stated.problem.key == SPLIT
@@ -103,7 +112,7 @@ def test_headroom_that_is_less_for_comfort_than_at_least_is_no_policy() -> None:
 
 def card(labels: dict[str, str], resource: str = "nvidia.com/gpu") -> tuple[int | None, int]:
     """MiB of the card that a node with these labels has, and how many pods share it."""
-    (shape,) = facts_from_objects([strategies.node_like("n", labels, **{resource: "4"})]).shapes
+    (shape,) = snapshot_from_objects([strategies.node_like("n", labels, **{resource: "4"})]).shapes
     found = card_of(shape, resource)
     return (None if found.memory is None else found.memory // MIB), found.replicas
 
@@ -146,7 +155,7 @@ def test_the_label_of_a_slice_counts_before_its_name_and_the_whole_cards_never()
 
 def test_another_rules_affinity_that_shuts_out_unlabelled_nodes_leaves_nothing_for_a_second_decision() -> None:
     aligned = {"gpugate.io/numa-aligned": "true"}
-    facts = facts_from_objects(
+    snapshot = snapshot_from_objects(
         [
             strategies.node_like("old", {}, **{"nvidia.com/gpu": "8"}),
             strategies.node_like("small", {**aligned, MEMORY_LABEL: "15360"}, **{"nvidia.com/gpu": "8"}),
@@ -158,5 +167,5 @@ def test_another_rules_affinity_that_shuts_out_unlabelled_nodes_leaves_nothing_f
         {}, {}
     )
     work = workload({VRAM: "40Gi"})
-    assert decide(work, rules, facts).patch != []
-    assert decide(open_workload(work.kind, work.root, facts), rules, facts).patch == []
+    assert decide(work, rules, snapshot).patch != []
+    assert decide(open_workload(work.kind, work.root, snapshot), rules, snapshot).patch == []

@@ -9,7 +9,7 @@ import pytest
 from builders import container, opened, pod, templated
 
 from gpugate.policies.kube.fields import MalformedError, dotted
-from gpugate.policies.workloads.kinds import KINDS, Kind, PodSetPlace, kind_of
+from gpugate.policies.workloads.kinds import KINDS, PodSetSpec, WorkloadKind, kind_of
 from gpugate.policies.workloads.pod_sets import find_pods
 
 
@@ -41,14 +41,14 @@ def test_a_pod_is_one_and_a_workload_without_template_makes_none() -> None:
     assert opened({"apiVersion": "batch/v1", "kind": "Job", "spec": {}}).pod_sets == ()
 
 
-def places_of(spec: dict[str, Any], *places: PodSetPlace) -> list[tuple[Any, int | None]]:
-    kind = Kind("example.com", "Training", "trainings", places)
+def places_of(spec: dict[str, Any], *places: PodSetSpec) -> list[tuple[Any, int | None]]:
+    kind = WorkloadKind("example.com", "Training", "trainings", places)
     return [(one.path, one.numbers.total) for one in find_pods(kind, {"spec": spec})]
 
 
-def place(role: str = "", **more: Any) -> PodSetPlace:
+def place(role: str = "", **more: Any) -> PodSetSpec:
     roles = ("spec", "roles", "*")
-    return PodSetPlace((*roles, "template"), ((*roles, "replicas"), (*roles, "each")), role=role, **more)
+    return PodSetSpec((*roles, "template"), ((*roles, "replicas"), (*roles, "each")), role=role, **more)
 
 
 def test_a_kind_may_keep_templates_in_a_list() -> None:
@@ -99,7 +99,7 @@ def test_what_no_template_can_be_in_is_told_with_its_place(roles: Any, role: str
 
 def test_a_spec_that_is_no_map_is_told_with_its_place() -> None:
     with pytest.raises(MalformedError, match=r"^spec: must be a map, is a list$"):
-        list(find_pods(Kind("example.com", "Training", "trainings", (place(),)), {"spec": []}))
+        list(find_pods(WorkloadKind("example.com", "Training", "trainings", (place(),)), {"spec": []}))
 
 
 def test_containers_have_their_roles() -> None:

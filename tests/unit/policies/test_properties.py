@@ -13,11 +13,11 @@ from builders import bind, every_rule
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Severity
-from gpugate.policies.framework.decision import Bound, Decision, Phase
+from gpugate.policies.framework.decision import BoundRule, Decision, Phase
 from gpugate.policies.kube.fields import MalformedError, clone
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
@@ -36,8 +36,8 @@ _WILD = settings(max_examples=200, **_QUICK)
 
 def _decide(
     root: Object,
-    bound: tuple[Bound, ...],
-    facts: Facts,
+    bound: tuple[BoundRule, ...],
+    snapshot: ClusterSnapshot,
     *,
     old: Object | None = None,
     phase: Phase = Phase.REVIEW,
@@ -46,24 +46,24 @@ def _decide(
     kind = kind_of(root["apiVersion"], root["kind"])
     assert kind is not None
     operation = "CREATE" if old is None else "UPDATE"
-    workload = open_workload(kind, root, facts, operation=operation, old=clone(old), subresource=subresource)
-    return decide(workload, bound, facts, phase)
+    workload = open_workload(kind, root, snapshot, operation=operation, old=clone(old), subresource=subresource)
+    return decide(workload, bound, snapshot, phase)
 
 
-def _assert_laws(before: Object, bound: tuple[Bound, ...], facts: Facts, old: Object | None = None) -> None:
+def _assert_laws(before: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot, old: Object | None = None) -> None:
     """The patch gives the decided object; deciding again changes nothing; the same again gives the same."""
     root = clone(before)
-    decision = _decide(root, bound, facts, old=old)
+    decision = _decide(root, bound, snapshot, old=old)
     assert decision.failures == []
     assert jsonpatch.apply_patch(before, decision.patch) == root
     wire = orjson.dumps(decision.patch)
     assert jsonpatch.apply_patch(before, orjson.loads(wire)) == root
 
     again = clone(root)
-    assert _decide(again, bound, facts, old=old).patch == []
+    assert _decide(again, bound, snapshot, old=old).patch == []
     assert again == root
 
-    twin = _decide(clone(before), bound, facts, old=old)
+    twin = _decide(clone(before), bound, snapshot, old=old)
     assert orjson.dumps(twin.patch) == wire
     assert twin.findings == decision.findings
     for one in decision.findings:
@@ -75,23 +75,23 @@ def _assert_laws(before: Object, bound: tuple[Bound, ...], facts: Facts, old: Ob
 
 @given(strategies.workloads(), strategies.bound_rules(), strategies.clusters())
 @_REALISTIC
-def test_a_created_workload_obeys_the_laws(root: Object, bound: tuple[Bound, ...], facts: Facts) -> None:
-    _assert_laws(root, bound, facts)
+def test_a_created_workload_obeys_the_laws(root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot) -> None:
+    _assert_laws(root, bound, snapshot)
 
 
 @given(st.data(), strategies.bound_rules(), strategies.bound_rules(), strategies.clusters())
 @_REALISTIC
-def test_an_updated_workload_obeys_the_laws(data: st.DataObject, before: Any, after: Any, facts: Facts) -> None:
+def test_an_updated_workload_obeys_the_laws(data: st.DataObject, before: Any, after: Any, snapshot: ClusterSnapshot) -> None:
     old = data.draw(strategies.workloads())
     new = data.draw(strategies.workloads(strategies.name_of(old))) if data.draw(st.booleans()) else clone(old)
-    _decide(old, before, facts)
-    _assert_laws(new, after, facts, old)
+    _decide(old, before, snapshot)
+    _assert_laws(new, after, snapshot, old)
 
 
 @given(st.data(), strategies.bound_rules(), strategies.bound_rules(), strategies.clusters(), strategies.clusters())
 @_REALISTIC
 def test_gits_own_version_sent_again_gives_the_old_template_back(
-    data: st.DataObject, before: Any, after: Any, then: Facts, now: Facts
+    data: st.DataObject, before: Any, after: Any, then: ClusterSnapshot, now: ClusterSnapshot
 ) -> None:
     kind = data.draw(st.sampled_from([*shapes.KINDS, "Job", "Deployment", "StatefulSet", "CronJob"]))
     git = data.draw(strategies.workloads(kind))
@@ -113,15 +113,17 @@ def _without_nulls(value: Any) -> Any:
 
 @given(strategies.workloads(), strategies.bound_rules("DryRun"), strategies.clusters())
 @_REALISTIC
-def test_dryrun_changes_nothing_and_says_what_would_be(root: Object, bound: tuple[Bound, ...], facts: Facts) -> None:
+def test_dryrun_changes_nothing_and_says_what_would_be(
+    root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot
+) -> None:
     before, done = clone(root), clone(root)
-    decision = _decide(root, bound, facts)
+    decision = _decide(root, bound, snapshot)
     assert root == before
     assert (decision.patch, decision.changes, decision.refused) == ([], [], False)
     assert {one.severity for one in decision.findings} <= {Severity.DRYRUN, Severity.WARN}
 
     enforced = tuple(one._replace(mode=type(one.mode).ENFORCE) for one in bound)
-    real = _decide(done, enforced, facts)
+    real = _decide(done, enforced, snapshot)
     assert decision.would_change == [change for change in real.changes if change.rule != "exemption"]
     assert [one.finding for one in decision.findings] == [one.finding for one in real.findings]
 
@@ -129,13 +131,13 @@ def test_dryrun_changes_nothing_and_says_what_would_be(root: Object, bound: tupl
 @given(strategies.workloads(), strategies.bound_rules("Enforce"), strategies.clusters())
 @_REALISTIC
 def test_what_the_mutating_door_leaves_the_validating_door_judges_as_a_review_does(
-    root: Object, bound: tuple[Bound, ...], facts: Facts
+    root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot
 ) -> None:
     reviewed = clone(root)
-    review = _decide(reviewed, bound, facts)
-    _decide(root, bound, facts, phase=Phase.MUTATE)
+    review = _decide(reviewed, bound, snapshot)
+    _decide(root, bound, snapshot, phase=Phase.MUTATE)
     assert root == reviewed
-    judged = _decide(root, bound, facts, phase=Phase.CHECK)
+    judged = _decide(root, bound, snapshot, phase=Phase.CHECK)
     assert root == reviewed
     assert judged.refused == any(one.severity is Severity.DENY and one.finding.reason != "HeldBack" for one in review.findings)
 
@@ -143,10 +145,10 @@ def test_what_the_mutating_door_leaves_the_validating_door_judges_as_a_review_do
 @given(strategies.workloads(), strategies.bound_rules("Enforce"), strategies.clusters())
 @_REALISTIC
 def test_an_update_that_touches_neither_spec_nor_metadata_is_nobodys_business(
-    root: Object, bound: tuple[Bound, ...], facts: Facts
+    root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot
 ) -> None:
     new = root | {"status": {"phase": "Running"}}
-    decision = _decide(clone(new), bound, facts, old=root)
+    decision = _decide(clone(new), bound, snapshot, old=root)
     assert (decision.patch, decision.findings) == ([], [])
 
 
@@ -157,22 +159,22 @@ def test_an_update_that_touches_neither_spec_nor_metadata_is_nobodys_business(
     st.sampled_from(["resize", "ephemeralcontainers", ""]),
 )
 @_REALISTIC
-def test_an_update_as_bad_as_before_is_never_refused(root: Object, bound: Any, facts: Facts, subresource: str) -> None:
+def test_an_update_as_bad_as_before_is_never_refused(root: Object, bound: Any, snapshot: ClusterSnapshot, subresource: str) -> None:
     new = clone(root)
     labels = new["metadata"].setdefault("labels", {})
     if labels is None:
         new["metadata"]["labels"] = labels = {}
     labels["seen"] = "yes"
-    decision = _decide(new, bound, facts, old=root, subresource=subresource)
+    decision = _decide(new, bound, snapshot, old=root, subresource=subresource)
     assert not decision.refused, [one for one in decision.findings if one.severity is Severity.DENY]
 
 
-def _assert_survives(root: Object, bound: tuple[Bound, ...], facts: Facts, old: Object | None = None) -> None:
+def _assert_survives(root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot, old: Object | None = None) -> None:
     for phase in (Phase.REVIEW, Phase.CHECK):
         before = clone(root)
         decided = clone(root)
         try:
-            decision = _decide(decided, bound, facts, old=old, phase=phase)
+            decision = _decide(decided, bound, snapshot, old=old, phase=phase)
         except MalformedError as error:
             assert str(error)
             assert not str(error).startswith(":")
@@ -184,28 +186,30 @@ def _assert_survives(root: Object, bound: tuple[Bound, ...], facts: Facts, old: 
 
 @given(strategies.damaged(strategies.workloads()), strategies.bound_rules(), strategies.clusters())
 @_WILD
-@example({"apiVersion": "v1", "kind": "Pod"}, every_rule(), NO_FACTS)
-@example({"apiVersion": "v1", "kind": "Pod", "metadata": None, "spec": None}, every_rule(), NO_FACTS)
-def test_a_damaged_workload_is_judged_or_malformed(root: Object, bound: tuple[Bound, ...], facts: Facts) -> None:
-    _assert_survives(root, bound, facts)
+@example({"apiVersion": "v1", "kind": "Pod"}, every_rule(), EMPTY_SNAPSHOT)
+@example({"apiVersion": "v1", "kind": "Pod", "metadata": None, "spec": None}, every_rule(), EMPTY_SNAPSHOT)
+def test_a_damaged_workload_is_judged_or_malformed(root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot) -> None:
+    _assert_survives(root, bound, snapshot)
 
 
 @given(strategies.nonsense(), st.sampled_from(["Enforce", "DryRun"]))
 @_WILD
 def test_any_json_is_judged_or_malformed(root: Object, mode: str) -> None:
-    _assert_survives(root, every_rule(mode), NO_FACTS)
+    _assert_survives(root, every_rule(mode), EMPTY_SNAPSHOT)
 
 
 @given(st.data(), strategies.bound_rules(), strategies.clusters())
 @_WILD
-def test_a_damaged_update_is_judged_or_malformed(data: st.DataObject, bound: tuple[Bound, ...], facts: Facts) -> None:
+def test_a_damaged_update_is_judged_or_malformed(
+    data: st.DataObject, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot
+) -> None:
     kind = data.draw(st.sampled_from([*shapes.KINDS, "Pod", "Job", "CronJob", "Deployment"]))
     old = data.draw(strategies.damaged(strategies.workloads(kind)))
     new = data.draw(strategies.damaged(strategies.workloads(kind)))
-    _assert_survives(new, bound, facts, old)
+    _assert_survives(new, bound, snapshot, old)
 
 
-def _lasting_clusters() -> list[tuple[list[Object], Facts]]:
+def _lasting_clusters() -> list[tuple[list[Object], ClusterSnapshot]]:
     """Snapshots that outlive every example, so that what one workload leaves in their memos meets the next."""
     alike = [strategies.node_like(f"n{at}", **{"nvidia.com/gpu": "8"}) for at in range(2)]
     several = [
@@ -228,7 +232,7 @@ def _lasting_clusters() -> list[tuple[list[Object], Facts]]:
         {"kind": "ResourceClaim", "metadata": {"name": "one-gpu", "namespace": space}, "spec": claim}
         for space in ("default", "team-a")
     ]
-    return [(objects, facts_from_objects(objects)) for objects in ([], claims, alike + claims, several + claims)]
+    return [(objects, snapshot_from_objects(objects)) for objects in ([], claims, alike + claims, several + claims)]
 
 
 _LASTING = _lasting_clusters()
@@ -258,7 +262,7 @@ def test_what_is_remembered_of_one_workload_changes_nothing_for_another(roots: l
     for root in roots:
         warm, cold = clone(root), clone(root)
         remembered = _decide(warm, _LASTING_RULES[rules], lasting)
-        fresh = _decide(cold, _LASTING_RULES[rules], facts_from_objects(objects))
+        fresh = _decide(cold, _LASTING_RULES[rules], snapshot_from_objects(objects))
         assert warm == cold
         assert remembered == fresh
 
@@ -287,7 +291,7 @@ def test_values_that_look_alike_are_told_apart_whichever_comes_first(pair: tuple
             "spec": {"containers": [{"name": "m", "resources": {"limits": limits}}]},
         }
         try:
-            decision = _decide(root, every_rule(), NO_FACTS)
+            decision = _decide(root, every_rule(), EMPTY_SNAPSHOT)
         except MalformedError as error:
             return f"malformed: {error.path}"
         return repr([root["spec"], decision.findings]).replace(str(unique), "unique")

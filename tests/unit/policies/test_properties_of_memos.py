@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_properties_of_room import some_bounds, some_nodes, some_workloads
 
-from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects, key_of
+from gpugate.policies.cluster.builder import SnapshotBuilder, key_of, snapshot_from_objects
 from gpugate.policies.cluster.in_flight import Admitted, InFlight
-from gpugate.policies.cluster.kinds import FACT_KINDS, fact_kind_of
-from gpugate.policies.cluster.snapshot import Facts, Known
-from gpugate.policies.framework.decision import Bound, Phase
+from gpugate.policies.cluster.kinds import CLUSTER_KINDS, fact_kind_of
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.framework.decision import BoundRule, Phase
 from gpugate.policies.kube.fields import clone, lookup
 
 Object = dict[str, Any]
@@ -27,10 +27,10 @@ _MANY = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-_BOUND: tuple[Bound, ...] = bind(
+_BOUND: tuple[BoundRule, ...] = bind(
     {"queue": {"mode": "Disabled"}, "numa": {"maxShareRatio": 1000, "maxRaiseRatio": 1000}}, mode="Enforce"
 )
-_KNOWN = {kind.resource: Known.SYNCED for kind in FACT_KINDS}
+_KNOWN = {kind.resource: SyncState.SYNCED for kind in CLUSTER_KINDS}
 _TEMPLATES = {"Pod": (), "CronJob": ("spec", "jobTemplate", "spec", "template")}
 _URGENT = {"kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 1, "globalDefault": True}
 _FOR_URGENT = {
@@ -111,7 +111,7 @@ def _history(draw: st.DrawFn) -> list[list[Object]]:
     return [[*nodes, *bounds] for bounds in times]
 
 
-def _take(builder: FactsBuilder, objects: Iterable[Object]) -> Facts:
+def _take(builder: SnapshotBuilder, objects: Iterable[Object]) -> ClusterSnapshot:
     records: dict[str, dict[tuple[str, str], Any]] = {}
     for obj in objects:
         kind = fact_kind_of(obj)
@@ -127,23 +127,23 @@ def _let_in(in_flight: InFlight) -> None:
     in_flight.add("u", Admitted("Pod", "team-a", "other", 1, "q", None, amounts))
 
 
-def _assert_same(root: Object, facts: Facts, alone: Facts) -> None:
+def _assert_same(root: Object, snapshot: ClusterSnapshot, alone: ClusterSnapshot) -> None:
     for phase in (Phase.MUTATE, Phase.CHECK):
-        found, wanted = (decided(clone(root), _BOUND, facts=one, phase=phase) for one in (facts, alone))
+        found, wanted = (decided(clone(root), _BOUND, snapshot=one, phase=phase) for one in (snapshot, alone))
         assert (found.patch, found.changes, found.findings) == (wanted.patch, wanted.changes, wanted.findings)
 
 
 @given(_alike(), _history(), st.booleans())
 @_MANY
 def test_what_is_remembered_changes_no_answer(roots: list[Object], history: list[list[Object]], flying: bool) -> None:
-    builder = FactsBuilder()
+    builder = SnapshotBuilder()
     for objects in history:
-        facts = _take(builder, objects)
+        snapshot = _take(builder, objects)
         for root in roots:
-            _assert_same(root, facts, facts_from_objects(objects, _KNOWN))
+            _assert_same(root, snapshot, snapshot_from_objects(objects, _KNOWN))
         if flying:
-            _let_in(facts.in_flight)
-            alone = facts_from_objects(objects, _KNOWN)
+            _let_in(snapshot.in_flight)
+            alone = snapshot_from_objects(objects, _KNOWN)
             _let_in(alone.in_flight)
-            _assert_same(roots[0], facts, alone)
-            facts.in_flight.remove("u")
+            _assert_same(roots[0], snapshot, alone)
+            snapshot.in_flight.remove("u")

@@ -9,8 +9,8 @@ from builders import decided, every_rule
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Severity
 from gpugate.policies.kube.fields import clone
 
@@ -51,13 +51,13 @@ def _jobs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def _clusters(draw: st.DrawFn) -> Facts:
+def _clusters(draw: st.DrawFn) -> ClusterSnapshot:
     objects = draw(drawn.queue_objects()) + draw(drawn.bound_objects())
-    return facts_from_objects([*objects, *draw(st.sampled_from([[], [drawn.KUEUE_CONFIGURATION]]))])
+    return snapshot_from_objects([*objects, *draw(st.sampled_from([[], [drawn.KUEUE_CONFIGURATION]]))])
 
 
-def _refusals(root: dict[str, Any], facts: Facts) -> set[tuple[str, str]]:
-    decision = decided(clone(root), _BOUND, facts=facts)
+def _refusals(root: dict[str, Any], snapshot: ClusterSnapshot) -> set[tuple[str, str]]:
+    decision = decided(clone(root), _BOUND, snapshot=snapshot)
     assert decision.failures == []
     return {
         (one.rule, one.finding.reason)
@@ -68,15 +68,15 @@ def _refusals(root: dict[str, Any], facts: Facts) -> set[tuple[str, str]]:
 
 @given(_jobs(), _clusters())
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_what_is_refused_stays_refused_with_twice_the_pods(job: dict[str, Any], facts: Facts) -> None:
+def test_what_is_refused_stays_refused_with_twice_the_pods(job: dict[str, Any], snapshot: ClusterSnapshot) -> None:
     larger: dict[str, Any] = clone(job)
     larger["spec"]["parallelism"] *= 2
     larger["spec"]["completions"] *= 2
-    assert _refusals(job, facts) <= _refusals(larger, facts)
+    assert _refusals(job, snapshot) <= _refusals(larger, snapshot)
 
 
 @given(_jobs(), _clusters())
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_what_never_fits_is_not_said_to_wait(job: dict[str, Any], facts: Facts) -> None:
-    reasons = {one.finding.reason for one in decided(clone(job), _BOUND, facts=facts).findings if one.rule == "queue-quota"}
+def test_what_never_fits_is_not_said_to_wait(job: dict[str, Any], snapshot: ClusterSnapshot) -> None:
+    reasons = {one.finding.reason for one in decided(clone(job), _BOUND, snapshot=snapshot).findings if one.rule == "queue-quota"}
     assert not {"QuotaNeverFits", "NotCovered", "NoFlavorMatches", "QueueStopped"} & reasons or "WaitsForQuota" not in reasons

@@ -11,9 +11,9 @@ from builders import bind, decided, reasons
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import Facts
-from gpugate.policies.framework.decision import Bound, Phase
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.framework.decision import BoundRule, Phase
 from gpugate.policies.kube.fields import clone
 
 Object = dict[str, Any]
@@ -156,21 +156,21 @@ def some_bounds(draw: st.DrawFn) -> list[Object]:
 
 
 @cache
-def _clusters() -> st.SearchStrategy[Facts]:
-    return st.builds(lambda nodes, bounds: facts_from_objects([*nodes, *bounds]), some_nodes(), some_bounds())
+def _clusters() -> st.SearchStrategy[ClusterSnapshot]:
+    return st.builds(lambda nodes, bounds: snapshot_from_objects([*nodes, *bounds]), some_nodes(), some_bounds())
 
 
 @st.composite
-def _rules(draw: st.DrawFn) -> tuple[Bound, ...]:
+def _rules(draw: st.DrawFn) -> tuple[BoundRule, ...]:
     """Every rule but the one that gives workloads a queue: what that one holds is for people to choose."""
     numa = {"maxShareRatio": draw(st.sampled_from([2, 1000])), "maxRaiseRatio": draw(st.sampled_from([2, 1000, 1000]))}
     host = {"maxOvercommitRatio": draw(st.sampled_from([2, 1000]))}
     return bind({"queue": {"mode": "Disabled"}, "numa": numa, "host-memory": host}, mode="Enforce")
 
 
-def _impossible(root: Object, bound: tuple[Bound, ...], facts: Facts, phase: Phase) -> list[tuple[str, str]]:
+def _impossible(root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot, phase: Phase) -> list[tuple[str, str]]:
     """What says of the object that it can never be made, run or admitted."""
-    found = reasons(decided(root, bound, facts=facts, phase=phase))
+    found = reasons(decided(root, bound, snapshot=snapshot, phase=phase))
     never = {"host-memory": {"NeverFits"}, "numa": {"NoZoneHolds"}}
     return [
         (rule, reason)
@@ -179,21 +179,25 @@ def _impossible(root: Object, bound: tuple[Bound, ...], facts: Facts, phase: Pha
     ]
 
 
-def _assert_not_made_impossible(root: Object, bound: tuple[Bound, ...], facts: Facts) -> None:
-    if _impossible(clone(root), bound, facts, Phase.CHECK):
+def _assert_not_made_impossible(root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot) -> None:
+    if _impossible(clone(root), bound, snapshot, Phase.CHECK):
         return
-    assert _impossible(root, bound, facts, Phase.REVIEW) == []
+    assert _impossible(root, bound, snapshot, Phase.REVIEW) == []
     again = clone(root)
-    assert decided(again, bound, facts=facts).patch == []
+    assert decided(again, bound, snapshot=snapshot).patch == []
 
 
 @given(some_workloads(), _rules(), _clusters())
 @_MANY
-def test_what_gpugate_puts_in_never_makes_an_object_impossible(root: Object, bound: tuple[Bound, ...], facts: Facts) -> None:
-    _assert_not_made_impossible(root, bound, facts)
+def test_what_gpugate_puts_in_never_makes_an_object_impossible(
+    root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot
+) -> None:
+    _assert_not_made_impossible(root, bound, snapshot)
 
 
 @given(strategies.workloads(), _rules(), strategies.clusters())
 @_MANY
-def test_nor_does_it_for_an_odd_object_in_an_odd_cluster(root: Object, bound: tuple[Bound, ...], facts: Facts) -> None:
-    _assert_not_made_impossible(root, bound, facts)
+def test_nor_does_it_for_an_odd_object_in_an_odd_cluster(
+    root: Object, bound: tuple[BoundRule, ...], snapshot: ClusterSnapshot
+) -> None:
+    _assert_not_made_impossible(root, bound, snapshot)

@@ -6,12 +6,12 @@ from typing import Any
 
 from builders import bind, container, decided, opened, templated
 
-from gpugate.policies.cluster.builder import FactsBuilder, facts_from_objects, key_of
+from gpugate.policies.cluster.builder import SnapshotBuilder, key_of, snapshot_from_objects
 from gpugate.policies.cluster.kinds import fact_kind_of
 from gpugate.policies.cluster.records.kueue import cluster_queue_of, flavor_of
 from gpugate.policies.cluster.records.namespaces import limit_range_of
-from gpugate.policies.cluster.snapshot import Facts, Known
-from gpugate.policies.engine.admitted import admitted_of
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.engine.admitted import in_flight_entry
 from gpugate.policies.findings import Severity
 
 _LABELS = {"kueue.x-k8s.io/queue-name": "train"}
@@ -45,19 +45,19 @@ def _job(pods: int, gpus: int = 4) -> dict[str, Any]:
     return job
 
 
-def _messages(job: dict[str, Any], facts: Facts) -> dict[str, str]:
-    findings = decided(job, _BOUND, facts=facts).findings
+def _messages(job: dict[str, Any], snapshot: ClusterSnapshot) -> dict[str, str]:
+    findings = decided(job, _BOUND, snapshot=snapshot).findings
     return {one.finding.reason: one.finding.message for one in findings if one.severity is Severity.WARN}
 
 
 def test_two_jobs_in_one_second_are_not_both_promised_the_same_room() -> None:
-    facts = facts_from_objects(_OBJECTS)
-    assert _messages(_job(2, 8), facts) == {}
+    snapshot = snapshot_from_objects(_OBJECTS)
+    assert _messages(_job(2, 8), snapshot) == {}
 
-    admitted = admitted_of(opened(_job(2), facts=facts))
+    admitted = in_flight_entry(opened(_job(2), snapshot=snapshot))
     assert admitted is not None
-    facts.in_flight.add("uid", admitted)
-    found = _messages(_job(2, 8), facts)
+    snapshot.in_flight.add("uid", admitted)
+    found = _messages(_job(2, 8), snapshot)
     assert found["WaitsForQuota"] == (
         "does not fit now: 2 pods x 8 = 16 of nvidia.com/gpu > 8 left of 16 in flavor f of ClusterQueue q (0 reserved, 8 in flight)"
     )
@@ -66,27 +66,27 @@ def test_two_jobs_in_one_second_are_not_both_promised_the_same_room() -> None:
         " 2 pods x 8 = 16 of requests.nvidia.com/gpu > 8 left of 16 (0 used, 8 in flight)"
     )
 
-    facts.in_flight.remove("uid")
-    assert _messages(_job(2, 8), facts) == {}
+    snapshot.in_flight.remove("uid")
+    assert _messages(_job(2, 8), snapshot) == {}
 
 
 def test_what_rests_on_facts_that_are_out_of_date_is_not_known() -> None:
-    given = facts_from_objects(_OBJECTS)
-    builder = FactsBuilder()
+    given = snapshot_from_objects(_OBJECTS)
+    builder = SnapshotBuilder()
     builder.replace("clusterqueues", {("", name): one for name, one in given.cluster_queues.items()})
     builder.replace("localqueues", {("team-a", one.name): one for one in given.queues["team-a"]})
     builder.replace("resourcequotas", {("team-a", one.name): one for one in given.quotas["team-a"]})
-    known = dict.fromkeys(("clusterqueues", "localqueues", "resourcequotas"), Known.SYNCED)
+    known = dict.fromkeys(("clusterqueues", "localqueues", "resourcequotas"), SyncState.SYNCED)
     for stale, wanted in (({}, Severity.DENY), ({"clusterqueues": 7, "resourcequotas": 7}, Severity.UNKNOWN)):
-        findings = decided(_job(5, 8), _BOUND, facts=builder.snapshot(known, stale)).findings
+        findings = decided(_job(5, 8), _BOUND, snapshot=builder.snapshot(known, stale)).findings
         assert {(one.rule, one.finding.reason, one.severity) for one in findings} == {
             ("namespace-limits", "QuotaNeverFits", wanted),
             ("queue-quota", "QuotaNeverFits", wanted),
         }
 
 
-def _built(*objects: dict[str, Any]) -> FactsBuilder:
-    builder = FactsBuilder()
+def _built(*objects: dict[str, Any]) -> SnapshotBuilder:
+    builder = SnapshotBuilder()
     for obj in objects:
         kind = fact_kind_of(obj)
         assert kind is not None
@@ -94,9 +94,9 @@ def _built(*objects: dict[str, Any]) -> FactsBuilder:
     return builder
 
 
-def _reasons(builder: FactsBuilder, job: dict[str, Any]) -> set[str]:
-    known = dict.fromkeys(("localqueues", "clusterqueues", "resourceflavors", "limitranges", "runtimeclasses"), Known.SYNCED)
-    return {one.finding.reason for one in decided(job, _BOUND, facts=builder.snapshot(known)).findings}
+def _reasons(builder: SnapshotBuilder, job: dict[str, Any]) -> set[str]:
+    known = dict.fromkeys(("localqueues", "clusterqueues", "resourceflavors", "limitranges", "runtimeclasses"), SyncState.SYNCED)
+    return {one.finding.reason for one in decided(job, _BOUND, snapshot=builder.snapshot(known)).findings}
 
 
 def test_what_was_found_to_fit_is_looked_at_anew_when_quota_or_defaults_change() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import container, node, opened, pod
 
-from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.nodes import node_of
 from gpugate.policies.cluster.records.common import Selector, Taint, Toleration, selector_in
 from gpugate.policies.cluster.records.devices import device_class_of, runtime_class_of
@@ -165,8 +165,8 @@ def test_a_device_class_of_nvidias_driver_stands_for_a_gpu_whatever_its_name() -
         container(gpus=None) | {"resources": {"claims": [{"name": "gpu"}]}},
         resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
     )
-    assert opened(root, facts=facts_from_objects([claim, large])).pod_sets[0].gpu_claims == {"gpu"}
-    assert opened(root, facts=facts_from_objects([claim])).pod_sets[0].gpu_claims == set()
+    assert opened(root, snapshot=snapshot_from_objects([claim, large])).pod_sets[0].gpu_claims == {"gpu"}
+    assert opened(root, snapshot=snapshot_from_objects([claim])).pod_sets[0].gpu_claims == set()
 
 
 @pytest.mark.parametrize(
@@ -290,9 +290,9 @@ def test_a_toleration_covers_as_the_scheduler_says() -> None:
 
 
 def test_a_node_keeps_what_shapes_are_made_of_alone() -> None:
-    facts = facts_from_objects([node("n", labels={"a": "b"})])
-    assert facts.shapes[0].labels == {"a": {"b"}}
-    assert facts.shapes[0].total_memory == 1000 * _GIB
+    snapshot = snapshot_from_objects([node("n", labels={"a": "b"})])
+    assert snapshot.shapes[0].labels == {"a": {"b"}}
+    assert snapshot.shapes[0].total_memory == 1000 * _GIB
 
 
 @pytest.mark.parametrize("read", [cluster_queue_of, local_queue_of])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import PolicySet, default_policy
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 
-FACTS = facts_from_objects(
+FACTS = snapshot_from_objects(
     [
         {
             "apiVersion": "kueue.x-k8s.io/v1beta1",

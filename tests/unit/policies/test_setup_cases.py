@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.kube.fields import clone, dotted
 from gpugate.policies.lint import registry as catalogue
-from gpugate.policies.lint.context import Around
+from gpugate.policies.lint.context import LintContext
 from gpugate.webhook.files.documents import Document, parse
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +55,7 @@ def test_review_finds_in_what_stands_around_workloads_what_the_case_wants(case: 
     content = case.content
     assert set(content) <= {"name", "given", "beside", "facts", "wanted"}
     given = clone(content["given"])
-    around = Around([given, *content.get("beside", [])], facts_from_objects(content.get("facts", [])), "default", read_yaml)
+    around = LintContext([given, *content.get("beside", [])], snapshot_from_objects(content.get("facts", [])), "default", read_yaml)
     found = catalogue.findings_of(given, around)
     shown = [(one.finding.reason, one.severity.value, dotted(one.finding.path)) for one in found]
     assert sorted(shown) == sorted((one["reason"], one["severity"], one["path"]) for one in content["wanted"]), found
@@ -99,4 +99,4 @@ def test_no_odd_object_breaks_a_check(kind: tuple[str, str], odd: Any) -> None:
         {"apiVersion": "v1", "kind": "Service", "spec": odd},
         {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": odd},
     ]
-    assert isinstance(catalogue.findings_of(obj, Around([obj, *beside], read_yaml=read_yaml)), list)
+    assert isinstance(catalogue.findings_of(obj, LintContext([obj, *beside], read_yaml=read_yaml)), list)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpugate.policies.cluster.records.common import CAPACITY
-from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.kube.taints import is_never_tolerated
 from gpugate.policies.rules.placement.spot.checkpoints import is_readable, loss_of
 from gpugate.policies.scheduling.node_selection import meets
@@ -34,7 +34,7 @@ def met(alternatives: tuple[tuple[dict[str, Any], ...], ...], node: dict[str, st
 def a_pod(**spec: Any) -> Any:
     containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}, "volumeMounts": spec.pop("mounts", [])}]
     root = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers, **spec}}
-    return open_workload(POD, root, NO_FACTS)
+    return open_workload(POD, root, EMPTY_SNAPSHOT)
 
 
 def test_the_clouds_are_those_by_which_capacity_is_told_everywhere() -> None:

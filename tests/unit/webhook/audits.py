@@ -7,12 +7,12 @@ from typing import Any
 
 from reviews import pod, policy
 
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import Policy, PolicySet
-from gpugate.webhook.audit.evaluate import TEAM_LABELS, Lens
-from gpugate.webhook.audit.index import Books, filled
-from gpugate.webhook.audit.model import Audit, Audited, Effect, Item
+from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
+from gpugate.webhook.audit.index import WorkloadIndex, filled
+from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item
 from gpugate.webhook.audit.subjects import Subject, subjects_in
 
 Json = dict[str, Any]
@@ -83,26 +83,26 @@ def subject(obj: Json) -> Subject:
 def books_of(
     *objects: Json,
     policies: Iterable[Policy] | None = None,
-    facts: Facts = NO_FACTS,
+    snapshot: ClusterSnapshot = EMPTY_SNAPSHOT,
     team_labels: tuple[str, ...] = TEAM_LABELS,
     now: float | None = None,
-) -> Books:
+) -> WorkloadIndex:
     """Books in which all of ``objects`` are judged."""
     books = filled(subjects_in(objects))
     chosen = PolicySet([policy()] if policies is None else policies)
-    for _ in books.judge(Lens(chosen, facts, team_labels, now), anew=True):
+    for _ in books.judge(AuditContext(chosen, snapshot, team_labels, now), anew=True):
         pass
     return books
 
 
-def audited(*objects: Json, **lens: Any) -> list[Audited]:
+def audited(*objects: Json, **lens: Any) -> list[AuditedWorkload]:
     """What an audit finds of ``objects``, all of which can be read."""
     books = books_of(*objects, **lens)
     assert books.remarks() == ()
     return [*books.workloads()]
 
 
-def audit(*workloads: Audited, **fields: Any) -> Audit:
+def audit(*workloads: AuditedWorkload, **fields: Any) -> Audit:
     return Audit(**{"at": "2026-01-01T00:00:00Z", "source": "tests", "policies": (), "workloads": workloads, **fields})
 
 
@@ -119,7 +119,7 @@ def item(effect: Effect = Effect.REFUSE, **fields: Any) -> Item:
     return Item(effect=effect, **{**start, **fields})
 
 
-def workload(name: str = "w", *items: Item, **fields: Any) -> Audited:
+def workload(name: str = "w", *items: Item, **fields: Any) -> AuditedWorkload:
     start: Mapping[str, Any] = {
         "api_version": "v1",
         "kind": "Pod",
@@ -130,4 +130,4 @@ def workload(name: str = "w", *items: Item, **fields: Any) -> Audited:
         "pods": 1,
         "devices": (("nvidia.com/gpu", 1),),
     }
-    return Audited(**{**start, "name": name, "items": items, **fields})
+    return AuditedWorkload(**{**start, "name": name, "items": items, **fields})

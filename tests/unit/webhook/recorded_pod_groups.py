@@ -69,12 +69,12 @@ class PodGroupApi:
         return [method for method, _ in self.calls if method not in {"GET", "LIST"}]
 
 
-class Teller:
+class RecordedEvents:
     """Keeps what is told: kind, reason and message."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str]] = []
 
-    def tell(self, regarding: Reference, *, reason: str, message: str, action: str, kind: str = "Warning") -> None:  # noqa: ARG002
+    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: str = "Warning") -> None:  # noqa: ARG002
         assert regarding.uid
         self.told.append((kind, reason, message))

@@ -11,12 +11,12 @@ from typing import Any
 import jsonpatch
 import orjson
 
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.policy.models import Policy, parse_policy
-from gpugate.webhook.admission.denials import Teller, Traces
-from gpugate.webhook.admission.handler import Door
+from gpugate.webhook.admission.denials import DenialReporter, EventSink
+from gpugate.webhook.admission.handler import AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
-from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.runtime.log import Log
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -106,12 +106,14 @@ def policy(name: str = "default", *, generation: int = 0, **spec: Any) -> Policy
 class InProcess:
     """A door in this process, with its log and metrics to look at."""
 
-    def __init__(self, policies: list[Policy] | None = None, facts: Facts = NO_FACTS, *, events: Teller | None = None) -> None:
-        self.state = State(facts, [policy()] if policies is None else policies)
+    def __init__(
+        self, policies: list[Policy] | None = None, snapshot: ClusterSnapshot = EMPTY_SNAPSHOT, *, events: EventSink | None = None
+    ) -> None:
+        self.state = CurrentState(snapshot, [policy()] if policies is None else policies)
         self.metrics = Metrics()
         self._stream = io.StringIO()
         self.log = Log(self._stream)
-        self.door = Door(self.state, self.metrics, self.log, traces=Traces(self.metrics, events))
+        self.door = AdmissionHandler(self.state, self.metrics, self.log, traces=DenialReporter(self.metrics, events))
 
     def ask(self, body: Json | bytes, endpoint: str = "mutate") -> Json:
         """The ``response`` to ``body``, well-formed or the test fails."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from gpugate.webhook.kube.reflector import KindState, Pace, Reflector, Sink, Strip, WatchedKind
+from gpugate.webhook.kube.reflector import Backoff, KindState, Reflector, Sink, Strip, WatchedKind
 from gpugate.webhook.kube.types import ApiError, ConnectionLostError, EventType, Gone, JsonObject, NotServed
 
 NODES = WatchedKind("Node", "", ("v1",), "nodes")
@@ -72,8 +72,8 @@ class FakeTime:
 
         return step
 
-    def pace(self, jitter: float = 0.999999) -> Pace:
-        return Pace(clock=lambda: self.now, sleep=self.sleep, jitter=lambda: jitter)
+    def pace(self, jitter: float = 0.999999) -> Backoff:
+        return Backoff(clock=lambda: self.now, sleep=self.sleep, jitter=lambda: jitter)
 
 
 @dataclass
@@ -212,7 +212,7 @@ async def follow(
     *,
     kind: WatchedKind = NODES,
     sink: Sink | None = None,
-    pace: Pace | None = None,
+    pace: Backoff | None = None,
     strip: Strip | None = None,
 ) -> tuple[list[Call], KindState]:
     """Run a reflector until the script has run out; return the sink's calls and the state."""

@@ -8,12 +8,12 @@ import pytest
 from audits import Json, a_pod, audited, books_of, deployment, job, job_set, made, named, owned
 from reviews import overcommitted_pod, pod, policy
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.times import instant_of
 from gpugate.policies.policy.models import Policy
-from gpugate.webhook.audit.model import Audited, Effect, Exemption
+from gpugate.webhook.audit.model import AuditedWorkload, Effect, Exemption
 
 NOW = instant_of("2026-06-01T12:00:00Z")
 GREEDY = made(overcommitted_pod())
@@ -24,12 +24,12 @@ def only(rule: str, mode: str = "Enforce", **settings: Any) -> Policy:
     return policy("p", generation=3, mode=None, rules={rule: {"mode": mode, **settings}})
 
 
-def one(obj: Json, *policies: Policy, **lens: Any) -> Audited:
+def one(obj: Json, *policies: Policy, **lens: Any) -> AuditedWorkload:
     (found,) = audited(obj, policies=policies or None, **lens)
     return found
 
 
-def effects(found: Audited, rule: str) -> list[tuple[Effect, Mode]]:
+def effects(found: AuditedWorkload, rule: str) -> list[tuple[Effect, Mode]]:
     return [(item.effect, item.mode) for item in found.items if item.rule == rule]
 
 
@@ -54,8 +54,8 @@ def test_a_disabled_rule_says_nothing() -> None:
 @pytest.mark.parametrize("mode", ["Enforce", "DryRun"])
 @pytest.mark.parametrize(("on_unknown", "effect"), [("Warn", Effect.UNKNOWN), ("Refuse", Effect.REFUSE)])
 def test_what_cannot_be_judged_is_unknown_or_refused_as_the_policy_says(mode: str, on_unknown: str, effect: Effect) -> None:
-    facts = facts_from_objects([], {"nodes": Known.PENDING, "pods": Known.PENDING})
-    found = one(a_pod(), only("commitment", mode, onUnknown=on_unknown), facts=facts)
+    snapshot = snapshot_from_objects([], {"nodes": SyncState.PENDING, "pods": SyncState.PENDING})
+    found = one(a_pod(), only("commitment", mode, onUnknown=on_unknown), snapshot=snapshot)
     assert effects(found, "commitment") == [(effect, Mode(mode))]
 
 
@@ -82,15 +82,15 @@ def namespace(**labels: str) -> Json:
 
 
 def test_the_workloads_own_label_comes_before_its_pods_and_these_before_the_namespaces() -> None:
-    facts = facts_from_objects([namespace(team="namespace")])
+    snapshot = snapshot_from_objects([namespace(team="namespace")])
     bare = deployment()
-    assert one(bare, facts=facts).team == "namespace"
+    assert one(bare, snapshot=snapshot).team == "namespace"
     bare["spec"]["template"]["metadata"] = {"labels": {"team": "template"}}
-    assert one(bare, facts=facts).team == "template"
+    assert one(bare, snapshot=snapshot).team == "template"
     bare["metadata"]["labels"] = {"owner": "itself"}
-    assert one(bare, facts=facts).team == "itself"
+    assert one(bare, snapshot=snapshot).team == "itself"
     bare["metadata"]["labels"]["gpugate.io/team"] = "told"
-    assert one(bare, facts=facts).team == "told"
+    assert one(bare, snapshot=snapshot).team == "told"
 
 
 def test_other_labels_name_the_team_where_that_is_asked_for() -> None:
@@ -110,7 +110,7 @@ def test_a_label_that_is_empty_or_no_text_names_nobody() -> None:
 # How many --------------------------------------------------------------------------------------------------
 
 
-def figures(found: Audited) -> tuple[int, dict[str, int]]:
+def figures(found: AuditedWorkload) -> tuple[int, dict[str, int]]:
     return found.pods, dict(found.devices)
 
 
@@ -147,7 +147,7 @@ def test_claims_are_counted_by_pod() -> None:
     }
     found = deployment(replicas=3, gpus=0)
     found["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "mine"}]
-    assert figures(one(found, facts=facts_from_objects([claim]))) == (3, {"resource claims": 3})
+    assert figures(one(found, snapshot=snapshot_from_objects([claim]))) == (3, {"resource claims": 3})
 
 
 def test_the_pods_of_an_unknown_owner_are_told_of_under_its_name_and_counted() -> None:

@@ -8,32 +8,32 @@ from hypothesis import strategies as st
 from reviews import overcommitted_pod, policy
 
 from gpugate.policies.cluster.gpu_usage import place_of
-from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.policy.models import PolicySet
-from gpugate.webhook.audit.evaluate import Lens
-from gpugate.webhook.audit.index import Books, filled
-from gpugate.webhook.audit.model import Audited
+from gpugate.webhook.audit.evaluate import AuditContext
+from gpugate.webhook.audit.index import WorkloadIndex, filled
+from gpugate.webhook.audit.model import AuditedWorkload
 from gpugate.webhook.audit.subjects import subjects_in
 
-LENS = Lens(PolicySet([policy()]), NO_FACTS)
+LENS = AuditContext(PolicySet([policy()]), EMPTY_SNAPSHOT)
 
 
-def put(books: Books, obj: Json) -> bool:
+def put(books: WorkloadIndex, obj: Json) -> bool:
     found = subject(obj)
     return books.put(place_of(found), found)
 
 
-def judged(books: Books, *, anew: bool = False, lens: Lens = LENS) -> list[str]:
+def judged(books: WorkloadIndex, *, anew: bool = False, lens: AuditContext = LENS) -> list[str]:
     """Names of what was judged this time."""
-    return sorted(one.name if isinstance(one, Audited) else one for one in books.judge(lens, anew=anew) if one is not None)
+    return sorted(one.name if isinstance(one, AuditedWorkload) else one for one in books.judge(lens, anew=anew) if one is not None)
 
 
-def names(books: Books) -> list[str]:
+def names(books: WorkloadIndex) -> list[str]:
     return [one.name for one in books.workloads()]
 
 
 def test_only_what_changed_is_judged_again() -> None:
-    books = Books()
+    books = WorkloadIndex()
     assert put(books, a_pod("a"))
     assert put(books, a_pod("b"))
     assert judged(books) == ["a", "b"]
@@ -47,7 +47,7 @@ def test_only_what_changed_is_judged_again() -> None:
 
 def test_another_policy_counts_when_everything_is_judged_anew() -> None:
     books = books_of(overcommitted_pod(uid="u"), policies=[policy(mode=None, rules={"host-memory": {"mode": "Enforce"}})])
-    warning = Lens(PolicySet([policy(mode=None, rules={"host-memory": {"mode": "Warn"}})]), NO_FACTS)
+    warning = AuditContext(PolicySet([policy(mode=None, rules={"host-memory": {"mode": "Warn"}})]), EMPTY_SNAPSHOT)
     assert judged(books, lens=warning) == []
     assert books.workloads()[0].outcome == "refuse"
     assert judged(books, anew=True, lens=warning) == ["greedy"]
@@ -55,7 +55,7 @@ def test_another_policy_counts_when_everything_is_judged_anew() -> None:
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    books = Books()
+    books = WorkloadIndex()
     put(books, a_pod("a"))
     put(books, a_pod("b"))
     judged(books)
@@ -68,7 +68,7 @@ def test_what_is_gone_is_forgotten() -> None:
 
 
 def test_what_an_owner_comes_to_stand_for_is_forgotten_and_comes_back_with_its_end() -> None:
-    books = Books()
+    books = WorkloadIndex()
     part = owned(job("part"), named("jobset.x-k8s.io/v1alpha2", "JobSet", "whole"))
     put(books, part)
     judged(books)
@@ -83,7 +83,7 @@ def test_what_an_owner_comes_to_stand_for_is_forgotten_and_comes_back_with_its_e
 
 
 def test_one_more_pod_of_a_group_is_a_change_of_the_group() -> None:
-    books, spark = Books(), named("sparkoperator.k8s.io/v1beta2", "SparkApplication", "etl")
+    books, spark = WorkloadIndex(), named("sparkoperator.k8s.io/v1beta2", "SparkApplication", "etl")
     put(books, owned(a_pod("etl-1"), spark))
     judged(books)
     put(books, owned(a_pod("etl-2"), spark))
@@ -95,7 +95,7 @@ def test_one_more_pod_of_a_group_is_a_change_of_the_group() -> None:
 
 
 def test_what_becomes_unreadable_is_a_remark_and_no_workload_until_it_is_readable_again() -> None:
-    books = Books()
+    books = WorkloadIndex()
     put(books, a_pod("a"))
     judged(books)
     place = place_of(subject(a_pod("a")))
@@ -111,7 +111,7 @@ def test_what_becomes_unreadable_is_a_remark_and_no_workload_until_it_is_readabl
 
 
 def test_what_cannot_be_judged_is_a_remark_that_goes_with_it() -> None:
-    books, broken = Books(), a_pod("a")
+    books, broken = WorkloadIndex(), a_pod("a")
     broken["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "many"
     put(books, broken)
     judged(books)
@@ -123,7 +123,7 @@ def test_what_cannot_be_judged_is_a_remark_that_goes_with_it() -> None:
 
 
 def test_what_comes_while_a_round_is_under_way_is_for_the_next() -> None:
-    books = Books()
+    books = WorkloadIndex()
     put(books, a_pod("a"))
     put(books, a_pod("b"))
     round_ = books.judge(LENS, anew=True)

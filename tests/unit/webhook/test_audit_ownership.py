@@ -10,8 +10,8 @@ import pytest
 from reviews import policy
 from rich.console import Console
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.webhook.audit.model import Audited, Run
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.webhook.audit.model import AuditedWorkload, Run
 from gpugate.webhook.audit.output.text import print_audit
 from gpugate.webhook.audit.ownership import divisions_of, so_far, until_end
 
@@ -27,7 +27,7 @@ def stamped(obj: Json, **status: Any) -> Json:
     return {**obj, "metadata": {**obj["metadata"], "creationTimestamp": MADE}, "status": status}
 
 
-def one(obj: Json, **lens: Any) -> Audited:
+def one(obj: Json, **lens: Any) -> AuditedWorkload:
     (found,) = audits.audited(obj, **lens)
     return found
 
@@ -119,7 +119,7 @@ def test_a_workload_belongs_to_whom_it_or_its_namespace_names() -> None:
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a", "annotations": {"cost-center": "4711"}}}
     obj = audits.job()
     obj["metadata"]["annotations"] = {"owner": "data-science-squad"}
-    found = one(obj, facts=facts_from_objects([space]))
+    found = one(obj, snapshot=snapshot_from_objects([space]))
     assert dict(found.belongs) == {"owner": "data-science-squad", "cost-center": "4711"}
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.rules.registry import BY_ID
-from gpugate.webhook.audit.model import Audit, Effect, Exemption, Item, NodePicture, PolicyLine, ShapePicture
+from gpugate.webhook.audit.model import Audit, Effect, Exemption, Item, NodeSummary, PolicyLine, ShapeSummary
 from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.page.figures import figures_of, outcome_of
 from gpugate.webhook.audit.page.format import hours, number
@@ -356,7 +356,7 @@ def test_more_lines_than_a_table_has_are_counted_in_words() -> None:
 
 
 def test_the_tiles_of_a_node_have_a_square_for_each_accelerator() -> None:
-    shape = ShapePicture("H100", "nvidia.com/gpu", (NodePicture("n", 8, 5, 1, 100, 90, 120, 1000, 500),), "memory")
+    shape = ShapeSummary("H100", "nvidia.com/gpu", (NodeSummary("n", 8, 5, 1, 100, 90, 120, 1000, 500),), "memory")
     (tile,) = tiles_of(shape)
     assert [one.count("z") for one in (tile.held, tile.idle, tile.stranded)] == [5, 2, 1]
     assert (tile.memory, tile.cpu) == (90.0, 50.0)
@@ -368,13 +368,13 @@ def test_the_tiles_of_a_node_have_a_square_for_each_accelerator() -> None:
 
 
 def test_more_held_than_there_is_draws_no_more_than_there_is() -> None:
-    (tile,) = tiles_of(ShapePicture("H100", "d", (NodePicture("n", 4, 6, 3, 0, 5, 5, 0, 5),), ""))
+    (tile,) = tiles_of(ShapeSummary("H100", "d", (NodeSummary("n", 4, 6, 3, 0, 5, 5, 0, 5),), ""))
     assert [one.count("z") for one in (tile.held, tile.idle, tile.stranded)] == [4, 0, 0]
 
 
 def test_alike_nodes_share_a_tile_where_there_are_too_many() -> None:
-    nodes = tuple(NodePicture(f"n{place}", 8, place % 3, 0, 100, 50, 50, 10, 5) for place in range(MOST_TILES + 1))
-    tiles = tiles_of(ShapePicture("H100", "d", nodes, ""))
+    nodes = tuple(NodeSummary(f"n{place}", 8, place % 3, 0, 100, 50, 50, 10, 5) for place in range(MOST_TILES + 1))
+    tiles = tiles_of(ShapeSummary("H100", "d", nodes, ""))
     assert [one.label for one in tiles] == [f"{count} \N{MULTIPLICATION SIGN}" for count in (201, 200, 200)]
     assert all(one.memory == 50.0 for one in tiles)
 

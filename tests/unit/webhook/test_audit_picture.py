@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reviews import policy
 
-from gpugate.policies.cluster.builder import builder_from_objects, facts_from_objects
+from gpugate.policies.cluster.builder import builder_from_objects, snapshot_from_objects
 from gpugate.policies.cluster.nodes import Node
-from gpugate.policies.cluster.usage import NodeUse
+from gpugate.policies.cluster.usage import NodeUsage
 from gpugate.policies.policy.models import PolicySet
 from gpugate.webhook.audit.cluster_summary import policies_of, queues_of, quotas_of, shapes_of
-from gpugate.webhook.audit.model import NamespaceQuota, NodePicture, PolicyLine, ShapePicture
+from gpugate.webhook.audit.model import NamespaceQuota, NodeSummary, PolicyLine, ShapeSummary
 
 GIB = 1 << 30
 GPU = "nvidia.com/gpu"
@@ -32,11 +32,11 @@ def node(name: str = "n1", *, memory: str = "800Gi", cpu: str = "80", devices: M
     }
 
 
-def use(memory: int = 0, cpu: int = 0, **devices: int) -> NodeUse:
-    return NodeUse(1, memory * GIB, memory * GIB, cpu * 1000, {GPU: devices.pop("held", 0), **devices})
+def use(memory: int = 0, cpu: int = 0, **devices: int) -> NodeUsage:
+    return NodeUsage(1, memory * GIB, memory * GIB, cpu * 1000, {GPU: devices.pop("held", 0), **devices})
 
 
-def shapes(*nodes: dict[str, Any], used: NodeUse | None = None, gone: frozenset[str] = frozenset()) -> tuple[ShapePicture, ...]:
+def shapes(*nodes: dict[str, Any], used: NodeUsage | None = None, gone: frozenset[str] = frozenset()) -> tuple[ShapeSummary, ...]:
     builder, given_ = builder_from_objects(nodes)
 
     def node_of(name: str) -> Node | None:
@@ -46,7 +46,7 @@ def shapes(*nodes: dict[str, Any], used: NodeUse | None = None, gone: frozenset[
     return shapes_of(builder.snapshot(given_), node_of, lambda _: used or use())
 
 
-def picture(used: NodeUse, **fields: Any) -> NodePicture:
+def picture(used: NodeUsage, **fields: Any) -> NodeSummary:
     (shape,) = shapes(node(**fields), used=used)
     (found,) = shape.nodes
     return found
@@ -67,7 +67,7 @@ def picture(used: NodeUse, **fields: Any) -> NodePicture:
         (use(held=9), 8, 0, 0),  # more than the node has
     ],
 )
-def test_free_accelerators_are_idle_or_stranded(used: NodeUse, held: int, idle: int, stranded: int) -> None:
+def test_free_accelerators_are_idle_or_stranded(used: NodeUsage, held: int, idle: int, stranded: int) -> None:
     found = picture(used)
     assert (found.held, found.idle, found.stranded) == (held, idle, stranded)
 
@@ -79,7 +79,7 @@ def test_a_node_that_does_not_say_what_it_has_strands_nothing_by_it(fields: dict
 
 def test_slices_and_whole_cards_are_counted_together() -> None:
     found = picture(
-        NodeUse(3, 0, 0, 0, {"nvidia.com/mig-1g.10gb": 3, "rdma/hca": 2}),
+        NodeUsage(3, 0, 0, 0, {"nvidia.com/mig-1g.10gb": 3, "rdma/hca": 2}),
         devices={"nvidia.com/mig-1g.10gb": 7, GPU: 4, "rdma/hca": 8},
     )
     assert (found.devices, found.held, found.idle) == (11, 3, 8)
@@ -92,7 +92,7 @@ def test_the_device_of_a_shape_is_the_one_it_has_most_of() -> None:
 
 @given(st.integers(0, 10**13), st.integers(0, 10**6), st.integers(0, 20), st.integers(0, 2000), st.integers(0, 200))
 def test_held_idle_and_stranded_are_all_that_there_is(memory: int, cpu: int, held: int, room: int, cores: int) -> None:
-    found = picture(NodeUse(1, memory, memory, cpu, {GPU: held}), memory=f"{room}Gi", cpu=str(cores))
+    found = picture(NodeUsage(1, memory, memory, cpu, {GPU: held}), memory=f"{room}Gi", cpu=str(cores))
     assert found.held + found.idle + found.stranded == found.devices == 8
     assert min(found.held, found.idle, found.stranded) >= 0
 
@@ -143,12 +143,12 @@ def test_quotas_of_cluster_queues() -> None:
             "flavorsReservation": [{"name": "h100", "resources": [{"name": GPU, "total": "12"}]}],
         },
     }
-    memory, gpus = sorted(queues_of(facts_from_objects([queue])), key=lambda one: one.resource)
+    memory, gpus = sorted(queues_of(snapshot_from_objects([queue])), key=lambda one: one.resource)
     assert gpus[:7] == ("research", "all", "h100", GPU, 16, 12, 3)
     assert gpus.stopped
     assert (memory.nominal, memory.reserved) == (GIB, 0)
     del queue["spec"]["stopPolicy"]
-    assert {one.stopped for one in queues_of(facts_from_objects([queue]))} == {""}
+    assert {one.stopped for one in queues_of(snapshot_from_objects([queue]))} == {""}
 
 
 def resource_quota(namespace: str, name: str = "q", **hard: str) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def test_quotas_of_namespaces_that_bound_accelerators_and_memory_and_cpu_beside_
         resource_quota("team-a", "others", limits__memory="1Gi", pods="10", requests__cpu="4"),
         resource_quota("team-b", limits__memory="1Gi"),
     ]
-    assert quotas_of(facts_from_objects(objects)) == (
+    assert quotas_of(snapshot_from_objects(objects)) == (
         NamespaceQuota("team-a", "gpus", "requests.nvidia.com/gpu", 8, 2),
         NamespaceQuota("team-a", "others", "limits.memory", GIB, 2),
         NamespaceQuota("team-a", "others", "requests.cpu", 4000, 2000),

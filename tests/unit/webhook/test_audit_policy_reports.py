@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpugate.policies.findings import Mode
-from gpugate.webhook.audit.model import Audited, Effect
+from gpugate.webhook.audit.model import AuditedWorkload, Effect
 from gpugate.webhook.audit.output.policy_reports import (
     LEFT_OUT,
     MOST_BYTES,
@@ -121,7 +121,7 @@ def test_a_message_says_whether_it_has_come_to_that(effect: Effect, mode: Mode, 
     assert result["message"].endswith(". Lower the limit.")
 
 
-def many(number: int, message: str = "m", effect: Effect = Effect.CHANGE) -> list[Audited]:
+def many(number: int, message: str = "m", effect: Effect = Effect.CHANGE) -> list[AuditedWorkload]:
     return [workload(f"w-{at:05}", item(effect, message=f"{message}{at}")) for at in range(number)]
 
 
@@ -164,7 +164,7 @@ def test_there_is_a_report_for_each_namespace_with_workloads_and_no_other() -> N
 
 
 @given(st.permutations(EVERY))
-def test_the_order_of_the_workloads_changes_no_byte(workloads: list[Audited]) -> None:
+def test_the_order_of_the_workloads_changes_no_byte(workloads: list[AuditedWorkload]) -> None:
     same, found = (list(reports_of(ones, POLICY_REPORT)) for ones in (EVERY, workloads))
     assert orjson.dumps(found) == orjson.dumps(same)
 

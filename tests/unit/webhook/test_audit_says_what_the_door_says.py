@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from reviews import CLUSTER, POLICY, WORKLOADS, InProcess, admission, patched
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.policy.models import Policy, PolicySet, settings_of
 from gpugate.policies.rules.registry import RULES
 from gpugate.policies.workloads.kinds import kind_of
-from gpugate.webhook.admission.response import harmless
-from gpugate.webhook.audit.evaluate import Lens
+from gpugate.webhook.admission.response import strip_immutable_words
+from gpugate.webhook.audit.evaluate import AuditContext
 from gpugate.webhook.audit.index import filled
-from gpugate.webhook.audit.model import Audited, Effect
+from gpugate.webhook.audit.model import AuditedWorkload, Effect
 from gpugate.webhook.audit.subjects import subjects_in
 from gpugate.webhook.files.inputs import load_facts, load_policies, objects_in
 
@@ -30,7 +30,7 @@ MEMBERS = {"Pod-sweep-2"}
 
 
 @cache
-def facts() -> Facts:
+def snapshot() -> ClusterSnapshot:
     return load_facts([CLUSTER], objects_in([str(WORKLOADS / "26-dra-claim.yaml")]))
 
 
@@ -65,15 +65,15 @@ def stored(obj: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def audited(obj: dict[str, Any], mode: Mode) -> Audited | None:
+def audited(obj: dict[str, Any], mode: Mode) -> AuditedWorkload | None:
     books = filled(subjects_in([obj]))
-    list(books.judge(Lens(PolicySet(policies(mode)), facts()), anew=True))
+    list(books.judge(AuditContext(PolicySet(policies(mode)), snapshot()), anew=True))
     assert books.remarks() == ()
     found = books.workloads()
     return found[0] if found else None
 
 
-def effects(one: Audited | None, effect: Effect) -> set[tuple[str, str]]:
+def effects(one: AuditedWorkload | None, effect: Effect) -> set[tuple[str, str]]:
     return {(item.rule, item.reason) for item in one.items if item.effect is effect} if one else set()
 
 
@@ -84,7 +84,7 @@ def name_of(obj: dict[str, Any]) -> str:
 @pytest.mark.parametrize("obj", [one for one in EXAMPLES if name_of(one) not in MEMBERS], ids=name_of)
 def test_the_audit_in_dry_run_says_what_the_door_does_in_enforce(obj: dict[str, Any]) -> None:
     namespace = obj["metadata"].get("namespace", "default")
-    door = InProcess(policies(Mode.ENFORCE), facts())
+    door = InProcess(policies(Mode.ENFORCE), snapshot())
     review = admission(obj, namespace=namespace)
     mutated = door.ask(review, "mutate")
     after = patched(obj, mutated)
@@ -95,7 +95,7 @@ def test_the_audit_in_dry_run_says_what_the_door_does_in_enforce(obj: dict[str, 
     for item in found.items if found else ():
         if item.effect is Effect.REFUSE:
             assert item.rehearsed
-            assert harmless(item.message)[:200] in answer["status"]["message"]
+            assert strip_immutable_words(item.message)[:200] in answer["status"]["message"]
     if answer["allowed"]:
         changed = {rule for rule in mutated.get("auditAnnotations", {}) if "." not in rule and rule != "policies"}
         assert {rule for rule, _ in effects(found, Effect.CHANGE)} == changed
@@ -103,7 +103,7 @@ def test_the_audit_in_dry_run_says_what_the_door_does_in_enforce(obj: dict[str, 
 
 @pytest.mark.parametrize("obj", [one for one in EXAMPLES if name_of(one) in MEMBERS], ids=name_of)
 def test_a_pod_that_the_door_calls_one_too_many_is_a_member_to_the_audit(obj: dict[str, Any]) -> None:
-    door = InProcess(policies(Mode.ENFORCE), facts())
+    door = InProcess(policies(Mode.ENFORCE), snapshot())
     namespace = obj["metadata"]["namespace"]
     after = patched(obj, door.ask(admission(obj, namespace=namespace), "mutate"))
     answer = door.ask(admission(after, namespace=namespace), "validate")
@@ -127,7 +127,7 @@ def test_the_examples_show_every_effect() -> None:
 @pytest.mark.parametrize("obj", EXAMPLES, ids=name_of)
 def test_what_enforcing_made_of_an_example_is_left_as_it_is(obj: dict[str, Any]) -> None:
     namespace = obj["metadata"].get("namespace", "default")
-    door = InProcess(policies(Mode.ENFORCE), facts())
+    door = InProcess(policies(Mode.ENFORCE), snapshot())
     after = patched(obj, door.ask(admission(obj, namespace=namespace), "mutate"))
     assert effects(audited(stored(after), Mode.ENFORCE), Effect.CHANGE) == set()
 

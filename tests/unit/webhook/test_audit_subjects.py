@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reviews import cpu_pod, pod
 
-from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.field_ownership import LAST_APPLIED
 from gpugate.policies.workloads.kinds import KINDS, POD
 from gpugate.policies.workloads.open import open_workload
-from gpugate.webhook.audit.subjects import Subject, choose, lean, may_ask, subject_of, subjects_in
+from gpugate.webhook.audit.subjects import Subject, choose, may_ask, subject_of, subjects_in, trim
 
 ROLLOUT = named("argoproj.io/v1alpha1", "Rollout", "canary")
 SPARK = named("sparkoperator.k8s.io/v1beta2", "SparkApplication", "etl")
@@ -33,7 +33,7 @@ def chosen(*objects: Json) -> list[tuple[str, str, int]]:
 
 def leanly(*objects: Json) -> list[tuple[str, str, int]]:
     """The same, as the controller keeps the objects."""
-    kept = [lean(one) for one in subjects_in(objects) if isinstance(one, Subject)]
+    kept = [trim(one) for one in subjects_in(objects) if isinstance(one, Subject)]
     return [
         (one.owner.kind, one.owner.name, one.number) if one.owner else (one.subject.kind.kind, one.subject.name, one.number)
         for one in choose(one for one in kept if one is not None)
@@ -114,16 +114,16 @@ def test_pods_whose_job_is_not_among_the_files_stand_together_under_it() -> None
 
 
 def test_the_controller_keeps_no_text_of_pods_that_a_known_owner_made() -> None:
-    kept = lean(subject(owned(a_pod(), job())))
+    kept = trim(subject(owned(a_pod(), job())))
     assert kept is not None
     assert kept.text == b""
     assert kept.owner is not None
 
 
 def test_the_controller_keeps_nothing_of_what_neither_asks_nor_links() -> None:
-    assert lean(subject(made(cpu_pod()))) is None
-    assert lean(subject(deployment(gpus=0))) is None
-    assert lean(subject(owned(replica_set(gpus=0), deployment(gpus=0)))) is not None
+    assert trim(subject(made(cpu_pod()))) is None
+    assert trim(subject(deployment(gpus=0))) is None
+    assert trim(subject(owned(replica_set(gpus=0), deployment(gpus=0)))) is not None
 
 
 def test_a_pod_whose_owner_does_not_control_it_stands_for_itself() -> None:
@@ -272,7 +272,7 @@ SPECS = st.fixed_dictionaries(
 @given(SPECS)
 def test_what_the_audit_looks_at_is_what_the_webhooks_are_sent(spec: Json) -> None:
     obj = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
-    assert may_ask(open_workload(POD, obj, NO_FACTS)) is mirrored(spec)
+    assert may_ask(open_workload(POD, obj, EMPTY_SNAPSHOT)) is mirrored(spec)
 
 
 # Order ------------------------------------------------------------------------------------------

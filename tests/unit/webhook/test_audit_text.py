@@ -14,9 +14,9 @@ from rich.console import Console
 from gpugate.policies.findings import Mode
 from gpugate.policies.gangs.status import GangState
 from gpugate.webhook.audit.compare import compare
-from gpugate.webhook.audit.model import Audit, Audited, Effect, NodePicture, PolicyLine, ShapePicture
+from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, NodeSummary, PolicyLine, ShapeSummary
 from gpugate.webhook.audit.output.text import headline, print_audit, print_comparison
-from gpugate.webhook.audit.totals import Sums, sums_by, sums_by_rule, sums_of
+from gpugate.webhook.audit.totals import Totals, sums_by, sums_by_rule, sums_of
 
 GREEDY = workload("greedy", item(), item(Effect.CHANGE, rule="tolerations"), team="vision", devices=(("nvidia.com/gpu", 8),))
 CHANGED = workload("changed", item(Effect.CHANGE, rule="tolerations"), item(Effect.WARN, rule="numa"), team="vision")
@@ -32,8 +32,8 @@ def printed(found: Audit, **options: Any) -> str:
 
 
 def test_sums_of_workloads() -> None:
-    assert sums_of(ALL) == Sums(4, refused=1, changed=1, warned=1, unknown=1, exempt=1, accelerators=13, refused_accelerators=8)
-    assert sums_of([]) == Sums(*[0] * 8)
+    assert sums_of(ALL) == Totals(4, refused=1, changed=1, warned=1, unknown=1, exempt=1, accelerators=13, refused_accelerators=8)
+    assert sums_of([]) == Totals(*[0] * 8)
 
 
 def test_sums_by_team_and_rule() -> None:
@@ -41,8 +41,8 @@ def test_sums_by_team_and_rule() -> None:
     assert {team: one.workloads for team, one in by_team.items()} == {"": 2, "vision": 2}
     by_rule = sums_by_rule(ALL)
     assert list(by_rule) == ["host-memory", "numa", "tolerations", "vram"]
-    assert by_rule["tolerations"] == Sums(2, 0, 2, 0, 0, 0, 9, 0), "a rule's own sums, whatever others say"
-    assert by_rule["host-memory"] == Sums(2, 1, 0, 0, 0, 1, 9, 8)
+    assert by_rule["tolerations"] == Totals(2, 0, 2, 0, 0, 0, 9, 0), "a rule's own sums, whatever others say"
+    assert by_rule["host-memory"] == Totals(2, 1, 0, 0, 0, 1, 9, 8)
 
 
 WORKLOADS = st.lists(
@@ -58,9 +58,9 @@ WORKLOADS = st.lists(
 
 
 @given(WORKLOADS)
-def test_sums_of_parts_come_to_the_sums_of_the_whole(workloads: list[Audited]) -> None:
+def test_sums_of_parts_come_to_the_sums_of_the_whole(workloads: list[AuditedWorkload]) -> None:
     parts = sums_by(workloads, lambda one: one.team).values()
-    assert Sums(*(sum(figures) for figures in zip(*parts, strict=True))) == sums_of(workloads) if workloads else not parts
+    assert Totals(*(sum(figures) for figures in zip(*parts, strict=True))) == sums_of(workloads) if workloads else not parts
     whole = sums_of(workloads)
     assert whole.refused + whole.changed <= whole.workloads == len(workloads)
     assert whole.refused_accelerators <= whole.accelerators
@@ -82,7 +82,7 @@ def test_sums_of_parts_come_to_the_sums_of_the_whole(workloads: list[Audited]) -
         ),
     ],
 )
-def test_the_headline_in_singular_and_plural(workloads: tuple[Audited, ...], text: str) -> None:
+def test_the_headline_in_singular_and_plural(workloads: tuple[AuditedWorkload, ...], text: str) -> None:
     assert headline(audit(*workloads)) == text
 
 
@@ -110,8 +110,8 @@ def test_what_the_engine_says_of_its_own_accord_names_no_mode() -> None:
 
 
 def test_remarks_and_stuck_gangs_and_stranded_accelerators_are_told() -> None:
-    nodes = (NodePicture("n1", 8, 1, 7, 100, 100, 100, 8000, 1000), NodePicture("n2", 8, 8, 0, 100, 100, 100, 8000, 1000))
-    shape = ShapePicture("H100", "nvidia.com/gpu", nodes, "7 free accelerators are stranded")
+    nodes = (NodeSummary("n1", 8, 1, 7, 100, 100, 100, 8000, 1000), NodeSummary("n2", 8, 8, 0, 100, 100, 100, 8000, 1000))
+    shape = ShapeSummary("H100", "nvidia.com/gpu", nodes, "7 free accelerators are stranded")
     text = printed(audit(shapes=(shape,), remarks=("pods cannot be read: no",)))
     assert ["H100", "2", "16", "9", "0", "7"] in [line.split() for line in text.splitlines()]
     assert "H100: 7 free accelerators are stranded\n" in text
@@ -132,12 +132,12 @@ def test_hostile_texts_neither_reach_the_terminal_nor_begin_a_line() -> None:
     found = workload(
         HOSTILE, item(message=HOSTILE, path=HOSTILE, remedy=HOSTILE, rule=HOSTILE), namespace=HOSTILE, team=HOSTILE, kind=HOSTILE
     )
-    node = NodePicture(HOSTILE, 8, 1, 7, 1, 1, 1, 1, 1)
+    node = NodeSummary(HOSTILE, 8, 1, 7, 1, 1, 1, 1, 1)
     gang = GangState("ns", "Job", HOSTILE, *_rest_of_a_gang())
     whole = audit(
         found,
         remarks=(HOSTILE,),
-        shapes=(ShapePicture(HOSTILE, HOSTILE, (node,), HOSTILE),),
+        shapes=(ShapeSummary(HOSTILE, HOSTILE, (node,), HOSTILE),),
         policies=(PolicyLine(HOSTILE, 1, 0, (), HOSTILE),),
         gangs=(gang,),
     )

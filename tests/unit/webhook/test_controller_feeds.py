@@ -12,10 +12,10 @@ from reviews import cpu_pod
 from gpugate.policies.cluster.gpu_usage import Place
 from gpugate.webhook.audit.listing import SUBJECT_KINDS
 from gpugate.webhook.audit.subjects import Subject
-from gpugate.webhook.cache.kinds import FACT_KINDS, reader_of
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
-from gpugate.webhook.controller.informers import Both, SubjectFeed, Tee, see, strip_for_both
+from gpugate.webhook.cache.kinds import FACT_KINDS, reducer_for
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
+from gpugate.webhook.controller.informers import Both, Tee, WorkloadInformer, see, strip_for_both
 from gpugate.webhook.runtime.log import Log
 
 KIND = {kind.name: kind for kind in SUBJECT_KINDS if kind.group != "batch.volcano.sh"}
@@ -27,7 +27,7 @@ class Heard:
     """A feed, and what its listener heard."""
 
     def __init__(self) -> None:
-        self.feed = SubjectFeed()
+        self.feed = WorkloadInformer()
         self.told: list[tuple[str, bool]] = []
         self.feed.listeners.append(self.hear)
 
@@ -118,11 +118,11 @@ class FactsAndBooks:
     """Facts and books that are fed by one tee."""
 
     def __init__(self) -> None:
-        state = State()
-        self.store = FactStore(state, Log(io.StringIO()), [PODS])
+        state = CurrentState()
+        self.store = SnapshotStore(state, Log(io.StringIO()), [PODS])
         self.heard = Heard()
         self.tee = Tee(self.store, PODS, self.heard.feed, KIND["Pod"])
-        self.strip = strip_for_both(reader_of(PODS), see)
+        self.strip = strip_for_both(reducer_for(PODS), see)
 
 
 def running(name: str) -> Json:

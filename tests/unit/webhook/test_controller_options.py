@@ -7,16 +7,16 @@ from typer.testing import CliRunner
 
 from gpugate.webhook.cli import controller
 from gpugate.webhook.cli.main import app
-from gpugate.webhook.controller.audit_loop import Rhythm
-from gpugate.webhook.controller.leader_election import Terms
-from gpugate.webhook.controller.program import Options
+from gpugate.webhook.controller.audit_loop import AuditSchedule
+from gpugate.webhook.controller.leader_election import LeaseDurations
+from gpugate.webhook.controller.program import ControllerOptions
 from gpugate.webhook.runtime.log import Log
 
 
-def options_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Options:
-    taken: list[Options] = []
+def options_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> ControllerOptions:
+    taken: list[ControllerOptions] = []
 
-    async def run(options: Options, _log: Log) -> None:
+    async def run(options: ControllerOptions, _log: Log) -> None:
         taken.append(options)
 
     monkeypatch.setattr(controller, "run", run)
@@ -39,12 +39,12 @@ def test_every_figure_arrives_where_it_belongs(monkeypatch: pytest.MonkeyPatch) 
         "--team-label=squad",
     )
     assert (found.host, found.port, found.namespace) == ("127.0.0.1", 8181, "here")
-    assert found.rhythm == Rhythm(interval=900.0, settle=3.0, surroundings=60.0, rate=250.0)
-    assert found.terms == Terms(duration=30, deadline=20.0, retry=4.0)
+    assert found.rhythm == AuditSchedule(interval=900.0, settle=3.0, surroundings=60.0, rate=250.0)
+    assert found.terms == LeaseDurations(duration=30, deadline=20.0, retry=4.0)
     assert (found.spacing, found.hosts, found.team_labels) == (7.0, ("audit.example.com",), ("squad",))
 
 
 def test_without_options_the_pace_is_the_documented_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found = options_of(monkeypatch)
-    assert found.rhythm == Rhythm(interval=600.0, settle=2.0, surroundings=60.0, rate=500.0)
-    assert found.terms == Terms()
+    assert found.rhythm == AuditSchedule(interval=600.0, settle=2.0, surroundings=60.0, rate=500.0)
+    assert found.terms == LeaseDurations()

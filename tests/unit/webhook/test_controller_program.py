@@ -13,9 +13,9 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from audits import audit
 
-from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.gangs.status import GangState
-from gpugate.webhook.controller.program import Options, Shown, _Controller
+from gpugate.webhook.controller.program import ControllerOptions, Shown, _Controller
 from gpugate.webhook.kube.client import ApiClient
 from gpugate.webhook.kube.types import ApiError, JsonObject
 from gpugate.webhook.runtime.log import Log
@@ -61,7 +61,7 @@ async def _silence() -> AsyncIterator[JsonObject]:
 
 @pytest.mark.asyncio
 async def test_the_first_audit_waits_until_what_was_read_is_in_force() -> None:
-    options = Options("127.0.0.1", 0, "gpugate-system", "me", policies=())
+    options = ControllerOptions("127.0.0.1", 0, "gpugate-system", "me", policies=())
     controller = _Controller(options, cast("ApiClient", _Apiserver()), Log(io.StringIO()))
     controller._store._gather = 0.3  # as long as a large cluster's facts take to be published
     duties = controller.tasks()
@@ -69,8 +69,8 @@ async def test_the_first_audit_waits_until_what_was_read_is_in_force() -> None:
     try:
         async with asyncio.timeout(20):
             taken = await controller.rounds.after(0)
-        facts = controller._state.snapshot.facts
-        assert facts.state("pods") is Known.SYNCED
+        snapshot = controller._state.in_force.snapshot
+        assert snapshot.sync_state("pods") is SyncState.SYNCED
         (found,) = taken.workloads
         assert found.team == "vision", "the label of its namespace"
         assert not [one.message for one in found.items if "not synced yet" in one.message]
@@ -82,7 +82,7 @@ async def test_the_first_audit_waits_until_what_was_read_is_in_force() -> None:
 
 @pytest.mark.asyncio
 async def test_the_page_shows_gangs_as_they_stand_and_not_as_the_last_audit_found_them() -> None:
-    options = Options("127.0.0.1", 0, "gpugate-system", "me", policies=())
+    options = ControllerOptions("127.0.0.1", 0, "gpugate-system", "me", policies=())
     controller = _Controller(options, cast("ApiClient", _Apiserver()), Log(io.StringIO()))
     starting = GangState("team-a", "Job", "train", "u-1", "", 2, 0, 0, 2, 0, 0, "starting", 0.0, "")
     found: list[GangState] = []

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from audits import audit, item, workload
 
-from gpugate.webhook.audit.model import Audit, Audited
+from gpugate.webhook.audit.model import Audit, AuditedWorkload
 from gpugate.webhook.audit.output.policy_reports import LABELS, LEFT_OUT, NAME, OPEN_REPORT, POLICY_REPORT, ReportKind
-from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, ReportShelf, shelves, stored_of
+from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, ReportStore, report_stores, stored_of
 from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
 from gpugate.webhook.runtime.log import Log
 
@@ -44,8 +44,8 @@ class Reports:
 
     def start(self) -> None:
         """Another controller comes to lead, which knows what the cluster shows and nothing else."""
-        self.shelves = shelves()
-        self.keeper = ReportKeeper(self, self.shelves, self.log, pause=0.0, spacing=0.0)
+        self.shelves = report_stores()
+        self.keeper = ReportReconciler(self, self.shelves, self.log, pause=0.0, spacing=0.0)
         self.show()
 
     def show(self) -> None:
@@ -109,7 +109,7 @@ class Reports:
             raise ApiError(409, "Conflict", "another uid")
         del self.stored[path]
 
-    async def keep(self, *workloads: Audited) -> list[str]:
+    async def keep(self, *workloads: AuditedWorkload) -> list[str]:
         """One look, after which the watches show what there is; says which verbs were called."""
         before = len(self.calls)
         await self.keeper.keep(audit(*workloads))
@@ -328,7 +328,7 @@ class Audits:
         self.done = 0
         self._finished = asyncio.Condition()
 
-    async def finish(self, *workloads: Audited) -> None:
+    async def finish(self, *workloads: AuditedWorkload) -> None:
         async with self._finished:
             self.latest = audit(*workloads)
             self.done += 1
@@ -374,8 +374,8 @@ async def test_it_follows_the_audits_and_what_becomes_of_the_reports() -> None:
             await task
 
 
-def _shelf(event_type: str) -> ReportShelf:
-    shelf = ReportShelf(asyncio.Event())
+def _shelf(event_type: str) -> ReportStore:
+    shelf = ReportStore(asyncio.Event())
     one = stored_of({"metadata": {"name": NAME, "namespace": "a", "uid": "u"}})
     shelf.changed(REPORT_KINDS[POLICY_REPORT], "ADDED", one)
     shelf.stirred.clear()

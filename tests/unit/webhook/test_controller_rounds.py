@@ -12,21 +12,21 @@ import pytest
 from audits import a_pod
 from reviews import overcommitted_pod, policy
 
-from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.gpu_usage import place_of
-from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.listing import SUBJECT_KINDS
 from gpugate.webhook.audit.subjects import Subject
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
-from gpugate.webhook.controller.audit_loop import Rhythm, Rounds, Source
-from gpugate.webhook.controller.informers import SubjectFeed, see
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
+from gpugate.webhook.controller.audit_loop import AuditLoop, AuditSchedule, AuditSource
+from gpugate.webhook.controller.informers import WorkloadInformer, see
 from gpugate.webhook.runtime.log import Log
 
 pytestmark = pytest.mark.asyncio
 PODS = next(kind for kind in SUBJECT_KINDS if kind.name == "Pod")
-FAST = Rhythm(interval=3600.0, settle=0.0, rate=1e6)
+FAST = AuditSchedule(interval=3600.0, settle=0.0, rate=1e6)
 
 
 def bound(mode: str = "Enforce", *, generation: int = 1) -> Policy:
@@ -36,17 +36,17 @@ def bound(mode: str = "Enforce", *, generation: int = 1) -> Policy:
 class Stand:
     """Rounds over a feed, with a clock that tests may move."""
 
-    def __init__(self, rhythm: Rhythm = FAST, *, pods: int = 2) -> None:
+    def __init__(self, rhythm: AuditSchedule = FAST, *, pods: int = 2) -> None:
         self.ahead = 0.0
         self.read = asyncio.Event()
         self.read.set()
-        self.state = State(policies=[bound()])
-        self.feed = SubjectFeed()
+        self.state = CurrentState(policies=[bound()])
+        self.feed = WorkloadInformer()
         self.problems: dict[str, str] = {}
         log = Log(io.StringIO())
-        source = Source(
+        source = AuditSource(
             self.state,
-            FactStore(State(), log, []),
+            SnapshotStore(CurrentState(), log, []),
             self.feed,
             self.read.wait,
             "tests",
@@ -54,7 +54,7 @@ class Stand:
             problems=lambda: self.problems,
         )
         self.wall = 0.0
-        self.rounds = Rounds(source, rhythm, log, clock=lambda: time.monotonic() + self.ahead, wall=lambda: self.wall)
+        self.rounds = AuditLoop(source, rhythm, log, clock=lambda: time.monotonic() + self.ahead, wall=lambda: self.wall)
         self.feed.replaced(PODS, [see(overcommitted_pod(f"pod-{at}", uid=f"u{at}")) for at in range(pods)])
 
     @asynccontextmanager
@@ -113,7 +113,7 @@ async def test_what_stirs_is_judged_alone() -> None:
 
 
 async def test_changes_are_gathered_for_a_while() -> None:
-    stand = Stand(Rhythm(interval=3600.0, settle=0.05, rate=1e6))
+    stand = Stand(AuditSchedule(interval=3600.0, settle=0.05, rate=1e6))
     async with stand.running():
         await stand.next(0)
         for at in range(5):
@@ -166,10 +166,10 @@ async def test_the_end_of_an_exemption_is_cause_for_a_round_over_everything() ->
 
 
 async def test_nodes_that_come_are_cause_for_a_round_over_everything_after_a_while() -> None:
-    stand = Stand(Rhythm(interval=1000.0, settle=0.0, surroundings=60.0, rate=1e6))
+    stand = Stand(AuditSchedule(interval=1000.0, settle=0.0, surroundings=60.0, rate=1e6))
     async with stand.running():
         await stand.next(0)
-        stand.state.publish(facts_from_objects([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}]))
+        stand.state.publish(snapshot_from_objects([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}]))
         stand.ahead += 50
         stand.feed.changed(PODS, "ADDED", see(a_pod("new")))
         await stand.next(1)
@@ -183,14 +183,14 @@ async def test_other_facts_wait_for_the_interval() -> None:
     stand = Stand()
     async with stand.running():
         await stand.next(0)
-        stand.state.publish(facts_from_objects([], {"nodes": Known.PENDING}))
+        stand.state.publish(snapshot_from_objects([], {"nodes": SyncState.PENDING}))
         stand.feed.changed(PODS, "ADDED", see(a_pod("new")))
         await stand.next(1)
         assert stand.last == (1, False)
 
 
 async def test_at_the_interval_everything_is_judged_again() -> None:
-    stand = Stand(Rhythm(interval=100.0, settle=0.0, rate=1e6))
+    stand = Stand(AuditSchedule(interval=100.0, settle=0.0, rate=1e6))
     async with stand.running():
         await stand.next(0)
         stand.ahead += 99
@@ -203,7 +203,7 @@ async def test_at_the_interval_everything_is_judged_again() -> None:
 
 
 async def test_no_more_is_judged_in_a_second_than_the_rate() -> None:
-    stand = Stand(Rhythm(interval=3600.0, settle=0.0, rate=1000.0), pods=201)
+    stand = Stand(AuditSchedule(interval=3600.0, settle=0.0, rate=1000.0), pods=201)
     started = time.monotonic()
     async with stand.running():
         await stand.next(0)

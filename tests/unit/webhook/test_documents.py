@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpugate.webhook.files import documents
-from gpugate.webhook.files.documents import Document, Unreadable, files_of, read, read_all
+from gpugate.webhook.files.documents import Document, UnreadableInput, files_of, read, read_all
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def values(file: str) -> list[Any]:
 def problem(file: str) -> str:
     """What is wrong with a file of which nothing can be read."""
     (only,) = read(file)
-    assert isinstance(only, Unreadable), only
+    assert isinstance(only, UnreadableInput), only
     assert only.file == file
     assert "\n" not in only.problem
     return only.problem
@@ -140,7 +140,7 @@ def test_a_directory_that_is_itself_hidden_is_read_when_it_is_named(write: Any, 
 
 def test_a_directory_without_manifests_is_a_problem(tmp_path: Path) -> None:
     (only,) = files_of([str(tmp_path)])
-    assert isinstance(only, Unreadable)
+    assert isinstance(only, UnreadableInput)
     assert ".yaml" in only.problem
 
 
@@ -155,7 +155,7 @@ def test_a_path_that_leads_nowhere_is_a_problem_and_the_others_are_read(write: A
         name = str(tmp_path / "manifest.yaml" / "below")
     file = write("a: 1\n")
     first, second = read_all([name, file])
-    assert isinstance(first, Unreadable)
+    assert isinstance(first, UnreadableInput)
     assert (first.file, first.number) == (name, 0)
     assert isinstance(second, Document)
 
@@ -168,7 +168,7 @@ def test_links_that_lead_in_circles_end(write: Any, tmp_path: Path) -> None:
     (tmp_path / "link.yaml").symlink_to(tmp_path / "real.yaml")
     assert list(files_of([str(tmp_path)])) == [str(tmp_path / "link.yaml"), file]
     (only,) = read_all([str(tmp_path / "self.yaml")])
-    assert isinstance(only, Unreadable)
+    assert isinstance(only, UnreadableInput)
 
 
 def test_a_fifo_is_read_when_it_is_named_and_left_out_of_a_directory(write: Any, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_the_documents_before_a_broken_one_are_read_and_the_other_files_too(writ
     broken, whole = write("a: 1\n---\nb: 2\n---\nc: d: e\n---\nf: 3\n"), write("g: 4\n", "other.yaml")
     found = list(read_all([broken, whole]))
     assert [one.value for one in found if isinstance(one, Document)] == [{"a": 1}, {"b": 2}, {"g": 4}]
-    (bad,) = [one for one in found if isinstance(one, Unreadable)]
+    (bad,) = [one for one in found if isinstance(one, UnreadableInput)]
     assert (bad.file, bad.number) == (broken, 3)
     assert bad.problem.startswith("line 5, column 5: ")
 

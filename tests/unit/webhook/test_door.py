@@ -232,7 +232,7 @@ def test_a_refusal_stays_short_and_keeps_its_remedy_however_many_containers_ther
     obj = pod(memory="1Gi")
     many = [{"name": f"c{number}", "image": "i", "resources": {"limits": {"memory": "900Gi"}}} for number in range(1000)]
     obj["spec"]["containers"] += many
-    door = InProcess(facts=load_facts([CLUSTER]))
+    door = InProcess(snapshot=load_facts([CLUSTER]))
     refused = door.ask(admission(obj), "validate")
     (line,) = [one for one in refused["status"]["message"].splitlines() if "host-memory" in one]
     assert "could ever hold the pod" in line

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reviews import CLUSTER, InProcess, admission, patched, pod, policy, well_formed
 from ruamel.yaml import YAML
 
-from gpugate.policies.workloads.kinds import KINDS, POD, Kind, kind_of
+from gpugate.policies.workloads.kinds import KINDS, POD, WorkloadKind, kind_of
 from gpugate.webhook.admission.admission_review import BadRequestError
 from gpugate.webhook.files.inputs import load_facts
 
@@ -94,17 +94,17 @@ def test_any_json_in_any_field_of_the_request_is_answered(field: str, value: Any
     check(orjson.dumps(admission(pod(), **{field: value})))
 
 
-def stated(kind: Kind) -> dict[str, str]:
+def stated(kind: WorkloadKind) -> dict[str, str]:
     return {"group": kind.group, "version": kind.versions[-1], "kind": kind.kind}
 
 
-def api_version(kind: Kind) -> str:
+def api_version(kind: WorkloadKind) -> str:
     return f"{kind.group}/{kind.versions[-1]}" if kind.group else kind.versions[-1]
 
 
 @_QUICK
 @given(st.sampled_from(KINDS), json_values, json_values, st.sampled_from(["CREATE", "UPDATE"]))
-def test_any_object_of_a_known_kind_is_answered(kind: Kind, spec: Any, metadata: Any, operation: str) -> None:
+def test_any_object_of_a_known_kind_is_answered(kind: WorkloadKind, spec: Any, metadata: Any, operation: str) -> None:
     obj = {"apiVersion": api_version(kind), "kind": kind.kind, "metadata": metadata, "spec": spec}
     check(orjson.dumps(admission(obj, operation=operation, old=obj, kind=stated(kind), name="fuzz")))
     check(orjson.dumps(admission(obj, operation="UPDATE", old={"spec": spec}, kind=stated(kind), name="fuzz")))

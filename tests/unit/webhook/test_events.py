@@ -20,7 +20,7 @@ from gpugate.webhook.kube.event_series import cut_bytes
 from gpugate.webhook.kube.events import Limits, Recorder, Reference, about_namespace
 from gpugate.webhook.kube.types import ApiError, ClusterError, NotServed
 from gpugate.webhook.runtime.log import Log
-from gpugate.webhook.runtime.rate_limit import Buckets, Tokens
+from gpugate.webhook.runtime.rate_limit import Buckets, TokenBucket
 
 JOB = Reference("batch/v1", "Job", "team-a", "train", "11111111-2222-3333-4444-555555555555")
 BUSY = ApiError(429, "TooManyRequests", "try again")
@@ -83,7 +83,7 @@ class World:
 
     def tell(self, regarding: Reference = JOB, message: str = "Pod refused", *, times: int = 1, **fields: Any) -> None:
         for _ in range(times):
-            self.recorder.tell(regarding, **{"reason": "Refused", "message": message, "action": "Admit", **fields})
+            self.recorder.emit(regarding, **{"reason": "Refused", "message": message, "action": "Admit", **fields})
 
     async def send(self, *, sleeps: int | None = None) -> None:
         """Run until there is nothing to do, or that many sleeps are over."""
@@ -429,7 +429,7 @@ def test_a_note_is_never_longer_than_the_api_takes(text: str) -> None:
 
 
 def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
-    bucket = Tokens(3, 0.5, 0.0)
+    bucket = TokenBucket(3, 0.5, 0.0)
     assert [bucket.take(0.0) for _ in range(4)] == [True, True, True, False]
     assert bucket.wait(0.0) == 2.0
     assert bucket.take(2.0)

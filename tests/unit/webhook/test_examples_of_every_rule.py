@@ -13,7 +13,7 @@ from gpugate.policies.policy.models import PolicySet
 from gpugate.policies.rules.registry import BY_ID
 from gpugate.webhook.files.documents import read_all
 from gpugate.webhook.files.inputs import load_facts, load_policies, objects_in
-from gpugate.webhook.review.entry import Entry
+from gpugate.webhook.review.entry import ReviewEntry
 from gpugate.webhook.review.review import review
 
 #: Speaks of what monitoring has seen, which no file has.
@@ -24,14 +24,14 @@ _OF_THEIR_OWN = {"research", "sandbox"}
 
 
 @cache
-def _entries(*policies: str) -> list[Entry]:
+def _entries(*policies: str) -> list[ReviewEntry]:
     """The examples, each judged by those of the policies that are named."""
     chosen = [one for one in load_policies([POLICY]) if one.name in policies]
     assert len(chosen) == len(policies)
     return list(review(read_all([str(WORKLOADS)]), PolicySet(chosen), load_facts([CLUSTER])))
 
 
-def _acts(rule: str, entry: Entry) -> bool:
+def _acts(rule: str, entry: ReviewEntry) -> bool:
     return rule in {one.rule for one in entry.changes} | {one.rule for one in entry.findings}
 
 

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Mode
-from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, Read, reader_of
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, Observed, reducer_for
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.kube.types import EventType, WatchedKind
 from gpugate.webhook.runtime.log import Log
 
@@ -51,7 +51,7 @@ def policy(name: str = "default", *, generation: int = 1, **spec: Any) -> dict[s
     return {"metadata": {"name": name, "generation": generation}, "spec": {"mode": "Enforce", **spec}}
 
 
-class Counting(State):
+class Counting(CurrentState):
     """A state that counts what is published to it."""
 
     def __init__(self) -> None:
@@ -66,14 +66,14 @@ class Counting(State):
 class Feed:
     """Hands objects to a store as a watch does: each reduced to its record as it arrives."""
 
-    def __init__(self, store: FactStore) -> None:
+    def __init__(self, store: SnapshotStore) -> None:
         self.store = store
 
     def replaced(self, kind: WatchedKind, objects: list[dict[str, Any]]) -> None:
-        self.store.replaced(kind, [reader_of(kind)(one) for one in objects])
+        self.store.replaced(kind, [reducer_for(kind)(one) for one in objects])
 
     def changed(self, kind: WatchedKind, event_type: EventType, item: dict[str, Any]) -> None:
-        self.store.changed(kind, event_type, reader_of(kind)(item))
+        self.store.changed(kind, event_type, reducer_for(kind)(item))
 
     def absent(self, kind: WatchedKind) -> None:
         self.store.absent(kind)
@@ -82,10 +82,10 @@ class Feed:
 class Fixture:
     """A store of these kinds, outside of any event loop: every change is published at once."""
 
-    def __init__(self, *kinds: WatchedKind, fixed: Facts | None = None) -> None:
+    def __init__(self, *kinds: WatchedKind, fixed: ClusterSnapshot | None = None) -> None:
         self.state = Counting()
         self._stream = io.StringIO()
-        self.store = Feed(FactStore(self.state, Log(self._stream), kinds or ALL, fixed=fixed))
+        self.store = Feed(SnapshotStore(self.state, Log(self._stream), kinds or ALL, fixed=fixed))
         self.before = self.state.published
 
     @property
@@ -99,14 +99,14 @@ class Fixture:
         return [orjson.loads(line) for line in self._stream.getvalue().splitlines()]
 
     @property
-    def facts(self) -> Facts:
-        return self.state.snapshot.facts
+    def snapshot(self) -> ClusterSnapshot:
+        return self.state.in_force.snapshot
 
     def modes(self) -> dict[str, Mode | None]:
-        return {one.name: one.spec.mode for one in self.state.snapshot.policies.policies}
+        return {one.name: one.spec.mode for one in self.state.in_force.policies.policies}
 
     def names(self) -> list[str]:
-        return sorted(name for shape in self.facts.shapes for name in shape.nodes)
+        return sorted(name for shape in self.snapshot.shapes for name in shape.nodes)
 
 
 def test_it_is_not_ready_before_every_kind_was_listed_or_found_absent() -> None:
@@ -122,8 +122,8 @@ def test_it_is_not_ready_before_every_kind_was_listed_or_found_absent() -> None:
 
 
 def test_a_store_without_kinds_is_ready_at_once() -> None:
-    state = State()
-    FactStore(state, Log(io.StringIO()), [])
+    state = CurrentState()
+    SnapshotStore(state, Log(io.StringIO()), [])
     assert state.not_ready == ""
 
 
@@ -132,15 +132,15 @@ def test_readiness_once_reached_is_not_lost_when_a_kind_goes() -> None:
     made.store.replaced(NODES, [node("a")])
     made.store.absent(NODES)
     assert made.state.not_ready == ""
-    assert made.facts.state("nodes") is Known.ABSENT
+    assert made.snapshot.sync_state("nodes") is SyncState.ABSENT
     assert made.names() == []
 
 
 def test_facts_say_how_far_each_kind_is_known() -> None:
     made = Fixture(NODES, QUEUES)
     made.store.replaced(NODES, [])
-    assert (made.facts.state("nodes"), made.facts.state("localqueues")) == (Known.SYNCED, Known.PENDING)
-    assert made.facts.state("namespaces") is Known.NOT_GIVEN
+    assert (made.snapshot.sync_state("nodes"), made.snapshot.sync_state("localqueues")) == (SyncState.SYNCED, SyncState.PENDING)
+    assert made.snapshot.sync_state("namespaces") is SyncState.NOT_GIVEN
 
 
 def test_events_add_change_and_delete() -> None:
@@ -149,7 +149,7 @@ def test_events_add_change_and_delete() -> None:
     made.store.changed(NODES, "ADDED", node("b"))
     assert made.names() == ["a", "b"]
     made.store.changed(NODES, "MODIFIED", node("b", gpus=4))
-    assert {shape.devices["nvidia.com/gpu"] for shape in made.facts.shapes} == {4, 8}
+    assert {shape.devices["nvidia.com/gpu"] for shape in made.snapshot.shapes} == {4, 8}
     made.store.changed(NODES, "DELETED", node("a"))
     assert made.names() == ["b"]
 
@@ -157,12 +157,12 @@ def test_events_add_change_and_delete() -> None:
 def test_a_heartbeat_publishes_nothing() -> None:
     made = Fixture(NODES)
     made.store.replaced(NODES, [node("a")])
-    snapshot = made.state.snapshot
+    snapshot = made.state.in_force
     assert made.published == 1
     for version in range(2, 50):
         made.store.changed(NODES, "MODIFIED", node("a", version=str(version)))
     assert made.published == 0
-    assert made.state.snapshot is snapshot
+    assert made.state.in_force is snapshot
 
 
 def test_a_repeated_list_publishes_nothing() -> None:
@@ -189,14 +189,14 @@ def test_an_empty_first_list_is_published_because_it_is_knowledge() -> None:
     made = Fixture(NODES)
     made.store.replaced(NODES, [])
     assert made.published == 1
-    assert made.facts.state("nodes") is Known.SYNCED
+    assert made.snapshot.sync_state("nodes") is SyncState.SYNCED
 
 
 def test_a_kind_that_comes_back_after_it_was_absent_is_taken_again() -> None:
     made = Fixture(NODES)
     made.store.absent(NODES)
     made.store.replaced(NODES, [node("a")])
-    assert made.facts.state("nodes") is Known.SYNCED
+    assert made.snapshot.sync_state("nodes") is SyncState.SYNCED
     assert made.names() == ["a"]
 
 
@@ -227,14 +227,14 @@ def test_objects_of_the_same_name_in_two_namespaces_are_two() -> None:
         QUEUES, [{"metadata": {"name": "q", "namespace": space}, "spec": {"clusterQueue": "c"}} for space in ("a", "b")]
     )
     made.store.changed(QUEUES, "DELETED", {"metadata": {"name": "q", "namespace": "a"}})
-    assert {space: [one.name for one in found] for space, found in made.facts.queues.items()} == {"b": ["q"]}
+    assert {space: [one.name for one in found] for space, found in made.snapshot.queues.items()} == {"b": ["q"]}
 
 
 def test_labels_of_a_namespace_are_followed() -> None:
     made = Fixture(NAMESPACES)
     made.store.replaced(NAMESPACES, [{"metadata": {"name": "a", "labels": {"team": "x"}}}])
     made.store.changed(NAMESPACES, "MODIFIED", {"metadata": {"name": "a", "labels": {"team": "y"}}})
-    assert made.facts.namespace_labels("a") == {"kubernetes.io/metadata.name": "a", "team": "y"}
+    assert made.snapshot.namespace_labels("a") == {"kubernetes.io/metadata.name": "a", "team": "y"}
 
 
 def test_without_any_policy_the_default_holds_in_dryrun() -> None:
@@ -303,24 +303,24 @@ def test_a_policy_whose_status_alone_changes_publishes_nothing() -> None:
 
 
 def test_facts_from_files_are_published_in_place_of_watched_ones() -> None:
-    fixed = facts_from_objects([{**node("from-file"), "kind": "Node"}])
+    fixed = snapshot_from_objects([{**node("from-file"), "kind": "Node"}])
     made = Fixture(POLICIES, fixed=fixed)
-    assert made.facts is fixed
+    assert made.snapshot is fixed
     made.store.replaced(POLICIES, [policy("mine")])
-    assert made.facts is fixed
+    assert made.snapshot is fixed
 
 
 def test_policies_from_files_are_left_alone_when_only_facts_are_watched() -> None:
     made = Fixture(NODES)
-    policies = made.state.snapshot.policies
+    policies = made.state.in_force.policies
     made.store.replaced(NODES, [node("a")])
-    assert made.state.snapshot.policies is policies
+    assert made.state.in_force.policies is policies
 
 
 @pytest.mark.asyncio
 async def test_a_burst_of_events_is_published_once() -> None:
     state = Counting()
-    store = Feed(FactStore(state, Log(io.StringIO()), [NODES], gather=0.001))
+    store = Feed(SnapshotStore(state, Log(io.StringIO()), [NODES], gather=0.001))
     before = state.published
     done = asyncio.Event()
     publish = state.publish
@@ -339,7 +339,7 @@ async def test_a_burst_of_events_is_published_once() -> None:
         await done.wait()
     assert state.published == before + 1
     assert state.not_ready == ""
-    assert sum(len(shape.nodes) for shape in state.snapshot.facts.shapes) == 100
+    assert sum(len(shape.nodes) for shape in state.in_force.snapshot.shapes) == 100
 
 
 STEPS = st.lists(
@@ -372,12 +372,12 @@ def test_any_order_of_events_gives_the_facts_of_what_is_left(steps: list[Any]) -
         else:
             left[names] = node(names, gpus=gpus)
             made.store.changed(NODES, step, left[names])
-    wanted = facts_from_objects([{**item, "kind": "Node"} for item in left.values()])
-    assert made.facts.shapes == wanted.shapes
+    wanted = snapshot_from_objects([{**item, "kind": "Node"} for item in left.values()])
+    assert made.snapshot.shapes == wanted.shapes
 
 
-def _long_list(count: int) -> list[Read]:
-    return [reader_of(NODES)(node(f"n-{at:04}")) for at in range(count)]
+def _long_list(count: int) -> list[Observed]:
+    return [reducer_for(NODES)(node(f"n-{at:04}")) for at in range(count)]
 
 
 async def _turns_until(reached: Callable[[], bool]) -> int:
@@ -392,43 +392,43 @@ async def _turns_until(reached: Callable[[], bool]) -> int:
 
 @pytest.mark.asyncio
 async def test_a_long_list_lets_others_have_their_turn_and_is_not_synced_before_its_end() -> None:
-    state = State()
-    store = FactStore(state, Log(io.StringIO()), [NODES], gather=0.0)
+    state = CurrentState()
+    store = SnapshotStore(state, Log(io.StringIO()), [NODES], gather=0.0)
     store.replaced(NODES, _long_list(2000))
     assert state.not_ready == "not synced yet: nodes"
     assert await _turns_until(lambda: not state.not_ready) >= 10
-    assert sum(len(shape.nodes) for shape in state.snapshot.facts.shapes) == 2000
+    assert sum(len(shape.nodes) for shape in state.in_force.snapshot.shapes) == 2000
 
 
 @pytest.mark.asyncio
 async def test_what_comes_behind_a_long_list_is_taken_behind_it() -> None:
-    state = State()
-    store = FactStore(state, Log(io.StringIO()), [NODES, QUEUES], gather=0.0)
+    state = CurrentState()
+    store = SnapshotStore(state, Log(io.StringIO()), [NODES, QUEUES], gather=0.0)
     listed = _long_list(1000)
     store.replaced(NODES, listed)
     store.changed(NODES, "DELETED", listed[999])
-    store.changed(NODES, "ADDED", reader_of(NODES)(node("z-new")))
+    store.changed(NODES, "ADDED", reducer_for(NODES)(node("z-new")))
     store.absent(QUEUES)
     await _turns_until(lambda: not state.not_ready)
-    names = [name for shape in state.snapshot.facts.shapes for name in shape.nodes]
+    names = [name for shape in state.in_force.snapshot.shapes for name in shape.nodes]
     assert (len(names), "n-0999" in names, "z-new" in names) == (1000, False, True)
 
 
 @pytest.mark.asyncio
 async def test_a_second_long_list_is_taken_whole_behind_the_first() -> None:
-    state = State()
-    store = FactStore(state, Log(io.StringIO()), [NODES], gather=0.0)
+    state = CurrentState()
+    store = SnapshotStore(state, Log(io.StringIO()), [NODES], gather=0.0)
     store.replaced(NODES, _long_list(1000))
     store.replaced(NODES, _long_list(500))
-    await _turns_until(lambda: sum(len(shape.nodes) for shape in state.snapshot.facts.shapes) == 500)
+    await _turns_until(lambda: sum(len(shape.nodes) for shape in state.in_force.snapshot.shapes) == 500)
     assert state.not_ready == ""
 
 
 @pytest.mark.asyncio
 async def test_a_list_that_cannot_be_taken_keeps_none_behind_it_from_being_taken() -> None:
-    stream, state = io.StringIO(), State()
+    stream, state = io.StringIO(), CurrentState()
     log = Log(stream)
-    store = FactStore(state, log, [NODES, QUEUES], gather=0.0)
+    store = SnapshotStore(state, log, [NODES, QUEUES], gather=0.0)
     broken: Any = [*_long_list(500), None]
     store.replaced(NODES, broken)
     store.absent(QUEUES)
@@ -438,6 +438,6 @@ async def test_a_list_that_cannot_be_taken_keeps_none_behind_it_from_being_taken
 
 
 def test_a_long_list_outside_of_any_event_loop_is_taken_at_once() -> None:
-    state = State()
-    FactStore(state, Log(io.StringIO()), [NODES]).replaced(NODES, _long_list(50_000))
+    state = CurrentState()
+    SnapshotStore(state, Log(io.StringIO()), [NODES]).replaced(NODES, _long_list(50_000))
     assert state.not_ready == ""

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_api import GONE, LOST, UNSUPPORTED, FakeTime, forever
 
-from gpugate.policies.cluster.builder import FactsBuilder, key_of
+from gpugate.policies.cluster.builder import SnapshotBuilder, key_of
 from gpugate.policies.cluster.kinds import BY_RESOURCE
-from gpugate.policies.cluster.snapshot import Facts
-from gpugate.webhook.cache.kinds import FACT_KINDS, reader_of
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.webhook.cache.kinds import FACT_KINDS, reducer_for
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.kube.reflector import Reflector
 from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
@@ -102,11 +102,11 @@ class Cluster:
         await forever()
 
 
-async def _follow(cluster: Cluster) -> Facts:
-    state, time = State(), FakeTime(sleeps=10_000)
-    store = FactStore(state, Log(io.StringIO()), [PODS, NODES])
-    store.replaced(NODES, [reader_of(NODES)(one) for one in _MACHINES])
-    task = asyncio.create_task(Reflector(cluster, PODS, store, strip=reader_of(PODS), pace=time.pace()).run())
+async def _follow(cluster: Cluster) -> ClusterSnapshot:
+    state, time = CurrentState(), FakeTime(sleeps=10_000)
+    store = SnapshotStore(state, Log(io.StringIO()), [PODS, NODES])
+    store.replaced(NODES, [reducer_for(NODES)(one) for one in _MACHINES])
+    task = asyncio.create_task(Reflector(cluster, PODS, store, strip=reducer_for(PODS), pace=time.pace()).run())
     for _ in range(4000):
         await asyncio.sleep(0)
         if cluster.now == len(cluster.history) and not cluster.faults:
@@ -117,7 +117,7 @@ async def _follow(cluster: Cluster) -> Facts:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     store.publish()
-    return state.snapshot.facts
+    return state.in_force.snapshot
 
 
 @st.composite
@@ -142,12 +142,12 @@ def test_facts_are_those_of_a_recount_whatever_the_watch_does(
     streams: bool,
 ) -> None:
     cluster = Cluster(history, list(faults), streams=streams)
-    facts = asyncio.run(_follow(cluster))
-    again = FactsBuilder()
+    snapshot = asyncio.run(_follow(cluster))
+    again = SnapshotBuilder()
     for machine in _MACHINES:
         again.put("nodes", key_of(machine), BY_RESOURCE["nodes"].read(machine))
     for item in cluster.live(len(history)).values():
         again.put("pods", key_of(item), BY_RESOURCE["pods"].read(item))
     wanted = again.snapshot({})
-    assert facts.groups == wanted.groups
-    assert facts.pools == wanted.pools
+    assert snapshot.groups == wanted.groups
+    assert snapshot.shape_usage == wanted.shape_usage

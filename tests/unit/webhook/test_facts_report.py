@@ -17,11 +17,11 @@ from aiohttp.test_utils import TestClient, TestServer
 from reviews import counted
 from running import serving
 
-from gpugate.policies.cluster.builder import facts_from_objects
-from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.webhook.admission.app import make_app
 from gpugate.webhook.admission.metrics import Metrics
-from gpugate.webhook.cache.state import State
+from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.kube.types import KindState
 from gpugate.webhook.runtime.log import Log
 
@@ -38,7 +38,7 @@ def states() -> Sequence[KindState]:
     ]
 
 
-async def readyz(state: State, path: str = "/readyz?verbose") -> list[str]:
+async def readyz(state: CurrentState, path: str = "/readyz?verbose") -> list[str]:
     app = make_app(state, Metrics(), Log(io.StringIO()))
     async with TestClient(TestServer(app)) as client:
         return (await (await client.get(path)).text()).splitlines()
@@ -46,7 +46,7 @@ async def readyz(state: State, path: str = "/readyz?verbose") -> list[str]:
 
 @pytest.mark.asyncio
 async def test_readyz_verbose_tells_phase_number_age_and_error_of_each_kind() -> None:
-    state = State()
+    state = CurrentState()
     state.watched = states
     lines = [re.sub(r"age (\d+)\.\d s", r"age \1 s", line) for line in await readyz(state)]
     assert lines == [
@@ -62,7 +62,7 @@ async def test_readyz_verbose_tells_phase_number_age_and_error_of_each_kind() ->
 
 @pytest.mark.asyncio
 async def test_readyz_verbose_tells_of_facts_from_files_that_nobody_watches() -> None:
-    state = State(facts_from_objects([], known={"nodes": Known.SYNCED, "localqueues": Known.ABSENT}))
+    state = CurrentState(snapshot_from_objects([], known={"nodes": SyncState.SYNCED, "localqueues": SyncState.ABSENT}))
     state.watched = lambda: [KindState("GPUPolicy", "gpupolicies")]
     lines = await readyz(state)
     assert lines[1:4] == ["gpupolicies: pending, objects 0, never read", "localqueues: absent", "nodes: synced"]
@@ -70,14 +70,14 @@ async def test_readyz_verbose_tells_of_facts_from_files_that_nobody_watches() ->
 
 @pytest.mark.asyncio
 async def test_readyz_alone_stays_one_line() -> None:
-    state = State()
+    state = CurrentState()
     state.watched = states
     assert await readyz(state, "/readyz") == ["ok"]
 
 
 @pytest.mark.asyncio
 async def test_readyz_says_which_kinds_keep_it_from_being_ready_and_what_helps() -> None:
-    state = State()
+    state = CurrentState()
     state.watched = states
     state.wait_for(["localqueues", "nodes"])
     assert await readyz(state, "/readyz") == ["not synced yet: localqueues, nodes"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpugate.webhook.controller.leader_client import Fence, NotLeadingError
-from gpugate.webhook.controller.leader_election import Elector, Terms
+from gpugate.webhook.controller.leader_client import LeaderOnlyClient, NotLeadingError
+from gpugate.webhook.controller.leader_election import Elector, LeaseDurations
 from gpugate.webhook.kube.types import ApiError
 from gpugate.webhook.runtime.log import Log
 
@@ -60,7 +60,7 @@ class _Server:
 
 
 def _elector(server: _Server, name: str = "one") -> Elector:
-    terms = Terms(duration=15, deadline=10.0, retry=0.0)
+    terms = LeaseDurations(duration=15, deadline=10.0, retry=0.0)
     return Elector(server, "gpugate-system", name, Log(io.StringIO()), terms, clock=lambda: server.now)
 
 
@@ -83,7 +83,7 @@ async def _turns(elector: Elector, number: int = 3) -> None:
 async def test_a_leader_that_stood_still_writes_nothing_when_it_goes_on() -> None:
     server = _Server()
     elector = _elector(server)
-    fence = Fence(server, elector.holds)
+    fence = LeaderOnlyClient(server, elector.holds)
     await _turns(elector)
     await fence.patch(_REPORT, {})
     assert server.writes == [f"patch {_REPORT}"]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from reviews import CLUSTER, POLICY, WORKLOADS
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.framework.decision import Phase
 from gpugate.policies.kube.fields import clone
@@ -31,7 +31,7 @@ APPLIED_BY = {"nobody's Git": {}, "Argo CD": ARGO_CD, "Flux": FLUX}
 
 
 @pytest.fixture(scope="module")
-def facts() -> Facts:
+def snapshot() -> ClusterSnapshot:
     return load_facts([CLUSTER], objects_in([str(WORKLOADS / "26-dra-claim.yaml")]))
 
 
@@ -40,20 +40,20 @@ def policies() -> PolicySet:
     return PolicySet(load_policies([POLICY]))
 
 
-def fixed(file: Path, policies: PolicySet, facts: Facts) -> Fixed:
-    (found,) = fix(open_files([str(file)], [str(file)]), policies, facts)
+def fixed(file: Path, policies: PolicySet, snapshot: ClusterSnapshot) -> Fixed:
+    (found,) = fix(open_files([str(file)], [str(file)]), policies, snapshot)
     return found
 
 
-def mutated(obj: dict[str, Any], policies: PolicySet, facts: Facts) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def mutated(obj: dict[str, Any], policies: PolicySet, snapshot: ClusterSnapshot) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What /mutate makes of the creation of ``obj``, and by which patch."""
     kind = kind_of(obj["apiVersion"], obj["kind"])
     after = clone(obj)
     if kind is None:
         return after, []
-    workload = open_workload(kind, after, facts)
-    bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
-    return after, decide(workload, bound, facts, Phase.MUTATE).patch
+    workload = open_workload(kind, after, snapshot)
+    bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())
+    return after, decide(workload, bound, snapshot, Phase.MUTATE).patch
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -75,30 +75,36 @@ def without_record(obj: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 @pytest.mark.parametrize("applied_by", APPLIED_BY)
-def test_the_webhook_changes_nothing_in_a_fixed_example(file: Path, applied_by: str, policies: PolicySet, facts: Facts) -> None:
-    for obj in objects(fixed(file, policies, facts).after):
-        _, patch = mutated(with_metadata(obj, APPLIED_BY[applied_by]), policies, facts)
+def test_the_webhook_changes_nothing_in_a_fixed_example(
+    file: Path, applied_by: str, policies: PolicySet, snapshot: ClusterSnapshot
+) -> None:
+    for obj in objects(fixed(file, policies, snapshot).after):
+        _, patch = mutated(with_metadata(obj, APPLIED_BY[applied_by]), policies, snapshot)
         assert patch == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_webhook_changes_nothing_in_the_pods_of_a_fixed_example(file: Path, policies: PolicySet, facts: Facts) -> None:
-    for obj in objects(fixed(file, policies, facts).after):
+def test_the_webhook_changes_nothing_in_the_pods_of_a_fixed_example(
+    file: Path, policies: PolicySet, snapshot: ClusterSnapshot
+) -> None:
+    for obj in objects(fixed(file, policies, snapshot).after):
         kind = kind_of(obj["apiVersion"], obj["kind"])
-        for pods in open_workload(kind, obj, facts).pod_sets if kind is not None and kind.kind != "Pod" else ():
+        for pods in open_workload(kind, obj, snapshot).pod_sets if kind is not None and kind.kind != "Pod" else ():
             if not pods.is_whole:
                 continue  # Made from a runtime, which Git keeps elsewhere.
             owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": obj["metadata"]["name"], "controller": True}
             metadata = {**clone(pods.root.get("metadata") or {}), "namespace": obj["metadata"]["namespace"], "name": "p"}
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"ownerReferences": [owner]}, "spec": clone(pods.spec)}
-            assert mutated(pod, policies, facts)[1] == []
+            assert mutated(pod, policies, snapshot)[1] == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_fixed_example_is_what_the_webhook_would_have_made_of_it(file: Path, policies: PolicySet, facts: Facts) -> None:
-    result = fixed(file, policies, facts)
+def test_a_fixed_example_is_what_the_webhook_would_have_made_of_it(
+    file: Path, policies: PolicySet, snapshot: ClusterSnapshot
+) -> None:
+    result = fixed(file, policies, snapshot)
     before = [one.value for one in read(str(file)) if isinstance(one, Document)]
-    wanted = [without_record(mutated(obj, policies, facts)[0]) for obj in before]
+    wanted = [without_record(mutated(obj, policies, snapshot)[0]) for obj in before]
     assert [without_record(obj) for obj in objects(result.after)] == wanted
     assert ANNOTATION not in result.after
     assert not result.unwritten
@@ -106,9 +112,9 @@ def test_a_fixed_example_is_what_the_webhook_would_have_made_of_it(file: Path, p
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_line_of_an_example_is_still_there_but_those_that_say_what_is_changed(
-    file: Path, policies: PolicySet, facts: Facts
+    file: Path, policies: PolicySet, snapshot: ClusterSnapshot
 ) -> None:
-    result = fixed(file, policies, facts)
+    result = fixed(file, policies, snapshot)
     lines = difflib.ndiff(result.before.splitlines(), result.after.splitlines())
     lost = [line[2:] for line in lines if line.startswith("- ")]
     replaced = [op["path"] for entry in result.entries for op in entry.patch if op["op"] in {"replace", "remove"}]
@@ -117,17 +123,19 @@ def test_every_line_of_an_example_is_still_there_but_those_that_say_what_is_chan
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_fixing_a_fixed_example_changes_not_one_byte(file: Path, policies: PolicySet, facts: Facts, tmp_path: Path) -> None:
+def test_fixing_a_fixed_example_changes_not_one_byte(
+    file: Path, policies: PolicySet, snapshot: ClusterSnapshot, tmp_path: Path
+) -> None:
     once = tmp_path / file.name
-    once.write_bytes(fixed(file, policies, facts).content)
-    again = fixed(once, policies, facts)
+    once.write_bytes(fixed(file, policies, snapshot).content)
+    again = fixed(once, policies, snapshot)
     assert again.content == once.read_bytes()
     assert not again.changes
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_another_parser_reads_a_fixed_example_as_its_patch_says(file: Path, policies: PolicySet, facts: Facts) -> None:
-    result = fixed(file, policies, facts)
+def test_another_parser_reads_a_fixed_example_as_its_patch_says(file: Path, policies: PolicySet, snapshot: ClusterSnapshot) -> None:
+    result = fixed(file, policies, snapshot)
     wanted = []
     entries = iter(result.entries)
     for document in yaml.safe_load_all(result.before):
@@ -139,22 +147,22 @@ def test_another_parser_reads_a_fixed_example_as_its_patch_says(file: Path, poli
     assert list(yaml.safe_load_all(result.after)) == wanted
 
 
-def test_the_examples_show_both_what_can_be_fixed_and_what_cannot(policies: PolicySet, facts: Facts) -> None:
-    results = [fixed(file, policies, facts) for file in FILES]
+def test_the_examples_show_both_what_can_be_fixed_and_what_cannot(policies: PolicySet, snapshot: ClusterSnapshot) -> None:
+    results = [fixed(file, policies, snapshot) for file in FILES]
     assert sum(one.changes for one in results) >= 20
     assert sum(entry.outcome is Outcome.REFUSED for one in results for entry in one.entries) >= 5
 
 
 @pytest.mark.parametrize("tracked", [ARGO_CD, FLUX])
 def test_what_git_states_is_overwritten_where_git_is_kept(
-    tracked: dict[str, dict[str, str]], policies: PolicySet, facts: Facts, tmp_path: Path
+    tracked: dict[str, dict[str, str]], policies: PolicySet, snapshot: ClusterSnapshot, tmp_path: Path
 ) -> None:
     obj = with_metadata(objects((WORKLOADS / "12-spot-training-job.yaml").read_text())[0], tracked)
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(obj))
-    result = fixed(file, policies, facts)
+    result = fixed(file, policies, snapshot)
     keys = [one["key"] for one in objects(result.after)[0]["spec"]["template"]["spec"]["tolerations"]]
     assert keys == ["spot", "nvidia.com/gpu", "sku"]
     # At the door the same object is left to its pods, for a list that Git states would show as drift.
-    at_the_door, _ = mutated(obj, policies, facts)
+    at_the_door, _ = mutated(obj, policies, snapshot)
     assert [one["key"] for one in at_the_door["spec"]["template"]["spec"]["tolerations"]] == ["spot"]

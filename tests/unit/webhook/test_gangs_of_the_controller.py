@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 from audits import a_pod, deployment, named, owned, replica_set
-from recorded_pod_groups import PodGroupApi, Teller
+from recorded_pod_groups import PodGroupApi, RecordedEvents
 
-from gpugate.policies.cluster.builder import FactsBuilder
+from gpugate.policies.cluster.builder import SnapshotBuilder
 from gpugate.policies.cluster.records.pod_problems import moment
 from gpugate.policies.cluster.records.pods import pod_record_of
-from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.policy.models import parse_policy
 from gpugate.webhook.audit.gangs import gangs_among
 from gpugate.webhook.audit.listing import SUBJECT_KINDS
 from gpugate.webhook.audit.subjects import Subject, subjects_in
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.controller.gangs import Gangs
-from gpugate.webhook.controller.informers import SubjectFeed, see
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.controller.gangs import GangObserver
+from gpugate.webhook.controller.informers import WorkloadInformer, see
 from gpugate.webhook.runtime.log import Log
 
 Object = dict[str, Any]
@@ -70,24 +70,24 @@ def _pod(number: int) -> Object:
 class _Stand:
     def __init__(self) -> None:
         self.now = _TEN
-        self.api, self.teller, self.state = _ApiWithEvents(), Teller(), State()
+        self.api, self.teller, self.state = _ApiWithEvents(), RecordedEvents(), CurrentState()
         rules = {"gang": {"mode": "Enforce", "scheduler": "None", "stuckAfter": "1m"}}
         policy = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}, "spec": {"rules": rules}}
         self.state.publish(policies=[parse_policy(policy)])
         self.gangs = self.start()
 
-    def start(self) -> Gangs:
-        gangs = Gangs(self.api, self.state, self.teller, Log(io.StringIO()), now=lambda: self.now)
-        gangs.heard(_PLACE, _subject(_job()))
+    def start(self) -> GangObserver:
+        gangs = GangObserver(self.api, self.state, self.teller, Log(io.StringIO()), now=lambda: self.now)
+        gangs.on_workload(_PLACE, _subject(_job()))
         return gangs
 
     async def look(self, pods: int, later: float) -> str:
         """What a look at the gang with so many pods says, so many seconds later."""
         self.now += later
-        builder = FactsBuilder()
+        builder = SnapshotBuilder()
         for number in range(pods):
             builder.put("pods", ("team-a", f"w-{number}"), pod_record_of(_pod(number)))
-        self.state.publish(builder.snapshot({"pods": Known.SYNCED}))
+        self.state.publish(builder.snapshot({"pods": SyncState.SYNCED}))
         await self.gangs.look_and_tell()
         (found,) = self.gangs.states
         return found.state
@@ -136,18 +136,18 @@ async def test_a_job_that_has_ended_or_is_gone_is_no_gang_any_more() -> None:
     stand = _Stand()
     assert await stand.look(1, 90) == "stuck"
     ended = _job() | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
-    stand.gangs.heard(_PLACE, _subject(ended))
+    stand.gangs.on_workload(_PLACE, _subject(ended))
     assert stand.gangs.look() == []
-    stand.gangs.heard(_PLACE, _subject(_job()))
+    stand.gangs.on_workload(_PLACE, _subject(_job()))
     assert len(stand.gangs.look()) == 1
-    stand.gangs.heard(_PLACE, None)
+    stand.gangs.on_workload(_PLACE, None)
     assert stand.gangs.look() == []
 
 
 @pytest.mark.parametrize("owner", [("x.example.com/v1", "Crew"), ("batch/v1", "Job")])
 async def test_a_plain_pod_that_a_controller_adopts_is_of_no_gang_of_its_own_any_more(owner: tuple[str, str]) -> None:
-    stand, feed = _Stand(), SubjectFeed()
-    feed.listeners.append(stand.gangs.heard)
+    stand, feed = _Stand(), WorkloadInformer()
+    feed.listeners.append(stand.gangs.on_workload)
     pods = next(one for one in SUBJECT_KINDS if one.name == "Pod")
     plain = a_pod("p", **{"nvidia.com/gpu": 1})
     plain["metadata"] |= {"namespace": "team-a", "labels": {"scheduling.x-k8s.io/pod-group": "crew"}}
@@ -159,8 +159,8 @@ async def test_a_plain_pod_that_a_controller_adopts_is_of_no_gang_of_its_own_any
 
 
 async def test_a_full_list_of_replica_sets_that_deployments_made_is_taken_whole() -> None:
-    stand, feed = _Stand(), SubjectFeed()
-    feed.listeners.append(stand.gangs.heard)
+    stand, feed = _Stand(), WorkloadInformer()
+    feed.listeners.append(stand.gangs.on_workload)
     (kind,) = (one for one in SUBJECT_KINDS if one.name == "ReplicaSet")
     listed = [see(owned(replica_set(name), deployment())) for name in ("serve-1", "serve-2", "serve-3")]
     feed.replaced(kind, listed)
@@ -171,9 +171,9 @@ async def test_a_full_list_of_replica_sets_that_deployments_made_is_taken_whole(
 async def test_an_audit_of_files_says_the_same_as_the_controller() -> None:
     stand = _Stand()
     assert await stand.look(1, 90) == "stuck"
-    facts, policies = stand.state.snapshot
+    snapshot, policies = stand.state.in_force
     subjects = [*subjects_in([_job(), _pod(0)]), "a line about what could not be read"]
-    assert gangs_among(subjects, facts, policies, stand.now) == stand.gangs.states
+    assert gangs_among(subjects, snapshot, policies, stand.now) == stand.gangs.states
 
 
 async def test_the_events_of_a_gang_that_stays_stuck_are_asked_for_now_and_then() -> None:

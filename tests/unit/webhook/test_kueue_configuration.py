@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.webhook.cache.kinds import configuration_in, fact_kinds, reader_of
+from gpugate.webhook.cache.kinds import configuration_in, fact_kinds, reducer_for
 
 HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 (KIND,) = [kind for kind in fact_kinds() if kind.plural == "configmaps"]
@@ -23,7 +23,7 @@ def test_it_is_read_in_kueues_own_namespace_where_users_cannot_write() -> None:
     (elsewhere,) = [kind for kind in fact_kinds("openshift-kueue-operator") if kind.plural == "configmaps"]
     assert str(elsewhere.field_selector).endswith("metadata.namespace=openshift-kueue-operator")
     # It is read alike, wherever it is.
-    found = reader_of(elsewhere)(config_map(HEAD + "integrations: {frameworks: [pod]}\n"))
+    found = reducer_for(elsewhere)(config_map(HEAD + "integrations: {frameworks: [pod]}\n"))
     assert found.record.frameworks == {"pod"}
 
 
@@ -43,7 +43,7 @@ def test_it_is_read_in_kueues_own_namespace_where_users_cannot_write() -> None:
     ids=lambda text: text[:12],
 )
 def test_what_is_no_configuration_is_left_out_with_a_reason(text: str) -> None:
-    found = reader_of(KIND)(config_map(HEAD + text))
+    found = reducer_for(KIND)(config_map(HEAD + text))
     assert found.record is None
     assert found.error
 

@@ -13,12 +13,12 @@ from reviews import admission, pod
 
 from gpugate.policies.cluster.in_flight import Admitted, InFlight
 from gpugate.policies.cluster.records.pod_groups import GroupKey
-from gpugate.webhook.admission.handler import Door
+from gpugate.webhook.admission.handler import AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
-from gpugate.webhook.cache.kinds import FACT_KINDS, reader_of
-from gpugate.webhook.cache.ledger import Ledger
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
+from gpugate.webhook.cache.kinds import FACT_KINDS, reducer_for
+from gpugate.webhook.cache.ledger import InFlightLedger
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.runtime.log import Log
 
 KIND = {kind.resource: kind for kind in FACT_KINDS}
@@ -41,12 +41,12 @@ def member(name: str) -> Admitted:
     return Admitted("Pod", "team-a", name, 1, "", GROUP, {"nvidia.com/gpu": 8})
 
 
-def in_queue(ledger: Ledger) -> int:
+def in_queue(ledger: InFlightLedger) -> int:
     return ledger.in_flight.queue("team-a", "train").get("nvidia.com/gpu", 0)
 
 
 def test_what_is_admitted_counts_in_its_queue_namespace_and_group() -> None:
-    ledger = Ledger()
+    ledger = InFlightLedger()
     ledger.admit("1", job("a"))
     ledger.admit("2", job("b", gpus=4))
     ledger.admit("3", member("p-0"))
@@ -57,7 +57,7 @@ def test_what_is_admitted_counts_in_its_queue_namespace_and_group() -> None:
 
 
 def test_it_counts_no_longer_once_the_watch_shows_it() -> None:
-    ledger = Ledger()
+    ledger = InFlightLedger()
     ledger.admit("1", job("a"))
     ledger.admit("2", member("p-0"))
     ledger.saw("1")
@@ -66,7 +66,7 @@ def test_it_counts_no_longer_once_the_watch_shows_it() -> None:
 
 
 def test_a_job_counts_no_longer_once_a_pod_of_it_shows() -> None:
-    ledger = Ledger()
+    ledger = InFlightLedger()
     ledger.admit("1", job("a"))
     ledger.saw_pod(("team-a", "a-xyz"), "77", "1")
     assert in_queue(ledger) == 0
@@ -74,7 +74,7 @@ def test_a_job_counts_no_longer_once_a_pod_of_it_shows() -> None:
 
 def test_it_counts_no_longer_after_the_time_out() -> None:
     clock = Clock()
-    ledger = Ledger(clock=clock, time_out=10)
+    ledger = InFlightLedger(clock=clock, time_out=10)
     ledger.admit("1", job("a"))
     clock.now += 6
     ledger.admit("2", job("b"))
@@ -87,7 +87,7 @@ def test_it_counts_no_longer_after_the_time_out() -> None:
 
 
 def test_an_object_of_the_same_name_takes_the_place_of_one_that_failed_later_in_the_chain() -> None:
-    ledger = Ledger()
+    ledger = InFlightLedger()
     ledger.admit("1", job("a"))
     ledger.admit("2", job("a"))
     assert in_queue(ledger) == 8
@@ -96,33 +96,35 @@ def test_an_object_of_the_same_name_takes_the_place_of_one_that_failed_later_in_
 
 
 def test_a_pod_of_the_same_name_and_another_uid_shows_that_the_first_never_came_to_be() -> None:
-    ledger = Ledger()
+    ledger = InFlightLedger()
     ledger.admit("1", member("p-0"))
     ledger.saw_pod(("team-a", "p-0"), "other", "")
     assert ledger.in_flight.members("team-a", GROUP) == 0
 
 
 def test_the_store_tells_the_ledger_what_the_watch_shows() -> None:
-    ledger = Ledger()
-    store = FactStore(State(), Log(io.StringIO()), FACT_KINDS, ledger=ledger)
+    ledger = InFlightLedger()
+    store = SnapshotStore(CurrentState(), Log(io.StringIO()), FACT_KINDS, ledger=ledger)
     ledger.admit("job-uid", job("a"))
     ledger.admit("pod-uid", member("p-0"))
     assert in_queue(ledger) == 8
     owner = {"uid": "job-uid", "controller": True}
     workload = {"metadata": {"name": "job-a-1", "namespace": "team-a", "ownerReferences": [owner]}, "spec": {}}
-    store.changed(KIND["workloads"], "ADDED", reader_of(KIND["workloads"])(workload))
+    store.changed(KIND["workloads"], "ADDED", reducer_for(KIND["workloads"])(workload))
     assert in_queue(ledger) == 8, "a Workload that waits for quota shows in no ClusterQueue's status"
     workload["status"] = {"conditions": [{"type": "QuotaReserved", "status": "True"}]}
-    store.changed(KIND["workloads"], "MODIFIED", reader_of(KIND["workloads"])(workload))
+    store.changed(KIND["workloads"], "MODIFIED", reducer_for(KIND["workloads"])(workload))
     assert in_queue(ledger) == 0
     shown = pod("p-0", uid="pod-uid")
-    store.replaced(KIND["pods"], [reader_of(KIND["pods"])(shown)])
+    store.replaced(KIND["pods"], [reducer_for(KIND["pods"])(shown)])
     assert len(ledger) == 0
 
 
-def _sent(obj: dict[str, Any], endpoint: str = "validate", **request: Any) -> Ledger:
-    ledger = Ledger()
-    Door(State(), Metrics(), Log(io.StringIO()), ledger).answer(endpoint, orjson.dumps(admission(obj, **request)))
+def _sent(obj: dict[str, Any], endpoint: str = "validate", **request: Any) -> InFlightLedger:
+    ledger = InFlightLedger()
+    AdmissionHandler(CurrentState(), Metrics(), Log(io.StringIO()), ledger).answer(
+        endpoint, orjson.dumps(admission(obj, **request))
+    )
     return ledger
 
 

@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
-from recorded_pod_groups import PATH, PodGroupApi, Teller
+from recorded_pod_groups import PATH, PodGroupApi, RecordedEvents
 
-from gpugate.policies.cluster.builder import FactsBuilder
+from gpugate.policies.cluster.builder import SnapshotBuilder
 from gpugate.policies.cluster.records.pod_groups import GroupKey, pod_group_of
 from gpugate.policies.cluster.records.pods import pod_record_of
-from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.policy.models import parse_policy
-from gpugate.policies.rules.gangs.gang.pod_groups import Plan
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.controller.gang_index import GangBook
-from gpugate.webhook.controller.pod_groups import PodGroupKeeper
+from gpugate.policies.rules.gangs.gang.pod_groups import PodGroupPlan
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.controller.gang_index import GangIndex
+from gpugate.webhook.controller.pod_groups import PodGroupReconciler
 from gpugate.webhook.kube.event_series import Reference
-from gpugate.webhook.kube.reflector import Pace
+from gpugate.webhook.kube.reflector import Backoff
 from gpugate.webhook.runtime.log import Log
 
 Object = dict[str, Any]
@@ -33,22 +33,22 @@ class _Stand:
 
     def __init__(self, mode: str = "Enforce") -> None:
         self.now = 1000.0
-        self.api, self.teller, self.text = PodGroupApi(), Teller(), io.StringIO()
+        self.api, self.teller, self.text = PodGroupApi(), RecordedEvents(), io.StringIO()
         self.log = Log(self.text)
-        self.state = State()
-        self.known = Known.SYNCED
+        self.state = CurrentState()
+        self.known = SyncState.SYNCED
         self.pods: list[Object] = []
         self.set_policy(mode)
-        self.book = GangBook(self.state)
+        self.book = GangIndex(self.state)
         self.keeper = self.start()
         self.show()
 
-    def start(self) -> PodGroupKeeper:
+    def start(self) -> PodGroupReconciler:
         async def sleep(seconds: float) -> None:
             self.now += seconds
 
-        pace = Pace(clock=lambda: self.now, sleep=sleep, jitter=lambda: 0.0)
-        return PodGroupKeeper(self.api, self.book, self.state, self.teller, self.log, pace)
+        pace = Backoff(clock=lambda: self.now, sleep=sleep, jitter=lambda: 0.0)
+        return PodGroupReconciler(self.api, self.book, self.state, self.teller, self.log, pace)
 
     def set_policy(self, mode: str) -> None:
         spec = {"rules": {"gang": {"mode": mode, "scheduler": "Coscheduling"}}}
@@ -57,19 +57,19 @@ class _Stand:
 
     def show(self) -> None:
         """Let the facts show what is stored."""
-        builder = FactsBuilder()
+        builder = SnapshotBuilder()
         for item in self.api.stored.values():
             record = pod_group_of(item)
             builder.put(_RESOURCE, (record.namespace, record.name), record)
         for one in self.pods:
             builder.put("pods", ("team-a", one["metadata"]["name"]), pod_record_of(one))
-        self.state.publish(builder.snapshot({_RESOURCE: self.known, "pods": Known.SYNCED}))
+        self.state.publish(builder.snapshot({_RESOURCE: self.known, "pods": SyncState.SYNCED}))
 
     async def look(self) -> None:
         """One look, a while after the one before, with facts up to date."""
         self.show()
         self.now += 60
-        await self.keeper.look()
+        await self.keeper.reconcile_all()
 
     @property
     def group(self) -> Object | None:
@@ -142,7 +142,7 @@ async def test_facts_that_do_not_show_yet_what_was_made_cause_nothing() -> None:
     stand = _Stand()
     stand.book.seen(_PLACE, _job())
     await stand.look()
-    await stand.keeper.look()
+    await stand.keeper.reconcile_all()
     assert stand.api.calls == [("POST", PATH)]
 
 
@@ -153,7 +153,7 @@ async def test_a_new_leader_finds_what_the_one_before_made_and_makes_nothing_aga
     stand.keeper = stand.start()
     # Its facts are late: the create is answered with a conflict, and what is there is its own.
     stand.now += 60
-    await stand.keeper.look()
+    await stand.keeper.reconcile_all()
     assert stand.api.writes == ["POST", "POST"]
     assert len(stand.api.stored) == 1
     assert stand.keeper.states == {"owned": 1}
@@ -190,7 +190,7 @@ async def test_one_that_the_facts_do_not_show_yet_is_found_out_by_the_conflict_a
     stand.book.seen(_PLACE, _job())
     stand.show()
     stand.api.stored[f"{PATH}/w"] = _foreign()
-    await stand.keeper.look()
+    await stand.keeper.reconcile_all()
     assert stand.api.calls == [("POST", PATH), ("GET", f"{PATH}/w")]
     assert stand.group == _foreign()
 
@@ -234,12 +234,12 @@ async def test_warn_makes_it_and_disabled_does_not() -> None:
 
 async def test_a_kind_that_is_not_served_yet_is_waited_for() -> None:
     stand = _Stand()
-    stand.known, stand.api.is_served = Known.ABSENT, False
+    stand.known, stand.api.is_served = SyncState.ABSENT, False
     stand.book.seen(_PLACE, _job())
     await stand.look()
     assert stand.api.calls == []
     assert stand.keeper.states == {"not served": 1}
-    stand.known, stand.api.is_served = Known.SYNCED, True
+    stand.known, stand.api.is_served = SyncState.SYNCED, True
     await stand.look()
     assert stand.keeper.states == {"owned": 1}
 
@@ -255,7 +255,7 @@ async def test_a_call_that_fails_is_tried_again_later_and_others_are_not_kept_wa
     assert stand.keeper.states == {"not made": 1, "owned": 1}
     assert stand.keeper.written["failed"] == 1
     calls = len(stand.api.calls)
-    await stand.keeper.look()
+    await stand.keeper.reconcile_all()
     assert len(stand.api.calls) == calls
     await stand.look()
     assert stand.keeper.states == {"owned": 2}
@@ -288,7 +288,7 @@ async def test_a_pod_group_whose_label_somebody_took_away_is_not_deleted() -> No
     assert stand.group is not None
     stand.group["metadata"]["labels"] = {}
     stand.now += 60
-    await stand.keeper.look()
+    await stand.keeper.reconcile_all()
     assert stand.group is not None
 
 
@@ -326,7 +326,7 @@ async def test_a_second_plain_pod_becomes_an_owner_of_the_group_that_the_first_h
 class _Counted(NamedTuple):
     """A plan that counts how often it is asked whom it is about."""
 
-    plan: Plan
+    plan: PodGroupPlan
     place: int
     named: frozenset[GroupKey]
     asked: list[int]
@@ -340,7 +340,7 @@ class _Counted(NamedTuple):
 async def test_a_look_at_many_gangs_takes_no_more_for_each_than_one_at_few() -> None:
     stand, asked_of = _Stand("DryRun"), list[int]()
     number = 200
-    plans = [_Counted(Plan(why_not="it says nothing of its size"), place, frozenset(), asked_of) for place in range(number)]
+    plans = [_Counted(PodGroupPlan(why_not="it says nothing of its size"), place, frozenset(), asked_of) for place in range(number)]
     stand.book.plans = lambda: iter(plans)  # type: ignore[method-assign, assignment, return-value]
     await stand.look()
     asked_of.clear()

@@ -11,11 +11,11 @@ from gpugate.policies.cluster.builder import key_of
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.policies.rules.registry import RULES
-from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reader_of
+from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reducer_for
 from gpugate.webhook.cache.policies import SeenPolicy
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
-from gpugate.webhook.controller.policy_status import LastAudit, PolicyStatusWriter
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
+from gpugate.webhook.controller.policy_status import LastAudit, PolicyStatusReconciler
 from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
 from gpugate.webhook.runtime.log import Log
 
@@ -31,12 +31,12 @@ class Cluster:
         self.told: list[tuple[str, str, str, str]] = []
         self.error: Exception | None = None
         self.time = "2026-01-01T00:00:00Z"
-        self.state = State()
+        self.state = CurrentState()
         log = Log(io.StringIO())
-        self.store = FactStore(self.state, log, [NAMESPACES, POLICIES])
+        self.store = SnapshotStore(self.state, log, [NAMESPACES, POLICIES])
         self.start()
         named = [{"metadata": {"name": f"team-{at}", "labels": {"team": str(at)}}} for at in range(namespaces)]
-        self.store.replaced(NAMESPACES, [reader_of(NAMESPACES)(one) for one in named])
+        self.store.replaced(NAMESPACES, [reducer_for(NAMESPACES)(one) for one in named])
         for one in policies:
             self.objects[key_of(one)[1]] = one
         self.relist()
@@ -44,7 +44,7 @@ class Cluster:
     def start(self) -> None:
         """Another controller takes over."""
         log = Log(io.StringIO())
-        self.writer = PolicyStatusWriter(self, self.store, self.state, log, tell=self.tell, clock=lambda: self.time)
+        self.writer = PolicyStatusReconciler(self, self.store, self.state, log, tell=self.tell, clock=lambda: self.time)
 
     def tell(self, seen: SeenPolicy, kind: str, reason: str, message: str) -> None:
         self.told.append((seen.name, kind, reason, message))
@@ -63,7 +63,7 @@ class Cluster:
         return self.objects[name]
 
     def relist(self) -> None:
-        self.store.replaced(POLICIES, [reader_of(POLICIES)(one) for one in self.objects.values()])
+        self.store.replaced(POLICIES, [reducer_for(POLICIES)(one) for one in self.objects.values()])
         self.store.publish()
 
     def apply(self, one: JsonObject) -> None:
@@ -71,7 +71,7 @@ class Cluster:
         before = self.objects.get(name, {})
         version = str(int(before.get("metadata", {}).get("resourceVersion", "0")) + 1)
         self.objects[name] = {**before, **one, "metadata": {**one["metadata"], "resourceVersion": version}}
-        self.store.changed(POLICIES, "MODIFIED", reader_of(POLICIES)(self.objects[name]))
+        self.store.changed(POLICIES, "MODIFIED", reducer_for(POLICIES)(self.objects[name]))
         self.store.publish()
 
     async def settle(self) -> None:
@@ -98,7 +98,7 @@ def gpu_policy(name: str = "p", *, generation: int = 1, uid: str = "u", **spec: 
 
 GOOD = {"mode": "DryRun", "rules": {"numa": {"mode": "Enforce"}}}
 # Rules that are off where no policy names them are bound to nothing.
-BOUND = sum(rule.unnamed is not Mode.DISABLED for rule in RULES)
+BOUND = sum(rule.default_max_mode is not Mode.DISABLED for rule in RULES)
 COUNTS = f"1 Enforce, {BOUND - 1} DryRun"
 
 
@@ -123,6 +123,21 @@ async def test_a_good_policy_is_ready_and_says_what_it_binds() -> None:
     }
     assert len(cluster.patches) == 1
     assert cluster.told == []
+
+
+@pytest.mark.asyncio
+async def test_a_generation_that_reviews_are_not_judged_by_yet_is_not_said_to_be_in_force() -> None:
+    cluster = Cluster(gpu_policy(**GOOD))
+    await cluster.settle()
+    newer = {**gpu_policy(generation=2, mode="Warn"), "status": cluster.status()}
+    cluster.objects["p"] = newer | {"metadata": {**newer["metadata"], "resourceVersion": "7"}}
+    cluster.store.changed(POLICIES, "MODIFIED", reducer_for(POLICIES)(cluster.objects["p"]))
+    assert await cluster.writer.write()
+    assert cluster.condition()["observedGeneration"] == 1
+    cluster.store.publish()
+    assert await cluster.writer.write()
+    assert cluster.condition()["observedGeneration"] == 2
+    assert f"{BOUND} Warn" in cluster.condition()["message"]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +276,7 @@ async def test_what_others_write_into_the_status_stays_and_what_they_overwrite_i
 async def test_a_new_namespace_is_counted() -> None:
     cluster = Cluster(gpu_policy(**GOOD))
     await cluster.settle()
-    cluster.store.changed(NAMESPACES, "ADDED", reader_of(NAMESPACES)({"metadata": {"name": "new"}}))
+    cluster.store.changed(NAMESPACES, "ADDED", reducer_for(NAMESPACES)({"metadata": {"name": "new"}}))
     cluster.store.publish()
     await cluster.settle()
     assert cluster.status()["matchedNamespaces"] == 3
@@ -270,7 +285,7 @@ async def test_a_new_namespace_is_counted() -> None:
 @pytest.mark.asyncio
 async def test_nothing_is_said_before_the_policies_are_known() -> None:
     cluster = Cluster()
-    cluster.store = FactStore(cluster.state, Log(io.StringIO()), [NAMESPACES, POLICIES])
+    cluster.store = SnapshotStore(cluster.state, Log(io.StringIO()), [NAMESPACES, POLICIES])
     cluster.start()
     assert await cluster.writer.write()
     assert cluster.patches == []
@@ -292,10 +307,10 @@ async def test_what_starts_while_the_newest_is_bad_puts_in_force_what_parses() -
     cluster = Cluster(gpu_policy(generation=5, **bad))
     await cluster.settle()
     assert cluster.condition()["message"].endswith("Generation 5 is in force without new-rule, numa.")
-    modes = [rule.unnamed for rule in RULES if rule.id not in {"numa", "gang"}]
+    modes = [rule.default_max_mode for rule in RULES if rule.id not in {"numa", "gang"}]
     counts = f"{modes.count(Mode.ENFORCE)} Enforce, {modes.count(Mode.WARN) + 1} Warn, 1 Disabled"
     assert (cluster.status()["generationInForce"], cluster.status()["rules"]) == (5, counts)
-    bound = {one.rule.id: one.mode.value for one in cluster.state.snapshot.policies.bind({}, {})}
+    bound = {one.rule.id: one.mode.value for one in cluster.state.in_force.policies.bind({}, {})}
     assert "numa" not in bound
     assert (bound["gang"], bound["queue"]) == ("Warn", "Enforce")
 
@@ -304,6 +319,6 @@ async def test_what_starts_while_the_newest_is_bad_puts_in_force_what_parses() -
 @pytest.mark.asyncio
 async def test_whom_a_policy_is_for_and_how_strictly_is_never_guessed(spec: JsonObject) -> None:
     cluster = Cluster(gpu_policy(generation=5, **spec))
-    assert [one.name for one in cluster.state.snapshot.policies.policies] == ["default"]
+    assert [one.name for one in cluster.state.in_force.policies.policies] == ["default"]
     await cluster.settle()
     assert "generationInForce" not in cluster.status()

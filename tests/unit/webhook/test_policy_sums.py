@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpugate.policies.findings import Mode
-from gpugate.webhook.audit.model import Audited, Effect, Item
+from gpugate.webhook.audit.model import AuditedWorkload, Effect, Item
 from gpugate.webhook.controller.policy_status import LastAudit, sums_by_policy
 
 AT = "2026-11-02T08:00:00Z"
@@ -13,8 +13,8 @@ def item(policy: str, effect: Effect) -> Item:
     return Item("numa", policy, Mode.DRY_RUN, effect, "R", "", "m", "r")
 
 
-def workload(name: str, *items: Item, bound: tuple[str, ...] = ("default@3",)) -> Audited:
-    return Audited("v1", "Pod", "a", name, "", "", "", 1, (), items, bound_by=bound)
+def workload(name: str, *items: Item, bound: tuple[str, ...] = ("default@3",)) -> AuditedWorkload:
+    return AuditedWorkload("v1", "Pod", "a", name, "", "", "", 1, (), items, bound_by=bound)
 
 
 def test_each_policy_counts_the_workloads_that_it_binds_and_what_its_own_rules_say() -> None:

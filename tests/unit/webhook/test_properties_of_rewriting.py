@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from rewriting import documents
 from yaml_styles import texts
 
-from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.policy.models import PolicySet, default_policy
-from gpugate.webhook.files.documents import Document, Source, parse, unfolded
+from gpugate.webhook.files.documents import Document, FileText, parse, unfolded
 from gpugate.webhook.files.rewrite.rewrite import rewrite
 from gpugate.webhook.review.fix import Opened, fix
 
@@ -148,7 +148,7 @@ def test_a_workload_in_any_style_is_fixed_and_then_left_alone(made: tuple[str, l
 
     def fixed(now: str) -> Any:
         wholes = [one for one in parse("-", now) if isinstance(one, Document)]
-        return next(iter(fix([Opened(Source("-", now.encode(), now), wholes)], _POLICIES, NO_FACTS)))
+        return next(iter(fix([Opened(FileText("-", now.encode(), now), wholes)], _POLICIES, EMPTY_SNAPSHOT)))
 
     first = fixed(text)
     assert first.unwritten == 0

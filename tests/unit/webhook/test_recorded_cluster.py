@@ -16,12 +16,12 @@ from benchmarks import other_objects
 from benchmarks.apiserver import LISTED, Cluster, Server, first_policy, kubeconfig
 from benchmarks.objects import Nodes
 from benchmarks.pods import GANG, Pods
-from gpugate.policies.cluster.builder import facts_from_objects
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.kinds import CONFIGURATION
-from gpugate.policies.cluster.snapshot import Facts
-from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reader_of
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reducer_for
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.kube.client import connect
 from gpugate.webhook.kube.reflector import Reflector, run_all
 from gpugate.webhook.runtime.log import Log
@@ -30,14 +30,14 @@ POLICY = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "spec": {"mo
 PATIENCE = 30.0
 
 
-def _facts(cluster: Cluster, pods: dict[tuple[str, str], Any]) -> Facts:
+def _facts(cluster: Cluster, pods: dict[tuple[str, str], Any]) -> ClusterSnapshot:
     """What the objects alone come to, read as files are."""
     objects = [orjson.loads(one) for one in cluster.nodes.all(1)]
     for resource, (_, _, _, _, count) in other_objects.KINDS.items():
         if resource != CONFIGURATION.resource:
             most = min(count, cluster.nodes.count) if count > other_objects.NAMESPACES else count
             objects += [orjson.loads(other_objects.render(resource, at, 1, 1)) for at in range(most)]
-    return facts_from_objects([*objects, *pods.values()])
+    return snapshot_from_objects([*objects, *pods.values()])
 
 
 async def _until(reached: Any) -> None:
@@ -58,23 +58,23 @@ def test_of_the_examples_policies_it_plays_the_one_that_is_for_everybody() -> No
 @pytest.mark.asyncio
 async def test_what_is_listed_and_then_happens_is_what_the_store_holds(tmp_path: Path) -> None:
     cluster = Cluster(20, 1200, 1, POLICY)
-    state = State()
+    state = CurrentState()
     kinds = [*FACT_KINDS, POLICIES]
     async with TestServer(Server(cluster).app()) as server:
         (tmp_path / "kubeconfig").write_text(kubeconfig(int(server.port or 0)))
         client = await connect(tmp_path / "kubeconfig")
-        store = FactStore(state, Log(io.StringIO()), kinds, gather=0.0)
-        watching = asyncio.create_task(run_all([Reflector(client, kind, store, strip=reader_of(kind)) for kind in kinds]))
+        store = SnapshotStore(state, Log(io.StringIO()), kinds, gather=0.0)
+        watching = asyncio.create_task(run_all([Reflector(client, kind, store, strip=reducer_for(kind)) for kind in kinds]))
         try:
             await _until(lambda: not state.not_ready)
             pods = dict(_pod(cluster.pods, at) for at in range(1200))
-            assert _same(state.snapshot.facts, _facts(cluster, pods))
+            assert _same(state.in_force.snapshot, _facts(cluster, pods))
             for at in range(3, 500):
                 cluster.turn("pod", at)
             cluster.turn("policy", 7)
             held = _after_events(cluster)
-            await _until(lambda: _same(state.snapshot.facts, _facts(cluster, held)))
-            await _until(lambda: [one.generation for one in state.snapshot.policies.policies] == [7])
+            await _until(lambda: _same(state.in_force.snapshot, _facts(cluster, held)))
+            await _until(lambda: [one.generation for one in state.in_force.policies.policies] == [7])
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -96,10 +96,10 @@ def _after_events(cluster: Cluster) -> dict[tuple[str, str], Any]:
     return held
 
 
-def _same(found: Facts, wanted: Facts) -> bool:
-    return (found.shapes, found.pools, found.groups, found.queues, found.claims, found.pod_groups) == (
+def _same(found: ClusterSnapshot, wanted: ClusterSnapshot) -> bool:
+    return (found.shapes, found.shape_usage, found.groups, found.queues, found.claims, found.pod_groups) == (
         wanted.shapes,
-        wanted.pools,
+        wanted.shape_usage,
         wanted.groups,
         wanted.queues,
         wanted.claims,

@@ -15,14 +15,14 @@ import pytest
 from reviews import POLICY, InProcess, admission, overcommitted_pod, pod, policy
 from running import PATIENCE, run, serving
 
-from gpugate.webhook.admission.admission_review import Verdict
-from gpugate.webhook.admission.handler import Door
+from gpugate.webhook.admission.admission_review import AdmissionResponse
+from gpugate.webhook.admission.handler import AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
-from gpugate.webhook.admission.recorder import Recording
-from gpugate.webhook.cache.state import State
+from gpugate.webhook.admission.recorder import ReviewRecorder
+from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.runtime.log import Log
 
-ALLOWED = Verdict(allowed=True, patch=[], warnings=[], audit={})
+ALLOWED = AdmissionResponse(allowed=True, patch=[], warnings=[], audit={})
 MIB = 1 << 20
 
 
@@ -34,7 +34,9 @@ class Desk:
         self.counts: Counter[str] = Counter()
         self._stream = io.StringIO()
         self._log = Log(self._stream)
-        self.recording = Recording(directory, limit, self._log, count=lambda outcome, number: self.counts.update({outcome: number}))
+        self.recording = ReviewRecorder(
+            directory, limit, self._log, count=lambda outcome, number: self.counts.update({outcome: number})
+        )
 
     async def write(self) -> None:
         """Write all that was taken, as at the end of the server."""
@@ -64,8 +66,8 @@ class Desk:
 @pytest.mark.asyncio
 async def test_a_record_is_the_review_and_beside_it_what_was_answered(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "made" / "here")
-    state = State(policies=[policy(name="strict", rules={"numa": {"mode": "DryRun"}}).model_copy(update={"generation": 3})])
-    door = Door(state, Metrics(), Log(io.StringIO()), recording=desk.recording)
+    state = CurrentState(policies=[policy(name="strict", rules={"numa": {"mode": "DryRun"}}).model_copy(update={"generation": 3})])
+    door = AdmissionHandler(state, Metrics(), Log(io.StringIO()), recording=desk.recording)
     door.answer("mutate", orjson.dumps(admission(pod(memory="64Gi", request="32Gi"))))
     door.answer("validate", orjson.dumps(admission(overcommitted_pod())))
     door.answer("validate", orjson.dumps(admission(None, operation="DELETE", old=pod())))

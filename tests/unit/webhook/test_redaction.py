@@ -12,7 +12,7 @@ import orjson
 import pytest
 from reviews import CLUSTER, POLICY, ROOT, WORKLOADS, admission, pod
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.decision import Decision, Phase
@@ -68,11 +68,11 @@ def _containers(value: Any) -> list[dict[str, Any]]:
     return found
 
 
-def decided(review: dict[str, Any], policies: PolicySet, facts: Facts, phase: Phase) -> Decision:
-    workload = open_request(parse_review(deepcopy(review)), facts)
+def decided(review: dict[str, Any], policies: PolicySet, snapshot: ClusterSnapshot, phase: Phase) -> Decision:
+    workload = open_request(parse_review(deepcopy(review)), snapshot)
     assert workload is not None
-    bound = policies.bind(facts.namespace_labels(workload.namespace), workload.labels())
-    return decide(workload, bound, facts, phase)
+    bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())
+    return decide(workload, bound, snapshot, phase)
 
 
 def examples() -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ def without_patch_of_annotations(decision: Decision) -> tuple[Any, ...]:
 @pytest.mark.parametrize("mode", ["Enforce", "DryRun"])
 @pytest.mark.parametrize("phase", [Phase.MUTATE, Phase.CHECK, Phase.REVIEW], ids=str)
 def test_every_example_is_decided_alike_with_and_without_its_secrets(mode: str, phase: Phase) -> None:
-    facts = load_facts([CLUSTER])
+    snapshot = load_facts([CLUSTER])
     loaded = load_policies([POLICY])
     policies = PolicySet([one.model_copy(update={"spec": one.spec.model_copy(update={"mode": Mode(mode)})}) for one in loaded])
     seen = 0
@@ -97,12 +97,12 @@ def test_every_example_is_decided_alike_with_and_without_its_secrets(mode: str, 
             admission(noisy(obj), operation="UPDATE", old=obj, namespace=obj["metadata"].get("namespace", "default")),
         ):
             try:
-                whole = decided(review, policies, facts, phase)
+                whole = decided(review, policies, snapshot, phase)
             except AssertionError:
                 continue
             reduced = hidden(review)
             assert SECRET not in orjson.dumps(reduced).decode()
-            assert without_patch_of_annotations(decided(reduced, policies, facts, phase)) == without_patch_of_annotations(whole)
+            assert without_patch_of_annotations(decided(reduced, policies, snapshot, phase)) == without_patch_of_annotations(whole)
             seen += 1
     assert seen > 60
 

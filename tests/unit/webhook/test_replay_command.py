@@ -13,27 +13,29 @@ import pytest
 from reviews import CLUSTER, POLICY, WORKLOADS, admission, overcommitted_pod, patched, pod, policy, well_formed
 from running import run
 
-from gpugate.policies.cluster.snapshot import NO_FACTS, Facts
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.policy.models import Policy, PolicySet
-from gpugate.webhook.admission.handler import Door
+from gpugate.webhook.admission.handler import AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
-from gpugate.webhook.admission.recorder import Recording
-from gpugate.webhook.cache.state import State
+from gpugate.webhook.admission.recorder import ReviewRecorder
+from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.files.documents import Document, read_all
 from gpugate.webhook.files.inputs import load_facts, load_policies
-from gpugate.webhook.review.replay import Effect, Replayed, read, replay
+from gpugate.webhook.review.replay import AnswerChange, Replayed, read, replay
 from gpugate.webhook.runtime.log import Log
 
 FITTING = {"memory": "64Gi", "request": "64Gi"}
 
 
-def record(directory: Path, reviews: list[dict[str, Any]], policies: list[Policy], facts: Facts = NO_FACTS) -> None:
+def record(
+    directory: Path, reviews: list[dict[str, Any]], policies: list[Policy], snapshot: ClusterSnapshot = EMPTY_SNAPSHOT
+) -> None:
     """Send ``reviews`` through both doors as an apiserver does, and record them."""
 
     async def answered() -> None:
         log = Log(io.StringIO())
-        recording = Recording(directory, 64 << 20, log)
-        door = Door(State(facts, policies), Metrics(), log, recording=recording)
+        recording = ReviewRecorder(directory, 64 << 20, log)
+        door = AdmissionHandler(CurrentState(snapshot, policies), Metrics(), log, recording=recording)
         for review in reviews:
             first = well_formed(door.answer("mutate", orjson.dumps(review)))
             if first["allowed"]:
@@ -48,8 +50,8 @@ def record(directory: Path, reviews: list[dict[str, Any]], policies: list[Policy
     asyncio.run(answered())
 
 
-def again(directory: Path, policies: list[Policy], facts: Facts = NO_FACTS) -> list[Replayed]:
-    return list(replay(read([str(directory)]), PolicySet(policies), facts))
+def again(directory: Path, policies: list[Policy], snapshot: ClusterSnapshot = EMPTY_SNAPSHOT) -> list[Replayed]:
+    return list(replay(read([str(directory)]), PolicySet(policies), snapshot))
 
 
 def effects(found: list[Replayed]) -> list[str]:
@@ -64,13 +66,13 @@ def write_policy(path: Path, **spec: Any) -> str:
 
 @pytest.mark.parametrize("mode", ["Enforce", "Warn", "DryRun"])
 def test_every_example_is_answered_the_same_by_the_same_policy_and_facts(tmp_path: Path, mode: str) -> None:
-    facts = load_facts([CLUSTER])
+    snapshot = load_facts([CLUSTER])
     chosen = load_policies([POLICY]) if mode == "Enforce" else [policy(mode=mode)]
     objects = [one.value for one in read_all([str(WORKLOADS)]) if isinstance(one, Document)]
     reviews = [admission(one, namespace=one["metadata"].get("namespace", "default")) for one in objects]
     reviews += [admission(one, operation="UPDATE", old=one, namespace="team-a") for one in objects]
-    record(tmp_path, reviews, chosen, facts)
-    found = again(tmp_path, chosen, facts)
+    record(tmp_path, reviews, chosen, snapshot)
+    found = again(tmp_path, chosen, snapshot)
     assert len(found) > 100
     assert set(effects(found)) == {"same"}
     for one in found:
@@ -83,11 +85,11 @@ def test_enforcing_after_dryrun_shows_what_would_be_changed_and_refused(tmp_path
     record(tmp_path, [admission(pod(**FITTING)), admission(overcommitted_pod())], [policy(mode="DryRun")])
     found = again(tmp_path, [policy()])
     assert [(one.then.endpoint if one.then else "", one.effect) for one in found] == [
-        ("mutate", Effect.CHANGED),
+        ("mutate", AnswerChange.CHANGED),
         # The shared memory that the recorded object lacks is put in before the check, as it would be.
-        ("validate", Effect.SAME),
-        ("mutate", Effect.CHANGED),
-        ("validate", Effect.REFUSED),
+        ("validate", AnswerChange.SAME),
+        ("mutate", AnswerChange.CHANGED),
+        ("validate", AnswerChange.REFUSED),
     ]
     assert [one.rule for one in found[-1].denied] == ["host-memory"]
 

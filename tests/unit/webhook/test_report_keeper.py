@@ -13,8 +13,8 @@ from audits import audit, item, workload
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.policy_reports import LABELS, NAME, POLICY_REPORT
 from gpugate.webhook.controller import reports
-from gpugate.webhook.controller.audit_loop import Rounds
-from gpugate.webhook.controller.reports import REPORT_KINDS, ReportKeeper, shelves, stored_of
+from gpugate.webhook.controller.audit_loop import AuditLoop
+from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, report_stores, stored_of
 from gpugate.webhook.kube.types import ApiError
 from gpugate.webhook.runtime.log import Log
 
@@ -66,10 +66,10 @@ class _Stand:
 
     def __init__(self, api: _Reports) -> None:
         self.api, self.text = api, io.StringIO()
-        self.shelves = shelves()
+        self.shelves = report_stores()
         for kind, shelf in self.shelves.items():
             (shelf.replaced(REPORT_KINDS[kind], []) if kind is POLICY_REPORT else shelf.absent(REPORT_KINDS[kind]))
-        self.keeper = ReportKeeper(api, self.shelves, Log(self.text), pause=0)
+        self.keeper = ReportReconciler(api, self.shelves, Log(self.text), pause=0)
 
     async def keep(self, *names: str) -> None:
         await self.keeper.keep(audit(*(workload(name, item(), namespace="team-a") for name in names)))
@@ -161,7 +161,7 @@ async def test_what_the_apiserver_did_not_take_is_written_though_no_audit_follow
 
     monkeypatch.setattr(api, "create", create)
     rounds = _OneRound(audit(workload("w", item(), namespace="team-a")))
-    running = asyncio.create_task(stand.keeper.run(cast("Rounds", rounds)))
+    running = asyncio.create_task(stand.keeper.run(cast("AuditLoop", rounds)))
     try:
         async with asyncio.timeout(10):
             while _PATH not in api.stored:  # noqa: ASYNC110 - an apiserver tells nobody

@@ -113,12 +113,12 @@ def test_a_client_that_trusts_another_ca_does_not_connect(server: Server) -> Non
 
 def decided(obj: dict[str, Any]) -> dict[str, Any]:
     """``obj`` as the engine itself leaves it with the same policy and facts."""
-    facts = load_facts([CLUSTER])
+    snapshot = load_facts([CLUSTER])
     after: dict[str, Any] = orjson.loads(orjson.dumps(obj))
     kind = kind_of(after["apiVersion"], after["kind"])
     assert kind is not None
-    workload = open_workload(kind, after, facts, namespace="team-a")
-    decide(workload, PolicySet(load_policies([POLICY])).bind(facts.namespace_labels("team-a"), workload.labels()), facts)
+    workload = open_workload(kind, after, snapshot, namespace="team-a")
+    decide(workload, PolicySet(load_policies([POLICY])).bind(snapshot.namespace_labels("team-a"), workload.labels()), snapshot)
     return after
 
 

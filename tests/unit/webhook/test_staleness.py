@@ -6,12 +6,12 @@ import io
 
 import pytest
 
-from gpugate.policies.cluster.snapshot import Known
+from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.webhook.cache.kinds import FACT_KINDS
 from gpugate.webhook.cache.staleness import out_of_date, unreadable
-from gpugate.webhook.cache.state import State
-from gpugate.webhook.cache.store import FactStore
-from gpugate.webhook.kube.types import KindState, Phase
+from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.cache.store import SnapshotStore
+from gpugate.webhook.kube.types import KindState, WatchPhase
 from gpugate.webhook.runtime.log import Log
 
 
@@ -26,7 +26,7 @@ from gpugate.webhook.runtime.log import Log
         ("absent", 361, 6),
     ],
 )
-def test_a_broken_watch_is_out_of_date_soon_and_a_silent_one_later(phase: Phase, age: float, minutes: int | None) -> None:
+def test_a_broken_watch_is_out_of_date_soon_and_a_silent_one_later(phase: WatchPhase, age: float, minutes: int | None) -> None:
     state = KindState("Node", "nodes", phase=phase, last_sync_monotonic=1000.0)
     assert out_of_date([state], 1000.0 + age) == ({} if minutes is None else {"nodes": minutes})
 
@@ -36,35 +36,35 @@ def test_a_kind_that_was_never_read_is_pending_and_not_out_of_date() -> None:
 
 
 def test_ages_come_into_the_facts_and_go_again() -> None:
-    state = State()
-    store = FactStore(state, Log(io.StringIO()), FACT_KINDS)
-    store.outdated({"nodes": 3})
-    assert state.snapshot.facts.stale == {"nodes": 3}
-    before = state.snapshot
-    store.outdated({"nodes": 3})
-    assert state.snapshot is before
-    store.outdated({})
-    assert state.snapshot.facts.stale == {}
+    state = CurrentState()
+    store = SnapshotStore(state, Log(io.StringIO()), FACT_KINDS)
+    store.mark_stale({"nodes": 3})
+    assert state.in_force.snapshot.stale == {"nodes": 3}
+    before = state.in_force
+    store.mark_stale({"nodes": 3})
+    assert state.in_force is before
+    store.mark_stale({})
+    assert state.in_force.snapshot.stale == {}
 
 
 @pytest.mark.parametrize(
     ("phase", "last", "found"),
     [("forbidden", None, True), ("failing", None, True), ("pending", None, False), ("forbidden", 9.0, False)],
 )
-def test_a_kind_that_is_served_and_was_never_read_is_unreadable(phase: Phase, last: float | None, found: bool) -> None:
+def test_a_kind_that_is_served_and_was_never_read_is_unreadable(phase: WatchPhase, last: float | None, found: bool) -> None:
     state = KindState("Topology", "topologies", phase=phase, last_sync_monotonic=last)
     assert unreadable([state]) == ({"topologies"} if found else frozenset())
 
 
 def test_a_kind_that_was_absent_and_cannot_be_read_now_is_no_longer_known_to_be_absent() -> None:
-    state = State()
-    store = FactStore(state, Log(io.StringIO()), FACT_KINDS)
+    state = CurrentState()
+    store = SnapshotStore(state, Log(io.StringIO()), FACT_KINDS)
     for kind in FACT_KINDS:
         store.absent(kind)
-    store.outdated({}, frozenset({"topologies"}))
-    assert state.snapshot.facts.state("topologies") is Known.PENDING
-    assert state.snapshot.facts.state("cohorts") is Known.ABSENT
+    store.mark_stale({}, frozenset({"topologies"}))
+    assert state.in_force.snapshot.sync_state("topologies") is SyncState.PENDING
+    assert state.in_force.snapshot.sync_state("cohorts") is SyncState.ABSENT
     # The door stays open: whoever installs something new must not close it.
     assert state.not_ready == ""
-    store.outdated({})
-    assert state.snapshot.facts.state("topologies") is Known.ABSENT
+    store.mark_stale({})
+    assert state.in_force.snapshot.sync_state("topologies") is SyncState.ABSENT

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reviews import InProcess, admission, overcommitted_pod, patched, pod, policy
 
-from gpugate.policies.cluster.snapshot import Facts, Known
-from gpugate.webhook.admission.denials import Teller
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.webhook.admission.denials import EventSink
 from gpugate.webhook.kube.event_series import Kind, Reference, cut_bytes
 
 UID = "0f7a3c1e-0000-4000-8000-000000000001"
@@ -28,11 +28,11 @@ class Told(NamedTuple):
     kind: str
 
 
-class Listener(Teller):
+class Listener(EventSink):
     def __init__(self) -> None:
         self.told: list[Told] = []
 
-    def tell(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
+    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
         self.told.append(Told(regarding, reason, message, action, kind))
 
 
@@ -207,7 +207,7 @@ def test_refusals_are_counted_by_rule_and_by_whether_they_happened() -> None:
 @pytest.mark.parametrize(("on_unknown", "expected"), [("Warn", []), ("Refuse", ["WouldRefuse"])])
 def test_what_is_not_known_would_be_refused_only_where_the_policy_refuses_it(on_unknown: str, expected: list[str]) -> None:
     listener = Listener()
-    known = Facts(known={"nodes": Known.PENDING})
+    known = ClusterSnapshot(known={"nodes": SyncState.PENDING})
     rules = {"host-memory": {"mode": "DryRun", "onUnknown": on_unknown}}
     door = InProcess([policy(mode=None, rules=rules)], known, events=listener)
     answer = door.ask(admission(pod(memory="64Gi", request="64Gi", uid=UID)), "validate")

@@ -17,16 +17,16 @@ from test_controller_rounds import PODS, Stand
 from typer.testing import CliRunner
 
 from gpugate.policies.cluster.gpu_usage import DeviceUse, Health, Span, Times
-from gpugate.policies.cluster.snapshot import NO_FACTS
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.policy.models import Policy, PolicySet
-from gpugate.webhook.audit.attribution_of_pods import homes_of, usage_of
-from gpugate.webhook.audit.evaluate import Lens
+from gpugate.webhook.audit.attribution_of_pods import audited_owner_of_pods, usage_of
+from gpugate.webhook.audit.evaluate import AuditContext
 from gpugate.webhook.audit.index import Surroundings, filled
 from gpugate.webhook.audit.metrics import usage_families
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import document_of
 from gpugate.webhook.audit.output.text import print_usage, usage_in_words
-from gpugate.webhook.audit.subjects import choose, lean, subjects_in
+from gpugate.webhook.audit.subjects import choose, subjects_in, trim
 from gpugate.webhook.audit.usage import free_in_all, held_by_owner, held_in_all, lines_of
 from gpugate.webhook.cli import controller
 from gpugate.webhook.cli.main import app
@@ -34,7 +34,7 @@ from gpugate.webhook.cli.options import monitoring
 from gpugate.webhook.controller.informers import see
 from gpugate.webhook.prometheus.client import Address, PrometheusError
 from gpugate.webhook.prometheus.collect import times_wanted
-from gpugate.webhook.prometheus.poller import UsageKeeper
+from gpugate.webhook.prometheus.poller import UsagePoller
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Log
@@ -56,16 +56,18 @@ def readings(*devices: DeviceUse, at: float = AT, remarks: tuple[str, ...] = ())
 
 def homes(*objects: Json) -> dict[tuple[str, str], tuple[str, ...]]:
     subjects = [subject(one) for one in objects]
-    return dict(homes_of(subjects, choose(subjects)))
+    return dict(audited_owner_of_pods(subjects, choose(subjects)))
 
 
 def audited(found: Readings | None, *objects: Json, policies: list[Policy] | None = None) -> Audit:
     books = filled(subjects_in(objects))
-    facts = NO_FACTS if found is None else replace(NO_FACTS, usage=usage_of(found, books.homes()))
+    snapshot = EMPTY_SNAPSHOT if found is None else replace(EMPTY_SNAPSHOT, usage=usage_of(found, books.homes()))
     chosen = PolicySet([policy(rules={"idle": {}}, mode=None)] if policies is None else policies)
-    for _ in books.judge(Lens(chosen, facts), anew=True):
+    for _ in books.judge(AuditContext(chosen, snapshot), anew=True):
         pass
-    return books.whole(Surroundings("2026-01-01T00:00:00Z", "tests", chosen, facts, lambda _: None, lambda _: None, readings=found))  # type: ignore[arg-type,return-value]
+    return books.whole(
+        Surroundings("2026-01-01T00:00:00Z", "tests", chosen, snapshot, lambda _: None, lambda _: None, readings=found)
+    )  # type: ignore[arg-type,return-value]
 
 
 def said(audit: Audit) -> dict[str, list[str]]:
@@ -94,8 +96,8 @@ def test_pods_of_an_owner_of_an_unknown_kind_stand_together_by_sort() -> None:
 def test_what_the_controller_keeps_of_pods_is_enough_to_find_their_workload() -> None:
     front = deployment()
     middle = owned(replica_set(), front)
-    kept = [one for one in (lean(subject(one)) for one in (front, middle, owned(a_pod("x"), middle))) if one is not None]
-    assert homes_of(kept, choose(kept)) == {("team-a", "x"): ("apps", "Deployment", "team-a", "serve")}
+    kept = [one for one in (trim(subject(one)) for one in (front, middle, owned(a_pod("x"), middle))) if one is not None]
+    assert audited_owner_of_pods(kept, choose(kept)) == {("team-a", "x"): ("apps", "Deployment", "team-a", "serve")}
 
 
 def test_pods_that_claim_to_have_made_each_other_end_the_search() -> None:
@@ -230,11 +232,11 @@ class Asked:
         return answer
 
 
-async def kept(asked: Asked, *, wall: float = AT, interval: float = 0.001) -> tuple[UsageKeeper, io.StringIO]:
+async def kept(asked: Asked, *, wall: float = AT, interval: float = 0.001) -> tuple[UsagePoller, io.StringIO]:
     """A keeper after the last of the answers, and its log."""
     out = io.StringIO()
     log = Log(out)
-    keeper = UsageKeeper(Address("http://h"), lambda: PolicySet([]), interval, log, ask=asked, wall=lambda: wall)
+    keeper = UsagePoller(Address("http://h"), lambda: PolicySet([]), interval, log, ask=asked, wall=lambda: wall)
     task = asyncio.create_task(keeper.run())
     async with asyncio.timeout(10):
         await asked.arrived.wait()
@@ -271,7 +273,7 @@ async def test_an_error_that_nobody_foresaw_ends_no_keeper() -> None:
 async def test_a_policy_with_other_times_is_asked_for_soon() -> None:
     policies = [PolicySet([])]
     asked = Asked(readings(), readings())
-    keeper = UsageKeeper(
+    keeper = UsagePoller(
         Address("http://h"), lambda: policies[0], 3600.0, Log(io.StringIO()), ask=asked, wall=lambda: AT, pause=0.001
     )
     task = asyncio.create_task(keeper.run())
@@ -311,7 +313,7 @@ async def test_a_round_takes_the_figures_that_are_there_and_judges_again_only_wh
 
 
 def test_metrics_count_held_devices_and_questions() -> None:
-    keeper = UsageKeeper(Address("http://h"), lambda: PolicySet([]), 60, Log(io.StringIO()))
+    keeper = UsagePoller(Address("http://h"), lambda: PolicySet([]), 60, Log(io.StringIO()))
     found = audited(readings(device("x"), device("y", 90, 80), device("z", 60, 30)), *map(a_pod, "xyz"))
     families = {one.name: [(dict(sample.labels), sample.value) for sample in one.samples] for one in usage_families(found, keeper)}
     assert families["gpugate_gpus_held"] == [({}, 3)]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from gpugate.policies.cluster.gpu_usage import Times
-from gpugate.webhook.prometheus.client import PrometheusError, QueryError, Series
-from gpugate.webhook.prometheus.labels import NOBODY, Holder, exporters_among, holder_of
+from gpugate.webhook.prometheus.client import PrometheusError, QueryError, TimeSeries
+from gpugate.webhook.prometheus.labels import NOBODY, DeviceHolder, exporters_among, holder_of
 from gpugate.webhook.prometheus.queries import Queries
 from gpugate.webhook.prometheus.readings import MOST_TIMES, Readings, read
 
@@ -31,14 +31,14 @@ class Fake:
         self._error = error
         self.asked: list[str] = []
 
-    async def ask(self, query: str, at: float) -> list[Series]:
+    async def ask(self, query: str, at: float) -> list[TimeSeries]:
         assert at == 1e9
         self.asked.append(query)
         if self._broken and self._broken in query:
             raise self._error("Prometheus at http://h does not answer a query: too many samples")
         for part, rows in self._rows.items():
             if part in query:
-                return [Series({**labels, **({"__name__": name} if name else {})}, value) for name, labels, value in rows]
+                return [TimeSeries({**labels, **({"__name__": name} if name else {})}, value) for name, labels, value in rows]
         return []
 
 
@@ -66,18 +66,21 @@ async def reading(rows: dict[str, list[Row]], wanted: Times = WANTED, **fake: st
 @pytest.mark.parametrize(
     ("labels", "wanted"),
     [
-        (HELD, Holder("a", "p", "main")),
-        ({**HELD, "vgpu": "1"}, Holder("a", "p", "main", "1")),
-        ({**EXPORTER, "exported_namespace": "a", "exported_pod": "p", "exported_container": "main"}, Holder("a", "p", "main")),
-        ({**EXPORTER, "pod_namespace": "a", "pod_name": "p", "container_name": "main"}, Holder("a", "p", "main")),
+        (HELD, DeviceHolder("a", "p", "main")),
+        ({**HELD, "vgpu": "1"}, DeviceHolder("a", "p", "main", "1")),
+        (
+            {**EXPORTER, "exported_namespace": "a", "exported_pod": "p", "exported_container": "main"},
+            DeviceHolder("a", "p", "main"),
+        ),
+        ({**EXPORTER, "pod_namespace": "a", "pod_name": "p", "container_name": "main"}, DeviceHolder("a", "p", "main")),
         (EXPORTER, NOBODY),
         ({**EXPORTER, "container": "exporter"}, NOBODY),
         ({"namespace": "m", "pod": "gpu-metrics-1"}, NOBODY),
         ({}, NOBODY),
-        ({"namespace": "a", "pod": "p", "container": "exporter"}, Holder("a", "p", "exporter")),
+        ({"namespace": "a", "pod": "p", "container": "exporter"}, DeviceHolder("a", "p", "exporter")),
     ],
 )
-async def test_a_holder_is_found_in_every_spelling_and_the_exporter_is_none(labels: dict[str, str], wanted: Holder) -> None:
+async def test_a_holder_is_found_in_every_spelling_and_the_exporter_is_none(labels: dict[str, str], wanted: DeviceHolder) -> None:
     exporters = exporters_among([{"namespace": "m", "pod": "gpu-metrics-1", "exported_pod": "p"}, {"pod": "p"}])
     assert holder_of(labels, exporters) == wanted
 

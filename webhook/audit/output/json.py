@@ -11,8 +11,8 @@ from typing import Any, Final
 import orjson
 
 from gpugate.policies.gangs.status import GangState
-from gpugate.webhook.audit.model import Audit, Audited, Exemption, Item, PolicyLine, ShapePicture
-from gpugate.webhook.audit.ownership import Share, divisions_of, hours, so_far, time_of, until_end
+from gpugate.webhook.audit.model import Audit, AuditedWorkload, Exemption, Item, PolicyLine, ShapeSummary
+from gpugate.webhook.audit.ownership import OwnerShare, divisions_of, hours, so_far, time_of, until_end
 from gpugate.webhook.audit.usage import document_of_usage
 from gpugate.webhook.runtime.times import rfc3339
 
@@ -66,7 +66,7 @@ def _policy(one: PolicyLine) -> dict[str, Any]:
     }
 
 
-def _workload(one: Audited, now: int | None) -> dict[str, Any]:
+def _workload(one: AuditedWorkload, now: int | None) -> dict[str, Any]:
     return {
         "apiVersion": one.api_version,
         "kind": one.kind,
@@ -87,7 +87,7 @@ def _workload(one: Audited, now: int | None) -> dict[str, Any]:
     }
 
 
-def _hours_of(one: Audited, now: int | None) -> dict[str, Any]:
+def _hours_of(one: AuditedWorkload, now: int | None) -> dict[str, Any]:
     since = [run.since for run in one.runs if run.since is not None]
     past, end = so_far(one, now), until_end(one)
     return {
@@ -97,7 +97,7 @@ def _hours_of(one: Audited, now: int | None) -> dict[str, Any]:
     }
 
 
-def _share(what: str, value: str, one: Share) -> dict[str, Any]:
+def _share(what: str, value: str, one: OwnerShare) -> dict[str, Any]:
     return {
         "what": what,
         "value": value,
@@ -128,7 +128,7 @@ def _exemption(one: Exemption) -> dict[str, Any]:
     return {"rules": list(one.rules), "reason": one.reason, "owner": one.owner, "until": one.until, "state": one.state}
 
 
-def _shape(one: ShapePicture) -> dict[str, Any]:
+def _shape(one: ShapeSummary) -> dict[str, Any]:
     return {
         "title": one.title,
         "device": one.device,

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from gpugate.webhook.admission.response import cut
-from gpugate.webhook.audit.model import Audited, Effect, Item
+from gpugate.webhook.audit.model import AuditedWorkload, Effect, Item
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -55,16 +55,16 @@ _RESULTS: Final = {
 _ORDER: Final = {effect: at for at, effect in enumerate(Effect)}
 
 
-def reports_of(workloads: Iterable[Audited], kind: ReportKind) -> Iterator[JsonObject]:
+def reports_of(workloads: Iterable[AuditedWorkload], kind: ReportKind) -> Iterator[JsonObject]:
     """A report for every namespace that has workloads, sorted by namespace."""
-    by_namespace: dict[str, list[Audited]] = {}
+    by_namespace: dict[str, list[AuditedWorkload]] = {}
     for one in workloads:
         by_namespace.setdefault(one.namespace, []).append(one)
     for namespace in sorted(by_namespace):
         yield report_of(namespace, by_namespace[namespace], kind)
 
 
-def report_of(namespace: str, workloads: Sequence[Audited], kind: ReportKind) -> JsonObject:
+def report_of(namespace: str, workloads: Sequence[AuditedWorkload], kind: ReportKind) -> JsonObject:
     """The report of one namespace: the gravest results first, as many as fit; the summary counts all of them.
 
     ``pass`` counts the workloads that the rules leave as they are, the others count results.
@@ -89,7 +89,7 @@ def report_of(namespace: str, workloads: Sequence[Audited], kind: ReportKind) ->
     }
 
 
-def _gravest_first(pair: tuple[Audited, Item]) -> tuple[object, ...]:
+def _gravest_first(pair: tuple[AuditedWorkload, Item]) -> tuple[object, ...]:
     workload, item = pair
     return (_ORDER[item.effect], workload.key, item.rule, item.path, item.reason, item.message)
 
@@ -103,7 +103,7 @@ def _as_many_as_fit(results: Iterable[JsonObject]) -> Iterator[JsonObject]:
         yield one
 
 
-def _result(one: Audited, item: Item) -> JsonObject:
+def _result(one: AuditedWorkload, item: Item) -> JsonObject:
     result, severity = _RESULTS[item.effect]
     # Of an owner of an unknown kind, the API bounds not even the name.
     named = {"apiVersion": one.api_version, "kind": one.kind, "namespace": one.namespace, "name": one.name, "uid": one.uid}

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gpugate.policies.kube.times import lasting
-from gpugate.webhook.audit.compare import Compared, Verdict
-from gpugate.webhook.audit.model import Audit, Audited, Effect, Item
+from gpugate.webhook.audit.compare import Compared, ComparisonOutcome
+from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item
 from gpugate.webhook.audit.ownership import Division, divisions_of, hours
-from gpugate.webhook.audit.totals import Sums, sums_by, sums_by_rule, sums_of
+from gpugate.webhook.audit.totals import Totals, sums_by, sums_by_rule, sums_of
 from gpugate.webhook.audit.usage import HeldSums, free_in_all, held_by_owner, held_in_all, lines_of
 from gpugate.webhook.review.report import shown
 
@@ -27,12 +27,12 @@ _STYLES: Final = {
     Effect.EXEMPT: "dim",
 }
 _VERDICTS: Final = {
-    Verdict.NEWLY_REFUSED: "bold red",
-    Verdict.REFUSED_OTHERWISE: "red",
-    Verdict.NEWLY_CHANGED: "cyan",
-    Verdict.CHANGED_OTHERWISE: "cyan",
-    Verdict.NO_LONGER_CHANGED: "green",
-    Verdict.FREED: "bold green",
+    ComparisonOutcome.NEWLY_REFUSED: "bold red",
+    ComparisonOutcome.REFUSED_OTHERWISE: "red",
+    ComparisonOutcome.NEWLY_CHANGED: "cyan",
+    ComparisonOutcome.CHANGED_OTHERWISE: "cyan",
+    ComparisonOutcome.NO_LONGER_CHANGED: "green",
+    ComparisonOutcome.FREED: "bold green",
 }
 _FIGURES: Final = ("workloads", "refused", "changed", "warned", "exempt", "accelerators")
 _HOURS: Final = ("workloads", "accelerators", "hours so far", "to stated end", "no end")
@@ -78,7 +78,7 @@ def print_audit(audit: Audit, console: Console, *, findings: bool = True) -> Non
         console.print(Text(f"not looked at: {plain(remark)}", style="yellow"), soft_wrap=True)
 
 
-def _print_sums(console: Console, what: str, sums: Mapping[str, Sums]) -> None:
+def _print_sums(console: Console, what: str, sums: Mapping[str, Totals]) -> None:
     table = table_of(what, *_FIGURES, numbers=len(_FIGURES))
     for name, one in sums.items():
         figures = (one.workloads, one.refused, one.changed, one.warned, one.exempt, one.accelerators)
@@ -124,7 +124,7 @@ def _print_gangs(audit: Audit, console: Console) -> None:
         console.print(Text(line, style="red"), soft_wrap=True)
 
 
-def _print_workloads(workloads: Sequence[Audited], console: Console) -> None:
+def _print_workloads(workloads: Sequence[AuditedWorkload], console: Console) -> None:
     for one in workloads:
         if not one.items:
             continue
@@ -151,11 +151,11 @@ def _line(item: Item) -> Text:
 def print_comparison(compared: Sequence[Compared], console: Console) -> None:
     """Print which workloads another policy would treat otherwise."""
     counts = Counter(one.verdict for one in compared)
-    parts = [f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]]
+    parts = [f"{counts[verdict]} {verdict.value}" for verdict in ComparisonOutcome if counts[verdict]]
     console.print(Text(f"{_number(len(compared), 'workload')}: {', '.join(parts) or 'none'}", style="bold"))
-    for verdict in Verdict:
+    for verdict in ComparisonOutcome:
         for one in compared:
-            if one.verdict is verdict and verdict is not Verdict.SAME:
+            if one.verdict is verdict and verdict is not ComparisonOutcome.SAME:
                 _print_compared(one, console)
 
 

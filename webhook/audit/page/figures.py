@@ -14,7 +14,7 @@ from typing import Final
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.rules.registry import BY_ID
-from gpugate.webhook.audit.model import Audit, Audited, Effect, Item
+from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item
 
 _RANK: Final = {effect: rank for rank, effect in enumerate(Effect)}
 
@@ -24,7 +24,7 @@ def gravest(items: Iterable[Item]) -> Effect | None:
     return min((one.effect for one in items), key=_RANK.__getitem__, default=None)
 
 
-def outcome_of(workload: Audited) -> str:
+def outcome_of(workload: AuditedWorkload) -> str:
     """The gravest that any rule says of ``workload``; ``clean`` for nothing."""
     found = gravest(workload.items)
     return "clean" if found is None else found.value
@@ -48,7 +48,7 @@ class Tally:
     devices: int = 0
     refused_in_force: int = 0
 
-    def add(self, workload: Audited, items: Iterable[Item]) -> None:
+    def add(self, workload: AuditedWorkload, items: Iterable[Item]) -> None:
         """Count ``workload``, of which the group's rules say ``items``."""
         self.workloads += 1
         items = tuple(items)
@@ -142,7 +142,7 @@ def _by_rule(audit: Audit) -> dict[str, Tally]:
     return {rule: tallies[rule] for rule in sorted(tallies, key=lambda rule: (order.get(rule, len(order)), rule))}
 
 
-def _grouped(workloads: Iterable[Audited], by: Callable[[Audited], str]) -> dict[str, Tally]:
+def _grouped(workloads: Iterable[AuditedWorkload], by: Callable[[AuditedWorkload], str]) -> dict[str, Tally]:
     tallies: dict[str, Tally] = {}
     for one in workloads:
         tallies.setdefault(by(one), Tally()).add(one, one.items)

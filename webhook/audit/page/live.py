@@ -34,7 +34,7 @@ class Made(NamedTuple):
     tag: str
 
 
-class _Kept:
+class _Representation:
     """One representation of the latest audit, made in a thread and kept until there is a newer one."""
 
     def __init__(self, make: Callable[[Audit], bytes]) -> None:
@@ -59,7 +59,7 @@ def _made(make: Callable[[Audit], bytes], audit: Audit) -> Made:
 
 def add_page(app: web.Application, latest: Latest) -> None:
     """Add to ``app`` the routes ``/`` and ``/audit.json``, which show what ``latest`` gives: None before the first audit."""
-    page, document = _Kept(render), _Kept(as_json)
+    page, document = _Representation(render), _Representation(as_json)
 
     async def html(request: web.Request) -> web.StreamResponse:
         audit = latest()

@@ -19,7 +19,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from gpugate.policies.rules.registry import BY_ID
-from gpugate.webhook.audit.model import Audit, Audited, Effect
+from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect
 from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.page import format as words
 from gpugate.webhook.audit.page.figures import figures_of, gravest, modes_of, outcome_of
@@ -53,7 +53,7 @@ class Block(NamedTuple):
     rows: Markup
 
 
-class Group(NamedTuple):
+class OutcomeGroup(NamedTuple):
     """Workloads of one outcome: how many there are, how many are listed and with how many accelerators, and the blocks of them."""
 
     outcome: str
@@ -161,7 +161,7 @@ def _query(**wanted: str) -> str:
     return urlencode({key: words.shown(value) for key, value in sorted(wanted.items())})
 
 
-def _label(workload: Audited) -> str:
+def _label(workload: AuditedWorkload) -> str:
     """What comes of ``workload``, in a word or two."""
     effect = gravest(workload.items)
     if effect is None:
@@ -178,14 +178,14 @@ def effect_label(effect: str, *, would: bool) -> str:
     return f"would {effect}" if would else verbs[effect]
 
 
-def _said(workload: Audited) -> str:
+def _said(workload: AuditedWorkload) -> str:
     """What the rules say of ``workload``, for the script: rule, mode and effect of each finding, once each."""
     return ";".join(dict.fromkeys(f"{one.rule},{one.mode.value},{one.effect.value}" for one in workload.items))
 
 
-def _groups(audit: Audit, environment: Environment) -> Iterator[Group]:
+def _groups(audit: Audit, environment: Environment) -> Iterator[OutcomeGroup]:
     """The workloads by outcome, the gravest first, as many as the page has room for."""
-    by_outcome: dict[str, list[Audited]] = {outcome: [] for outcome in _OUTCOMES}
+    by_outcome: dict[str, list[AuditedWorkload]] = {outcome: [] for outcome in _OUTCOMES}
     for one in audit.workloads:
         by_outcome[outcome_of(one)].append(one)
     row = environment.get_template("workload.html").module.row  # type: ignore[attr-defined]
@@ -203,7 +203,7 @@ def _groups(audit: Audit, environment: Environment) -> Iterator[Group]:
             rows.append(text)
             devices += one.accelerators
         blocks = [Block(len(some), Markup("").join(some)) for some in _in_blocks(rows)]
-        yield Group(outcome, len(workloads), len(rows), devices, blocks)
+        yield OutcomeGroup(outcome, len(workloads), len(rows), devices, blocks)
 
 
 def _in_blocks(rows: Sequence[Markup]) -> Iterator[Sequence[Markup]]:

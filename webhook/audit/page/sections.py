@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.times import lasting
-from gpugate.webhook.audit.model import Audit, Exemption, NamespaceQuota, PolicyLine, QueueLine, ShapePicture
+from gpugate.webhook.audit.model import Audit, Exemption, NamespaceQuota, PolicyLine, QueueLine, ShapeSummary
 from gpugate.webhook.audit.output.text import usage_in_words
 from gpugate.webhook.audit.page.format import lasted
 from gpugate.webhook.audit.page.tiles import MOST_TILES, Tile, tiles_of
@@ -68,7 +68,7 @@ class Stock(NamedTuple):
         fullest: the node whose limits promise most of its memory, and how many hundredths; None without nodes.
     """
 
-    shape: ShapePicture
+    shape: ShapeSummary
     tiles: Sequence[Tile]
     devices: int
     held: int
@@ -92,7 +92,7 @@ def stocks_of(audit: Audit) -> list[Stock]:
     return found
 
 
-def _stock(shape: ShapePicture, room: int) -> Stock:
+def _stock(shape: ShapeSummary, room: int) -> Stock:
     nodes = shape.nodes
     promised = [(round(100 * one.limited / one.memory), one.name) for one in nodes if one.memory > 0]
     worst = min(promised, key=lambda pair: (-pair[0], pair[1]), default=None)
@@ -120,7 +120,7 @@ class GangLine(NamedTuple):
     lasted: str
 
 
-class Gangs(NamedTuple):
+class GangSection(NamedTuple):
     """The gangs.
 
     Attributes:
@@ -138,7 +138,7 @@ class Gangs(NamedTuple):
     held_for_nothing: int
 
 
-def gangs_of(audit: Audit) -> Gangs:
+def gangs_of(audit: Audit) -> GangSection:
     """The gangs of ``audit``, sorted for somebody who looks after them."""
     now = moment(audit.at)
     states = [*_GANGS_BY_NEED, *sorted({one.state for one in audit.gangs}.difference(_GANGS_BY_NEED))]
@@ -147,7 +147,7 @@ def gangs_of(audit: Audit) -> Gangs:
         for one in sorted(audit.gangs, key=lambda one: (states.index(one.state), -one.held, one.namespace, one.name, one.kind))
     ]
     counts = [(state, sum(1 for one in audit.gangs if one.state == state)) for state in states]
-    return Gangs(
+    return GangSection(
         counts=[(state, count) for state, count in counts if count],
         wanting=[one for one in lines if one.gang.state not in {"running", "done"}],
         well=[one for one in lines if one.gang.state in {"running", "done"}],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpugate.webhook.audit.model import NodePicture, ShapePicture
+from gpugate.webhook.audit.model import NodeSummary, ShapeSummary
 from gpugate.webhook.audit.page.format import cores, memory, number
 
 #: Nodes of the page that have a tile each; of shapes that this leaves no room for, alike nodes share a tile with their number.
@@ -57,20 +57,20 @@ def share(part: int, whole: int, most: float = 100.0) -> float:
     return round(min(most, max(0.0, 100 * part / whole)), 1)
 
 
-def tiles_of(shape: ShapePicture, room: int = MOST_TILES) -> list[Tile]:
+def tiles_of(shape: ShapeSummary, room: int = MOST_TILES) -> list[Tile]:
     """The tiles of the nodes of ``shape``, one each where there is ``room``; else alike nodes share one, stranded ones first."""
     if len(shape.nodes) <= room:
         named = len(shape.nodes) <= _NAMED
         return [_tile(one, label=one.name if named else "", title=_title(one)) for one in shape.nodes]
-    alike: dict[tuple[int, int, int], list[NodePicture]] = {}
+    alike: dict[tuple[int, int, int], list[NodeSummary]] = {}
     for one in shape.nodes:
         alike.setdefault((one.stranded, one.idle, one.devices), []).append(one)
     return [_together(alike[key]) for key in sorted(alike, reverse=True)[:_MOST_ALIKE]]
 
 
-def _together(nodes: Sequence[NodePicture]) -> Tile:
+def _together(nodes: Sequence[NodeSummary]) -> Tile:
     first = nodes[0]
-    total = NodePicture(
+    total = NodeSummary(
         first.name,
         first.devices,
         first.held,
@@ -84,7 +84,7 @@ def _together(nodes: Sequence[NodePicture]) -> Tile:
     return _tile(total, label=f"{number(len(nodes))} \N{MULTIPLICATION SIGN}", title=words)
 
 
-def accelerators_in_words(node: NodePicture) -> str:
+def accelerators_in_words(node: NodeSummary) -> str:
     """What becomes of the node's accelerators: ``8 GPUs: 5 held, 3 idle``."""
     parts = [
         f"{number(count)} {word}"
@@ -94,14 +94,14 @@ def accelerators_in_words(node: NodePicture) -> str:
     return f"{number(node.devices)} GPU{'' if node.devices == 1 else 's'}" + (f": {', '.join(parts)}" if parts else "")
 
 
-def _title(node: NodePicture) -> str:
+def _title(node: NodeSummary) -> str:
     return (
         f"{node.name}: {accelerators_in_words(node)}; memory {memory(node.requested)} of {memory(node.memory)} requested;"
         f" CPU {cores(node.cpu_requested)} of {cores(node.cpu)} requested"
     )
 
 
-def _tile(node: NodePicture, *, label: str, title: str) -> Tile:
+def _tile(node: NodeSummary, *, label: str, title: str) -> Tile:
     # More held than there are happens while a device plugin restarts: every one of them is drawn as held.
     held = min(node.held, node.devices)
     stranded = min(node.stranded, node.devices - held)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpugate.webhook.files.rewrite.layout import Entry, Mapping, line_end, line_start, next_line
+from gpugate.webhook.files.rewrite.layout import MapEntry, Mapping, line_end, line_start, next_line
 from gpugate.webhook.files.rewrite.splices import Splice
 from gpugate.webhook.files.rewrite.style import begins_line
 
@@ -53,7 +53,7 @@ def _next_content_column(text: str, at: int) -> int:
     return -1
 
 
-def remove(text: str, node: Mapping, entry: Entry) -> Splice:
+def remove(text: str, node: Mapping, entry: MapEntry) -> Splice:
     """The splice that takes ``entry`` out, with its lines."""
     start, end = entry.key.start, next_line(text, entry.end)
     if begins_line(text, start):

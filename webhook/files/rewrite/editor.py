@@ -12,10 +12,10 @@ from gpugate.webhook.files.rewrite.layout import (
     Alias,
     CannotWriteError,
     Collection,
-    Entry,
     Layout,
+    LayoutNode,
+    MapEntry,
     Mapping,
-    Node,
     Scalar,
     Sequence,
     line_start,
@@ -24,7 +24,7 @@ from gpugate.webhook.files.rewrite.layout import (
 )
 from gpugate.webhook.files.rewrite.splices import Splice
 from gpugate.webhook.files.rewrite.style import begins_line, indentation, json_step, json_writer, shared_quotes, yaml_writer
-from gpugate.webhook.files.rewrite.writers import JsonWriter, Writer, YamlWriter
+from gpugate.webhook.files.rewrite.writers import FlowWriter, JsonWriter, YamlWriter
 
 #: No value: what a merge does not give.
 _NOTHING: Final = object()
@@ -48,7 +48,7 @@ def splices(layout: Layout, before: Any, wanted: Any, eol: str, *, json: bool = 
     Raises:
         CannotWriteError: a change cannot be written without changing something else.
     """
-    writer: Writer = json_writer(layout) if json else yaml_writer(layout)
+    writer: FlowWriter = json_writer(layout) if json else yaml_writer(layout)
     editor = _Editor(layout, wanted, writer, flow.Lines(eol, json_step(layout) if json else ""))
     editor.edit(layout.root, before, wanted)
     if not json:
@@ -56,11 +56,11 @@ def splices(layout: Layout, before: Any, wanted: Any, eol: str, *, json: bool = 
     return editor.splices
 
 
-class Holder(NamedTuple):
+class ParentNode(NamedTuple):
     """What a node lies in: a map with the entry that it is the value of, or a list."""
 
     collection: Collection
-    entry: Entry | None = None
+    entry: MapEntry | None = None
 
     @property
     def in_block(self) -> bool:
@@ -69,7 +69,7 @@ class Holder(NamedTuple):
 
 
 class _Editor:
-    def __init__(self, layout: Layout, wanted: Any, writer: Writer, lines: flow.Lines) -> None:  # noqa: ANN401
+    def __init__(self, layout: Layout, wanted: Any, writer: FlowWriter, lines: flow.Lines) -> None:  # noqa: ANN401
         self.splices: list[Splice] = []
         self._layout = layout
         self._text = layout.text
@@ -89,7 +89,7 @@ class _Editor:
                 if header and "-" not in header[0]:
                     self.splices.append(Splice(*header.span(), header[0].replace("+", "") + "-"))
 
-    def edit(self, node: Node, before: Any, wanted: Any, holder: Holder | None = None) -> None:  # noqa: ANN401
+    def edit(self, node: LayoutNode, before: Any, wanted: Any, holder: ParentNode | None = None) -> None:  # noqa: ANN401
         """Make what ``node`` stands for, now ``before``, ``wanted``."""
         alike = same(before, wanted)
         if alike and not self._everywhere:
@@ -108,13 +108,13 @@ class _Editor:
         elif not alike:
             self._replace(node, wanted, holder)
 
-    def _is_bare(self, node: Node) -> bool:
+    def _is_bare(self, node: LayoutNode) -> bool:
         """Whether ``node`` is a pair of brackets with nothing between, nor an anchor before them."""
         if not isinstance(node, Collection) or not node.flow or node.opening != node.start:
             return False
         return not self._text[node.opening + 1 : node.end - 1].strip()
 
-    def _map(self, node: Mapping, before: dict[str, Any], wanted: dict[str, Any], holder: Holder | None) -> None:
+    def _map(self, node: Mapping, before: dict[str, Any], wanted: dict[str, Any], holder: ParentNode | None) -> None:
         inherited = self._inherited(node, before, wanted)
         own = {entry.name for entry in node.entries}
         new = {key: value for key, value in wanted.items() if key not in own and not same(inherited.get(key, _NOTHING), value)}
@@ -125,7 +125,7 @@ class _Editor:
             return
         for entry in node.entries:
             if entry.name in wanted and entry.name is not None:
-                self.edit(entry.value, before.get(entry.name), wanted[entry.name], Holder(node, entry))
+                self.edit(entry.value, before.get(entry.name), wanted[entry.name], ParentNode(node, entry))
         if gone:
             self._remove(node, gone)
         if new:
@@ -151,7 +151,7 @@ class _Editor:
             raise CannotWriteError((*node.path, name), node.start, "comes through a merge key (<<) and cannot be taken out there")
         return found
 
-    def _rename(self, node: Mapping, entry: Entry, before: dict[str, Any], new: dict[str, Any]) -> bool:
+    def _rename(self, node: Mapping, entry: MapEntry, before: dict[str, Any], new: dict[str, Any]) -> bool:
         """Give ``entry`` the name under which its value is wanted, if there is one: its comment stays with it."""
         value = before.get(entry.name or "")
         name = next((key for key, item in new.items() if same(item, value)), None)
@@ -162,7 +162,7 @@ class _Editor:
         del new[name]
         return True
 
-    def _remove(self, node: Mapping, gone: list[Entry]) -> None:
+    def _remove(self, node: Mapping, gone: list[MapEntry]) -> None:
         if len(gone) == len(node.entries):
             raise CannotWriteError(node.path, node.start, "would be left without a key of its own")
         if node.flow:
@@ -200,7 +200,7 @@ class _Editor:
 
     def _list(self, node: Sequence, before: list[Any], wanted: list[Any]) -> None:
         for at, item in enumerate(node.items):
-            self.edit(item, before[at], wanted[at], Holder(node))
+            self.edit(item, before[at], wanted[at], ParentNode(node))
         new = wanted[len(node.items) :]
         if not new:
             return
@@ -221,7 +221,7 @@ class _Editor:
             lines = [line for value in new for line in self._yaml.item(value, node.column, style, gap)]
         self._insert(lines, node.end, node.column)
 
-    def _gap(self, node: Sequence, last: Node | None) -> int:
+    def _gap(self, node: Sequence, last: LayoutNode | None) -> int:
         """How many spaces stand between a dash of ``node`` and what follows it."""
         start = last.start - line_start(self._text, last.start) if last is not None and last.end > last.start else 0
         return start - node.column - 1 if start > node.column + 1 else 1
@@ -229,7 +229,7 @@ class _Editor:
     def _inline(self, value: Any, pattern: Collection) -> str:  # noqa: ANN401
         return self._writer.inline(value, pad=self._pad(pattern))
 
-    def _replace(self, node: Node, wanted: Any, holder: Holder | None) -> None:  # noqa: ANN401
+    def _replace(self, node: LayoutNode, wanted: Any, holder: ParentNode | None) -> None:  # noqa: ANN401
         filled = isinstance(wanted, dict | list) and bool(wanted)
         in_block = holder is not None and holder.in_block
         if holder is not None and isinstance(holder.collection, Mapping) and holder.entry is not None and in_block:
@@ -244,7 +244,7 @@ class _Editor:
             raise CannotWriteError(node.path, node.start, "cannot be replaced as a whole")
         self._put_inline(node, wanted, flow_style=not in_block)
 
-    def _put_inline(self, node: Node, wanted: Any, *, flow_style: bool) -> None:  # noqa: ANN401
+    def _put_inline(self, node: LayoutNode, wanted: Any, *, flow_style: bool) -> None:  # noqa: ANN401
         style = node.style if isinstance(node, Scalar) and node.style in {'"', "'"} else ""
         if isinstance(wanted, dict | list):
             written = self._writer.inline(wanted)
@@ -254,7 +254,7 @@ class _Editor:
         gap = " " if isinstance(node, Scalar) and node.is_empty else ""
         self.splices.append(Splice(start, node.end, gap + written))
 
-    def _rewrite(self, holder: Mapping, entry: Entry, wanted: Any) -> None:  # noqa: ANN401
+    def _rewrite(self, holder: Mapping, entry: MapEntry, wanted: Any) -> None:  # noqa: ANN401
         """Write ``wanted`` on lines of its own below the key of ``entry``, in place of what stands there."""
         value = entry.value
         if not isinstance(wanted, dict | list) or not wanted:
@@ -270,7 +270,7 @@ class _Editor:
 
     def _dash(self, holder: Mapping) -> int:
         """How much deeper than its key a list stands: as the other lists of the same map, or of the document."""
-        lists: Iterable[Node] = (entry.value for entry in holder.entries)
+        lists: Iterable[LayoutNode] = (entry.value for entry in holder.entries)
         return next((one.column - holder.column for one in lists if isinstance(one, Sequence) and not one.flow), self._yaml.dash)
 
     def _insert(self, lines: list[str], end: int, column: int) -> None:

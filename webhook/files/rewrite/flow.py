@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence as Elements
 from typing import Final, NamedTuple
 
-from gpugate.webhook.files.rewrite.layout import CannotWriteError, Collection, Entry, Mapping, Node, Sequence, line_end
+from gpugate.webhook.files.rewrite.layout import CannotWriteError, Collection, LayoutNode, MapEntry, Mapping, Sequence, line_end
 from gpugate.webhook.files.rewrite.splices import Splice
 from gpugate.webhook.files.rewrite.style import begins_line, indentation
 
@@ -21,16 +21,16 @@ class Lines(NamedTuple):
     step: str
 
 
-def children(node: Collection) -> list[Node | Entry]:
+def children(node: Collection) -> list[LayoutNode | MapEntry]:
     """The entries or elements of ``node``."""
     if isinstance(node, Mapping):
         return list(node.entries)
     return list(node.items) if isinstance(node, Sequence) else []
 
 
-def start_of(child: Node | Entry) -> int:
+def start_of(child: LayoutNode | MapEntry) -> int:
     """Where an entry or an element begins."""
-    return child.key.start if isinstance(child, Entry) else child.start
+    return child.key.start if isinstance(child, MapEntry) else child.start
 
 
 def add(text: str, node: Collection, written: Elements[str], comma: str, lines: Lines) -> list[Splice]:
@@ -77,7 +77,7 @@ def comma_behind(text: str, at: int) -> int:
     return at if text[at : at + 1] == "," else -1
 
 
-def remove(node: Mapping, gone: Elements[Entry]) -> list[Splice]:
+def remove(node: Mapping, gone: Elements[MapEntry]) -> list[Splice]:
     """Splices that take the entries ``gone`` out, not all of them being so."""
     splices = []
     for at, entry in enumerate(node.entries):

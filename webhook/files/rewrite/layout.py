@@ -28,7 +28,7 @@ class CannotWriteError(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class LayoutNode:
     """Anything in a document.
 
     Attributes:
@@ -43,7 +43,7 @@ class Node:
 
 
 @dataclass(slots=True, eq=False)
-class Scalar(Node):
+class Scalar(LayoutNode):
     """A scalar.
 
     Attributes:
@@ -61,14 +61,14 @@ class Scalar(Node):
 
 
 @dataclass(slots=True, eq=False)
-class Alias(Node):
+class Alias(LayoutNode):
     """An alias, ``*name``, and what it stands for."""
 
-    target: Node
+    target: LayoutNode
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class MapEntry:
     """A key of a map with its value.
 
     Attributes:
@@ -78,9 +78,9 @@ class Entry:
         colon: index of the colon between the two; -1 where there is none.
     """
 
-    key: Node
+    key: LayoutNode
     name: str | None
-    value: Node
+    value: LayoutNode
     colon: int
 
     @property
@@ -90,7 +90,7 @@ class Entry:
 
 
 @dataclass(slots=True, eq=False)
-class Collection(Node):
+class Collection(LayoutNode):
     """A map or a list.
 
     Attributes:
@@ -113,15 +113,15 @@ class Mapping(Collection):
         merged: what its ``<<`` keys merge into it.
     """
 
-    entries: list[Entry] = field(default_factory=list)
-    merged: list[Node] = field(default_factory=list)
+    entries: list[MapEntry] = field(default_factory=list)
+    merged: list[LayoutNode] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
 class Sequence(Collection):
     """A list and its elements."""
 
-    items: list[Node] = field(default_factory=list)
+    items: list[LayoutNode] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -135,13 +135,13 @@ class Layout:
     """
 
     text: str
-    root: Node
+    root: LayoutNode
     has_aliases: bool = False
 
 
-def walk(node: Node) -> Iterator[tuple[Node, Node | None]]:
+def walk(node: LayoutNode) -> Iterator[tuple[LayoutNode, LayoutNode | None]]:
     """Every node below ``node`` and itself, each with the map or list that holds it; aliases are not followed."""
-    waiting: list[tuple[Node, Node | None]] = [(node, None)]
+    waiting: list[tuple[LayoutNode, LayoutNode | None]] = [(node, None)]
     while waiting:
         one, holder = waiting.pop()
         yield one, holder

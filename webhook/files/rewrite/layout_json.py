@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from gpugate.policies.kube.fields import Path
-from gpugate.webhook.files.rewrite.layout import Entry, Layout, Mapping, Node, Scalar, Sequence
+from gpugate.webhook.files.rewrite.layout import Layout, LayoutNode, MapEntry, Mapping, Scalar, Sequence
 
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BARE: Final = re.compile(r"[^\s,\]}]+")
@@ -34,7 +34,7 @@ def _after_space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _value(text: str, at: int, path: Path) -> Node:
+def _value(text: str, at: int, path: Path) -> LayoutNode:
     opening = text[at]
     if opening == "{":
         return _entries(text, Mapping(at, at + 1, path, flow=True, opening=at))
@@ -45,7 +45,7 @@ def _value(text: str, at: int, path: Path) -> Node:
 
 
 def _entries(text: str, node: Mapping) -> Mapping:
-    found: dict[str, Entry] = {}
+    found: dict[str, MapEntry] = {}
     at = _after_space(text, node.opening + 1)
     while text[at] != "}":
         key = _value(text, at, node.path)
@@ -54,7 +54,7 @@ def _entries(text: str, node: Mapping) -> Mapping:
         value = _value(text, _after_space(text, colon + 1), (*node.path, name))
         # Of a key that is there twice the last one counts.
         found.pop(name, None)
-        found[name] = Entry(key, name, value, colon)
+        found[name] = MapEntry(key, name, value, colon)
         at = _next(text, value.end)
     node.entries = list(found.values())
     node.end = at + 1

@@ -10,7 +10,7 @@ from ruamel.yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, S
 
 from gpugate.policies.kube.fields import Path
 from gpugate.webhook.files.documents import plain_key, yaml_reader
-from gpugate.webhook.files.rewrite.layout import Alias, CannotWriteError, Entry, Layout, Mapping, Node, Scalar, Sequence
+from gpugate.webhook.files.rewrite.layout import Alias, CannotWriteError, Layout, LayoutNode, MapEntry, Mapping, Scalar, Sequence
 
 _ANCHOR: Final = re.compile(r"&[^\s,\[\]{}]+\s+")
 _MERGE: Final = "<<"
@@ -35,16 +35,16 @@ class _Reader:
     def __init__(self, text: str, events: Iterator[Any]) -> None:
         self._text = text
         self._events = events
-        self._anchors: dict[str, Node] = {}
+        self._anchors: dict[str, LayoutNode] = {}
         self.has_aliases = False
 
-    def document(self) -> Node | None:
+    def document(self) -> LayoutNode | None:
         for event in self._events:
             if isinstance(event, AliasEvent | ScalarEvent | MappingStartEvent | SequenceStartEvent):
                 return self._node(event, ())
         return None
 
-    def _node(self, event: Any, path: Path) -> Node:  # noqa: ANN401 - an event of ruamel.yaml
+    def _node(self, event: Any, path: Path) -> LayoutNode:  # noqa: ANN401 - an event of ruamel.yaml
         if isinstance(event, AliasEvent):
             self.has_aliases = True
             return Alias(event.start_mark.index, event.end_mark.index, path, self._anchors[event.anchor])
@@ -69,7 +69,7 @@ class _Reader:
         node.end = end if node.flow or end > node.start else inner
         return node
 
-    def _named(self, event: Any, node: Node) -> Node:  # noqa: ANN401 - an event of ruamel.yaml
+    def _named(self, event: Any, node: LayoutNode) -> LayoutNode:  # noqa: ANN401 - an event of ruamel.yaml
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         return node
@@ -96,7 +96,7 @@ class _Reader:
             end = max(end, item.end)
         return end
 
-    def _settle(self, node: Node) -> None:
+    def _settle(self, node: LayoutNode) -> None:
         """Put an element that is written by nothing where its dash is: the parser has it behind the comments."""
         if isinstance(node, Scalar) and node.is_empty:
             node.start = node.end = node.content = len(self._text[: node.start].rstrip())
@@ -114,7 +114,7 @@ class _Reader:
             end = max(end, entry.end)
         return end
 
-    def _entry(self, node: Mapping, event: Any) -> Entry:  # noqa: ANN401 - an event of ruamel.yaml
+    def _entry(self, node: Mapping, event: Any) -> MapEntry:  # noqa: ANN401 - an event of ruamel.yaml
         key = self._node(event, node.path)
         name: str | None = None
         if isinstance(event, ScalarEvent):
@@ -125,14 +125,14 @@ class _Reader:
         colon = self._colon(key)
         if isinstance(value, Scalar) and value.is_empty:
             value.start = value.end = value.content = max(colon + 1, key.end)
-        return Entry(key, name, value, colon)
+        return MapEntry(key, name, value, colon)
 
-    def _colon(self, key: Node) -> int:
+    def _colon(self, key: LayoutNode) -> int:
         gap = _GAP.match(self._text, key.end)
         at = gap.end() if gap else key.end
         return at if self._text[at : at + 1] == ":" else -1
 
-    def _is_merge(self, entry: Entry) -> bool:
+    def _is_merge(self, entry: MapEntry) -> bool:
         return entry.name == _MERGE and isinstance(entry.key, Scalar) and not entry.key.style
 
 

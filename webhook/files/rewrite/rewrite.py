@@ -17,7 +17,7 @@ from gpugate.webhook.files.rewrite.splices import OverlapError, Splice, spliced
 from gpugate.webhook.files.rewrite.style import line_break
 
 
-class Failure(NamedTuple):
+class RewriteFailure(NamedTuple):
     """A document that was left as it is, since what it should hold could not be written.
 
     Attributes:
@@ -38,7 +38,7 @@ class Rewritten(NamedTuple):
     """
 
     text: str
-    failures: dict[int, Failure]
+    failures: dict[int, RewriteFailure]
 
 
 def rewrite(text: str, documents: Mapping[int, Any], wanted: Mapping[int, Any]) -> Rewritten:
@@ -52,14 +52,14 @@ def rewrite(text: str, documents: Mapping[int, Any], wanted: Mapping[int, Any]) 
     is_json = json_values(text) is not None
     chunks = [one for one in (json_chunks(text) if is_json else yaml_chunks(text)) if one.number in wanted]
     parts: dict[Chunk, str] = {}
-    failures: dict[int, Failure] = {}
+    failures: dict[int, RewriteFailure] = {}
     eol = line_break(text)
     for chunk in chunks:
         part = text[chunk.start : chunk.end]
         try:
             parts[chunk] = _document(part, documents[chunk.number], wanted[chunk.number], eol, is_json=is_json)
         except (CannotWriteError, OverlapError) as error:
-            failures[chunk.number] = Failure(line_number(text, chunk.start + error.at), str(error))
+            failures[chunk.number] = RewriteFailure(line_number(text, chunk.start + error.at), str(error))
     for attempt in _attempts(parts, wanted):
         changed = spliced(text, [Splice(chunk.start, chunk.end, new) for chunk, new in attempt.items()])
         written = {chunk.number: wanted[chunk.number] for chunk in attempt}
@@ -69,7 +69,7 @@ def rewrite(text: str, documents: Mapping[int, Any], wanted: Mapping[int, Any]) 
     return Rewritten(text, {number: failures.get(number, _NOT_READ_BACK) for number in wanted})
 
 
-_NOT_READ_BACK = Failure(1, "what was written did not read back as what was meant; the object is left as it is")
+_NOT_READ_BACK = RewriteFailure(1, "what was written did not read back as what was meant; the object is left as it is")
 
 
 def _attempts(parts: Mapping[Chunk, str], wanted: Mapping[int, Any]) -> Iterator[Mapping[Chunk, str]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from gpugate.webhook.files.rewrite.layout import Collection, Layout, Mapping, Node, Scalar, Sequence, line_start, walk
+from gpugate.webhook.files.rewrite.layout import Collection, Layout, LayoutNode, Mapping, Scalar, Sequence, line_start, walk
 from gpugate.webhook.files.rewrite.writers import JsonWriter, YamlWriter
 
 _STEP: Final = 2
@@ -74,13 +74,13 @@ def json_step(layout: Layout) -> str:
     return indentation(layout.text, children[0].start).removeprefix(indentation(layout.text, root.start))
 
 
-def _children(node: Node) -> list[Node]:
+def _children(node: LayoutNode) -> list[LayoutNode]:
     if isinstance(node, Mapping):
         return [one.key for one in node.entries]
     return node.items if isinstance(node, Sequence) else []
 
 
-def shared_quotes(nodes: Iterable[Node]) -> str:
+def shared_quotes(nodes: Iterable[LayoutNode]) -> str:
     """The quotes that all of these scalars are in; empty where one has none, or they differ."""
     styles = {one.style if isinstance(one, Scalar) else "" for one in nodes}
     return styles.pop() if len(styles) == 1 and styles <= set(_QUOTES) else ""

@@ -19,7 +19,7 @@ _SINGLE: Final = re.compile(r"[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uf
 _UNSEEN: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
 
 
-class Writer(ABC):
+class FlowWriter(ABC):
     """Writes values within brackets.
 
     Attributes:
@@ -47,7 +47,7 @@ class Writer(ABC):
 
 
 @dataclass(slots=True)
-class JsonWriter(Writer):
+class JsonWriter(FlowWriter):
     """Writes JSON."""
 
     colon: str = ": "
@@ -71,7 +71,7 @@ class JsonWriter(Writer):
 
 
 @dataclass(slots=True)
-class YamlWriter(Writer):
+class YamlWriter(FlowWriter):
     """Writes YAML so that parsers of YAML 1.1 and 1.2 read the same.
 
     Attributes:

@@ -6,19 +6,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.findings import Finding
-from gpugate.policies.gangs.gang import Gang, fewest_of, least_size, stated_least
+from gpugate.policies.gangs.gang import GANG_ELASTIC, Gang, declared_min_size, min_count, min_size
 from gpugate.policies.kube.fields import Object, Path, lookup
 from gpugate.policies.rules.gangs.gang.schedulers import VOLCANO_MINIMUM
-from gpugate.policies.workloads.kinds import GANG_ELASTIC, VOLCANO_JOB
 from gpugate.policies.workloads.workload import Workload
 
 #: Kueue's partial admission (v0.15 ``pkg/controller/jobs/job``) and Volcano's minimum of what makes pods (v1.10).
 _ANNOTATIONS: Final = ("kueue.x-k8s.io/job-min-parallelism", VOLCANO_MINIMUM)
-#: API group to the fields that count the pods of all its pod sets together (Kubeflow v1 ``RunPolicy``, Volcano's Job v1alpha1).
-_FIELDS: Final[dict[str, tuple[Path, ...]]] = {
-    "kubeflow.org": (("spec", "runPolicy", "schedulingPolicy", "minAvailable"),),
-    "batch.volcano.sh": (("spec", "minAvailable"),),
-}
 _MOST_DIGITS: Final = 9
 
 
@@ -41,20 +35,19 @@ def _stated(workload: Workload, gang: Gang) -> Iterator[_Minimum]:
             written = holder.get(key)
             # What is no number is for the scheduler to refuse.
             if type(written) is str and written.isascii() and written.isdigit():
-                yield _Minimum((*path, key), int(written[:_MOST_DIGITS]), gang.size, least_size(workload, gang.size))
-    for path in _FIELDS.get(workload.kind.group, ()):
-        minimum = lookup(workload.root, path)
-        # Volcano fills in a minimum of 0 as one that was left out.
-        if type(minimum) is int and (minimum or workload.kind is not VOLCANO_JOB):
-            yield _of_field(workload, path, minimum)
+                yield _Minimum((*path, key), int(written[:_MOST_DIGITS]), gang.size, min_size(workload, gang.size))
+    field = workload.kind.min_available
+    minimum = None if field is None else lookup(workload.root, field.path)
+    if field is not None and type(minimum) is int and (minimum or not field.zero_is_absent):
+        yield _of_field(workload, field.path, minimum)
 
 
 def _of_field(workload: Workload, path: Path, minimum: int) -> _Minimum:
     # What waits for the others may come later: to hold it with them would have it wait for itself.
     first = [pods for pods in workload.pod_sets if not pods.starts_late and not pods.follows]
     full = sum(pods.count or 0 for pods in first)
-    stated = stated_least(workload, full)
-    return _Minimum(path, minimum, full, sum(map(fewest_of, first)) if stated is None else stated)
+    stated = declared_min_size(workload, full)
+    return _Minimum(path, minimum, full, sum(map(min_count, first)) if stated is None else stated)
 
 
 def check_minimum(workload: Workload, gang: Gang) -> Iterator[Finding]:

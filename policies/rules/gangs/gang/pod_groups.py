@@ -12,12 +12,11 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.pod_groups import MANAGED_BY, MANAGER, GroupKey, PodGroup
 from gpugate.policies.findings import Mode
-from gpugate.policies.framework.decision import Bound
-from gpugate.policies.gangs.gang import Gang, declared_size, fewest_of, gang_of, group_of, least_size, unreadable_size
+from gpugate.policies.framework.decision import BoundRule
+from gpugate.policies.gangs.gang import GANG_NAME, Gang, declared_size, gang_of, group_of, invalid_size, min_count, min_size
 from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.rules.gangs.gang.rule import GangParams
-from gpugate.policies.workloads.kinds import CRON_JOB, GANG_NAME
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: API groups of the PodGroups by who reads them.
@@ -30,7 +29,7 @@ API_GROUPS: Final = {
 _VOLCANO_QUEUE: Final = "scheduling.volcano.sh/queue-name"
 
 
-class Owner(NamedTuple):
+class PodGroupOwner(NamedTuple):
     """What a PodGroup goes with: ``controller`` where it alone decides about it."""
 
     api_version: str
@@ -40,7 +39,7 @@ class Owner(NamedTuple):
     controller: bool
 
 
-class Wanted(NamedTuple):
+class WantedPodGroup(NamedTuple):
     """The PodGroup that a gang needs.
 
     Attributes:
@@ -59,7 +58,7 @@ class Wanted(NamedTuple):
     namespace: str
     name: str
     minimum: int
-    owners: tuple[Owner, ...]
+    owners: tuple[PodGroupOwner, ...]
     devices: tuple[tuple[str, int], ...] = ()
     queue: str = ""
     priority: str = ""
@@ -71,7 +70,7 @@ class Wanted(NamedTuple):
         return GroupKey(self.system, self.name)
 
 
-class Plan(NamedTuple):
+class PodGroupPlan(NamedTuple):
     """What to do about the PodGroup of a workload.
 
     Attributes:
@@ -81,16 +80,16 @@ class Plan(NamedTuple):
         create: whether it is made where there is none; otherwise one that is there is only kept right.
     """
 
-    wanted: Wanted | None = None
+    wanted: WantedPodGroup | None = None
     rehearsal: bool = False
     why_not: str = ""
     create: bool = True
 
 
-NOTHING: Final = Plan()
+NOTHING: Final = PodGroupPlan()
 
 
-def _asked(gang_rule: Bound | None) -> tuple[GangParams, Mode] | None:
+def _asked(gang_rule: BoundRule | None) -> tuple[GangParams, Mode] | None:
     """The parameters and mode of the rule about gangs; None where no PodGroup is asked for."""
     if gang_rule is None or not isinstance(gang_rule.params, GangParams):
         return None
@@ -98,7 +97,7 @@ def _asked(gang_rule: Bound | None) -> tuple[GangParams, Mode] | None:
     return (params, gang_rule.mode) if params.pod_groups == "Create" and params.scheduler in API_GROUPS else None
 
 
-def plan(workload: Workload, gang_rule: Bound | None) -> Plan:
+def plan(workload: Workload, gang_rule: BoundRule | None) -> PodGroupPlan:
     """What a workload that makes its pods itself needs; plain pods are for :func:`plan_together`.
 
     Args:
@@ -108,38 +107,40 @@ def plan(workload: Workload, gang_rule: Bound | None) -> Plan:
     Raises:
         MalformedError: a field has a type that the API does not accept.
     """
-    if workload.is_pod() or workload.kind is CRON_JOB or workload.is_part() or is_over(workload.root):
+    if workload.is_pod() or workload.kind.scheduled or workload.is_child() or is_over(workload.root):
         return NOTHING
     asked, gang = _asked(gang_rule), gang_of(workload)
-    if asked is None or unreadable_size(workload) is not None:
+    if asked is None or invalid_size(workload) is not None:
         return NOTHING
     params, mode = asked
     return _plan_of_one(workload, params, mode) if gang is None else _plan_of_gang(workload, gang, params, mode)
 
 
-def _plan_of_gang(workload: Workload, gang: Gang, params: GangParams, mode: Mode) -> Plan:
+def _plan_of_gang(workload: Workload, gang: Gang, params: GangParams, mode: Mode) -> PodGroupPlan:
     why_not = _why_not(workload, gang)
     if why_not:
-        return Plan(why_not=why_not)
+        return PodGroupPlan(why_not=why_not)
     name = _name_of(workload, gang, params.scheduler, rehearsal=mode is Mode.DRY_RUN)
     if not name:
-        return Plan(why_not=f"its pods name no one group of {params.scheduler}: they were made before the policy marked them")
-    return Plan(_wanted(workload, gang, params, name, _owner(workload)), mode is Mode.DRY_RUN)
+        return PodGroupPlan(
+            why_not=f"its pods name no one group of {params.scheduler}: they were made before the policy marked them"
+        )
+    return PodGroupPlan(_wanted(workload, gang, params, name, _owner(workload)), mode is Mode.DRY_RUN)
 
 
-def _owner(workload: Workload) -> Owner:
+def _owner(workload: Workload) -> PodGroupOwner:
     uid = str(workload.metadata().get("uid") or "")
-    return Owner(str(workload.root.get("apiVersion")), workload.kind.kind, workload.name, uid, controller=True)
+    return PodGroupOwner(str(workload.root.get("apiVersion")), workload.kind.kind, workload.name, uid, controller=True)
 
 
-def _plan_of_one(workload: Workload, params: GangParams, mode: Mode) -> Plan:
+def _plan_of_one(workload: Workload, params: GangParams, mode: Mode) -> PodGroupPlan:
     """What is no gang any more, scaled down to one pod, and still names the group of the gang that it was."""
-    found = {group_of(pods) for pods in workload.asking()}
+    found = {group_of(pods) for pods in workload.gpu_pod_sets()}
     key = found.pop() if len(found) == 1 else None
     if key is None or key.system != params.scheduler or workload.kind.groups_itself or workload.gangs > 1:
         return NOTHING
-    wanted = Wanted(key.system, workload.namespace, key.name, 1, (_owner(workload),), timeout=params.schedule_timeout)
-    return Plan(wanted, mode is Mode.DRY_RUN, create=False)
+    wanted = WantedPodGroup(key.system, workload.namespace, key.name, 1, (_owner(workload),), timeout=params.schedule_timeout)
+    return PodGroupPlan(wanted, mode is Mode.DRY_RUN, create=False)
 
 
 def _why_not(workload: Workload, gang: Gang) -> str:
@@ -164,14 +165,14 @@ def _name_of(workload: Workload, gang: Gang, system: str, *, rehearsal: bool) ->
     return (workload.annotation(GANG_NAME) or workload.name) if rehearsal and (key is None or key.system == "gpugate") else ""
 
 
-def _wanted(workload: Workload, gang: Gang, params: GangParams, name: str, owner: Owner) -> Wanted:
+def _wanted(workload: Workload, gang: Gang, params: GangParams, name: str, owner: PodGroupOwner) -> WantedPodGroup:
     # Pods that come when others have run, or wait for them, would be waited for in vain. Those without accelerators are
     # not marked, whatever size is declared.
     together = [part for part in gang.parts if not part.follows and not part.starts_late] or list(gang.parts)
     at_once = sum((part.count or 0) // gang.gangs for part in together)
-    minimum = max(1, min(least_size(workload, gang.size), at_once))
-    certain = sum(fewest_of(part) // gang.gangs for part in together)
-    return Wanted(
+    minimum = max(1, min(min_size(workload, gang.size), at_once))
+    certain = sum(min_count(part) // gang.gangs for part in together)
+    return WantedPodGroup(
         system=params.scheduler,
         namespace=workload.namespace,
         name=name,
@@ -204,7 +205,7 @@ def _agreed(values: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def plan_together(members: Sequence[Workload], gang_rule: Bound | None) -> Plan:
+def plan_together(members: Sequence[Workload], gang_rule: BoundRule | None) -> PodGroupPlan:
     """What plain pods need that name one group; ``gang_rule`` is the rule ``gang`` as it is bound for the first of them.
 
     They have no owner in common, so that the PodGroup goes with the last of them: each is an owner, none the controller.
@@ -220,15 +221,18 @@ def plan_together(members: Sequence[Workload], gang_rule: Bound | None) -> Plan:
     here = [one for one in members if "deletionTimestamp" not in one.metadata() and not _has_ended(one)]
     sizes = {size for one in here if (size := declared_size(one)) is not None}
     if len(sizes) != 1:
-        return Plan(why_not="its pods state no size" if not sizes else f"its pods state different sizes: {sorted(sizes)}")
+        return PodGroupPlan(why_not="its pods state no size" if not sizes else f"its pods state different sizes: {sorted(sizes)}")
     size = sizes.pop()
     if size < 2:
         return NOTHING
-    owners = sorted(Owner("v1", "Pod", one.name, str(one.metadata().get("uid") or ""), controller=False) for one in members)
-    parts = [pods for one in here for pods in one.asking()]
-    minimum = min(least_size(one, size) for one in here)
-    return Plan(
-        Wanted(
+    owners = sorted(
+        PodGroupOwner(one.kind.versions[-1], one.kind.kind, one.name, str(one.metadata().get("uid") or ""), controller=False)
+        for one in members
+    )
+    parts = [pods for one in here for pods in one.gpu_pod_sets()]
+    minimum = min(min_size(one, size) for one in here)
+    return PodGroupPlan(
+        WantedPodGroup(
             system=params.scheduler,
             namespace=first.namespace,
             name=key.name,
@@ -246,7 +250,7 @@ def _has_ended(pod: Workload) -> bool:
     return lookup(pod.root, ("status", "phase")) in {"Succeeded", "Failed"}
 
 
-def manifest(wanted: Wanted, version: str) -> Object:
+def manifest(wanted: WantedPodGroup, version: str) -> Object:
     """The PodGroup as it is created, in this version of its API group."""
     return {
         "apiVersion": f"{API_GROUPS[wanted.system]}/{version}",
@@ -261,7 +265,7 @@ def manifest(wanted: Wanted, version: str) -> Object:
     }
 
 
-def _references(wanted: Wanted) -> list[Object]:
+def _references(wanted: WantedPodGroup) -> list[Object]:
     # Nobody waits for a PodGroup to go, so that no right to the owners' finalizers is needed.
     return [
         {
@@ -276,7 +280,7 @@ def _references(wanted: Wanted) -> list[Object]:
     ]
 
 
-def _spec(wanted: Wanted) -> Object:
+def _spec(wanted: WantedPodGroup) -> Object:
     if wanted.system == "Kubernetes":
         return {"schedulingPolicy": {"gang": {"minCount": wanted.minimum}}}
     spec: Object = {"minMember": wanted.minimum}
@@ -291,17 +295,17 @@ def _spec(wanted: Wanted) -> Object:
     return spec
 
 
-def is_ours(record: PodGroup, wanted: Wanted) -> bool:
+def is_ours(record: PodGroup, wanted: WantedPodGroup) -> bool:
     """Whether gpugate made the PodGroup for this very workload: by its label and the uid of its owner, never by its name."""
     return record.managed and any(one.uid in record.owners for one in wanted.owners)
 
 
-def fits(record: PodGroup, wanted: Wanted) -> bool:
+def fits(record: PodGroup, wanted: WantedPodGroup) -> bool:
     """Whether nothing of the PodGroup has to change."""
     return record.minimum == wanted.minimum and {one.uid for one in wanted.owners} <= set(record.owners)
 
 
-def correction(stored: Object, wanted: Wanted) -> Object | None:
+def correction(stored: Object, wanted: WantedPodGroup) -> Object | None:
     """The merge patch that makes ``stored`` what is wanted; None where it is, or where the API lets nobody change it."""
     patch: Object = {}
     metadata = stored.get("metadata")

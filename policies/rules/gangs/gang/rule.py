@@ -50,16 +50,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_GROUP, KUEUE_COUNT
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule, Seconds
-from gpugate.policies.gangs.gang import Gang, gang_of, group_of, is_elastic, least_size, unreadable_size
+from gpugate.policies.gangs.gang import GANG_NAME, GANG_SIZE, Gang, gang_of, group_of, invalid_size, is_elastic, min_size
 from gpugate.policies.kube.cel import LabelValue
 from gpugate.policies.kube.fields import Object, string
 from gpugate.policies.patch import Edit
-from gpugate.policies.queueing.webhook_limits import obstacle_to_queueing
+from gpugate.policies.queueing.webhook_limits import kueue_rejects
 from gpugate.policies.rules.gangs.gang.minimum import check_minimum
 from gpugate.policies.rules.gangs.gang.schedulers import (
     mark_for_coscheduling,
@@ -69,8 +69,7 @@ from gpugate.policies.rules.gangs.gang.schedulers import (
     mark_for_volcano,
 )
 from gpugate.policies.rules.gangs.gang.updates import check_count, check_pod_update, check_template, is_member, ran_before
-from gpugate.policies.scheduling.node_selection import reachable
-from gpugate.policies.workloads.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, GANG_NAME, GANG_SIZE, JOB, REPLICA_SET
+from gpugate.policies.scheduling.node_selection import matching_shapes
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import QUEUE_NAME, queue_label
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -78,7 +77,6 @@ from gpugate.policies.workloads.workload import PodSet, Workload
 _SHOWN_SHAPES: Final = 4
 #: Schedulers that hold only pods together which name their group, and by what.
 _NAMED_BY: Final = {"Coscheduling": COSCHEDULING_GROUP, "Kubernetes": "schedulingGroup"}
-_ONE_BY_ONE: Final = frozenset({DAEMON_SET, DEPLOYMENT, REPLICA_SET})
 
 
 class GangParams(Params):
@@ -104,14 +102,14 @@ class GangParams(Params):
     """Whether a gang made by a Deployment, ReplicaSet or DaemonSet is refused, or only warned about."""
 
 
-def mutate(workload: Workload, params: GangParams, _facts: Facts) -> Iterator[Edit]:
+def mutate(workload: Workload, params: GangParams, _facts: ClusterSnapshot) -> Iterator[Edit]:
     """Mark the gang for the policy's scheduler."""
-    if unreadable_size(workload) is not None:
+    if invalid_size(workload) is not None:
         return
     gang = gang_of(workload)
-    if gang is None or workload.kind is CRON_JOB or (workload.is_pod() and workload.controller() is not None):
+    if gang is None or workload.kind.scheduled or (workload.is_pod() and workload.controller() is not None):
         return
-    if workload.is_part() or gang.gangs > 1:
+    if workload.is_child() or gang.gangs > 1:
         # What it is a part of was marked; a group for each of several gangs is their controller's to make.
         return
     if not _has_its_size(workload, gang):
@@ -136,9 +134,9 @@ def _mark_with_group(workload: Workload, gang: Gang, name: str, params: GangPara
         yield from mark_for_kubernetes(gang, name, params.scheduler_name)
 
 
-def check(workload: Workload, params: GangParams, facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: GangParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse gangs that could start in part, fall apart, or leave devices that nobody can use."""
-    wrong = unreadable_size(workload)
+    wrong = invalid_size(workload)
     if wrong is not None:
         yield Finding(
             "SizeUnreadable",
@@ -147,11 +145,11 @@ def check(workload: Workload, params: GangParams, facts: Facts) -> Iterator[Find
             f'Write {wrong.key}: "4" for 4 pods, or remove it.',
         )
         return
-    if workload.is_part():
+    if workload.is_child():
         return
     gang = gang_of(workload)
     if workload.old is not None:
-        yield from _check_update(workload, workload.old, gang, facts)
+        yield from _check_update(workload, workload.old, gang, snapshot)
     if gang is None:
         return
     yield from _check_size(workload, gang)
@@ -160,11 +158,11 @@ def check(workload: Workload, params: GangParams, facts: Facts) -> Iterator[Find
     yield from _check_mark(workload, gang, params)
     if params.fragments != "Allow":
         for part in gang.parts:
-            yield from _check_fragments(part, params, facts)
+            yield from _check_fragments(part, params, snapshot)
 
 
-def _check_update(workload: Workload, before: Object, gang: Gang | None, facts: Facts) -> Iterator[Finding]:
-    old = open_workload(workload.kind, before, facts, namespace=workload.namespace)
+def _check_update(workload: Workload, before: Object, gang: Gang | None, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    old = open_workload(workload.kind, before, snapshot, namespace=workload.namespace)
     if is_member(workload, old):
         yield from check_pod_update(workload, old)
     ran = ran_before(workload, old, gang)
@@ -177,7 +175,7 @@ def _has_its_size(workload: Workload, gang: Gang) -> bool:
     """Whether the workload makes as many pods as the gang has; one that is elastic may make fewer, or more."""
     if gang.members is None or gang.size in gang.sizes:
         return True
-    return is_elastic(workload) and gang.members >= least_size(workload, gang.size)
+    return is_elastic(workload) and gang.members >= min_size(workload, gang.size)
 
 
 def _check_size(workload: Workload, gang: Gang) -> Iterator[Finding]:
@@ -217,7 +215,7 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
     key = group_of(gang.pods)
     if (key is None or key.system == "gpugate") and workload.controller() is None:
         yield from _check_name(workload, gang, params)
-    may_stand_in_queue = workload.kind.queued and not workload.is_pod() and obstacle_to_queueing(workload) is None
+    may_stand_in_queue = workload.kind.queued and not workload.is_pod() and kueue_rejects(workload) is None
     if params.scheduler == "Kueue" and may_stand_in_queue and not queue_label(workload):
         yield Finding(
             "NotHeldTogether",
@@ -226,7 +224,7 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             f"Write the label {QUEUE_NAME} with the name of a LocalQueue.",
             Level.WARN,
         )
-    if workload.kind in _ONE_BY_ONE:
+    if workload.kind.one_by_one:
         yield Finding(
             "OneByOne",
             ("metadata", "annotations", GANG_SIZE),
@@ -234,7 +232,7 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             "Use a Job with completions equal to parallelism, a JobSet or a LeaderWorkerSet for a gang.",
             Level.DENY if params.one_by_one == "Deny" else Level.WARN,
         )
-    if params.scheduler == "KAI" and workload.kind in {JOB, CRON_JOB}:
+    if params.scheduler == "KAI" and workload.kind.batch and not workload.kind.grouped_by_kai:
         yield Finding(
             "OneByOne",
             ("spec",),
@@ -255,7 +253,7 @@ def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
         )
     elif workload.kind.groups_itself or gang.gangs > 1:
         return
-    elif params.scheduler in _NAMED_BY and workload.kind is not CRON_JOB and gang.members == gang.size:
+    elif params.scheduler in _NAMED_BY and not workload.kind.scheduled and gang.members == gang.size:
         # The name that metadata.generateName stands for is made after the mutating webhooks have run.
         mark = _NAMED_BY[params.scheduler]
         yield Finding(
@@ -266,8 +264,8 @@ def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
         )
 
 
-def _check_fragments(pods: PodSet, params: GangParams, facts: Facts) -> Iterator[Finding]:
-    if facts.state("nodes") is Known.PENDING:
+def _check_fragments(pods: PodSet, params: GangParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    if snapshot.sync_state("nodes") is SyncState.PENDING:
         yield Finding(
             "NodesUnknown",
             pods.field("containers"),
@@ -276,7 +274,7 @@ def _check_fragments(pods: PodSet, params: GangParams, facts: Facts) -> Iterator
             Level.UNKNOWN,
         )
         return
-    shapes = reachable(pods, facts)
+    shapes = matching_shapes(pods, snapshot)
     for name, count in sorted(pods.accelerators().items()):
         large = [shape for shape in shapes if shape.devices[name] >= count]
         if not large or any(shape.devices[name] % count == 0 for shape in large):
@@ -295,7 +293,7 @@ def _check_fragments(pods: PodSet, params: GangParams, facts: Facts) -> Iterator
         )
 
 
-def _remainder(shape: Shape, name: str, count: int) -> str:
+def _remainder(shape: NodeShape, name: str, count: int) -> str:
     offered = shape.devices[name]
     return f"{shape.title}: {offered} = {offered // count} x {count} + {offered % count}"
 

@@ -10,19 +10,20 @@ from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT, GroupKey
 from gpugate.policies.cluster.records.pods import member_of
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.gangs.gang import (
+    GANG_ELASTIC,
+    GANG_SIZE,
     Gang,
+    declared_min_size,
     declared_size,
     gang_of,
     group_of,
     group_path,
+    invalid_size,
     is_being_stopped,
     is_elastic,
     is_running,
-    stated_least,
-    unreadable_size,
 )
 from gpugate.policies.kube.fields import Path, lookup, mapping
-from gpugate.policies.workloads.kinds import GANG_ELASTIC, GANG_SIZE
 from gpugate.policies.workloads.queue_name import queue_label, queue_path
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -34,7 +35,7 @@ def ran_before(workload: Workload, old: Workload, gang: Gang | None) -> Gang | N
     """The gang that runs and goes on after the UPDATE; None where there is none, or where it is stopped as a whole."""
     if not is_running(workload) or is_being_stopped(workload) or (gang is None and declared_size(workload) == 1):
         return None
-    ran = None if unreadable_size(old) is not None else gang_of(old)
+    ran = None if invalid_size(old) is not None else gang_of(old)
     if ran is None or all(now is None or now.count == 0 for now in map(partial(now_of, workload), ran.parts)):
         return None
     return ran
@@ -93,7 +94,7 @@ def check_count(workload: Workload, ran: Gang) -> Iterator[Finding]:
 def _least(workload: Workload, ran: Gang, now: Mapping[Path, PodSet | None]) -> int:
     """The fewest pods that the gang which ran may go on with."""
     size = ran.members or 0
-    stated = stated_least(workload, size)
+    stated = declared_min_size(workload, size)
     if stated is not None:
         return stated
     return max(1, min(size, sum(_least_of(part, now[part.path], ran) for part in ran.parts)))
@@ -101,7 +102,7 @@ def _least(workload: Workload, ran: Gang, now: Mapping[Path, PodSet | None]) -> 
 
 def _least_of(part: PodSet, now: PodSet | None, ran: Gang) -> int:
     """How many pods of ``part`` the gang which ran may go on with: as many as its kind now states for the least."""
-    fewest = next((pods.numbers.fewest for pods in (now, part) if pods is not None and pods.numbers.fewest is not None), None)
+    fewest = next((pods.numbers.min_count for pods in (now, part) if pods is not None and pods.numbers.min_count is not None), None)
     return ran.number_of(part) if fewest is None else min(ran.number_of(part), fewest // ran.gangs)
 
 

@@ -7,13 +7,12 @@ from typing import Final
 
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUEUE_COUNT, KUEUE_FAST_ADMISSION, GroupKey
 from gpugate.policies.cluster.records.pods import Member
-from gpugate.policies.cluster.snapshot import Facts, Known
-from gpugate.policies.cluster.usage import Group
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.gangs.gang import group_path
+from gpugate.policies.gangs.gang import GANG_SIZE, group_path
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
-from gpugate.policies.workloads.kinds import GANG_SIZE
 from gpugate.policies.workloads.queue_name import QUEUE_NAME
 from gpugate.policies.workloads.workload import PodSet
 
@@ -32,7 +31,7 @@ def size_path(pods: PodSet, key: GroupKey) -> Path:
     return pods.meta("annotations", GANG_SIZE)
 
 
-def check_stated_size(pods: PodSet, key: GroupKey, member: Member, group: Group) -> Iterator[Finding]:
+def check_stated_size(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers) -> Iterator[Finding]:
     """Refuse another size than the others state (Kueue v0.15 ``validatePodGroupMetadata`` never admits such a group)."""
     others = [size for size in group.sizes if size != member.size]
     if member.size and others:
@@ -47,7 +46,7 @@ def check_stated_size(pods: PodSet, key: GroupKey, member: Member, group: Group)
         )
 
 
-def check_queue(pods: PodSet, key: GroupKey, member: Member, group: Group) -> Iterator[Finding]:
+def check_queue(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers) -> Iterator[Finding]:
     """Refuse another Kueue queue than the others name."""
     others = [queue for queue in group.queues if queue != member.queue]
     if key.system != "Kueue" or not others or (not member.queue and others == [_DEFAULT_QUEUE]):
@@ -67,9 +66,11 @@ def _queue(name: str) -> str:
     return f"queue {name}" if name else "no queue"
 
 
-def check_priority(pods: PodSet, key: GroupKey, member: Member, group: Group, facts: Facts, *, refuse: bool) -> Iterator[Finding]:
+def check_priority(
+    pods: PodSet, key: GroupKey, member: Member, group: GroupMembers, snapshot: ClusterSnapshot, *, refuse: bool
+) -> Iterator[Finding]:
     """Refuse another priority class than the others have: what is higher would push the rest of its own gang aside."""
-    others = [name for name in group.priorities if name != member.priority and not _is_same(member.priority, name, facts)]
+    others = [name for name in group.priorities if name != member.priority and not _is_same(member.priority, name, snapshot)]
     if not others:
         return
     own, other = member.priority or "none", others[0] or "none"
@@ -88,17 +89,17 @@ def check_priority(pods: PodSet, key: GroupKey, member: Member, group: Group, fa
     )
 
 
-def _is_same(own: str, other: str, facts: Facts) -> bool:
+def _is_same(own: str, other: str, snapshot: ClusterSnapshot) -> bool:
     """Whether no class on one side may stand for the class on the other: the apiserver fills in the default one."""
     if own and other:
         return False
-    if facts.state("priorityclasses") is not Known.SYNCED:
+    if snapshot.sync_state("priorityclasses") is not SyncState.SYNCED:
         return True
-    found = facts.priorities.get(own or other)
+    found = snapshot.priorities.get(own or other)
     return found is not None and found.is_default
 
 
-def check_asks(pods: PodSet, key: GroupKey, member: Member, group: Group) -> Iterator[Finding]:
+def check_asks(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers) -> Iterator[Finding]:
     """Refuse other resources in a group that Kueue counts from one pod (v0.15 ``constructGroupPodSetsFast``)."""
     if key.system != "Kueue" or KUEUE_FAST_ADMISSION not in pods.annotations():
         return
@@ -120,7 +121,7 @@ def _amounts(asks: tuple[tuple[str, int], ...]) -> str:
     return ", ".join(f"{name} {shown.get(name, str)(amount)}" for name, amount in asks)
 
 
-def check_capacity(pods: PodSet, key: GroupKey, member: Member, group: Group) -> Iterator[Finding]:
+def check_capacity(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers) -> Iterator[Finding]:
     """Refuse spot and on-demand capacity within one gang."""
     others = [capacity for capacity in group.capacities if capacity != member.capacity]
     if member.capacity and others:

@@ -43,11 +43,11 @@ from typing import Final, Literal
 
 from gpugate.policies.cluster.records.pod_groups import OWN_SIZE, GroupKey
 from gpugate.policies.cluster.records.pods import Member, member_of
-from gpugate.policies.cluster.snapshot import Facts, Known
-from gpugate.policies.cluster.usage import Group
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule, no_edits
-from gpugate.policies.gangs.gang import gang_of, group_of, group_path, is_elastic, least_size
+from gpugate.policies.gangs.gang import GANG_ELASTIC, gang_of, group_of, group_path, is_elastic, min_size
 from gpugate.policies.rules.gangs.gang_members.consistency import (
     check_asks,
     check_capacity,
@@ -56,10 +56,9 @@ from gpugate.policies.rules.gangs.gang_members.consistency import (
     check_stated_size,
     size_path,
 )
-from gpugate.policies.workloads.kinds import GANG_ELASTIC
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-_NOBODY: Final = Group(0, 0, 0, 0, 0, (), (), (), (), (), ())
+_NOBODY: Final = GroupMembers(0, 0, 0, 0, 0, (), (), (), (), (), ())
 _POD_GROUPS: Final = {
     "Coscheduling": ("podgroups.scheduling.x-k8s.io", "minMember"),
     "Volcano": ("podgroups.scheduling.volcano.sh", "minMember"),
@@ -76,7 +75,7 @@ class GangMembersParams(Params):
     """What is done about a member with another priority class than the others."""
 
 
-def check(workload: Workload, params: GangMembersParams, facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: GangMembersParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse members that do not agree with the others, or are too many."""
     if len(workload.pod_sets) != 1:
         return
@@ -85,9 +84,9 @@ def check(workload: Workload, params: GangMembersParams, facts: Facts) -> Iterat
     if key is None:
         return
     if not workload.is_pod():
-        yield from _check_pod_group_of_template(workload, pods, key, facts)
+        yield from _check_pod_group_of_template(workload, pods, key, snapshot)
     elif not _is_stored(workload):
-        yield from _check_pod(workload, pods, key, params, facts)
+        yield from _check_pod(workload, pods, key, params, snapshot)
 
 
 def _is_stored(workload: Workload) -> bool:
@@ -95,18 +94,20 @@ def _is_stored(workload: Workload) -> bool:
     return workload.operation == "UPDATE" or bool(workload.metadata().get("resourceVersion"))
 
 
-def _check_pod(workload: Workload, pods: PodSet, key: GroupKey, params: GangMembersParams, facts: Facts) -> Iterator[Finding]:
+def _check_pod(
+    workload: Workload, pods: PodSet, key: GroupKey, params: GangMembersParams, snapshot: ClusterSnapshot
+) -> Iterator[Finding]:
     member = member_of(pods)
-    pending = _pending(key, member, facts)
+    pending = _pending(key, member, snapshot)
     if pending:
         yield _unknown(pods, key, pending)
         return
     if member.size:
-        yield from _check_minimum(workload, pods, key, member.size, facts)
-    if facts.state("pods") is not Known.SYNCED:
+        yield from _check_minimum(workload, pods, key, member.size, snapshot)
+    if snapshot.sync_state("pods") is not SyncState.SYNCED:
         return
-    group = facts.group(workload.namespace, key) or _NOBODY
-    differing = list(_differences(pods, key, member, group, params, facts))
+    group = snapshot.group(workload.namespace, key) or _NOBODY
+    differing = list(_differences(pods, key, member, group, params, snapshot))
     if workload.controller() is not None:
         # Its controller counts its pods, and changes them one by one while it rolls an update out.
         yield from (one._replace(level=Level.WARN) for one in differing)
@@ -116,13 +117,13 @@ def _check_pod(workload: Workload, pods: PodSet, key: GroupKey, params: GangMemb
         return
     size = _full_size(workload, pods, key, member, group)
     if size:
-        joining = _joining(workload, key, facts)
+        joining = _joining(workload, key, snapshot)
         yield from _check_place(pods, key, size, group, joining)
         if not group.present and not joining:
-            yield from _check_other_namespaces(workload, key, size, facts)
+            yield from _check_other_namespaces(workload, key, size, snapshot)
 
 
-def _full_size(workload: Workload, pods: PodSet, key: GroupKey, member: Member, group: Group) -> int:
+def _full_size(workload: Workload, pods: PodSet, key: GroupKey, member: Member, group: GroupMembers) -> int:
     """How many members there are to be at most; 0 where nobody says, or where the gang may grow."""
     if key.system == "Coscheduling" and OWN_SIZE not in pods.annotations():
         # What the plugin's own labels state is a minimum.
@@ -132,18 +133,18 @@ def _full_size(workload: Workload, pods: PodSet, key: GroupKey, member: Member, 
     return member.size or (group.sizes[0] if len(group.sizes) == 1 else 0)
 
 
-def _joining(workload: Workload, key: GroupKey, facts: Facts) -> int:
+def _joining(workload: Workload, key: GroupKey, snapshot: ClusterSnapshot) -> int:
     """Members admitted a moment ago that are not among the known ones yet, this very pod left out."""
-    in_flight = facts.in_flight
+    in_flight = snapshot.in_flight
     return in_flight.members(workload.namespace, key) - (str(workload.metadata().get("uid")) in in_flight)
 
 
-def _pending(key: GroupKey, member: Member, facts: Facts) -> str:
+def _pending(key: GroupKey, member: Member, snapshot: ClusterSnapshot) -> str:
     """The kind of facts that is on its way and would be needed; empty for none."""
-    if facts.state("pods") is Known.PENDING:
+    if snapshot.sync_state("pods") is SyncState.PENDING:
         return "pods"
     resource, _ = _POD_GROUPS.get(key.system, ("", ""))
-    return "PodGroups" if member.size and resource and facts.state(resource) is Known.PENDING else ""
+    return "PodGroups" if member.size and resource and snapshot.sync_state(resource) is SyncState.PENDING else ""
 
 
 def _unknown(pods: PodSet, key: GroupKey, kind: str) -> Finding:
@@ -160,19 +161,19 @@ def _differences(
     pods: PodSet,
     key: GroupKey,
     member: Member,
-    group: Group,
+    group: GroupMembers,
     params: GangMembersParams,
-    facts: Facts,
+    snapshot: ClusterSnapshot,
 ) -> Iterator[Finding]:
     yield from check_stated_size(pods, key, member, group)
     yield from check_queue(pods, key, member, group)
     if params.priority != "Allow":
-        yield from check_priority(pods, key, member, group, facts, refuse=params.priority == "Deny")
+        yield from check_priority(pods, key, member, group, snapshot, refuse=params.priority == "Deny")
     yield from check_asks(pods, key, member, group)
     yield from check_capacity(pods, key, member, group)
 
 
-def _check_place(pods: PodSet, key: GroupKey, size: int, group: Group, joining: int) -> Iterator[Finding]:
+def _check_place(pods: PodSet, key: GroupKey, size: int, group: GroupMembers, joining: int) -> Iterator[Finding]:
     path = group_path(pods, key)
     if group.succeeded >= size:
         yield Finding(
@@ -205,9 +206,9 @@ def _check_place(pods: PodSet, key: GroupKey, size: int, group: Group, joining: 
         )
 
 
-def _check_other_namespaces(workload: Workload, key: GroupKey, size: int, facts: Facts) -> Iterator[Finding]:
-    for home in islice(facts.group_homes.get(key, ()), _MOST_HOMES):
-        found = facts.group(home, key)
+def _check_other_namespaces(workload: Workload, key: GroupKey, size: int, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    for home in islice(snapshot.group_homes.get(key, ()), _MOST_HOMES):
+        found = snapshot.group(home, key)
         if home == workload.namespace or found is None or found.sizes != (size,) or found.running or not 0 < found.present < size:
             continue
         yield Finding(
@@ -222,22 +223,22 @@ def _check_other_namespaces(workload: Workload, key: GroupKey, size: int, facts:
         return
 
 
-def _check_pod_group_of_template(workload: Workload, pods: PodSet, key: GroupKey, facts: Facts) -> Iterator[Finding]:
+def _check_pod_group_of_template(workload: Workload, pods: PodSet, key: GroupKey, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     gang = gang_of(workload)
     if gang is None or key.system not in _POD_GROUPS:
         return
-    if facts.state(_POD_GROUPS[key.system][0]) is Known.PENDING:
+    if snapshot.sync_state(_POD_GROUPS[key.system][0]) is SyncState.PENDING:
         yield _unknown(pods, key, "PodGroups")
         return
-    yield from _check_minimum(workload, pods, key, gang.size, facts)
+    yield from _check_minimum(workload, pods, key, gang.size, snapshot)
 
 
-def _check_minimum(workload: Workload, pods: PodSet, key: GroupKey, size: int, facts: Facts) -> Iterator[Finding]:
+def _check_minimum(workload: Workload, pods: PodSet, key: GroupKey, size: int, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     resource, field = _POD_GROUPS.get(key.system, ("", ""))
-    found = facts.pod_groups.get((workload.namespace, key))
+    found = snapshot.pod_groups.get((workload.namespace, key))
     if found is None or found.minimum is None:
         return
-    least = least_size(workload, size)
+    least = min_size(workload, size)
     if found.minimum < least:
         yield Finding(
             "PartialStart",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import CAPACITY
 from gpugate.policies.cluster.records.pods import capacity_of
 from gpugate.policies.findings import Finding, Level
@@ -29,7 +29,7 @@ def _both_named(pods: PodSet) -> Path | None:
     return None
 
 
-def check_mixed(pods: PodSet, size: int, shapes: Sequence[Shape], *, refuse: bool) -> Iterator[Finding]:
+def check_mixed(pods: PodSet, size: int, shapes: Sequence[NodeShape], *, refuse: bool) -> Iterator[Finding]:
     """Speak of ``pods`` of a gang of ``size`` that may run on spot and on-demand nodes at once.
 
     ``shapes`` are those that they may land on.
@@ -51,6 +51,6 @@ def check_mixed(pods: PodSet, size: int, shapes: Sequence[Shape], *, refuse: boo
     )
 
 
-def _is_spot(shape: Shape) -> bool:
+def _is_spot(shape: NodeShape) -> bool:
     # Shapes are split by these labels: all nodes of one have the same values.
     return any(spot in shape.labels.get(key, ()) for key, spot in CAPACITY.items())

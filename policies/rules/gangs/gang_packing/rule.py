@@ -54,21 +54,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.pod_groups import KUEUE_FAST_ADMISSION
 from gpugate.policies.cluster.records.pods import member_of
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule, no_edits
-from gpugate.policies.gangs.gang import Gang, certain_number, gang_of, group_of, spare_by_annotation, unreadable_size
+from gpugate.policies.gangs.gang import Gang, gang_of, group_of, guaranteed_count, invalid_size, spare_by_annotation
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
 from gpugate.policies.rules.gangs.gang_packing.mixed_capacity import check_mixed
-from gpugate.policies.rules.gangs.gang_packing.topology import LEVEL_FACTS, Within, check_level, requirements
-from gpugate.policies.scheduling.node_selection import Selection, open_shapes, selection
+from gpugate.policies.rules.gangs.gang_packing.topology import LEVEL_FACTS, TopologyRequirement, check_level, requirements
+from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by, largest, nodes_of, pods_on
 from gpugate.policies.workloads.queue_name import queue_label
-from gpugate.policies.workloads.requests import Demand, demand_of
+from gpugate.policies.workloads.requests import PodRequests, pod_requests
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -86,44 +86,44 @@ class GangPackingParams(Params):
     """What is done about a gang that may run on spot and on-demand nodes at once."""
 
 
-def check(workload: Workload, params: GangPackingParams, facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: GangPackingParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse gangs that no pool, or no domain, could ever hold."""
-    if unreadable_size(workload) is not None or workload.judged_before() or workload.is_part():
+    if invalid_size(workload) is not None or workload.owner_was_reviewed() or workload.is_child():
         return
     gang = gang_of(workload)
     if gang is None or (gang.members is not None and gang.size not in gang.sizes):
         return
     needed = {part.path: list(requirements(workload, gang, part)) for part in gang.parts}
-    pending = _pending([one for some in needed.values() for one in some], facts)
+    pending = _pending([one for some in needed.values() for one in some], snapshot)
     together = _held_together(gang)
     for part in gang.parts:
         if params.mixed_capacity != "Allow" and part.is_whole:
-            yield from check_mixed(part, gang.size, _roomy(part, facts), refuse=params.mixed_capacity == "Deny")
+            yield from check_mixed(part, gang.size, _roomy(part, snapshot), refuse=params.mixed_capacity == "Deny")
         if pending:
             yield _unknown(part, pending)
             return
         for one in needed[part.path]:
-            yield from check_level(workload, part, one, facts)
-        if facts.state("nodes") is not Known.SYNCED:
+            yield from check_level(workload, part, one, snapshot)
+        if snapshot.sync_state("nodes") is not SyncState.SYNCED:
             continue
-        found = list(_check_room(workload, gang, part, together.get(part.path, 0), needed[part.path], params, facts))
+        found = list(_check_room(workload, gang, part, together.get(part.path, 0), needed[part.path], params, snapshot))
         if _is_alike(workload, gang):
             certain = gang.declared or queue_label(workload) is not None
             yield from found if certain else (_of_undeclared(one, gang) for one in found)
         else:
-            complete = _is_complete(workload, gang, facts)
+            complete = _is_complete(workload, gang, snapshot)
             yield from (_of_plain_pods(one, gang, complete=complete) for one in found)
 
 
 def _held_together(gang: Gang) -> dict[Path, int]:
     """How many pods the nodes must hold at once for each part, those of parts that are alike counted with the first."""
     if len(gang.parts) == 1:
-        return {gang.pods.path: certain_number(gang, gang.pods)}
+        return {gang.pods.path: guaranteed_count(gang, gang.pods)}
     first: dict[object, Path] = {}
     found: dict[Path, int] = {}
     for part in gang.parts:
         path = first.setdefault(_sort(part), part.path)
-        found[path] = found.get(path, 0) + certain_number(gang, part)
+        found[path] = found.get(path, 0) + guaranteed_count(gang, part)
     return found
 
 
@@ -136,14 +136,14 @@ def _sort(part: PodSet) -> object:
     placing = memo_key([held for key in _PLACING if (held := (key, part.spec.get(key)))[1] is not None])
     if part.follows or placing is None:
         return part.path
-    demand = demand_of(part)
+    demand = pod_requests(part)
     return (placing, demand.memory, demand.cpu, tuple(sorted(demand.devices.items())))
 
 
-def _roomy(part: PodSet, facts: Facts) -> tuple[Shape, ...]:
+def _roomy(part: PodSet, snapshot: ClusterSnapshot) -> tuple[NodeShape, ...]:
     """The shapes that hold a pod of ``part`` at all: one that fits no node is another rule's to judge."""
-    demand = demand_of(part)
-    return tuple(shape for shape in open_shapes(part, selection(part, facts)) if pods_on(shape, demand))
+    demand = pod_requests(part)
+    return tuple(shape for shape in open_shapes(part, node_candidates(part, snapshot)) if pods_on(shape, demand))
 
 
 def _check_room(
@@ -151,26 +151,28 @@ def _check_room(
     gang: Gang,
     part: PodSet,
     number: int,
-    needed: Sequence[Within],
+    needed: Sequence[TopologyRequirement],
     params: GangPackingParams,
-    facts: Facts,
+    snapshot: ClusterSnapshot,
 ) -> Iterator[Finding]:
     """Judge one sort of the gang's pods; ``number``: how many alike the nodes must hold at once, 0 where told before."""
-    roomy, demand = _roomy(part, facts), demand_of(part)
+    roomy, demand = _roomy(part, snapshot), pod_requests(part)
     if not roomy:
         return
     if number:
         yield from _check_pool(part, max(1, number - spare_by_annotation(workload, gang)), demand, roomy, params)
-    chosen = selection(part, facts)
+    chosen = node_candidates(part, snapshot)
     yield from _check_domains(needed, part, demand, open_shapes(part, chosen), chosen, params)
 
 
-def _pending(needed: Sequence[Within], facts: Facts) -> str:
+def _pending(needed: Sequence[TopologyRequirement], snapshot: ClusterSnapshot) -> str:
     """The kinds of facts that are on their way and would be needed, in words; empty for none."""
-    if facts.state("nodes") is Known.PENDING:
+    if snapshot.sync_state("nodes") is SyncState.PENDING:
         return "nodes"
     by_kueue = any(one.by == "Kueue" for one in needed)
-    return "queues and Topologies" if by_kueue and any(facts.state(kind) is Known.PENDING for kind in LEVEL_FACTS) else ""
+    return (
+        "queues and Topologies" if by_kueue and any(snapshot.sync_state(kind) is SyncState.PENDING for kind in LEVEL_FACTS) else ""
+    )
 
 
 def _unknown(part: PodSet, kinds: str) -> Finding:
@@ -188,10 +190,10 @@ def _is_alike(workload: Workload, gang: Gang) -> bool:
     return not workload.is_pod() or KUEUE_FAST_ADMISSION in gang.pods.annotations()
 
 
-def _is_complete(workload: Workload, gang: Gang, facts: Facts) -> bool:
+def _is_complete(workload: Workload, gang: Gang, snapshot: ClusterSnapshot) -> bool:
     """Whether all other pods of the gang are there and ask for as much as this one."""
     key = group_of(gang.pods)
-    group = None if key is None else facts.group(workload.namespace, key)
+    group = None if key is None else snapshot.group(workload.namespace, key)
     return group is not None and group.present + 1 >= gang.size and group.asks == (member_of(gang.pods).asks,)
 
 
@@ -210,7 +212,9 @@ def _of_plain_pods(finding: Finding, gang: Gang, *, complete: bool) -> Finding:
     return finding._replace(message=f"if all {gang.size} pods ask for as much: {finding.message}", level=Level.WARN)
 
 
-def _check_pool(part: PodSet, needed: int, demand: Demand, shapes: Sequence[Shape], params: GangPackingParams) -> Iterator[Finding]:
+def _check_pool(
+    part: PodSet, needed: int, demand: PodRequests, shapes: Sequence[NodeShape], params: GangPackingParams
+) -> Iterator[Finding]:
     rooms = [(shape, nodes_of(part, shape), pods_on(shape, demand)) for shape in shapes]
     held = sum(nodes * room for _, nodes, room in rooms)
     if held >= needed:
@@ -233,18 +237,18 @@ def _check_pool(part: PodSet, needed: int, demand: Demand, shapes: Sequence[Shap
     )
 
 
-def _amounts(demand: Demand) -> str:
+def _amounts(demand: PodRequests) -> str:
     asked = [f"{count} {name}" for name, count in sorted(demand.devices.items())]
     asked += [f"{show_bytes(demand.memory)} memory"] if demand.memory else []
     return ", ".join([*asked, *([f"{format_millicores(demand.cpu)} cpu"] if demand.cpu else [])])
 
 
 def _check_domains(
-    needed: Sequence[Within],
+    needed: Sequence[TopologyRequirement],
     part: PodSet,
-    demand: Demand,
-    shapes: Sequence[Shape],
-    chosen: Selection,
+    demand: PodRequests,
+    shapes: Sequence[NodeShape],
+    chosen: NodeCandidates,
     params: GangPackingParams,
 ) -> Iterator[Finding]:
     refuse = params.domain_too_small == "Deny"

@@ -7,12 +7,11 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import selector_in
 from gpugate.policies.cluster.records.kueue import ClusterQueue
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding
-from gpugate.policies.gangs.gang import Gang, certain_number, spare_by_annotation
+from gpugate.policies.gangs.gang import Gang, guaranteed_count, spare_by_annotation
 from gpugate.policies.kube.fields import Path, mapping, mappings, sequence
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
-from gpugate.policies.workloads.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, POD, REPLICA_SET
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -22,13 +21,11 @@ KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 _KAI_REQUIRED: Final = "kai.scheduler/topology-required-placement"
 #: JobSet v0.10 and LeaderWorkerSet v0.7: each child Job or group of pods has a domain to itself.
 _EXCLUSIVE: Final = ("alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology")
-#: Kinds whose pods KAI does not put into one group.
-_APART_UNDER_KAI: Final = frozenset({CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, REPLICA_SET})
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _MOST_DIGITS: Final = 7
 
 
-class Within(NamedTuple):
+class TopologyRequirement(NamedTuple):
     """A requirement that pods run within one domain.
 
     Attributes:
@@ -44,36 +41,36 @@ class Within(NamedTuple):
     by: str
 
 
-def requirements(workload: Workload, gang: Gang, pods: PodSet) -> Iterator[Within]:
+def requirements(workload: Workload, gang: Gang, pods: PodSet) -> Iterator[TopologyRequirement]:
     """Every requirement of ``pods``, a part of the gang, in a fixed order."""
     annotations, least = pods.annotations(), _least(workload, gang, pods)
     if queue_label(workload):
         key = annotations.get(KUEUE_REQUIRED)
         if type(key) is str and key:
-            yield Within(key, pods.meta("annotations", KUEUE_REQUIRED), least, "Kueue")
+            yield TopologyRequirement(key, pods.meta("annotations", KUEUE_REQUIRED), least, "Kueue")
         key, size = annotations.get(KUEUE_SLICE_TOPOLOGY), annotations.get(KUEUE_SLICE_SIZE)
         if type(key) is str and key and type(size) is str and size.isascii() and size.isdigit() and len(size) <= _MOST_DIGITS:
-            yield Within(key, pods.meta("annotations", KUEUE_SLICE_TOPOLOGY), min(int(size), least), "Kueue")
-    for name in (*_EXCLUSIVE, *(() if workload.kind in _APART_UNDER_KAI else (_KAI_REQUIRED,))):
+            yield TopologyRequirement(key, pods.meta("annotations", KUEUE_SLICE_TOPOLOGY), min(int(size), least), "Kueue")
+    for name in (*_EXCLUSIVE, *((_KAI_REQUIRED,) if workload.kind.grouped_by_kai else ())):
         for path, found in ((("metadata", "annotations"), workload.annotations()), (pods.meta("annotations"), annotations)):
             key = found.get(name)
             if type(key) is str and key:
-                yield Within(key, (*path, name), _of_one_child(pods, least) if name in _EXCLUSIVE else least, "label")
+                yield TopologyRequirement(key, (*path, name), _of_one_child(pods, least) if name in _EXCLUSIVE else least, "label")
                 break
     yield from _own_affinity(workload, pods, least)
 
 
 def _least(workload: Workload, gang: Gang, pods: PodSet) -> int:
     """The fewest of ``pods`` that one gang runs with."""
-    return max(1, certain_number(gang, pods) - spare_by_annotation(workload, gang))
+    return max(1, guaranteed_count(gang, pods) - spare_by_annotation(workload, gang))
 
 
 def _of_one_child(pods: PodSet, number: int) -> int:
     """How many of ``number`` pods are of one child, which has a domain to itself."""
-    return min(number, pods.numbers.child or number) if pods.kind is JOB_SET else number
+    return min(number, pods.numbers.child or number) if pods.kind.has_child_jobs else number
 
 
-def _own_affinity(workload: Workload, pods: PodSet, least: int) -> Iterator[Within]:
+def _own_affinity(workload: Workload, pods: PodSet, least: int) -> Iterator[TopologyRequirement]:
     """Required pod affinity that selects the gang's own pods."""
     if "affinity" not in pods.spec:
         return
@@ -86,31 +83,29 @@ def _own_affinity(workload: Workload, pods: PodSet, least: int) -> Iterator[With
         if selector is None or type(key) is not str or not key or not selector.matches(labels):
             continue
         if term.get("namespaceSelector") is None and (not namespaces or workload.namespace in namespaces):
-            yield Within(key, (*path, _REQUIRED, at, "topologyKey"), least, "scheduler")
+            yield TopologyRequirement(key, (*path, _REQUIRED, at, "topologyKey"), least, "scheduler")
 
 
 def _labels(workload: Workload, pods: PodSet) -> dict[str, str]:
     """The labels that the pods will have, as far as they are known before the API has filled in its own."""
     own = {key: value for key, value in pods.labels().items() if type(value) is str}
-    if workload.kind is JOB and workload.name:
-        return {"batch.kubernetes.io/job-name": workload.name, "job-name": workload.name, **own}
-    return own
+    return {**(dict.fromkeys(workload.kind.template_labels, workload.name) if workload.name else {}), **own}
 
 
 LEVEL_FACTS: Final = ("localqueues", "clusterqueues", "resourceflavors", "topologies")
 
 
-def check_level(workload: Workload, pods: PodSet, needed: Within, facts: Facts) -> Iterator[Finding]:
+def check_level(workload: Workload, pods: PodSet, needed: TopologyRequirement, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse a level that no flavor of the queue has (Kueue v0.15 ``pkg/scheduler/flavorassigner/tas_flavorassigner.go``).
 
     Kueue passes every flavor over whose Topology lacks the level, and says so only in the Workload's status.
     """
-    queue = _cluster_queue(workload, facts) if needed.by == "Kueue" else None
+    queue = _cluster_queue(workload, snapshot) if needed.by == "Kueue" else None
     if queue is None:
         return
     names = {name for name, _ in _flavors(queue, pods)}
-    found = [facts.flavors[name] for name in sorted(names) if name in facts.flavors]
-    topologies = [facts.topologies.get(flavor.topology) for flavor in found if flavor.topology]
+    found = [snapshot.flavors[name] for name in sorted(names) if name in snapshot.flavors]
+    topologies = [snapshot.topologies.get(flavor.topology) for flavor in found if flavor.topology]
     # A flavor or Topology that is not there yet is an administrator's business, and may come.
     if not names or len(found) < len(names) or None in topologies:
         return
@@ -130,10 +125,10 @@ def check_level(workload: Workload, pods: PodSet, needed: Within, facts: Facts) 
         )
 
 
-def _cluster_queue(workload: Workload, facts: Facts) -> ClusterQueue | None:
-    if any(facts.state(kind) is not Known.SYNCED for kind in LEVEL_FACTS):
+def _cluster_queue(workload: Workload, snapshot: ClusterSnapshot) -> ClusterQueue | None:
+    if any(snapshot.sync_state(kind) is not SyncState.SYNCED for kind in LEVEL_FACTS):
         return None
-    return cluster_queue_of(workload, facts)
+    return cluster_queue_of(workload, snapshot)
 
 
 def _flavors(queue: ClusterQueue, pods: PodSet) -> Iterator[tuple[str, object]]:

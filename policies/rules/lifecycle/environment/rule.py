@@ -44,13 +44,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.cel import UNIQUE, VariableName
 from gpugate.policies.kube.fields import Object, Path, mappings
 from gpugate.policies.rules.lifecycle.environment.variables import CAPABILITIES, SUPPORTED_CAPABILITIES, is_of_interest, lesson
-from gpugate.policies.scheduling.node_selection import selection
+from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.workloads.container import EPHEMERAL, Container
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -83,11 +83,11 @@ class EnvironmentParams(Params):
     """Variables that something here does read, though they look like mistakes."""
 
 
-def check(workload: Workload, params: EnvironmentParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: EnvironmentParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Warn about names that nothing reads, and about what slows everything down."""
     found: list[Finding] = []
     names: set[str] = set()
-    for pods in workload.asking():
+    for pods in workload.gpu_pod_sets():
         for container in pods.containers:
             if "env" not in container.spec or container.role is EPHEMERAL:
                 continue
@@ -97,16 +97,16 @@ def check(workload: Workload, params: EnvironmentParams, facts: Facts) -> Iterab
                     continue
                 names.add(name)
                 if len(names) <= _MOST_NAMES or name in _JUDGED_BY_VALUE:
-                    found += _check_entry(pods, container, (*container.path, "env", at), entry, params, facts)
+                    found += _check_entry(pods, container, (*container.path, "env", at), entry, params, snapshot)
     return found
 
 
 def _check_entry(
-    pods: PodSet, container: Container, path: Path, entry: Object, params: EnvironmentParams, facts: Facts
+    pods: PodSet, container: Container, path: Path, entry: Object, params: EnvironmentParams, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
     name, value = entry["name"], entry.get("value")
     if params.debugging_aids and name in _AIDS and type(value) is str and value.strip() not in _OFF:
-        yield from _check_aid(pods, container, path, name, facts)
+        yield from _check_aid(pods, container, path, name, snapshot)
     elif name == CAPABILITIES and type(value) is str:
         yield from _check_capabilities(container, path, value)
     else:
@@ -136,11 +136,11 @@ def _check_name(container: Container, path: Path, name: str) -> Iterator[Finding
         )
 
 
-def _check_aid(pods: PodSet, container: Container, path: Path, name: str, facts: Facts) -> Iterator[Finding]:
+def _check_aid(pods: PodSet, container: Container, path: Path, name: str, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     if name in _AMONG_GPUS and pods.whole_devices() <= 1:
         # There is nobody on the node to exchange anything with.
         return
-    if name == _IB and not _may_have_rdma(pods, facts):
+    if name == _IB and not _may_have_rdma(pods, snapshot):
         return
     yield Finding(
         "DebuggingAid",
@@ -151,10 +151,10 @@ def _check_aid(pods: PodSet, container: Container, path: Path, name: str, facts:
     )
 
 
-def _may_have_rdma(pods: PodSet, facts: Facts) -> bool:
+def _may_have_rdma(pods: PodSet, snapshot: ClusterSnapshot) -> bool:
     """Whether some node in reach has RDMA for containers, as far as is known."""
-    shapes = selection(pods, facts).reachable
-    if facts.state("nodes") is not Known.SYNCED or not shapes:
+    shapes = node_candidates(pods, snapshot).matching
+    if snapshot.sync_state("nodes") is not SyncState.SYNCED or not shapes:
         return True
     return any(name.startswith(_RDMA) for shape in shapes for name in shape.devices)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpugate.policies.kube.suggest import nearest
+from gpugate.policies.kube.suggest import closest_match
 from gpugate.policies.rules.lifecycle.environment.nccl import READ as NCCL
 
 CAPABILITIES: Final = "NVIDIA_DRIVER_CAPABILITIES"
@@ -142,7 +142,7 @@ def lesson(name: str) -> Lesson | None:
         return Lesson(proper, since.partition(" ")[0], since)
     for prefix, reader, known in _FAMILIES:
         if name.startswith(prefix):
-            meant = None if name in known else _MEANT.get(name) or nearest(name, known)
+            meant = None if name in known else _MEANT.get(name) or closest_match(name, known)
             return None if meant is None else Lesson(meant, reader)
     return None
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from gpugate.policies.framework.rule import Params, Seconds, show_seconds
-from gpugate.policies.kube.cel import UNIQUE, Validation
+from gpugate.policies.kube.cel import UNIQUE, CelRule
 
 ExitCode = Annotated[int, Field(ge=1, le=255)]
 Reaction = Literal["Allow", "Warn", "Deny"]
@@ -17,14 +17,14 @@ Reaction = Literal["Allow", "Warn", "Deny"]
 _LONGEST: Final = 10 * 365 * 24 * 3600
 
 
-def _written_whole(name: str) -> Validation:
+def _written_whole(name: str) -> CelRule:
     longest = show_seconds(_LONGEST)
-    return Validation(f"!has(self.{name}) || duration(self.{name}) <= duration('{longest}')", f"{name} must not be above {longest}")
+    return CelRule(f"!has(self.{name}) || duration(self.{name}) <= duration('{longest}')", f"{name} must not be above {longest}")
 
 
-def _no_longer(low: str, high: str) -> Validation:
+def _no_longer(low: str, high: str) -> CelRule:
     rule = f"!has(self.{low}) || !has(self.{high}) || duration(self.{low}) <= duration(self.{high})"
-    return Validation(rule, f"{low} must not be above {high}")
+    return CelRule(rule, f"{low} must not be above {high}")
 
 
 class JobsParams(Params):
@@ -36,7 +36,7 @@ class JobsParams(Params):
         _no_longer("shortestDeadline", "longestDeadline"),
         _no_longer("defaultDeadline", "longestDeadline"),
         _no_longer("shortestDeadline", "defaultDeadline"),
-        Validation(
+        CelRule(
             "!has(self.fewestRetries) || !has(self.mostRetries) || self.fewestRetries <= self.mostRetries",
             "fewestRetries must not be above mostRetries",
         ),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.rule import Params
 from gpugate.policies.kube.cel import LONGEST_LABEL, LabelKey, LabelName, unique
 from gpugate.policies.kube.fields import Object, Path, string
@@ -87,7 +87,7 @@ class Told(NamedTuple):
     source: str
 
 
-def told_by(workload: Workload, key: AttributionKey, facts: Facts) -> Told | None:
+def told_by(workload: Workload, key: AttributionKey, snapshot: ClusterSnapshot) -> Told | None:
     """What the workload says for ``key``, else its pods, else its namespace; None where nobody says anything.
 
     Raises:
@@ -100,7 +100,7 @@ def told_by(workload: Workload, key: AttributionKey, facts: Facts) -> Told | Non
         value = told_by_pods(pods, key)
         if value is not None:
             return Told(value, "as its pods say")
-    value = facts.namespace_says(workload.namespace, key.of_namespace)
+    value = snapshot.namespace_says(workload.namespace, key.of_namespace)
     return None if value is None else Told(value, f"of namespace {workload.namespace}")
 
 

@@ -46,10 +46,10 @@ from typing import Self
 
 from pydantic import model_validator
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, Mode
 from gpugate.policies.framework.rule import Params, Rule
-from gpugate.policies.kube.cel import Validation
+from gpugate.policies.kube.cel import CelRule
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.ownership.attribution.keys import DEFAULT_KEYS, AttributionKey, Keys, fault_of, told_by, told_by_pods
@@ -60,11 +60,11 @@ class AttributionParams(Params):
     """Parameters of `attribution`."""
 
     validations = (
-        Validation(
+        CelRule(
             "!has(self.keys) || self.keys.all(one, self.keys.exists_one(other, other.what == one.what))",
             "keys: two have the same what",
         ),
-        Validation(
+        CelRule(
             "!has(self.keys) || self.keys.all(one, self.keys.exists_one(other, other.name == one.name))",
             "keys: two have the same name",
         ),
@@ -86,18 +86,18 @@ class AttributionParams(Params):
 
 def _applies(workload: Workload) -> bool:
     """Whether nobody was asked before: what a controller of a known kind makes has an owner who was."""
-    return bool(workload.asking()) and workload.owner_kind() is None
+    return bool(workload.gpu_pod_sets()) and workload.owner_kind() is None
 
 
-def mutate(workload: Workload, params: AttributionParams, facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: AttributionParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Write what is told in other words, in the template or by the namespace under the key's own name."""
     if not _applies(workload):
         return ()
-    return [edit for key in params.keys for edit in _edits(workload, key, facts)]
+    return [edit for key in params.keys for edit in _edits(workload, key, snapshot)]
 
 
-def _edits(workload: Workload, key: AttributionKey, facts: Facts) -> Iterator[Edit]:
-    told = told_by(workload, key, facts)
+def _edits(workload: Workload, key: AttributionKey, snapshot: ClusterSnapshot) -> Iterator[Edit]:
+    told = told_by(workload, key, snapshot)
     if told is None or fault_of(key, told.value):
         return
     own = workload.labels() if key.kind == "Label" else workload.annotations()
@@ -116,18 +116,18 @@ def _path(key: AttributionKey) -> Path:
     return ("metadata", key.holder, key.name)
 
 
-def check(workload: Workload, params: AttributionParams, facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: AttributionParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse what nobody tells, and what cannot be written."""
     if not _applies(workload):
         return
     for key in params.keys:
-        told = told_by(workload, key, facts)
+        told = told_by(workload, key, snapshot)
         if told is not None:
             fault = fault_of(key, told.value)
             if fault:
                 yield _invalid(workload, key, f"{told.value[:60]!r} {told.source}".rstrip(), fault)
         elif key.required:
-            yield _missing(workload, key, facts)
+            yield _missing(workload, key, snapshot)
 
 
 def _invalid(workload: Workload, key: AttributionKey, said: str, fault: str) -> Finding:
@@ -141,12 +141,12 @@ def _invalid(workload: Workload, key: AttributionKey, said: str, fault: str) -> 
     )
 
 
-def _missing(workload: Workload, key: AttributionKey, facts: Facts) -> Finding:
+def _missing(workload: Workload, key: AttributionKey, snapshot: ClusterSnapshot) -> Finding:
     line = f"Write {key.name}: <{key.what}> below {_below(workload, key)}"
     also = f" (or {', '.join(key.aliases)}, as label or annotation)" if key.aliases else ""
     kind, space = workload.kind.kind, workload.namespace
     lacking = f"{key.kind.lower()} {key.name}{also}"
-    if key.from_namespace and (facts.state("namespaces") is not Known.SYNCED or space not in facts.namespaces):
+    if key.from_namespace and (snapshot.sync_state("namespaces") is not SyncState.SYNCED or space not in snapshot.namespaces):
         return Finding(
             "AttributionUndecided",
             _path(key),
@@ -189,6 +189,8 @@ RULE = Rule(
     check=check,
     needs=frozenset({"namespaces"}),
     documentation=__doc__,
-    unnamed=Mode.DISABLED,
-    opinion="Which keys a company divides its costs by, and whether a workload without them is refused, is for it to say.",
+    default_max_mode=Mode.DISABLED,
+    default_mode_reason=(
+        "Which keys a company divides its costs by, and whether a workload without them is refused, is for it to say."
+    ),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.rules.placement.gpu_selection.requirements import COMPUTE_LABELS, DRIVER_LABELS, Requirement
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.rules.placement.gpu_selection.requirements import COMPUTE_LABELS, DRIVER_LABELS, NodeRequirement
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL
 from gpugate.policies.scheduling.node_selection import meets
 
@@ -16,7 +16,7 @@ _GB: Final = 10**9
 _GIB: Final = 1 << 30
 
 
-def matches(shape: Shape, wanted: Requirement) -> bool:
+def matches(shape: NodeShape, wanted: NodeRequirement) -> bool:
     """Whether some node of ``shape`` may meet what is ``wanted``."""
     return any(
         all(meets(expression, shape.labels.get(str(expression["key"]), _NOWHERE)) for expression in one)
@@ -24,7 +24,7 @@ def matches(shape: Shape, wanted: Requirement) -> bool:
     )
 
 
-def unlabelled(shapes: Iterable[Shape], wanted: Sequence[Requirement]) -> list[Shape]:
+def unlabelled(shapes: Iterable[NodeShape], wanted: Sequence[NodeRequirement]) -> list[NodeShape]:
     """Those of ``shapes`` that fail nothing which their labels speak of, but lack a label that is read."""
     return [
         shape
@@ -34,16 +34,16 @@ def unlabelled(shapes: Iterable[Shape], wanted: Sequence[Requirement]) -> list[S
     ]
 
 
-def _values(shape: Shape, label: str) -> frozenset[str | None]:
+def _values(shape: NodeShape, label: str) -> frozenset[str | None]:
     return shape.labels.get(label, _NOWHERE)
 
 
-def nodes_in(shapes: Iterable[Shape]) -> int:
+def nodes_in(shapes: Iterable[NodeShape]) -> int:
     """How many nodes these shapes are."""
     return sum(len(shape.nodes) for shape in shapes)
 
 
-def almost_enough(shapes: Iterable[Shape], memory: Requirement) -> list[Shape]:
+def almost_enough(shapes: Iterable[NodeShape], memory: NodeRequirement) -> list[NodeShape]:
     """Those of ``shapes`` whose cards would have the memory that is asked for if its Gi were GB."""
     label = memory.labels[0]
     bound = int(memory.alternatives[0][0]["values"][0])
@@ -56,7 +56,7 @@ def almost_enough(shapes: Iterable[Shape], memory: Requirement) -> list[Shape]:
     ]
 
 
-def inventory(shapes: Iterable[Shape]) -> str:
+def inventory(shapes: Iterable[NodeShape]) -> str:
     """The cards of ``shapes``, most nodes first: ``8 x NVIDIA-H100-80GB-HBM3 (81559Mi, compute 9.0, driver 550.54)``."""
     counts: dict[str, int] = {}
     for shape in shapes:
@@ -67,7 +67,7 @@ def inventory(shapes: Iterable[Shape]) -> str:
     return ", ".join(listed) + (f" and {len(ranked) - _SHOWN} more kinds" if len(ranked) > _SHOWN else "")
 
 
-def _described(shape: Shape) -> str:
+def _described(shape: NodeShape) -> str:
     said = []
     memory = _one_of(shape, MEMORY_LABEL)
     if memory:
@@ -79,7 +79,7 @@ def _described(shape: Shape) -> str:
     return f"{shape.title} ({', '.join(said)})" if said else shape.title
 
 
-def _version(shape: Shape, labels: Sequence[str]) -> str:
+def _version(shape: NodeShape, labels: Sequence[str]) -> str:
     """The version in ``labels``: its first parts alone where nodes differ, since it is not known which parts go together."""
     parts = [found for found in (_one_of(shape, label) for label in labels) if found]
     if any(len(found) > 1 for found in parts):
@@ -87,10 +87,10 @@ def _version(shape: Shape, labels: Sequence[str]) -> str:
     return ".".join(found[0] for found in parts)
 
 
-def _driver_labels(shape: Shape) -> tuple[str, ...]:
+def _driver_labels(shape: NodeShape) -> tuple[str, ...]:
     old, new = DRIVER_LABELS["Old"], DRIVER_LABELS["New"]
     return old if old[0] in shape.labels else new
 
 
-def _one_of(shape: Shape, label: str) -> list[str]:
+def _one_of(shape: NodeShape, label: str) -> list[str]:
     return sorted(value for value in shape.labels.get(label, ()) if value)

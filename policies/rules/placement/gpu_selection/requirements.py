@@ -15,7 +15,7 @@ from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU
 from gpugate.policies.kube.quantity import MIB, QuantityError, whole
 from gpugate.policies.rules.placement.gpu_selection.products import PRODUCT_LABEL, is_label_value, is_name, like, products_called
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, bound_above
-from gpugate.policies.workloads.annotations import said_before, says_any, written_before, written_for
+from gpugate.policies.workloads.metadata import annotation_before, annotation_for, had_any_annotation, has_any_annotation
 from gpugate.policies.workloads.node_affinity import Alternative
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -69,7 +69,7 @@ _LONGEST: Final = 1024
 _SHARED: Final = ".shared"
 
 
-class Requirement(NamedTuple):
+class NodeRequirement(NamedTuple):
     """What one annotation asks of the nodes.
 
     Attributes:
@@ -93,7 +93,7 @@ class Requirement(NamedTuple):
         return tuple(dict.fromkeys(str(expression["key"]) for one in self.alternatives for expression in one))
 
 
-class Unreadable(NamedTuple):
+class InvalidAnnotation(NamedTuple):
     """An annotation that asks for nothing that there is: which, what is wrong with it, and a sentence that says what to write.
 
     Attributes:
@@ -108,12 +108,12 @@ class Unreadable(NamedTuple):
 
 def says_something(workload: Workload) -> bool:
     """Whether any annotation of the object or of its templates speaks of cards."""
-    return says_any(workload, _KEYS)
+    return has_any_annotation(workload, _KEYS)
 
 
 def said_something(workload: Workload) -> bool:
     """Whether the object that an UPDATE replaces spoke of cards."""
-    return said_before(workload, _KEYS)
+    return had_any_annotation(workload, _KEYS)
 
 
 class Labels(NamedTuple):
@@ -130,28 +130,30 @@ class Labels(NamedTuple):
     found: frozenset[str]
 
 
-def requirements_of(workload: Workload, pods: PodSet, labels: Labels) -> tuple[list[Requirement], list[Unreadable]]:
+def requirements_of(workload: Workload, pods: PodSet, labels: Labels) -> tuple[list[NodeRequirement], list[InvalidAnnotation]]:
     """What ``pods`` are told to be placed by, in the order of :data:`KEYS`, and what of it cannot be read.
 
     Raises:
         MalformedError: an annotation is no string.
     """
-    return _requirements({key: written_for(workload, pods, key) for key in KEYS}, pods, labels)
+    return _requirements({key: annotation_for(workload, pods, key) for key in KEYS}, pods, labels)
 
 
-def requirements_before(workload: Workload, pods: PodSet, labels: Labels) -> list[Requirement]:
+def requirements_before(workload: Workload, pods: PodSet, labels: Labels) -> list[NodeRequirement]:
     """What the object that an UPDATE replaces told ``pods`` to be placed by, as far as it can be read."""
-    return _requirements({key: written_before(workload, pods, key) for key in KEYS}, pods, labels)[0]
+    return _requirements({key: annotation_before(workload, pods, key) for key in KEYS}, pods, labels)[0]
 
 
-def _requirements(said: Mapping[str, str | None], pods: PodSet, labels: Labels) -> tuple[list[Requirement], list[Unreadable]]:
-    read: list[Requirement] = []
-    bad: list[Unreadable] = []
+def _requirements(
+    said: Mapping[str, str | None], pods: PodSet, labels: Labels
+) -> tuple[list[NodeRequirement], list[InvalidAnnotation]]:
+    read: list[NodeRequirement] = []
+    bad: list[InvalidAnnotation] = []
     for key, written in said.items():
         if written is None:
             continue
         found = _read(key, written, labels, memory_labels(pods.accelerators()))
-        if isinstance(found, Unreadable):
+        if isinstance(found, InvalidAnnotation):
             bad.append(found)
         else:
             read.append(found)
@@ -168,7 +170,7 @@ def memory_labels(resources: Collection[str]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _read(key: str, written: str, labels: Labels, memory: tuple[str, ...]) -> Requirement | Unreadable:
+def _read(key: str, written: str, labels: Labels, memory: tuple[str, ...]) -> NodeRequirement | InvalidAnnotation:
     if key == GPU:
         return _read_products(written, labels)
     if key == FAMILY:
@@ -183,11 +185,11 @@ def _names(written: str) -> list[str]:
     return [name.strip() for name in written.split(",")] if len(written) <= _LONGEST else [""]
 
 
-def _read_products(written: str, labels: Labels) -> Requirement | Unreadable:
+def _read_products(written: str, labels: Labels) -> NodeRequirement | InvalidAnnotation:
     names = _names(written)
     forms = f"Write {GPU}: h100, a100-80gb, or several separated by commas; or the value of {PRODUCT_LABEL} in full."
     if not all(map(is_name, names)):
-        return Unreadable(GPU, f"{written!r:.60} names no card", forms)
+        return InvalidAnnotation(GPU, f"{written!r:.60} names no card", forms)
     meant: set[str] = set()
     for name in names:
         products = products_called(name, labels.found, shared=labels.shared)
@@ -196,35 +198,35 @@ def _read_products(written: str, labels: Labels) -> Requirement | Unreadable:
         if not products:
             slip = like(name)
             hint = f" (did you mean {' or '.join(slip)}?)" if slip else ""
-            return Unreadable(GPU, f"{name!r:.40} is no card that gpugate knows or a node has{hint}", forms, unknown=True)
+            return InvalidAnnotation(GPU, f"{name!r:.40} is no card that gpugate knows or a node has{hint}", forms, unknown=True)
         meant.update(products)
-    return Requirement(GPU, written, (({"key": PRODUCT_LABEL, "operator": "In", "values": sorted(meant)},),))
+    return NodeRequirement(GPU, written, (({"key": PRODUCT_LABEL, "operator": "In", "values": sorted(meant)},),))
 
 
-def _read_families(written: str) -> Requirement | Unreadable:
+def _read_families(written: str) -> NodeRequirement | InvalidAnnotation:
     names = [_SHORT_FAMILIES.get(name.lower(), name.lower()) for name in _names(written)]
     if not set(names) <= set(FAMILIES):
         what = f"{written!r:.60} is no architecture that GPU Feature Discovery names"
-        return Unreadable(FAMILY, what, f"Write {FAMILY}: one of {', '.join(FAMILIES)}, or several separated by commas.")
-    return Requirement(FAMILY, written, (({"key": FAMILY_LABEL, "operator": "In", "values": sorted(set(names))},),))
+        return InvalidAnnotation(FAMILY, what, f"Write {FAMILY}: one of {', '.join(FAMILIES)}, or several separated by commas.")
+    return NodeRequirement(FAMILY, written, (({"key": FAMILY_LABEL, "operator": "In", "values": sorted(set(names))},),))
 
 
-def _read_memory(written: str, keys: Sequence[str]) -> Requirement | Unreadable:
+def _read_memory(written: str, keys: Sequence[str]) -> NodeRequirement | InvalidAnnotation:
     remedy = f"Write {MEMORY}: 40Gi, or 80G for cards sold as 80 GB."
     try:
         amount = whole(written)
     except QuantityError as error:
-        return Unreadable(MEMORY, str(error).partition(": write")[0], remedy)
+        return InvalidAnnotation(MEMORY, str(error).partition(": write")[0], remedy)
     if amount < MIB:
-        return Unreadable(MEMORY, f"{written!r:.40} are less than 1Mi: the unit is missing", remedy)
+        return InvalidAnnotation(MEMORY, f"{written!r:.40} are less than 1Mi: the unit is missing", remedy)
     bound = str(bound_above(amount))
-    return Requirement(MEMORY, written, (tuple({"key": key, "operator": "Gt", "values": [bound]} for key in keys),))
+    return NodeRequirement(MEMORY, written, (tuple({"key": key, "operator": "Gt", "values": [bound]} for key in keys),))
 
 
-def _read_version(key: str, written: str, labels: Sequence[str]) -> Requirement | Unreadable:
+def _read_version(key: str, written: str, labels: Sequence[str]) -> NodeRequirement | InvalidAnnotation:
     if _VERSIONS[key].fullmatch(written) is None:
-        return Unreadable(key, f"{written!r:.40} is no version", f"Write {key}: {_FORMS[key]}.")
-    return Requirement(key, written, at_least([int(part) for part in written.split(".")], labels))
+        return InvalidAnnotation(key, f"{written!r:.40} is no version", f"Write {key}: {_FORMS[key]}.")
+    return NodeRequirement(key, written, at_least([int(part) for part in written.split(".")], labels))
 
 
 def at_least(version: Iterable[int], labels: Sequence[str]) -> tuple[Alternative, ...]:

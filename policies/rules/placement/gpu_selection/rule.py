@@ -68,13 +68,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.kube.accelerators import LEGACY_GPU
 from gpugate.policies.kube.fields import Path, mapping
-from gpugate.policies.kube.managers import kueue_marked
+from gpugate.policies.kube.managers import has_kueue_marks
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.gpu_selection.inventory import almost_enough, inventory, matches, nodes_in, unlabelled
@@ -85,14 +85,14 @@ from gpugate.policies.rules.placement.gpu_selection.requirements import (
     KEYS,
     MEMORY,
     Labels,
-    Requirement,
+    NodeRequirement,
     requirements_before,
     requirements_of,
     said_something,
     says_something,
 )
-from gpugate.policies.scheduling.node_selection import are_made_on_demand, selection
-from gpugate.policies.workloads.annotations import place_for, told_to_pods
+from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
+from gpugate.policies.workloads.metadata import annotation_path, copy_to_template
 from gpugate.policies.workloads.node_affinity import both, fits, growth, require, required_terms, rules_out
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -116,23 +116,23 @@ class PlacementParams(Params):
     """Whether pods that no known node suits are refused, or only warned about (nodes that scale up from none)."""
 
 
-def _labels(params: PlacementParams, facts: Facts) -> Labels:
-    found: frozenset[str] | None = facts.memo.get("placement")
+def _labels(params: PlacementParams, snapshot: ClusterSnapshot) -> Labels:
+    found: frozenset[str] | None = snapshot.memo.get("placement")
     if found is None:
-        found = frozenset(value for shape in facts.shapes for value in shape.labels.get(PRODUCT_LABEL, ()) if value)
-        remember(facts.memo, "placement", found)
+        found = frozenset(value for shape in snapshot.shapes for value in shape.labels.get(PRODUCT_LABEL, ()) if value)
+        remember(snapshot.memo, "placement", found)
     return Labels(params.driver_labels, params.shared, found)
 
 
-def mutate(workload: Workload, params: PlacementParams, facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: PlacementParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Require of the nodes what the annotations say."""
     if not says_something(workload) and not said_something(workload):
         return ()
-    if workload.is_pod() and workload.controller() is not None and kueue_marked(workload.root):
+    if workload.is_pod() and workload.controller() is not None and has_kueue_marks(workload.root):
         # Kueue chose the pod's place by the template.
         return ()
-    labels = _labels(params, facts)
-    return [edit for pods in workload.stated() for edit in _place(workload, pods, labels)]
+    labels = _labels(params, snapshot)
+    return [edit for pods in workload.templated_gpu_pod_sets() for edit in _place(workload, pods, labels)]
 
 
 def _place(workload: Workload, pods: PodSet, labels: Labels) -> list[Edit]:
@@ -147,7 +147,7 @@ def _place(workload: Workload, pods: PodSet, labels: Labels) -> list[Edit]:
     note = f"node affinity for {', '.join(one.shown for one in wanted)}" if wanted else ""
     edits = list(require(pods, alternatives, note, before))
     if edits and required_terms(pods):
-        edits += told_to_pods(workload, pods, KEYS)
+        edits += copy_to_template(workload, pods, KEYS)
     return edits
 
 
@@ -155,21 +155,23 @@ def _of_other_makers(pods: PodSet) -> list[str]:
     return sorted(name for name in pods.accelerators() if not name.startswith((_NVIDIA, _ANY_MAKER)) and name != LEGACY_GPU)
 
 
-def check(workload: Workload, params: PlacementParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: PlacementParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Refuse what cannot be read or met."""
     if not says_something(workload):
         return ()
-    labels = _labels(params, facts)
-    found = [finding for pods in workload.stated() for finding in _check(workload, pods, labels, params, facts)]
+    labels = _labels(params, snapshot)
+    found = [finding for pods in workload.templated_gpu_pod_sets() for finding in _check(workload, pods, labels, params, snapshot)]
     # Templates that go by the object's annotation are told of once.
     return list(dict.fromkeys(found))
 
 
-def _check(workload: Workload, pods: PodSet, labels: Labels, params: PlacementParams, facts: Facts) -> Iterator[Finding]:
+def _check(
+    workload: Workload, pods: PodSet, labels: Labels, params: PlacementParams, snapshot: ClusterSnapshot
+) -> Iterator[Finding]:
     wanted, bad = requirements_of(workload, pods, labels)
     for one in bad:
-        refuse = not workload.judged_before()
-        place, what = place_for(pods, one.key), f"{one.key}: {one.what}"
+        refuse = not workload.owner_was_reviewed()
+        place, what = annotation_path(pods, one.key), f"{one.key}: {one.what}"
         if one.unknown:
             remedy = f"{one.remedy}{_products_there(labels)}"
             yield Finding("UnknownProduct", place, what, remedy, Level.DENY if refuse else Level.WARN)
@@ -177,7 +179,7 @@ def _check(workload: Workload, pods: PodSet, labels: Labels, params: PlacementPa
             yield Finding("Unreadable", place, what, one.remedy, Level.DENY if refuse else Level.WARN)
     if not wanted:
         return
-    place = place_for(pods, wanted[0].key)
+    place = annotation_path(pods, wanted[0].key)
     others = _of_other_makers(pods)
     if others:
         yield Finding(
@@ -191,14 +193,14 @@ def _check(workload: Workload, pods: PodSet, labels: Labels, params: PlacementPa
     contradictions = list(_contradictions(pods, wanted))
     yield from contradictions
     if not contradictions:
-        yield from _check_nodes(workload, pods, wanted, params, facts)
+        yield from _check_nodes(workload, pods, wanted, params, snapshot)
 
 
 def _products_there(labels: Labels) -> str:
     return f" On nodes there are {', '.join(sorted(labels.found))}." if labels.found else ""
 
 
-def _check_terms(pods: PodSet, wanted: Sequence[Requirement], place: Path) -> Iterator[Finding]:
+def _check_terms(pods: PodSet, wanted: Sequence[NodeRequirement], place: Path) -> Iterator[Finding]:
     alternatives = both(one.alternatives for one in wanted)
     grown = growth(pods, alternatives)
     # Where all ask for it already nothing is added: it was written, and others may have multiplied it since.
@@ -213,7 +215,7 @@ def _check_terms(pods: PodSet, wanted: Sequence[Requirement], place: Path) -> It
         )
 
 
-def _contradictions(pods: PodSet, wanted: Sequence[Requirement]) -> Iterator[Finding]:
+def _contradictions(pods: PodSet, wanted: Sequence[NodeRequirement]) -> Iterator[Finding]:
     """Where the pods' own selectors ask for what a requirement rules out."""
     selector = mapping(pods.spec, "nodeSelector", pods.field())
     terms = [term for term in required_terms(pods) if term.get("matchExpressions") or term.get("matchFields")]
@@ -240,20 +242,20 @@ def _contradictions(pods: PodSet, wanted: Sequence[Requirement]) -> Iterator[Fin
 
 
 def _check_nodes(
-    workload: Workload, pods: PodSet, wanted: Sequence[Requirement], params: PlacementParams, facts: Facts
+    workload: Workload, pods: PodSet, wanted: Sequence[NodeRequirement], params: PlacementParams, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
-    place = place_for(pods, wanted[0].key)
-    if facts.state("nodes") is Known.PENDING:
+    place = annotation_path(pods, wanted[0].key)
+    if snapshot.sync_state("nodes") is SyncState.PENDING:
         yield not_synced("NodesUnknown", place, "the nodes", "whether one of them suits the pods")
         return
-    chosen = selection(pods, facts)
-    if not chosen.offering:
+    chosen = node_candidates(pods, snapshot)
+    if not chosen.with_resource:
         return
-    refuse = params.no_node_matches == "Deny" and not workload.judged_before() and not are_made_on_demand(chosen.offering)
-    suited = [shape for shape in chosen.offering if all(matches(shape, one) for one in wanted)]
+    refuse = params.no_node_matches == "Deny" and not workload.owner_was_reviewed() and not are_autoscaled(chosen.with_resource)
+    suited = [shape for shape in chosen.with_resource if all(matches(shape, one) for one in wanted)]
     if not suited:
-        yield _none_matches(pods, wanted, chosen.offering, place, refuse=refuse)
-    elif not any(shape in chosen.reachable for shape in suited):
+        yield _none_matches(pods, wanted, chosen.with_resource, place, refuse=refuse)
+    elif not any(shape in chosen.matching for shape in suited):
         yield Finding(
             "ShutOut",
             place,
@@ -263,22 +265,24 @@ def _check_nodes(
             rests_on=_NODES,
         )
     for one in wanted:
-        missed = almost_enough(chosen.offering, one) if one.key == MEMORY else ()
+        missed = almost_enough(chosen.with_resource, one) if one.key == MEMORY else ()
         if missed:
             yield Finding(
                 "AlmostEnough",
-                place_for(pods, MEMORY),
+                annotation_path(pods, MEMORY),
                 f"{one.shown} shuts out {inventory(missed)}: a GB of a card's maker is 10^9 bytes, a Gi is 2^30",
                 f"Write {MEMORY}: {one.written.removesuffix('i')} for what is sold as so much.",
                 Level.WARN,
             )
 
 
-def _shown(wanted: Sequence[Requirement]) -> str:
+def _shown(wanted: Sequence[NodeRequirement]) -> str:
     return " and ".join(one.shown for one in wanted)
 
 
-def _none_matches(pods: PodSet, wanted: Sequence[Requirement], offering: Sequence[Shape], place: Path, *, refuse: bool) -> Finding:
+def _none_matches(
+    pods: PodSet, wanted: Sequence[NodeRequirement], offering: Sequence[NodeShape], place: Path, *, refuse: bool
+) -> Finding:
     silent = unlabelled(offering, wanted)
     nodes = nodes_in(offering)
     names = " and ".join(sorted(pods.accelerators()))
@@ -314,5 +318,5 @@ RULE = Rule(
     check=check,
     needs=frozenset({"nodes"}),
     documentation=__doc__,
-    told_by=frozenset(KEYS),
+    trigger_annotations=frozenset(KEYS),
 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import Taint
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
-from gpugate.policies.kube.node_labels import MEMORY, PRESENT, PRODUCT, WRITTEN, former, meant, names_cards
-from gpugate.policies.kube.suggest import nearest
+from gpugate.policies.kube.node_labels import MEMORY, PRESENT, PRODUCT, WRITTEN, deprecated_label, intended_label, names_cards
+from gpugate.policies.kube.suggest import closest_match
 from gpugate.policies.rules.placement.node_terms.terms import NodeTerm
-from gpugate.policies.scheduling.node_selection import Selection, meets, open_shapes, values_of
+from gpugate.policies.scheduling.node_selection import NodeCandidates, meets, open_shapes, values_of
 from gpugate.policies.workloads.workload import PodSet
 
 _SHOWN: Final = 3
@@ -23,7 +23,7 @@ _NODES: Final = ("nodes",)
 _ANY_CARD: Final = frozenset({"true", "yes", "gpu", "nvidia", "nvidia-gpu", "present"})
 
 
-class Wish(NamedTuple):
+class RequestedLabel(NamedTuple):
     """One thing that pods ask of a label.
 
     Attributes:
@@ -55,40 +55,40 @@ class Wish(NamedTuple):
         return f"{self.key:.80} {operator!s:.30} {written:.60}".rstrip()
 
 
-def wishes(pods: PodSet, terms: Sequence[NodeTerm]) -> Iterator[Wish]:
+def wishes(pods: PodSet, terms: Sequence[NodeTerm]) -> Iterator[RequestedLabel]:
     """Everything that the pods ask of their nodes' labels."""
     for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
-        yield Wish(pods.field("nodeSelector", key), key, {"key": key, "operator": "In", "values": [value]}, required=True)
+        yield RequestedLabel(pods.field("nodeSelector", key), key, {"key": key, "operator": "In", "values": [value]}, required=True)
     for term in terms:
         for at, one in enumerate(mappings(term.written, "matchExpressions", term.path)):
             name = one.get("key")
             if type(name) is str:
-                yield Wish((*term.path, "matchExpressions", at), name, one, term.required)
+                yield RequestedLabel((*term.path, "matchExpressions", at), name, one, term.required)
 
 
-def right_label(wish: Wish, carried: Collection[str] | None) -> str | None:
+def right_label(wish: RequestedLabel, carried: Collection[str] | None) -> str | None:
     """The label that is meant where no node carries the one that is asked for; None where nothing says so.
 
     ``carried`` are the labels that the nodes do carry, None where the nodes are not known.
     """
     key = wish.key
-    replaced = former(key)
-    known = meant(key) if replaced is None else replaced[0]
+    replaced = deprecated_label(key)
+    known = intended_label(key) if replaced is None else replaced[0]
     if known is not None or carried is None or key in WRITTEN:
         return known
-    near = nearest(key, carried)
+    near = closest_match(key, carried)
     if near is None and names_cards(key):
         near = PRESENT if str(wish.value).lower() in _ANY_CARD else PRODUCT
         return near if near in carried else None
     return near
 
 
-def check_label(wish: Wish, carried: Collection[str] | None, shapes: Sequence[Shape]) -> Iterator[Finding]:
+def check_label(wish: RequestedLabel, carried: Collection[str] | None, shapes: Sequence[NodeShape]) -> Iterator[Finding]:
     """Speak of a label that no node carries and that is near one which some component writes."""
     proper = right_label(wish, carried)
     if proper is None:
         return
-    replaced = former(wish.key)
+    replaced = deprecated_label(wish.key)
     if replaced is not None and carried is None:
         what = f"Kubernetes {replaced[1]} gave this label another name: nodes may cease to carry the old one"
     elif carried is None:
@@ -105,7 +105,7 @@ def check_label(wish: Wish, carried: Collection[str] | None, shapes: Sequence[Sh
     )
 
 
-def _instead(wish: Wish, proper: str, shapes: Sequence[Shape]) -> str:
+def _instead(wish: RequestedLabel, proper: str, shapes: Sequence[NodeShape]) -> str:
     found = sorted({value for shape in shapes for value in shape.labels.get(proper, ()) if value is not None})
     there = f" (the nodes have {_some(found)})" if found else ""
     if proper == PRESENT:
@@ -113,7 +113,7 @@ def _instead(wish: Wish, proper: str, shapes: Sequence[Shape]) -> str:
     return f"Write {proper} instead of {wish.key:.80}{there}."
 
 
-def check_unit(wish: Wish) -> Iterator[Finding]:
+def check_unit(wish: RequestedLabel) -> Iterator[Finding]:
     """Speak of memory in GiB where the label counts MiB."""
     amount = wish.value
     if (
@@ -133,12 +133,14 @@ def check_unit(wish: Wish) -> Iterator[Finding]:
     )
 
 
-def check_selected(pods: PodSet, chosen: Selection, asked: Sequence[Wish], carried: Collection[str]) -> Iterator[Finding]:
+def check_selected(
+    pods: PodSet, chosen: NodeCandidates, asked: Sequence[RequestedLabel], carried: Collection[str]
+) -> Iterator[Finding]:
     """Speak of pods that no node which offers their accelerators may take, whatever else runs there."""
-    offering = chosen.offering
+    offering = chosen.with_resource
     names = " and ".join(sorted(pods.accelerators()))
     of_all = f"of {sum(len(shape.nodes) for shape in offering)} nodes that offer {names}"
-    if not chosen.reachable:
+    if not chosen.matching:
         unmet = [wish for wish in asked if wish.required and not _met(wish, offering)]
         # Terms that are alternatives may ask for the same.
         lacking = list(dict.fromkeys(_lacking(wish, offering, carried) for wish in unmet))
@@ -152,7 +154,7 @@ def check_selected(pods: PodSet, chosen: Selection, asked: Sequence[Wish], carri
             rests_on=_NODES,
         )
     elif not open_shapes(pods, chosen):
-        taints = sorted({taint for shape in chosen.reachable for taint in shape.taints if taint.effect != "PreferNoSchedule"})
+        taints = sorted({taint for shape in chosen.matching for taint in shape.taints if taint.effect != "PreferNoSchedule"})
         yield Finding(
             "NoNodeSelected",
             pods.field("tolerations"),
@@ -168,15 +170,15 @@ def shown_taint(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
-def _met(wish: Wish, shapes: Sequence[Shape]) -> bool:
+def _met(wish: RequestedLabel, shapes: Sequence[NodeShape]) -> bool:
     return any(meets(wish.expression, values_of(shape, wish.key)) for shape in shapes)
 
 
-def _there(key: str, shapes: Sequence[Shape]) -> list[str]:
+def _there(key: str, shapes: Sequence[NodeShape]) -> list[str]:
     return sorted({value for shape in shapes for value in values_of(shape, key) if value is not None})
 
 
-def _lacking(wish: Wish, shapes: Sequence[Shape], carried: Collection[str]) -> str:
+def _lacking(wish: RequestedLabel, shapes: Sequence[NodeShape], carried: Collection[str]) -> str:
     if wish.key not in carried:
         return f"no node carries {wish.key:.80}"
     there = _there(wish.key, shapes)
@@ -187,12 +189,12 @@ def _some(values: Sequence[str]) -> str:
     return ", ".join(f"{value:.60}" for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
 
 
-def _cure(unmet: Sequence[Wish], shapes: Sequence[Shape], carried: Collection[str]) -> str:
+def _cure(unmet: Sequence[RequestedLabel], shapes: Sequence[NodeShape], carried: Collection[str]) -> str:
     for wish in unmet:
         proper = right_label(wish, carried) if wish.key not in carried else None
         if proper is not None:
             return _instead(wish, proper, shapes)
-        near = nearest(str(wish.value), _there(wish.key, shapes))
+        near = closest_match(str(wish.value), _there(wish.key, shapes))
         if near is not None:
             return f"Write {near} instead of {wish.value!s:.60}."
     return "Correct the selector to labels that the nodes carry."

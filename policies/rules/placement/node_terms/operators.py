@@ -11,7 +11,7 @@ from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, sequence
 from gpugate.policies.kube.node_labels import MEMORY
 from gpugate.policies.kube.quantity import MIB, QuantityError, exact
-from gpugate.policies.kube.suggest import nearest
+from gpugate.policies.kube.suggest import closest_match
 from gpugate.policies.rules.placement.node_terms.terms import NodeTerm, PodTerm
 from gpugate.policies.workloads.workload import PodSet
 
@@ -78,7 +78,7 @@ def check_tolerations(pods: PodSet) -> Iterator[Finding]:
         yield from _check_toleration(one, path)
         effect = one.get("effect")
         if type(effect) is str and effect and effect not in _EFFECTS:
-            proper = nearest(effect, _EFFECTS)
+            proper = closest_match(effect, _EFFECTS)
             yield Finding(
                 "UnknownEffect",
                 (*path, "effect"),
@@ -211,7 +211,7 @@ def _proper(operator: Any, values: Sequence[Any], language: _Language) -> str:  
     """What to write instead."""
     written = operator.strip().lower() if type(operator) is str else ""
     found, step = _SAME.get(written, (None, 0))
-    found = nearest(written, language.operators) if found is None else found
+    found = closest_match(written, language.operators) if found is None else found
     found = next((one for one in (*language.operators, *_NODES.operators) if one.lower() == written), found)
     if language is _TAINTS:
         found = "Equal" if found == "In" else found

@@ -9,8 +9,8 @@ from gpugate.policies.cluster.records.common import CAPACITY, Taint, Toleration,
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.fields import Path, mappings
-from gpugate.policies.kube.suggest import nearest
-from gpugate.policies.kube.taints import is_passing, words_in
+from gpugate.policies.kube.suggest import closest_match
+from gpugate.policies.kube.taints import is_transient_taint, words_in
 from gpugate.policies.rules.placement.node_terms.labels import shown_taint
 from gpugate.policies.workloads.workload import PodSet
 
@@ -22,7 +22,13 @@ _OF_CHARTS: Final = frozenset({"hub.jupyter.org/dedicated", "hub.jupyter.org_ded
 
 def is_usual(key: str) -> bool:
     """Whether nodes that are not there now may carry a taint of this key: spot, a node's condition, an accelerator's own."""
-    return is_accelerator(key) or key in CAPACITY or key in _OF_CHARTS or is_passing(key, "") or not _SPOT.isdisjoint(words_in(key))
+    return (
+        is_accelerator(key)
+        or key in CAPACITY
+        or key in _OF_CHARTS
+        or is_transient_taint(key, "")
+        or not _SPOT.isdisjoint(words_in(key))
+    )
 
 
 def check_taints(pods: PodSet, taints: Sequence[Taint], known: Collection[str]) -> Iterator[Finding]:
@@ -37,7 +43,9 @@ def check_taints(pods: PodSet, taints: Sequence[Taint], known: Collection[str]) 
         path = pods.field("tolerations", at)
         if alike:
             # Where another toleration does it, this one may be meant for other nodes.
-            if not any(other.covers(taint) for other in (*tolerations, *map(toleration_of, pods.foreseen)) for taint in alike):
+            if not any(
+                other.covers(taint) for other in (*tolerations, *map(toleration_of, pods.predicted_tolerations)) for taint in alike
+            ):
                 yield _differs(path, toleration, alike)
         elif key not in known and not is_usual(key):
             yield _matches_none(path, toleration, taints)
@@ -61,7 +69,7 @@ def _value(taint: Taint) -> str:
 
 
 def _matches_none(path: Path, toleration: Toleration, taints: Sequence[Taint]) -> Finding:
-    near = nearest(toleration.key, {taint.key for taint in taints})
+    near = closest_match(toleration.key, {taint.key for taint in taints})
     if near is None:
         remedy = "Remove the toleration, or name its key in the policy where nodes with the taint are still to come."
     else:

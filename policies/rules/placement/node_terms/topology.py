@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpugate.policies.cluster.nodes import Shape
+from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import selector_in
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object
-from gpugate.policies.kube.node_labels import WRITTEN, former, means_numa, meant
-from gpugate.policies.kube.suggest import nearest
+from gpugate.policies.kube.node_labels import WRITTEN, deprecated_label, intended_label, means_numa
+from gpugate.policies.kube.suggest import closest_match
 from gpugate.policies.rules.placement.node_terms.terms import AFFINITY, SPREAD, PodTerm
 from gpugate.policies.scheduling.node_selection import HOSTNAME
 
@@ -47,7 +47,7 @@ def _lines(own: Object | None) -> str:
     return f"Write labelSelector: {{matchLabels: {{{labels}}}}}, the workload's own pods."
 
 
-def check_topology(term: PodTerm, shapes: Sequence[Shape] | None, labels: Object) -> Iterator[Finding]:
+def check_topology(term: PodTerm, shapes: Sequence[NodeShape] | None, labels: Object) -> Iterator[Finding]:
     """Speak of a topologyKey that no node carries.
 
     Args:
@@ -87,17 +87,17 @@ def _waits(term: PodTerm) -> bool:
     return term.required and term.kind in {SPREAD, AFFINITY}
 
 
-def right_topology(key: str, shapes: Sequence[Shape] | None) -> str | None:
+def right_topology(key: str, shapes: Sequence[NodeShape] | None) -> str | None:
     """The key that is meant by ``key``; None where nothing says so."""
-    replaced = former(key)
+    replaced = deprecated_label(key)
     if replaced is not None:
         return replaced[0]
     if means_numa(key):
         return None
-    known = meant(key)
+    known = intended_label(key)
     if known is not None or shapes is None:
         return known
-    return nearest(key, {HOSTNAME, *(label for shape in shapes for label in shape.labels)})
+    return closest_match(key, {HOSTNAME, *(label for shape in shapes for label in shape.labels)})
 
 
 def _on_no_node(term: PodTerm, key: str, why: str, proper: str | None, *, rests_on: tuple[str, ...]) -> Finding:

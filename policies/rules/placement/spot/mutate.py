@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.fields import mapping, mappings
-from gpugate.policies.kube.managers import kueue_marked
+from gpugate.policies.kube.managers import has_kueue_marks
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.spot.checkpoints import NOTHING, is_readable, loss_of
 from gpugate.policies.rules.placement.spot.params import SpotParams, every_of, labels_of
@@ -24,24 +24,24 @@ from gpugate.policies.scheduling.spot_capacity import (
     on_spot,
     spot_taints,
 )
-from gpugate.policies.workloads.annotations import told_to_pods, written_before, written_for
+from gpugate.policies.workloads.metadata import annotation_before, annotation_for, copy_to_template
 from gpugate.policies.workloads.node_affinity import PREFERRED, implies, node_affinity, require
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _WEIGHT: Final = 100
 
 
-def send(workload: Workload, pods: PodSet, params: SpotParams, facts: Facts) -> list[Edit]:
+def send(workload: Workload, pods: PodSet, params: SpotParams, snapshot: ClusterSnapshot) -> list[Edit]:
     """Edits that send ``pods`` to spot nodes, or keep them off, as the annotation says."""
-    word = written_for(workload, pods, SPOT)
+    word = annotation_for(workload, pods, SPOT)
     if word == PREFER and gang_of(workload) is not None:
         word = REQUIRED if params.preferred_gang == "Required" else None
     if word in {REQUIRED, PREFER} and not _is_kept(workload, pods):
         word = None
-    labels = labels_of(params, facts)
+    labels = labels_of(params, snapshot)
     edits = list(_select(workload, pods, word, labels, params)) if _is_free(workload) else []
     if word in {REQUIRED, PREFER}:
-        edits += _tolerate(pods, labels, params, facts)
+        edits += _tolerate(pods, labels, params, snapshot)
     if edits and ("affinity" in pods.spec or "tolerations" in pods.spec):
         edits += _tell(workload, pods, word)
     return edits
@@ -56,26 +56,26 @@ def _select(
     named = any(selector.get(key) == value for key, value in labels)
     wanted = () if word == REQUIRED and named else asks.get(word or "", ())
     note = {REQUIRED: "node affinity for spot nodes", NEVER: "node affinity off spot nodes"}.get(word or "", "")
-    yield from require(pods, wanted, note, asks.get(written_before(workload, pods, SPOT) or "", ()))
+    yield from require(pods, wanted, note, asks.get(annotation_before(workload, pods, SPOT) or "", ()))
     if word == PREFER and not named:
         yield from _prefer(pods, labels)
 
 
 def _tell(workload: Workload, pods: PodSet, word: str | None) -> Iterator[Edit]:
     """What the pods must know where their template keeps its lists: a gang's pods do not know that they are one."""
-    yield from told_to_pods(workload, pods, [CHECKPOINT] if word is not None else [CHECKPOINT, SPOT])
+    yield from copy_to_template(workload, pods, [CHECKPOINT] if word is not None else [CHECKPOINT, SPOT])
     if word is not None and not workload.is_pod() and pods.annotations().get(SPOT) != word:
         yield Edit("set", pods.meta("annotations", SPOT), word)
 
 
 def _is_free(workload: Workload) -> bool:
     """Whether the pods' place is still to be chosen: Kueue chose that of its pods by the template."""
-    return not (workload.is_pod() and workload.controller() is not None and kueue_marked(workload.root))
+    return not (workload.is_pod() and workload.controller() is not None and has_kueue_marks(workload.root))
 
 
 def _is_kept(workload: Workload, pods: PodSet) -> bool:
     """Whether what the run has done outlives its pods."""
-    written = written_for(workload, pods, CHECKPOINT)
+    written = annotation_for(workload, pods, CHECKPOINT)
     if written is None or not is_readable(written) or (written == NOTHING and runs_to_an_end(workload)):
         return False
     return loss_of(workload, pods, written, ()) is None
@@ -98,11 +98,11 @@ def _prefer(pods: PodSet, labels: Sequence[tuple[str, str]]) -> Iterator[Edit]:
         note = ""
 
 
-def _tolerate(pods: PodSet, labels: Sequence[tuple[str, str]], params: SpotParams, facts: Facts) -> Iterator[Edit]:
+def _tolerate(pods: PodSet, labels: Sequence[tuple[str, str]], params: SpotParams, snapshot: ClusterSnapshot) -> Iterator[Edit]:
     keys = {key for key, _ in labels}
     wanted = [want(*taint) for cloud in CLOUDS.values() for taint in cloud.taints if taint.key in keys]
     wanted += [want(one.key, one.value, one.effect) for one in params.taints if one.effect != "PreferNoSchedule"]
-    wanted += [want(*taint) for taint in spot_taints(pods, labels, facts)] if params.from_nodes else []
+    wanted += [want(*taint) for taint in spot_taints(pods, labels, snapshot)] if params.from_nodes else []
     present = list(mappings(pods.spec, "tolerations", pods.field()))
     for one in wanted:
         if not any(covers(toleration, one.key, one.value, one.effect) for toleration in present):

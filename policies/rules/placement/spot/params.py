@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.rule import Params
 from gpugate.policies.kube.cel import UNIQUE, LabelKey, LabelName
 from gpugate.policies.rules.placement.toleration_params import TaintParam
@@ -63,13 +63,13 @@ def spot_of(params: SpotParams) -> Mapping[str, str]:
     return dict(every_of(params)) if params.labels else _SPOT_LABELS
 
 
-def labels_of(params: SpotParams, facts: Facts) -> tuple[tuple[str, str], ...]:
+def labels_of(params: SpotParams, snapshot: ClusterSnapshot) -> tuple[tuple[str, str], ...]:
     """The labels of the spot nodes that are chosen."""
-    clouds = clouds_of(params, facts)
+    clouds = clouds_of(params, snapshot)
     own = _own(params)
     return (*(label for name in clouds for label in CLOUDS[name].labels), *own) if clouds or own else _EVERYWHERE
 
 
-def clouds_of(params: SpotParams, facts: Facts) -> tuple[str, ...]:
+def clouds_of(params: SpotParams, snapshot: ClusterSnapshot) -> tuple[str, ...]:
     """The platforms whose spot nodes are chosen; none where none is known."""
-    return params.clouds or clouds_on_nodes(facts)
+    return params.clouds or clouds_on_nodes(snapshot)

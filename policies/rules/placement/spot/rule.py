@@ -81,7 +81,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, Mode
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.gangs.gang import gang_of
@@ -91,7 +91,7 @@ from gpugate.policies.rules.placement.spot.checkpoints import NOTHING, is_readab
 from gpugate.policies.rules.placement.spot.job_restarts import check_restarts
 from gpugate.policies.rules.placement.spot.mutate import runs_to_an_end, send
 from gpugate.policies.rules.placement.spot.params import SpotParams, clouds_of, labels_of, spot_of
-from gpugate.policies.scheduling.node_selection import selection
+from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.scheduling.spot_capacity import (
     CHECKPOINT,
     NEVER,
@@ -99,11 +99,11 @@ from gpugate.policies.scheduling.spot_capacity import (
     REQUIRED,
     SPOT,
     WORDS,
-    Chosen,
+    SpotSelection,
     chosen_by_hand,
     notice_of,
 )
-from gpugate.policies.workloads.annotations import place_for, said_before, says_any, written_for
+from gpugate.policies.workloads.metadata import annotation_for, annotation_path, had_any_annotation, has_any_annotation
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _KEYS: Final = frozenset({SPOT, CHECKPOINT})
@@ -115,7 +115,7 @@ class _Ask(NamedTuple):
     """What some pods ask of spot capacity: a word of the annotation, or how they choose it by hand."""
 
     word: str
-    hand: Chosen | None
+    hand: SpotSelection | None
     path: Path
 
     @property
@@ -124,28 +124,30 @@ class _Ask(NamedTuple):
 
 
 def _ask(workload: Workload, pods: PodSet, params: SpotParams) -> _Ask:
-    word = written_for(workload, pods, SPOT) or ""
+    word = annotation_for(workload, pods, SPOT) or ""
     hand = chosen_by_hand(pods, spot_of(params))
-    return _Ask(word, hand, place_for(pods, SPOT) if word or hand is None else hand.path)
+    return _Ask(word, hand, annotation_path(pods, SPOT) if word or hand is None else hand.path)
 
 
-def mutate(workload: Workload, params: SpotParams, facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Send the pods to spot nodes, or keep them off, as the annotation says."""
-    if not says_any(workload, _KEYS) and not said_before(workload, _KEYS):
+    if not has_any_annotation(workload, _KEYS) and not had_any_annotation(workload, _KEYS):
         return ()
-    return [edit for pods in workload.stated() for edit in send(workload, pods, params, facts)]
+    return [edit for pods in workload.templated_gpu_pod_sets() for edit in send(workload, pods, params, snapshot)]
 
 
-def check(workload: Workload, params: SpotParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Refuse what would lose its work on spot nodes."""
-    spoken = says_any(workload, _KEYS)
-    asking = workload.stated() if spoken else [pods for pods in workload.stated() if _may_choose(pods)]
+    spoken = has_any_annotation(workload, _KEYS)
+    asking = (
+        workload.templated_gpu_pod_sets() if spoken else [pods for pods in workload.templated_gpu_pod_sets() if _may_choose(pods)]
+    )
     # What made the pods, and what a part is a part of, was judged as a whole.
-    if not asking or workload.judged_before() or workload.is_part():
+    if not asking or workload.owner_was_reviewed() or workload.is_child():
         return ()
     if not spoken:
         asking = [pods for pods in asking if chosen_by_hand(pods, spot_of(params)) is not None]
-    found = [finding for pods in asking for finding in _check(workload, pods, params, facts)]
+    found = [finding for pods in asking for finding in _check(workload, pods, params, snapshot)]
     return list(dict.fromkeys(found))
 
 
@@ -153,7 +155,7 @@ def _may_choose(pods: PodSet) -> bool:
     return "nodeSelector" in pods.spec or "affinity" in pods.spec
 
 
-def _check(workload: Workload, pods: PodSet, params: SpotParams, facts: Facts) -> Iterator[Finding]:
+def _check(workload: Workload, pods: PodSet, params: SpotParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     ask = _ask(workload, pods, params)
     if ask.word and ask.word not in WORDS:
         yield Finding("Unreadable", ask.path, f"{SPOT}: {ask.word!r:.40} is no word of it", f"Write one of {', '.join(WORDS)}.")
@@ -172,13 +174,13 @@ def _check(workload: Workload, pods: PodSet, params: SpotParams, facts: Facts) -
             f"Write {SPOT}: {REQUIRED}, or {NEVER}.",
             Level.DENY if refuse else Level.WARN,
         )
-    kept = written_for(workload, pods, CHECKPOINT)
+    kept = annotation_for(workload, pods, CHECKPOINT)
     yield from _check_checkpoint(workload, pods, ask, kept, refuse=refuse)
     if kept != NOTHING:
-        yield from _check_grace(pods, ask, params, facts, refuse=refuse)
+        yield from _check_grace(pods, ask, params, snapshot, refuse=refuse)
         yield from check_restarts(workload, pods, params.interruptions, refuse=refuse)
     if ask.word:
-        yield from _check_nodes(pods, ask, labels_of(params, facts), facts)
+        yield from _check_nodes(pods, ask, labels_of(params, snapshot), snapshot)
 
 
 def _is_mixed(ask: _Ask, params: SpotParams) -> bool:
@@ -209,7 +211,7 @@ def _contradictions(pods: PodSet, ask: _Ask, params: SpotParams) -> Iterator[Fin
 
 def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | None, *, refuse: bool) -> Iterator[Finding]:
     ways = f"Write {CHECKPOINT}: a path on a volume that outlives the node (a claim, NFS), a claim's name, or s3://bucket/run."
-    place = place_for(pods, CHECKPOINT)
+    place = annotation_path(pods, CHECKPOINT)
     if kept is None or (kept == NOTHING and runs_to_an_end(workload)):
         what = "says nowhere" if kept is None else "says nothing of"
         asks = f"{SPOT}: {ask.word}" if ask.word else f"the pods select spot nodes by {ask.hand.label if ask.hand else ''}"
@@ -231,12 +233,12 @@ def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | N
             )
 
 
-def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, facts: Facts, *, refuse: bool) -> Iterator[Finding]:
+def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, snapshot: ClusterSnapshot, *, refuse: bool) -> Iterator[Finding]:
     stated = integer(pods.spec, "terminationGracePeriodSeconds", pods.field())
     grace = _DEFAULT_GRACE if stated is None else stated
     place = pods.field("terminationGracePeriodSeconds")
     named = () if ask.hand is None else (ask.hand.label,)
-    notice = notice_of(named, () if named else clouds_of(params, facts))
+    notice = notice_of(named, () if named else clouds_of(params, snapshot))
     if grace < params.least_grace:
         yield Finding(
             "GraceTooShort",
@@ -260,9 +262,9 @@ def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, facts: Facts, *, r
         )
 
 
-def _check_nodes(pods: PodSet, ask: _Ask, labels: Sequence[tuple[str, str]], facts: Facts) -> Iterator[Finding]:
-    offering = selection(pods, facts).offering
-    if facts.state("nodes") is not Known.SYNCED or not offering:
+def _check_nodes(pods: PodSet, ask: _Ask, labels: Sequence[tuple[str, str]], snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    offering = node_candidates(pods, snapshot).with_resource
+    if snapshot.sync_state("nodes") is not SyncState.SYNCED or not offering:
         return
     if not any(value in shape.labels.get(key, ()) for shape in offering for key, value in labels):
         nodes = sum(len(shape.nodes) for shape in offering)
@@ -286,10 +288,10 @@ RULE = Rule(
     check=check,
     needs=frozenset({"nodes"}),
     documentation=__doc__,
-    at_pods=True,
-    told_by=_KEYS,
-    unnamed=Mode.WARN,
-    opinion=(
+    applied_at_pods=True,
+    trigger_annotations=_KEYS,
+    default_max_mode=Mode.WARN,
+    default_mode_reason=(
         "Whether work may be lost to save money is a team's decision, and pods that select spot nodes by hand have run so before."
     ),
 )

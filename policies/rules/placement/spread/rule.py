@@ -56,16 +56,16 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, Mode
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.gangs.gang import Gang, gang_of
-from gpugate.policies.kube.cel import LabelKey, Validation
+from gpugate.policies.kube.cel import CelRule, LabelKey
 from gpugate.policies.kube.fields import Object
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.spread.fabric import gang_labels, is_placed_by_others, states_affinity
-from gpugate.policies.rules.placement.spread.replicas import SERVING, has_replicas, placed_over, revision_keys, selector_of
-from gpugate.policies.scheduling.node_selection import HOSTNAME, open_shapes, selection
+from gpugate.policies.rules.placement.spread.replicas import has_replicas, placed_over, revision_keys, selector_of
+from gpugate.policies.scheduling.node_selection import HOSTNAME, node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by
 from gpugate.policies.workloads.node_affinity import PREFERRED, REQUIRED
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -75,7 +75,7 @@ class TopologyParam(Params):
     """A label of nodes over whose values replicas are spread."""
 
     validations = (
-        Validation(
+        CelRule(
             "!has(self.minDomains) || (has(self.whenUnsatisfiable) && self.whenUnsatisfiable == 'DoNotSchedule')",
             "minDomains goes with whenUnsatisfiable DoNotSchedule alone",
         ),
@@ -110,7 +110,7 @@ class SpreadParams(Params):
     """Parameters of `spread`."""
 
     validations = (
-        Validation(
+        CelRule(
             "!has(self.over) || self.over.all(a, self.over.exists_one(b, a.key == b.key))",
             "over: a topology stands there twice",
         ),
@@ -140,24 +140,24 @@ def _serving(workload: Workload, params: SpreadParams) -> list[PodSet]:
     """The pods whose replicas are to be spread."""
     if params.by == "Nothing":
         return []
-    found = [pods for pods in workload.stated() if pods.kind in SERVING and has_replicas(workload, pods)]
-    return [] if found and gang_of(workload) is not None else found
+    pod_sets = [pods for pods in workload.templated_gpu_pod_sets() if has_replicas(workload, pods)]
+    return [] if pod_sets and gang_of(workload) is not None else pod_sets
 
 
-def _known_domains(key: str, pods: PodSet, facts: Facts) -> int | None:
+def _known_domains(key: str, pods: PodSet, snapshot: ClusterSnapshot) -> int | None:
     """How many domains of label ``key`` the nodes have that the pods may land on; None where nodes are not known."""
-    chosen = selection(pods, facts)
+    chosen = node_candidates(pods, snapshot)
     shapes = open_shapes(pods, chosen)
-    if facts.state("nodes") is not Known.SYNCED or not shapes:
+    if snapshot.sync_state("nodes") is not SyncState.SYNCED or not shapes:
         return None
     if key != HOSTNAME and any(None in shape.labels.get(key, {None}) for shape in shapes):
         return 0
     return sum(domain.number for domain in domains_by(key, pods, shapes, chosen))
 
 
-def _obstacle(topology: TopologyParam, pods: PodSet, params: SpreadParams, facts: Facts) -> str | None:
+def _obstacle(topology: TopologyParam, pods: PodSet, params: SpreadParams, snapshot: ClusterSnapshot) -> str | None:
     """What keeps the topology from being written, in words; empty for nothing, None where that is not known."""
-    domains = _known_domains(topology.key, pods, facts)
+    domains = _known_domains(topology.key, pods, snapshot)
     if topology.key != HOSTNAME and not domains:
         # Where nodes are not known, the host's label alone is certain.
         return None if domains is None else "some of the nodes that the pods may land on do not carry it"
@@ -177,24 +177,24 @@ def _most(topology: TopologyParam, params: SpreadParams, domains: int | None) ->
     return domains * topology.max_skew if domains < (topology.min_domains or 1) else None
 
 
-def _wanted(pods: PodSet, params: SpreadParams, facts: Facts) -> list[tuple[TopologyParam, str | None]]:
+def _wanted(pods: PodSet, params: SpreadParams, snapshot: ClusterSnapshot) -> list[tuple[TopologyParam, str | None]]:
     """The topologies over which the pods state nothing, each with what keeps it from being written."""
     stated = placed_over(pods)
-    return [(one, _obstacle(one, pods, params, facts)) for one in params.over or _HOSTS_AND_ZONES if one.key not in stated]
+    return [(one, _obstacle(one, pods, params, snapshot)) for one in params.over or _HOSTS_AND_ZONES if one.key not in stated]
 
 
-def mutate(workload: Workload, params: SpreadParams, facts: Facts) -> Iterator[Edit]:
+def mutate(workload: Workload, params: SpreadParams, snapshot: ClusterSnapshot) -> Iterator[Edit]:
     """Spread what serves, pack what trains."""
     if workload.is_pod():
         return
     for pods in _serving(workload, params):
         selector = selector_of(workload, pods)
         if selector is not None:
-            wanted = _wanted(pods, params, facts)
+            wanted = _wanted(pods, params, snapshot)
             yield from (_spread(pods, topology, selector, params) for topology, obstacle in wanted if obstacle == "")
     gang = _packed(workload, params)
     for part in gang.parts if gang is not None else ():
-        yield from _pack(workload, part, params, facts)
+        yield from _pack(workload, part, params, snapshot)
 
 
 def _spread(pods: PodSet, topology: TopologyParam, selector: Object, params: SpreadParams) -> Edit:
@@ -230,31 +230,31 @@ def _packed(workload: Workload, params: SpreadParams) -> Gang | None:
     return gang if gang is not None and gang.size > 1 else None
 
 
-def _pack(workload: Workload, part: PodSet, params: SpreadParams, facts: Facts) -> Iterator[Edit]:
+def _pack(workload: Workload, part: PodSet, params: SpreadParams, snapshot: ClusterSnapshot) -> Iterator[Edit]:
     labels, key = gang_labels(workload, part), params.fabric_key
-    if labels is None or key is None or _is_left(workload, part, key, facts) or not _has_fabric(key, part, facts):
+    if labels is None or key is None or _is_left(workload, part, key, snapshot) or not _has_fabric(key, part, snapshot):
         return
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": key}
     yield _affinity(part, "podAffinity", term, f"together within {key}", required=params.fabric == "Required")
 
 
-def _is_left(workload: Workload, part: PodSet, key: str, facts: Facts) -> bool:
+def _is_left(workload: Workload, part: PodSet, key: str, snapshot: ClusterSnapshot) -> bool:
     """Whether somebody has said already where the gang's pods go."""
-    return not part.is_whole or states_affinity(part) or key in placed_over(part) or is_placed_by_others(workload, part, facts)
+    return not part.is_whole or states_affinity(part) or key in placed_over(part) or is_placed_by_others(workload, part, snapshot)
 
 
-def _has_fabric(key: str, part: PodSet, facts: Facts) -> bool:
+def _has_fabric(key: str, part: PodSet, snapshot: ClusterSnapshot) -> bool:
     """Whether some node that the pods may land on carries the label, as far as nodes are known."""
-    shapes = open_shapes(part, selection(part, facts))
-    return facts.state("nodes") is not Known.SYNCED or not shapes or any(shape.carriers(key) for shape in shapes)
+    shapes = open_shapes(part, node_candidates(part, snapshot))
+    return snapshot.sync_state("nodes") is not SyncState.SYNCED or not shapes or any(shape.carriers(key) for shape in shapes)
 
 
-def check(workload: Workload, params: SpreadParams, facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: SpreadParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Say what could not be spread or packed."""
     if workload.is_pod():
         return
     for pods in _serving(workload, params):
-        wanted = _wanted(pods, params, facts)
+        wanted = _wanted(pods, params, snapshot)
         if wanted and selector_of(workload, pods) is None:
             yield _without_selector(pods)
             continue
@@ -265,14 +265,14 @@ def check(workload: Workload, params: SpreadParams, facts: Facts) -> Iterator[Fi
                     pods.field("topologySpreadConstraints"),
                     f"the replicas are not spread over {topology.key}: {obstacle}",
                     f"Label the nodes with {topology.key}, or leave it out of the policy."
-                    if not _known_domains(topology.key, pods, facts)
+                    if not _known_domains(topology.key, pods, snapshot)
                     else "Add nodes, or let the policy prefer it.",
                     Level.WARN,
                     rests_on=("nodes",),
                 )
     gang = _packed(workload, params)
     for part in gang.parts if gang is not None else ():
-        yield from _check_packing(workload, part, params.fabric_key or "", facts)
+        yield from _check_packing(workload, part, params.fabric_key or "", snapshot)
 
 
 def _without_selector(pods: PodSet) -> Finding:
@@ -285,8 +285,8 @@ def _without_selector(pods: PodSet) -> Finding:
     )
 
 
-def _check_packing(workload: Workload, part: PodSet, key: str, facts: Facts) -> Iterator[Finding]:
-    if _is_left(workload, part, key, facts):
+def _check_packing(workload: Workload, part: PodSet, key: str, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    if _is_left(workload, part, key, snapshot):
         return
     if gang_labels(workload, part) is None:
         yield Finding(
@@ -296,7 +296,7 @@ def _check_packing(workload: Workload, part: PodSet, key: str, facts: Facts) -> 
             f"Write podAffinity over {key} with a label of the pods, or leave it to the queue's topology.",
             Level.WARN,
         )
-    elif not _has_fabric(key, part, facts):
+    elif not _has_fabric(key, part, snapshot):
         yield Finding(
             "FabricUnknown",
             part.field("affinity"),
@@ -316,6 +316,8 @@ RULE = Rule(
     check=check,
     needs=frozenset({"nodes", "localqueues", "clusterqueues", "resourceflavors"}),
     documentation=__doc__,
-    unnamed=Mode.DISABLED,
-    opinion="Replicas of one GPU spread over hosts leave every node with a few GPUs taken, and no room for a gang of whole nodes.",
+    default_max_mode=Mode.DISABLED,
+    default_mode_reason=(
+        "Replicas of one GPU spread over hosts leave every node with a few GPUs taken, and no room for a gang of whole nodes."
+    ),
 )

@@ -8,11 +8,10 @@ from typing import Annotated, Final, NamedTuple, Self, TypeAlias
 from pydantic import Field, model_validator
 
 from gpugate.policies.cluster.records.kueue import PriorityClass
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.framework.rule import Params
-from gpugate.policies.kube.cel import LONGEST_LABEL, Validation
+from gpugate.policies.kube.cel import LONGEST_LABEL, CelRule
 from gpugate.policies.kube.fields import Path, lookup, string
-from gpugate.policies.workloads.kinds import KINDS, VOLCANO_JOB, Kind
 from gpugate.policies.workloads.queue_name import PRIORITY_CLASS
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -23,19 +22,14 @@ ClassName: TypeAlias = Annotated[str, Field(min_length=1, max_length=253, patter
 WorkloadClassName: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_LABEL, pattern=_NAME)]
 #: How the apiserver calls the classes of the cluster's own parts (``k8s.io/api/scheduling/v1``, 1.36).
 SYSTEM: Final = "system-"
-#: Where a kind states one class for all of its pods (Kueue v0.15 ``PriorityClass()`` of Kubeflow's jobs; Volcano v1.10).
-_FOR_ALL: Final[Mapping[Kind, Path]] = {
-    **{kind: ("spec", "runPolicy", "schedulingPolicy", "priorityClass") for kind in KINDS if kind.group == "kubeflow.org"},
-    VOLCANO_JOB: ("spec", "priorityClassName"),
-}
 #: Classes shown in a message.
 _SHOWN: Final = 8
 
 
-class Highest(Params):
+class PriorityCap(Params):
     """The highest priority that may be used: a class, or a value."""
 
-    validations = (Validation("has(self.name) != has(self.value)", "give a name or a value, and not both"),)
+    validations = (CelRule("has(self.name) != has(self.value)", "give a name or a value, and not both"),)
 
     name: ClassName | None = None
     """The class that may be used, and all below it."""
@@ -50,7 +44,7 @@ class Highest(Params):
         return self
 
 
-class Scale(NamedTuple):
+class PriorityClasses(NamedTuple):
     """Classes of one kind; those of pods and those of Kueue's Workloads are compared among themselves alone.
 
     Attributes:
@@ -63,7 +57,7 @@ class Scale(NamedTuple):
     title: str
     resource: str
     classes: Mapping[str, PriorityClass]
-    known: Known
+    known: SyncState
 
     def lists(self, most: int | None = None) -> str:
         """The classes that workloads may name, the highest first, none of the system's and none above ``most``."""
@@ -71,7 +65,7 @@ class Scale(NamedTuple):
         shown = sorted(usable, key=lambda one: (-one.value, one.name))[:_SHOWN]
         return ", ".join(f"{one.name} ({one.value})" for one in shown) or "none"
 
-    def excess(self, name: str, bound: Bound | None) -> int:
+    def excess(self, name: str, bound: PriorityBound | None) -> int:
         """By how much the class is above what may be used; zero where it is not, or where one of the two is not known."""
         found = self.classes.get(name)
         if found is None or bound is None or bound.value is None:
@@ -79,7 +73,7 @@ class Scale(NamedTuple):
         return max(0, found.value - bound.value)
 
 
-class Bound(NamedTuple):
+class PriorityBound(NamedTuple):
     """The highest value that may be used.
 
     Attributes:
@@ -91,30 +85,32 @@ class Bound(NamedTuple):
     words: str
 
 
-def scale_of_pods(facts: Facts) -> Scale:
+def scale_of_pods(snapshot: ClusterSnapshot) -> PriorityClasses:
     """PriorityClasses."""
-    return Scale("PriorityClass", "priorityclasses", facts.priorities, facts.state("priorityclasses"))
+    return PriorityClasses("PriorityClass", "priorityclasses", snapshot.priorities, snapshot.sync_state("priorityclasses"))
 
 
-def scale_of_workloads(facts: Facts) -> Scale:
+def scale_of_workloads(snapshot: ClusterSnapshot) -> PriorityClasses:
     """Kueue's WorkloadPriorityClasses."""
     resource = "workloadpriorityclasses"
-    return Scale("WorkloadPriorityClass", resource, facts.workload_priorities, facts.state(resource))
+    return PriorityClasses("WorkloadPriorityClass", resource, snapshot.workload_priorities, snapshot.sync_state(resource))
 
 
-def bound_of(scale: Scale, stated: Highest | None, key: str, workload: Workload, facts: Facts) -> Bound | None:
+def bound_of(
+    scale: PriorityClasses, stated: PriorityCap | None, key: str, workload: Workload, snapshot: ClusterSnapshot
+) -> PriorityBound | None:
     """What the namespace says under ``key``, else what the policy states; None where nobody bounds anything."""
-    said = facts.namespace_says(workload.namespace, (key,))
+    said = snapshot.namespace_says(workload.namespace, (key,))
     if said is not None:
         words = f"namespace {workload.namespace} may use {said} at most"
-        return Bound(_value_of(said, scale), words)
+        return PriorityBound(_value_of(said, scale), words)
     if stated is None:
         return None
     shown = stated.name or str(stated.value)
-    return Bound(_value_of(shown, scale), f"the policy allows {shown} at most")
+    return PriorityBound(_value_of(shown, scale), f"the policy allows {shown} at most")
 
 
-def _value_of(said: str, scale: Scale) -> int | None:
+def _value_of(said: str, scale: PriorityClasses) -> int | None:
     digits = said.removeprefix("-")
     if digits.isascii() and digits.isdigit() and len(digits) <= 10:
         return int(said)
@@ -131,7 +127,7 @@ class Named(NamedTuple):
 
 def class_for_all(workload: Workload) -> Named | None:
     """The class that the object itself states for all of its pods."""
-    path = _FOR_ALL.get(workload.kind)
+    path = workload.kind.priority_class
     if path is None:
         return None
     parent = lookup(workload.root, path[:-1])

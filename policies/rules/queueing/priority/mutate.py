@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.queueing.priority.classes import (
-    Bound,
-    Scale,
+    PriorityBound,
+    PriorityClasses,
     class_of,
     classes_of,
     scale_of_pods,
@@ -28,26 +28,26 @@ from gpugate.policies.workloads.workload import PodSet, Workload
 
 def _applies(workload: Workload) -> bool:
     """Whether the object is the first of its kind to be asked: what a known controller makes has its class from there."""
-    return bool(workload.asking()) and workload.owner_kind() is None
+    return bool(workload.gpu_pod_sets()) and workload.owner_kind() is None
 
 
-def _may_write(name: str, scale: Scale, bound: Bound | None) -> bool:
+def _may_write(name: str, scale: PriorityClasses, bound: PriorityBound | None) -> bool:
     """Whether the class exists, or nobody gave any classes to tell by, and the namespace may use it."""
-    there = name in scale.classes if scale.known is Known.SYNCED else scale.known is Known.NOT_GIVEN
+    there = name in scale.classes if scale.known is SyncState.SYNCED else scale.known is SyncState.NOT_GIVEN
     return there and not scale.excess(name, bound)
 
 
-def mutate(workload: Workload, params: PriorityParams, facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: PriorityParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Name the classes for what the workload is."""
     classes = classes_for(workload, params) if _applies(workload) else None
     if classes is None:
         return ()
-    bounds = bound_of_pods(workload, params, facts), bound_of_workloads(workload, params, facts)
-    return [*_for_pods(workload, classes, bounds[0], facts), *_for_kueue(workload, classes, bounds[1], facts)]
+    bounds = bound_of_pods(workload, params, snapshot), bound_of_workloads(workload, params, snapshot)
+    return [*_for_pods(workload, classes, bounds[0], snapshot), *_for_kueue(workload, classes, bounds[1], snapshot)]
 
 
-def _for_pods(workload: Workload, classes: ClassesParam, bound: Bound | None, facts: Facts) -> Iterator[Edit]:
-    scale = scale_of_pods(facts)
+def _for_pods(workload: Workload, classes: ClassesParam, bound: PriorityBound | None, snapshot: ClusterSnapshot) -> Iterator[Edit]:
+    scale = scale_of_pods(snapshot)
     stated = {one.name for one in classes_of(workload)}
     if len(stated) > 1:
         return
@@ -62,7 +62,7 @@ def _for_pods(workload: Workload, classes: ClassesParam, bound: Bound | None, fa
                 yield from _worked_out_anew(pods)
 
 
-def _worth(name: str, scale: Scale) -> str:
+def _worth(name: str, scale: PriorityClasses) -> str:
     found = scale.classes.get(name)
     if found is None:
         return ""
@@ -79,8 +79,8 @@ def _worked_out_anew(pods: PodSet) -> Iterator[Edit]:
             yield Edit("remove", pods.field(field), group="class", defaulted=True)
 
 
-def _for_kueue(workload: Workload, classes: ClassesParam, bound: Bound | None, facts: Facts) -> Iterator[Edit]:
-    path, name, scale = workload_class_path(workload), classes.workload, scale_of_workloads(facts)
+def _for_kueue(workload: Workload, classes: ClassesParam, bound: PriorityBound | None, snapshot: ClusterSnapshot) -> Iterator[Edit]:
+    path, name, scale = workload_class_path(workload), classes.workload, scale_of_workloads(snapshot)
     if path is None or name is None or workload_class_of(workload) is not None:
         return
     if _may_write(name, scale, bound):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import field_validator
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.rule import Params
-from gpugate.policies.kube.cel import LabelKey, Validation
+from gpugate.policies.kube.cel import CelRule, LabelKey
 from gpugate.policies.rules.queueing.priority.classes import (
     SYSTEM,
-    Bound,
     ClassName,
-    Highest,
+    PriorityBound,
+    PriorityCap,
     WorkloadClassName,
     bound_of,
     scale_of_pods,
@@ -25,7 +25,7 @@ class ClassesParam(Params):
     """The classes of workloads of one kind."""
 
     validations = (
-        Validation(
+        CelRule(
             f"!has(self.pods) || !self.pods.startsWith('{SYSTEM}')", f"pods: {SYSTEM}* classes are for the cluster's own parts"
         ),
     )
@@ -55,9 +55,9 @@ class PriorityParams(Params):
     """Classes of what somebody sits before."""
     required: bool = False
     """Whether a workload is refused that names no class and gets none, neither for its pods nor for Kueue."""
-    highest: Highest | None = None
+    highest: PriorityCap | None = None
     """The highest PriorityClass of namespaces that do not say it themselves."""
-    highest_workload: Highest | None = None
+    highest_workload: PriorityCap | None = None
     """The highest WorkloadPriorityClass of namespaces that do not say it themselves."""
     highest_key: LabelKey = "gpugate.io/highest-priority"
     """Label or annotation by which a namespace says the highest PriorityClass."""
@@ -72,11 +72,11 @@ def classes_for(workload: Workload, params: PriorityParams) -> ClassesParam | No
     return found
 
 
-def bound_of_pods(workload: Workload, params: PriorityParams, facts: Facts) -> Bound | None:
+def bound_of_pods(workload: Workload, params: PriorityParams, snapshot: ClusterSnapshot) -> PriorityBound | None:
     """The highest PriorityClass that the workload may use; None where nothing bounds it."""
-    return bound_of(scale_of_pods(facts), params.highest, params.highest_key, workload, facts)
+    return bound_of(scale_of_pods(snapshot), params.highest, params.highest_key, workload, snapshot)
 
 
-def bound_of_workloads(workload: Workload, params: PriorityParams, facts: Facts) -> Bound | None:
+def bound_of_workloads(workload: Workload, params: PriorityParams, snapshot: ClusterSnapshot) -> PriorityBound | None:
     """The highest WorkloadPriorityClass that the workload may use; None where nothing bounds it."""
-    return bound_of(scale_of_workloads(facts), params.highest_workload, params.highest_workload_key, workload, facts)
+    return bound_of(scale_of_workloads(snapshot), params.highest_workload, params.highest_workload_key, workload, snapshot)

@@ -63,15 +63,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, Mode, not_synced
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.rules.queueing.priority.classes import (
     SYSTEM,
-    Bound,
     Named,
-    Scale,
+    PriorityBound,
+    PriorityClasses,
     class_for_all,
     class_of,
     classes_of,
@@ -87,12 +87,12 @@ from gpugate.policies.workloads.queue_name import PRIORITY_CLASS
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
-def check(workload: Workload, params: PriorityParams, facts: Facts) -> Iterator[Finding]:
+def check(workload: Workload, params: PriorityParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse classes that there are not, that are not for workloads, or too high; and none at all where one is required."""
-    if not workload.asking():
+    if not workload.gpu_pod_sets():
         return
-    scale = scale_of_pods(facts)
-    bound = bound_of_pods(workload, params, facts)
+    scale = scale_of_pods(snapshot)
+    bound = bound_of_pods(workload, params, snapshot)
     if workload.owner_kind() is not None:
         if workload.is_pod():
             yield from (one.as_warning() for one in _too_much(workload, scale, bound))
@@ -100,7 +100,7 @@ def check(workload: Workload, params: PriorityParams, facts: Facts) -> Iterator[
     yield from _of_kind(workload)
     yield from _unknown(workload, scale, list(classes_of(workload)))
     yield from _too_much(workload, scale, bound)
-    yield from _of_kueue(workload, params, facts)
+    yield from _of_kueue(workload, params, snapshot)
     yield from _missing(workload, params, scale, bound)
 
 
@@ -116,9 +116,9 @@ def _of_kind(workload: Workload) -> Iterator[Finding]:
         )
 
 
-def _of_kueue(workload: Workload, params: PriorityParams, facts: Facts) -> Iterator[Finding]:
-    named, scale = workload_class_of(workload), scale_of_workloads(facts)
-    bound = bound_of_workloads(workload, params, facts)
+def _of_kueue(workload: Workload, params: PriorityParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    named, scale = workload_class_of(workload), scale_of_workloads(snapshot)
+    bound = bound_of_workloads(workload, params, snapshot)
     if named is None:
         path, classes = workload_class_path(workload), classes_for(workload, params)
         if path is not None and classes is not None:
@@ -128,9 +128,9 @@ def _of_kueue(workload: Workload, params: PriorityParams, facts: Facts) -> Itera
     yield from _above(scale, bound, [named])
 
 
-def _unknown(workload: Workload, scale: Scale, named: list[Named]) -> Iterator[Finding]:
-    if scale.known is not Known.SYNCED:
-        if scale.known is Known.PENDING and named:
+def _unknown(workload: Workload, scale: PriorityClasses, named: list[Named]) -> Iterator[Finding]:
+    if scale.known is not SyncState.SYNCED:
+        if scale.known is SyncState.PENDING and named:
             what = f"whether there is a {scale.title} {named[0].name}"
             yield not_synced("PriorityUndecided", named[0].path, f"the {scale.title}es", what)
         return
@@ -146,14 +146,14 @@ def _unknown(workload: Workload, scale: Scale, named: list[Named]) -> Iterator[F
             )
 
 
-def _outcome(workload: Workload, scale: Scale) -> str:
+def _outcome(workload: Workload, scale: PriorityClasses) -> str:
     """What becomes of a class that does not exist."""
     if scale.resource != "priorityclasses":
         return ", so Kueue never admits the workload"
     return "" if workload.is_pod() else f": the {workload.kind.kind} is taken, and the apiserver refuses every pod of it"
 
 
-def _too_much(workload: Workload, scale: Scale, bound: Bound | None) -> Iterator[Finding]:
+def _too_much(workload: Workload, scale: PriorityClasses, bound: PriorityBound | None) -> Iterator[Finding]:
     named = list(classes_of(workload))
     yield from _above(scale, bound, [one for one in named if not one.name.startswith(SYSTEM)])
     for one in named:
@@ -166,11 +166,11 @@ def _too_much(workload: Workload, scale: Scale, bound: Bound | None) -> Iterator
             )
 
 
-def _above(scale: Scale, bound: Bound | None, named: list[Named]) -> Iterator[Finding]:
+def _above(scale: PriorityClasses, bound: PriorityBound | None, named: list[Named]) -> Iterator[Finding]:
     if bound is None or not named:
         return
     if bound.value is None:
-        if scale.known in {Known.SYNCED, Known.ABSENT}:
+        if scale.known in {SyncState.SYNCED, SyncState.ABSENT}:
             why = f"{bound.words}, and there is no {scale.title} of that name"
         else:
             why = f"{bound.words}, and the {scale.title}es are not known"
@@ -196,14 +196,14 @@ def _above(scale: Scale, bound: Bound | None, named: list[Named]) -> Iterator[Fi
             )
 
 
-def _missing(workload: Workload, params: PriorityParams, scale: Scale, bound: Bound | None) -> Iterator[Finding]:
+def _missing(workload: Workload, params: PriorityParams, scale: PriorityClasses, bound: PriorityBound | None) -> Iterator[Finding]:
     lacking = [pods for pods in workload.pod_sets if pods.is_whole and class_of(pods) is None]
     if not lacking or class_for_all(workload) is not None:
         return
     path = lacking[0].field("priorityClassName")
     classes = classes_for(workload, params)
     wanted = classes.pods if classes is not None else None
-    if wanted is not None and scale.known is Known.SYNCED and wanted not in scale.classes:
+    if wanted is not None and scale.known is SyncState.SYNCED and wanted not in scale.classes:
         yield Finding(
             "ClassOfPolicyUnknown",
             path,
@@ -218,7 +218,9 @@ def _missing(workload: Workload, params: PriorityParams, scale: Scale, bound: Bo
         yield from _required(workload, lacking[0], wanted, scale, bound)
 
 
-def _not_given(path: Path, purpose: str | None, wanted: str | None, scale: Scale, bound: Bound | None) -> Iterator[Finding]:
+def _not_given(
+    path: Path, purpose: str | None, wanted: str | None, scale: PriorityClasses, bound: PriorityBound | None
+) -> Iterator[Finding]:
     """A class that the policy gives and the namespace may not use."""
     if wanted is not None and bound is not None and scale.excess(wanted, bound):
         value = scale.classes[wanted].value
@@ -234,14 +236,16 @@ def _not_given(path: Path, purpose: str | None, wanted: str | None, scale: Scale
         )
 
 
-def _required(workload: Workload, pods: PodSet, wanted: str | None, scale: Scale, bound: Bound | None) -> Iterator[Finding]:
+def _required(
+    workload: Workload, pods: PodSet, wanted: str | None, scale: PriorityClasses, bound: PriorityBound | None
+) -> Iterator[Finding]:
     path = pods.field("priorityClassName")
     if any(one.is_default for one in scale.classes.values()):
         return
     purpose = purpose_of(workload)
     what = f"it counts as {purpose}" if purpose else f"what it is for nobody says ({WORKLOAD_KIND}: {', '.join(PURPOSES)})"
     gives = "gives none" if wanted is None else f"gives {wanted}, which is not written"
-    if scale.known not in {Known.SYNCED, Known.ABSENT}:
+    if scale.known not in {SyncState.SYNCED, SyncState.ABSENT}:
         yield Finding(
             "PriorityUndecided",
             path,
@@ -273,6 +277,6 @@ RULE = Rule(
     needs=frozenset({"namespaces", "priorityclasses", "workloadpriorityclasses"}),
     documentation=__doc__,
     on_update=False,
-    unnamed=Mode.DISABLED,
-    opinion="Which classes there are, and who comes before whom, is for the owners of the cluster to say.",
+    default_max_mode=Mode.DISABLED,
+    default_mode_reason="Which classes there are, and who comes before whom, is for the owners of the cluster to say.",
 )

@@ -6,20 +6,20 @@ from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.cohort_quota import Capacity
-from gpugate.policies.queueing.flavor_fit import Fit, Offer
-from gpugate.policies.queueing.workload_demand import Asked
+from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorOffer
+from gpugate.policies.queueing.workload_demand import PodSetDemand
 
 
-def sum_of(asked: Asked, each: int, name: str) -> str:
+def sum_of(asked: PodSetDemand, each: int, name: str) -> str:
     """What the pods ask for together: ``4 pods x 8 = 32 of nvidia.com/gpu``; ``each`` is what one asks for."""
-    if asked.fewest == 1:
+    if asked.min_count == 1:
         return f"{show_amount(name, each)} of {name}"
-    least = " at least" if asked.fewest < asked.number else ""
-    total = show_amount(name, each * asked.fewest)
-    return f"{asked.fewest} pods{least} x {show_amount(name, each)} = {total} of {name}"
+    least = " at least" if asked.min_count < asked.number else ""
+    total = show_amount(name, each * asked.min_count)
+    return f"{asked.min_count} pods{least} x {show_amount(name, each)} = {total} of {name}"
 
 
-def beyond(fit: Fit, offer: Offer, name: str, queue: ClusterQueue) -> str:
+def beyond(fit: FlavorFit, offer: FlavorOffer, name: str, queue: ClusterQueue) -> str:
     """That the pods ask for more of ``name`` than ``queue`` could ever have in the flavor of ``offer``."""
     has = offer.capacities[name]
     return (
@@ -35,7 +35,7 @@ def _origin(has: Capacity, name: str, queue: ClusterQueue) -> str:
     return f"{nominal} + borrowing {show_amount(name, has.potential - has.nominal)} from cohort {queue.cohort}"
 
 
-def remedy_of(fit: Fit) -> str:
+def remedy_of(fit: FlavorFit) -> str:
     """The most that would fit, in the flavor with room for the most pods."""
     best = max(fit.open, key=fit.most_pods)
     name = max(best.lacking(fit.totals), key=lambda one: (is_accelerator(one), one))
@@ -50,7 +50,7 @@ def remedy_of(fit: Fit) -> str:
     return f"Ask for at most {show_amount(name, most)} of {name}{together}."
 
 
-def short_now(fit: Fit, offer: Offer, name: str, queue: ClusterQueue, in_flight: int) -> str:
+def short_now(fit: FlavorFit, offer: FlavorOffer, name: str, queue: ClusterQueue, in_flight: int) -> str:
     """That less of ``name`` is left now in the flavor of ``offer`` than the pods ask for."""
     has = offer.capacities[name]
     taken = [f"{show_amount(name, has.reserved)} reserved"]

@@ -43,14 +43,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue, LocalQueue
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.fields import Path
-from gpugate.policies.queueing.cluster_queue import is_new
-from gpugate.policies.queueing.flavor_fit import Fit, check_together, fit_of, in_flight_into, is_certain, uncovered_of
+from gpugate.policies.queueing.cluster_queue import not_yet_counted
+from gpugate.policies.queueing.flavor_fit import FlavorFit, check_together, fit_of, in_flight_into, is_certain, uncovered_of
 from gpugate.policies.queueing.flavor_fit_kueue_memo import fits, is_known_to_fit, key_of_asked
-from gpugate.policies.queueing.workload_demand import Asked, annotations_and_labels, asked_of, is_managed
+from gpugate.policies.queueing.workload_demand import PodSetDemand, annotations_and_labels, asked_of, is_managed
 from gpugate.policies.rules.queueing.queue_quota.messages import beyond, remedy_of, short_now, sum_of
 from gpugate.policies.workloads.queue_name import PREBUILT, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
@@ -70,21 +70,27 @@ class QueueQuotaParams(Params):
     """Whether a workload that does not fit now is warned about."""
 
 
-def check(workload: Workload, params: QueueQuotaParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Refuse what the queue could never admit; warn of what waits."""
-    managed = is_managed(workload, facts)
+    managed = is_managed(workload, snapshot)
     path, name = queue_path(workload), queue_label(workload)
     if not managed and managed is not None:
         return ()
-    if path is None or not name or not workload.asking() or workload.controller() is not None or PREBUILT in workload.labels():
+    if (
+        path is None
+        or not name
+        or not workload.gpu_pod_sets()
+        or workload.controller() is not None
+        or PREBUILT in workload.labels()
+    ):
         return ()
-    pending = _pending(workload, facts)
+    pending = _pending(workload, snapshot)
     if pending:
         return (_unknown(path, name, pending),)
-    queue = facts.queue(workload.namespace, name)
+    queue = snapshot.queue(workload.namespace, name)
     if queue is None:
         return ()
-    findings = [*_of_priority(workload, facts), *_of_queue(workload, path, queue, params, facts)]
+    findings = [*_of_priority(workload, snapshot), *_of_queue(workload, path, queue, params, snapshot)]
     if managed is not None and params.never_fits == "Deny":
         return findings
     # Whether Kueue manages such kinds, only its Configuration says.
@@ -95,11 +101,11 @@ def check(workload: Workload, params: QueueQuotaParams, facts: Facts) -> Iterabl
     return [one._replace(level=Level.WARN, message=f"{one.message}{unless}") for one in findings]
 
 
-def _pending(workload: Workload, facts: Facts) -> list[str]:
+def _pending(workload: Workload, snapshot: ClusterSnapshot) -> list[str]:
     """Kinds on which the answer rests and of which the cluster was not read yet."""
-    known = facts.known
-    pending = [kind for kind in _JUDGED_BY if known.get(kind) is Known.PENDING]
-    if known.get("workloadpriorityclasses") is Known.PENDING and _PRIORITY in annotations_and_labels(workload)[1]:
+    known = snapshot.known
+    pending = [kind for kind in _JUDGED_BY if known.get(kind) is SyncState.PENDING]
+    if known.get("workloadpriorityclasses") is SyncState.PENDING and _PRIORITY in annotations_and_labels(workload)[1]:
         pending.append("workloadpriorityclasses")
     return pending
 
@@ -108,11 +114,11 @@ def _unknown(path: Path, name: str, pending: list[str]) -> Finding:
     return not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload")
 
 
-def _of_priority(workload: Workload, facts: Facts) -> Iterator[Finding]:
+def _of_priority(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     name = annotations_and_labels(workload)[1].get(_PRIORITY)
-    if not name or facts.state("workloadpriorityclasses") is not Known.SYNCED or name in facts.workload_priorities:
+    if not name or snapshot.sync_state("workloadpriorityclasses") is not SyncState.SYNCED or name in snapshot.workload_priorities:
         return
-    known = ", ".join(sorted(facts.workload_priorities)[:_SHOWN]) or "none"
+    known = ", ".join(sorted(snapshot.workload_priorities)[:_SHOWN]) or "none"
     yield Finding(
         "PriorityClassUnknown",
         (*workload.kind.queue, "metadata", "labels", _PRIORITY),
@@ -122,10 +128,12 @@ def _of_priority(workload: Workload, facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _of_queue(workload: Workload, path: Path, local: LocalQueue, params: QueueQuotaParams, facts: Facts) -> Iterator[Finding]:
-    if facts.state("clusterqueues") is not Known.SYNCED:
+def _of_queue(
+    workload: Workload, path: Path, local: LocalQueue, params: QueueQuotaParams, snapshot: ClusterSnapshot
+) -> Iterator[Finding]:
+    if snapshot.sync_state("clusterqueues") is not SyncState.SYNCED:
         return
-    queue = facts.cluster_queues.get(local.cluster_queue)
+    queue = snapshot.cluster_queues.get(local.cluster_queue)
     if queue is None:
         yield Finding(
             "ClusterQueueUnknown",
@@ -136,30 +144,30 @@ def _of_queue(workload: Workload, path: Path, local: LocalQueue, params: QueueQu
             rests_on=("clusterqueues", "localqueues"),
         )
         return
-    if not _admits_namespace(workload, queue, facts):
+    if not _admits_namespace(workload, queue, snapshot):
         yield _namespace_not_admitted(workload, path, queue)
-    stopped = _why_stopped(local, queue, facts)
+    stopped = _why_stopped(local, queue, snapshot)
     if stopped:
         yield _stopped(path, stopped)
-    waits = params.waits == "Warn" and not stopped and is_new(workload)
-    in_flight = in_flight_into(queue, facts) if waits else {}
+    waits = params.waits == "Warn" and not stopped and not_yet_counted(workload)
+    in_flight = in_flight_into(queue, snapshot) if waits else {}
     key = key_of_asked(workload, queue)
-    if not in_flight and is_known_to_fit(key, facts):
+    if not in_flight and is_known_to_fit(key, snapshot):
         return
-    asks = asked_of(workload, facts)
-    found = [one for asked in asks for one in _of_asked(workload, asked, queue, facts, in_flight, waits=waits)]
+    asks = asked_of(workload, snapshot)
+    found = [one for asked in asks for one in _of_asked(workload, asked, queue, snapshot, in_flight, waits=waits)]
     if len(asks) > 1 and not any(one.level is Level.DENY for one in found):
-        found += _of_all(workload, asks, queue, facts)
+        found += _of_all(workload, asks, queue, snapshot)
     if waits and not in_flight and not found:
-        fits(key, facts)
+        fits(key, snapshot)
     yield from found
 
 
-def _admits_namespace(workload: Workload, queue: ClusterQueue, facts: Facts) -> bool:
+def _admits_namespace(workload: Workload, queue: ClusterQueue, snapshot: ClusterSnapshot) -> bool:
     if queue.namespaces is None:
         return False
     # Of a namespace that is not known, its name says nothing about its labels.
-    return workload.namespace not in facts.namespaces or queue.namespaces.matches(facts.namespace_labels(workload.namespace))
+    return workload.namespace not in snapshot.namespaces or queue.namespaces.matches(snapshot.namespace_labels(workload.namespace))
 
 
 def _namespace_not_admitted(workload: Workload, path: Path, queue: ClusterQueue) -> Finding:
@@ -173,16 +181,16 @@ def _namespace_not_admitted(workload: Workload, path: Path, queue: ClusterQueue)
     )
 
 
-def _why_stopped(local: LocalQueue, queue: ClusterQueue, facts: Facts) -> str:
+def _why_stopped(local: LocalQueue, queue: ClusterQueue, snapshot: ClusterSnapshot) -> str:
     if local.stopped:
         return f"LocalQueue {local.name} is stopped by its stopPolicy"
     if queue.stopped:
         return f"ClusterQueue {queue.name} is stopped by its stopPolicy"
     if queue.inactive:
         return f"ClusterQueue {queue.name} is not active: {queue.inactive}"
-    if facts.state("resourceflavors") is not Known.SYNCED:
+    if snapshot.sync_state("resourceflavors") is not SyncState.SYNCED:
         return ""
-    missing = sorted({name for group in queue.groups for name, _ in group.flavors if name not in facts.flavors})
+    missing = sorted({name for group in queue.groups for name, _ in group.flavors if name not in snapshot.flavors})
     return f"ClusterQueue {queue.name} is not active: there is no ResourceFlavor {', '.join(missing)}" if missing else ""
 
 
@@ -198,34 +206,40 @@ def _stopped(path: Path, why: str) -> Finding:
 
 
 def _of_asked(
-    workload: Workload, asked: Asked, queue: ClusterQueue, facts: Facts, in_flight: Mapping[str, int], *, waits: bool
+    workload: Workload,
+    asked: PodSetDemand,
+    queue: ClusterQueue,
+    snapshot: ClusterSnapshot,
+    in_flight: Mapping[str, int],
+    *,
+    waits: bool,
 ) -> Iterator[Finding]:
     uncovered = uncovered_of(asked, queue)
     if uncovered:
-        yield _not_covered(asked, queue, uncovered, facts)
-    fits = [fit_of(workload, asked, queue, group, facts) for group in queue.groups]
+        yield _not_covered(asked, queue, uncovered, snapshot)
+    fits = [fit_of(workload, asked, queue, group, snapshot) for group in queue.groups]
     found = [fit for fit in fits if fit is not None]
     for fit in found:
         if not fit.open:
             yield _no_flavor(fit, queue, workload)
         elif not fit.fits_ever:
-            yield _never_fits(fit, queue, facts)
+            yield _never_fits(fit, queue, snapshot)
     if waits and not uncovered and all(fit.fits_ever for fit in found):
         for fit in found:
             if all(fit.lacking_now(offer, in_flight) for offer in fit.open):
                 yield _waits(fit, queue, in_flight)
 
 
-def _of_all(workload: Workload, asks: Sequence[Asked], queue: ClusterQueue, facts: Facts) -> Iterator[Finding]:
+def _of_all(workload: Workload, asks: Sequence[PodSetDemand], queue: ClusterQueue, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """What several pod sets come to together, in each resource group."""
     for group in queue.groups:
-        fits = [fit_of(workload, asked, queue, group, facts) for asked in asks]
+        fits = [fit_of(workload, asked, queue, group, snapshot) for asked in asks]
         known = [fit for fit in fits if fit is not None]
         if all(fit.open for fit in known):
-            yield from check_together(workload.root, known, queue, facts)
+            yield from check_together(workload.root, known, queue, snapshot)
 
 
-def _not_covered(asked: Asked, queue: ClusterQueue, names: list[str], facts: Facts) -> Finding:
+def _not_covered(asked: PodSetDemand, queue: ClusterQueue, names: list[str], snapshot: ClusterSnapshot) -> Finding:
     sums = ", ".join(sum_of(asked, asked.each[name], name) for name in names)
     return Finding(
         "NotCovered",
@@ -235,15 +249,15 @@ def _not_covered(asked: Asked, queue: ClusterQueue, names: list[str], facts: Fac
         f"Ask for no {' and no '.join(names)}, name a queue that covers what is asked for, or have it left out of Kueue's"
         " accounting by excludeResourcePrefixes.",
         # Without Kueue's Configuration it is not known what it leaves out.
-        Level.WARN if facts.kueue is None else Level.DENY,
+        Level.WARN if snapshot.kueue is None else Level.DENY,
         measure=len(names),
         rests_on=("clusterqueues", "configurations", "localqueues"),
     )
 
 
-def _no_flavor(fit: Fit, queue: ClusterQueue, workload: Workload) -> Finding:
-    reasons = "; ".join(f"{offer.flavor}: {offer.why_not}" for offer in fit.offers[:_SHOWN])
-    taint = any(" taint " in offer.why_not for offer in fit.offers)
+def _no_flavor(fit: FlavorFit, queue: ClusterQueue, workload: Workload) -> Finding:
+    reasons = "; ".join(f"{offer.flavor}: {offer.mismatch}" for offer in fit.offers[:_SHOWN])
+    taint = any(" taint " in offer.mismatch for offer in fit.offers)
     return Finding(
         "NoFlavorMatches",
         fit.asked.pods.field("tolerations" if taint else "nodeSelector"),
@@ -256,21 +270,21 @@ def _no_flavor(fit: Fit, queue: ClusterQueue, workload: Workload) -> Finding:
     )
 
 
-def _never_fits(fit: Fit, queue: ClusterQueue, facts: Facts) -> Finding:
+def _never_fits(fit: FlavorFit, queue: ClusterQueue, snapshot: ClusterSnapshot) -> Finding:
     sums = [" and ".join(beyond(fit, offer, name, queue) for name in offer.lacking(fit.totals)) for offer in fit.open[:_SHOWN]]
-    sums += [f"flavor {offer.flavor} is out: {offer.why_not}" for offer in fit.offers if offer.why_not][:_SHOWN]
+    sums += [f"flavor {offer.flavor} is out: {offer.mismatch}" for offer in fit.offers if offer.mismatch][:_SHOWN]
     return Finding(
         "QuotaNeverFits",
         fit.asked.pods.field("containers"),
         "; ".join(sums),
         remedy_of(fit),
-        Level.DENY if is_certain(fit, queue, facts) else Level.WARN,
+        Level.DENY if is_certain(fit, queue, snapshot) else Level.WARN,
         measure=sum(fit.totals.values()),
         rests_on=_QUOTA,
     )
 
 
-def _waits(fit: Fit, queue: ClusterQueue, in_flight: Mapping[str, int]) -> Finding:
+def _waits(fit: FlavorFit, queue: ClusterQueue, in_flight: Mapping[str, int]) -> Finding:
     offer = min(fit.open, key=lambda one: len(fit.lacking_now(one, in_flight)))
     sums = "; ".join(short_now(fit, offer, name, queue, in_flight.get(name, 0)) for name in fit.lacking_now(offer, in_flight))
     waiting = f"; {queue.pending} workload{'s wait' if queue.pending > 1 else ' waits'} there already" if queue.pending else ""

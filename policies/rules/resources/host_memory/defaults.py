@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.quantity import GIB, MIB
-from gpugate.policies.queueing.headroom_room import is_bounded, obstacle, room_for
-from gpugate.policies.scheduling.node_fit import Ask, ask_of, holds
-from gpugate.policies.scheduling.node_selection import open_shapes, selection
-from gpugate.policies.scheduling.pod_resources import Changes, add_up, effective_of, filled
+from gpugate.policies.queueing.headroom_room import first_violation, headroom_for, is_bounded
+from gpugate.policies.scheduling.node_fit import NodeRequest, holds, node_request
+from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
+from gpugate.policies.scheduling.pod_resources import Changes, add_up, filled, resolved_resources
 from gpugate.policies.workloads.requests import limited_memory_of, stated_overhead
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -34,28 +34,28 @@ class Fitted(NamedTuple):
     why: str = ""
 
 
-def fitted(workload: Workload, pods: PodSet, wanted: Mapping[int, int], facts: Facts) -> Fitted:
+def fitted(workload: Workload, pods: PodSet, wanted: Mapping[int, int], snapshot: ClusterSnapshot) -> Fitted:
     """The limits that may be put in where ``wanted`` are, and the same requests where a container states none.
 
     Args:
         workload: the object.
         pods: the pods.
         wanted: bytes by index of the container.
-        facts: the cluster.
+        snapshot: the cluster.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
-    most = _most_on_nodes(workload, pods, wanted, facts)
-    room = room_for(workload, pods, facts, ()) if is_bounded(workload, pods, facts) else None
+    most = _most_on_nodes(workload, pods, wanted, snapshot)
+    room = headroom_for(workload, pods, snapshot, ()) if is_bounded(workload, pods, snapshot) else None
     if most is None and room is None:
         return Fitted(wanted)
 
     def hindrance(limits: Mapping[int, int]) -> str:
         changes = _changes(pods, limits)
-        if most is not None and _requested(workload, pods, changes, facts) > most.requests:
+        if most is not None and _requested(workload, pods, changes, snapshot) > most.requests:
             return "the other containers of the pod leave less of a node"
-        return obstacle(room, workload, pods, facts, changes) if room is not None else ""
+        return first_violation(room, workload, pods, snapshot, changes) if room is not None else ""
 
     def overcommits(limits: Mapping[int, int]) -> str:
         if most is not None and _limited(pods, limits) > most.limits:
@@ -86,8 +86,8 @@ def _limited(pods: PodSet, limits: Mapping[int, int]) -> int:
     return add_up(parts).get("memory", 0) + stated_overhead(pods)[0]
 
 
-def _requested(workload: Workload, pods: PodSet, changes: Changes, facts: Facts) -> int:
-    return effective_of(pods, facts, workload.namespace, changes=changes).requests.get("memory", 0)
+def _requested(workload: Workload, pods: PodSet, changes: Changes, snapshot: ClusterSnapshot) -> int:
+    return resolved_resources(pods, snapshot, workload.namespace, changes=changes).requests.get("memory", 0)
 
 
 def _changes(pods: PodSet, limits: Mapping[int, int]) -> Changes:
@@ -98,24 +98,24 @@ def _stated(pods: PodSet, at: int) -> int:
     return pods.containers[at].amounts.memory_request or 0
 
 
-def _most_on_nodes(workload: Workload, pods: PodSet, wanted: Mapping[int, int], facts: Facts) -> _Most | None:
+def _most_on_nodes(workload: Workload, pods: PodSet, wanted: Mapping[int, int], snapshot: ClusterSnapshot) -> _Most | None:
     """What the smallest node has for one pod that holds it as it is and half of what is wanted, too; None where all hold all."""
-    ask, total, chosen = ask_of(pods, facts, workload.namespace), sum(wanted.values()), selection(pods, facts)
+    ask, total, chosen = node_request(pods, snapshot, workload.namespace), sum(wanted.values()), node_candidates(pods, snapshot)
     open_to = open_shapes(pods, chosen)
-    held = [shape for shape in open_to or chosen.reachable if holds(shape, ask)]
+    held = [shape for shape in open_to or chosen.matching if holds(shape, ask)]
     gang = gang_of(workload)
     parts = [shape.memory // _pods_on(shape, ask, gang.size if gang else 1) for shape in held]
     if not held or max(ask.memory, limited_memory_of(pods)) + total <= min(parts):
         return None
     limits = max(limited_memory_of(pods), *(shape.memory for shape in held))
-    half = _requested(workload, pods, _changes(pods, {at: size // 2 for at, size in wanted.items()}), facts)
+    half = _requested(workload, pods, _changes(pods, {at: size // 2 for at, size in wanted.items()}), snapshot)
     # A node that leaves less is given up: a limit far below the share would end the container there. But not for one that the
     # pods may not tolerate.
     large = [one for one in parts if half <= one] if open_to else []
     return _Most(min(large, default=max(parts) if open_to else min(parts)), limits)
 
 
-def _pods_on(shape: Shape, ask: Ask, size: int) -> int:
+def _pods_on(shape: NodeShape, ask: NodeRequest, size: int) -> int:
     """How many pods of a gang of ``size`` a node of ``shape`` holds as they are: it must not need more nodes than that."""
     found = [size, *(shape.devices.get(name, 0) // count for name, count in ask.devices.items())]
     found += [has // asked for has, asked in ((shape.memory, ask.memory), (shape.cpu, ask.cpu)) if asked]

@@ -46,7 +46,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Bytes, Params, Rule
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes, show_bytes
@@ -56,9 +56,9 @@ from gpugate.policies.queueing.headroom_room import BOUNDING
 from gpugate.policies.rules.resources.host_memory.defaults import Fitted, fitted
 from gpugate.policies.rules.resources.host_memory.volumes import check_memory_volumes
 from gpugate.policies.scheduling.gpu_share import share_of
-from gpugate.policies.scheduling.node_fit import ask_of, doubt_about, holds, never_fits, nodes_unknown
-from gpugate.policies.scheduling.node_selection import open_shapes, selection
-from gpugate.policies.scheduling.pod_resources import defaults_for, limit_within, limits_for
+from gpugate.policies.scheduling.node_fit import doubt_about, holds, node_request, nodes_unknown, unschedulable_finding
+from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
+from gpugate.policies.scheduling.pod_resources import defaults_for, limit_range_bounds, limit_within
 from gpugate.policies.workloads.container import Container
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.shm import pod_memory_limit
@@ -84,15 +84,17 @@ def _devices(pods: PodSet, container: Container) -> int:
     return sum(container.accelerators().values()) or len(pods.gpu_claims.intersection(container.claims()))
 
 
-def _fair(workload: Workload, pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> tuple[int, str]:
+def _fair(
+    workload: Workload, pods: PodSet, container: Container, params: HostMemoryParams, snapshot: ClusterSnapshot
+) -> tuple[int, str]:
     """Bytes that belong to the container's accelerators within the namespace's LimitRanges, and the sum that they come from."""
-    fair, source = _share(pods, container, params, facts)
-    within = limit_within(limits_for(facts, workload.namespace), pods, container, "memory", fair)
+    fair, source = _share(pods, container, params, snapshot)
+    within = limit_within(limit_range_bounds(snapshot, workload.namespace), pods, container, "memory", fair)
     return within, source if within == fair else f"{source}; within the LimitRange of the namespace"
 
 
-def _share(pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> tuple[int, str]:
-    shapes = selection(pods, facts).sharing
+def _share(pods: PodSet, container: Container, params: HostMemoryParams, snapshot: ClusterSnapshot) -> tuple[int, str]:
+    shapes = node_candidates(pods, snapshot).for_shares
     total, terms = 0, []
     for name, count in container.accelerators().items():
         share = share_of(shapes, name, params.node_reserve)
@@ -105,30 +107,30 @@ def _share(pods: PodSet, container: Container, params: HostMemoryParams, facts: 
     return total, "; ".join(terms)
 
 
-def mutate(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Put in memory limits, and requests with them, where a container with accelerators states none."""
     found: list[Edit] = []
-    for pods in workload.asking() if params.default_limits else ():
+    for pods in workload.gpu_pod_sets() if params.default_limits else ():
         lacking = pod_memory_limit(pods) is None and any(one.amounts.memory_limit is None for one in pods.holders())
-        if lacking and "memory" not in uncovered(workload, facts):
-            room, sources = _limits(workload, pods, params, facts)
+        if lacking and "memory" not in uncovered(workload, snapshot):
+            room, sources = _limits(workload, pods, params, snapshot)
             for at, size in room.limits.items():
                 source = f"{sources[at]}; cut, since {room.why}" if room.why else sources[at]
                 found += _default(pods.containers[at], size, source)
     return found
 
 
-def _limits(workload: Workload, pods: PodSet, params: HostMemoryParams, facts: Facts) -> tuple[Fitted, dict[int, str]]:
+def _limits(workload: Workload, pods: PodSet, params: HostMemoryParams, snapshot: ClusterSnapshot) -> tuple[Fitted, dict[int, str]]:
     """The limits that are put in, by index of the container, and the sums that they come from."""
     holders, wanted, sources = pods.holders(), {}, {}
     for at, container in enumerate(pods.containers):
         if container.amounts.memory_limit is None and container in holders:
-            fair, sources[at] = _fair(workload, pods, container, params, facts)
+            fair, sources[at] = _fair(workload, pods, container, params, snapshot)
             request = container.memory("requests")
             if request:
                 fair = max(request, min(fair, int(request * params.max_overcommit_ratio) // MIB * MIB))
             wanted[at] = fair
-    return fitted(workload, pods, wanted, facts), sources
+    return fitted(workload, pods, wanted, snapshot), sources
 
 
 def _default(container: Container, size: int, source: str) -> Iterator[Edit]:
@@ -139,27 +141,29 @@ def _default(container: Container, size: int, source: str) -> Iterator[Edit]:
         yield Edit("set", container.place("requests", "memory"), amount, "", group)
 
 
-def check(workload: Workload, params: HostMemoryParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Refuse missing limits, overcommitted ones, too large a /dev/shm, and pods that fit nowhere."""
     found: list[Finding] = []
-    for pods in workload.asking():
+    for pods in workload.gpu_pod_sets():
         pod_limit = pod_memory_limit(pods)
         for container in pods.holders():
             limit, request, _, _ = container.amounts
             if limit is None:
-                if pod_limit is None and "memory" not in defaults_for(facts, workload.namespace).limits:
-                    found.append(_limit_missing(workload, pods, container, params, facts))
+                if pod_limit is None and "memory" not in defaults_for(snapshot, workload.namespace).limits:
+                    found.append(_limit_missing(workload, pods, container, params, snapshot))
             elif request is not None and limit > request * params.max_overcommit_ratio:
                 found.append(_overcommit(container, limit, request, params))
         found += check_memory_volumes(pods, pod_limit)
-        found += _check_fit(workload, pods, params, facts)
+        found += _check_fit(workload, pods, params, snapshot)
     return found
 
 
-def _limit_missing(workload: Workload, pods: PodSet, container: Container, params: HostMemoryParams, facts: Facts) -> Finding:
-    fair, source = _fair(workload, pods, container, params, facts)
+def _limit_missing(
+    workload: Workload, pods: PodSet, container: Container, params: HostMemoryParams, snapshot: ClusterSnapshot
+) -> Finding:
+    fair, source = _fair(workload, pods, container, params, snapshot)
     count = _devices(pods, container)
-    if "memory" in uncovered(workload, facts):
+    if "memory" in uncovered(workload, snapshot):
         return Finding(
             "QueueDoesNotCover",
             container.place("limits", "memory"),
@@ -168,7 +172,7 @@ def _limit_missing(workload: Workload, pods: PodSet, container: Container, param
             "Have memory covered by the ClusterQueue, or memory left out of Kueue's accounting by excludeResourcePrefixes.",
             Level.WARN,
         )
-    room = _limits(workload, pods, params, facts)[0] if params.default_limits else None
+    room = _limits(workload, pods, params, snapshot)[0] if params.default_limits else None
     if room is not None and not room.limits:
         return Finding(
             "NoRoomForLimit",
@@ -200,25 +204,25 @@ def _overcommit(container: Container, limit: int, request: int, params: HostMemo
     )
 
 
-def _check_fit(workload: Workload, pods: PodSet, params: HostMemoryParams, facts: Facts) -> Iterable[Finding]:
-    if facts.known.get("nodes") is Known.PENDING:
+def _check_fit(workload: Workload, pods: PodSet, params: HostMemoryParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+    if snapshot.known.get("nodes") is SyncState.PENDING:
         return (nodes_unknown(pods),)
-    chosen = selection(pods, facts)
-    if not chosen.offering:
+    chosen = node_candidates(pods, snapshot)
+    if not chosen.with_resource:
         return ()
-    doubt = doubt_about(workload, pods, facts)
+    doubt = doubt_about(workload, pods, snapshot)
     if doubt is not None:
         return (doubt,)
-    ask = ask_of(pods, facts, workload.namespace)
+    ask = node_request(pods, snapshot, workload.namespace)
     open_to = open_shapes(pods, chosen)
     for shape in open_to:
         if holds(shape, ask):
             return ()
     # Where taints keep the pods off all nodes, what none of these could hold is wrong even so.
-    if not open_to and (not chosen.reachable or any(holds(shape, ask) for shape in chosen.reachable)):
+    if not open_to and (not chosen.matching or any(holds(shape, ask) for shape in chosen.matching)):
         return ()
-    finding = never_fits(pods, facts, ask, open_to or chosen.reachable)
-    refuse = params.never_fits == "Deny" and not workload.judged_before()
+    finding = unschedulable_finding(pods, snapshot, ask, open_to or chosen.matching)
+    refuse = params.never_fits == "Deny" and not workload.owner_was_reviewed()
     return (finding if refuse else finding._replace(level=Level.WARN),)
 
 

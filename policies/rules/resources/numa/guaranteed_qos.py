@@ -9,21 +9,21 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol, TypeAlias
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Path, dotted
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.quantity import format_millicores
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.cluster_queue import uncovered
-from gpugate.policies.queueing.headroom_room_memo import Target, obstacle_to
+from gpugate.policies.queueing.headroom_room_memo import Target, first_violation_of
 from gpugate.policies.scheduling.gpu_share import excess, portion_of, share_of
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
 from gpugate.policies.scheduling.pod_resources import add_up
 from gpugate.policies.workloads.container import EPHEMERAL, LONGEST_NAME, Container
-from gpugate.policies.workloads.pod_totals import Totals
-from gpugate.policies.workloads.requests import demand_of, stated_overhead
+from gpugate.policies.workloads.pod_totals import PodTotals
+from gpugate.policies.workloads.requests import pod_requests, stated_overhead
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -60,10 +60,10 @@ def _whole_cores(amount: int) -> int:
 
 
 #: What becomes of containers, by their totals.
-Memo: TypeAlias = dict[Totals, tuple[Target, ...]]
+Memo: TypeAlias = dict[PodTotals, tuple[Target, ...]]
 
 
-def _cpu_share(pods: PodSet, container: Container, shapes: Sequence[Shape], params: RaiseParams) -> int:
+def _cpu_share(pods: PodSet, container: Container, shapes: Sequence[NodeShape], params: RaiseParams) -> int:
     """Millicores that belong to the container's accelerators; zero where it asks for none."""
     total = len(pods.gpu_claims.intersection(container.claims())) * params.cpu_per_accelerator
     for name, count in container.accelerators().items():
@@ -73,7 +73,7 @@ def _cpu_share(pods: PodSet, container: Container, shapes: Sequence[Shape], para
     return total
 
 
-def _targets(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams) -> tuple[list[Target], list[str]]:
+def _targets(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams) -> tuple[list[Target], list[str]]:
     """What each container becomes, or else what is missing for it, in words."""
     targets: list[Target] = []
     missing: list[str] = []
@@ -94,14 +94,14 @@ def _targets(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams) -> tupl
 
 def _raised_demand(pods: PodSet, targets: list[Target]) -> tuple[int, int]:
     """Bytes and millicores that the raised pod would ask for, its init containers one by one, at least what it asks for now."""
-    demand, (memory, cpu) = demand_of(pods), stated_overhead(pods)
+    demand, (memory, cpu) = pod_requests(pods), stated_overhead(pods)
     raised_to = add_up([(target.role, {"memory": target.memory, "cpu": target.cpu}) for target in targets])
     return max(demand.memory, raised_to["memory"] + memory), max(demand.cpu, raised_to["cpu"] + cpu)
 
 
-def _keeps_shapes(pods: PodSet, targets: list[Target], shapes: Sequence[Shape]) -> bool:
+def _keeps_shapes(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape]) -> bool:
     """Whether every shape that can hold the pod as it is could hold it raised, too, in its zones as well."""
-    demand, (memory, cpu) = demand_of(pods), _raised_demand(pods, targets)
+    demand, (memory, cpu) = pod_requests(pods), _raised_demand(pods, targets)
     cpus = {target.at: target.cpu for target in targets}
     before = exclusive_cpus(pods)
     return all(
@@ -111,9 +111,9 @@ def _keeps_shapes(pods: PodSet, targets: list[Target], shapes: Sequence[Shape]) 
     )
 
 
-def _strands(pods: PodSet, targets: list[Target], shapes: Sequence[Shape], params: RaiseParams) -> bool:
+def _strands(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape], params: RaiseParams) -> bool:
     """Whether the raised pod would take more of every node than the policy lets it, and more than it takes as it is."""
-    demand, (memory, cpu) = demand_of(pods), _raised_demand(pods, targets)
+    demand, (memory, cpu) = pod_requests(pods), _raised_demand(pods, targets)
     before = after = float("inf")
     for shape in shapes:
         portion = portion_of(shape, demand.devices)
@@ -134,7 +134,7 @@ def _overcommitted(targets: list[Target], params: RaiseParams) -> Target | None:
     return None
 
 
-def raised(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams, memo: Memo) -> tuple[Target, ...]:
+def raised(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams, memo: Memo) -> tuple[Target, ...]:
     """The containers that are raised, and to what."""
     spec = pods.spec
     if pods.totals.is_guaranteed or not params.guaranteed or spec.get("resources"):
@@ -154,7 +154,7 @@ def _is_left(targets: Sequence[Target]) -> bool:
     return all(target.is_met for target in targets) or any(target.lowers for target in targets)
 
 
-def _raisable(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams) -> tuple[Target, ...]:
+def _raisable(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams) -> tuple[Target, ...]:
     targets, missing = _targets(pods, shapes, params)
     if missing or _is_left(targets):
         return ()
@@ -186,7 +186,7 @@ def _raise_container(target: Target, memory: object, name: str, path: Path, pods
     return tuple(Edit("set", place, value, "" if at else note, group) for at, (place, value) in enumerate(found))
 
 
-def check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams) -> Iterator[Finding]:
+def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams) -> Iterator[Finding]:
     """Warnings about what keeps the pod from being Guaranteed."""
     if pods.spec.get("resources"):
         yield Finding(
@@ -244,7 +244,7 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[Shape], params: RaiseParams)
 
 
 def not_raised(
-    workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[Shape], facts: Facts
+    workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
 ) -> tuple[Finding, ...]:
     """Why a pod that nodes would hold raised, too, is not raised nevertheless; nothing where it is.
 
@@ -253,15 +253,15 @@ def not_raised(
         pods: the pods.
         targets: what its containers would be raised to.
         shapes: the nodes that it may land on.
-        facts: the cluster.
+        snapshot: the cluster.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
     # Kueue would never admit a workload with CPU put in where its quota covers none.
-    if any(one.cpu_limit is None and one.cpu_request is None for one in targets) and "cpu" in uncovered(workload, facts):
+    if any(one.cpu_limit is None and one.cpu_request is None for one in targets) and "cpu" in uncovered(workload, snapshot):
         return (_quota_without_cpu(pods),)
-    found = obstacle_to(workload, pods, targets, shapes, facts)
+    found = first_violation_of(workload, pods, targets, shapes, snapshot)
     return (_beyond_bounds(pods, found),) if found else ()
 
 

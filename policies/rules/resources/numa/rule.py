@@ -62,20 +62,20 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 
-from gpugate.policies.cluster.nodes import Shape
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding
 from gpugate.policies.framework.rule import Millicores, Params, Rule
-from gpugate.policies.kube.cel import MOST, VARIABLE, LabelKey, LabelValue, Validation
+from gpugate.policies.kube.cel import MOST, VARIABLE, CelRule, LabelKey, LabelValue
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.headroom_room import BOUNDING
 from gpugate.policies.rules.resources.numa.guaranteed_qos import Memo, check_guaranteed, not_raised, raise_to, raised
 from gpugate.policies.rules.resources.numa.zones import check_zones
-from gpugate.policies.scheduling.node_selection import Selection, selection
+from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
+from gpugate.policies.workloads.metadata import pod_selector
 from gpugate.policies.workloads.node_affinity import PREFERRED, node_affinity, require, required_terms
-from gpugate.policies.workloads.selectors import own_selector
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: What guides spread over, as if nodes had it (kubernetes/kubernetes and Node Feature Discovery set no such label).
@@ -95,7 +95,7 @@ class NumaParams(Params):
     """Parameters of `numa`."""
 
     validations = (
-        Validation(
+        CelRule(
             f"!has(self.ncclEnv) || self.ncclEnv.all(name, name.matches('^({VARIABLE})$'))",
             "ncclEnv: a name is no environment variable's (letters, digits and _)",
         ),
@@ -150,20 +150,21 @@ class _Plan:
 
     __slots__ = ("aligns", "params", "raises", "spreads")
 
-    def __init__(self, shapes: Sequence[Shape], params: NumaParams, facts: Facts) -> None:
+    def __init__(self, shapes: Sequence[NodeShape], params: NumaParams, snapshot: ClusterSnapshot) -> None:
         label = params.aligned_nodes
         self.params = params
         self.aligns = label is not None and (
-            facts.state("nodes") is not Known.SYNCED or any(label.value in shape.labels.get(label.key, ()) for shape in shapes)
+            snapshot.sync_state("nodes") is not SyncState.SYNCED
+            or any(label.value in shape.labels.get(label.key, ()) for shape in shapes)
         )
         self.spreads = any(params.topology_key in shape.labels for shape in shapes)
         self.raises: Memo = {}
 
 
-def _plan(chosen: Selection, params: NumaParams, facts: Facts) -> _Plan:
+def _plan(chosen: NodeCandidates, params: NumaParams, snapshot: ClusterSnapshot) -> _Plan:
     plan: _Plan | None = chosen.memo.get("numa")
     if plan is None or plan.params is not params:
-        plan = _Plan(chosen.roomy, params, facts)
+        plan = _Plan(chosen.large_enough, params, snapshot)
         remember(chosen.memo, "numa", plan)
     return plan
 
@@ -200,7 +201,7 @@ def _numa_constraints(pods: PodSet, params: NumaParams) -> Iterator[tuple[Path, 
 
 
 def _spread(workload: Workload, pods: PodSet, params: NumaParams) -> Iterator[Edit]:
-    selector = own_selector(workload, pods)
+    selector = pod_selector(workload, pods)
     if selector is None:
         return
     present = list(_numa_constraints(pods, params))
@@ -227,16 +228,16 @@ def _environment(pods: PodSet, params: NumaParams) -> Iterator[Edit]:
                 yield Edit("append", (*container.path, "env"), {"name": name, "value": value}, f"{name} in {container.name}")
 
 
-def mutate(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: NumaParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Make the pods Guaranteed, and send them to nodes that align."""
     found: list[Edit] = []
-    for pods in workload.asking():
-        chosen = selection(pods, facts)
+    for pods in workload.gpu_pod_sets():
+        chosen = node_candidates(pods, snapshot)
         if chosen.shared_only or not pods.whole_devices():
             continue
-        plan = _plan(chosen, params, facts)
-        targets = raised(pods, chosen.roomy, params, plan.raises)
-        if targets and not not_raised(workload, pods, targets, chosen.roomy, facts):
+        plan = _plan(chosen, params, snapshot)
+        targets = raised(pods, chosen.large_enough, params, plan.raises)
+        if targets and not not_raised(workload, pods, targets, chosen.large_enough, snapshot):
             found += raise_to(pods, targets)
         if plan.aligns and params.aligned_nodes is not None:
             found += _align(pods, params.aligned_nodes, params)
@@ -247,22 +248,22 @@ def mutate(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Edi
     return found
 
 
-def check(workload: Workload, params: NumaParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: NumaParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Warn about what keeps the pods from being aligned."""
     found: list[Finding] = []
-    for pods in workload.asking():
-        chosen = selection(pods, facts)
-        if chosen.reachable:
-            found += check_zones(workload, pods, chosen, facts, refuse=params.no_zone_holds == "Deny")
+    for pods in workload.gpu_pod_sets():
+        chosen = node_candidates(pods, snapshot)
+        if chosen.matching:
+            found += check_zones(workload, pods, chosen, snapshot, refuse=params.no_zone_holds == "Deny")
         if chosen.shared_only or not pods.whole_devices():
             continue
         if pods.spec.get("resources") or not pods.totals.is_guaranteed:
-            targets = raised(pods, chosen.roomy, params, _plan(chosen, params, facts).raises)
+            targets = raised(pods, chosen.large_enough, params, _plan(chosen, params, snapshot).raises)
             # What can be raised has nothing wrong with itself: only a bound may keep it as it is.
             found += (
-                not_raised(workload, pods, targets, chosen.roomy, facts)
+                not_raised(workload, pods, targets, chosen.large_enough, snapshot)
                 if targets
-                else check_guaranteed(pods, chosen.roomy, params)
+                else check_guaranteed(pods, chosen.large_enough, params)
             )
     return found
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.kube.memo import remember
-from gpugate.policies.scheduling.node_fit import ask_of, fitting
-from gpugate.policies.scheduling.node_selection import Selection, open_shapes
+from gpugate.policies.scheduling.node_fit import fitting, node_request
+from gpugate.policies.scheduling.node_selection import NodeCandidates, open_shapes
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _SHOWN: int = 4
 
 
-def check_zones(workload: Workload, pods: PodSet, chosen: Selection, facts: Facts, *, refuse: bool) -> list[Finding]:
+def check_zones(
+    workload: Workload, pods: PodSet, chosen: NodeCandidates, snapshot: ClusterSnapshot, *, refuse: bool
+) -> list[Finding]:
     """What is wrong where kubelets would refuse the pod for ever; ``refuse``: whether that is refused here, too."""
-    if facts.known.get("noderesourcetopologies") is Known.PENDING:
+    if snapshot.known.get("noderesourcetopologies") is SyncState.PENDING:
         return [_zones_unknown(pods)]
     shapes = open_shapes(pods, chosen)
     if all(shape.topology is None for shape in shapes):
@@ -23,23 +25,23 @@ def check_zones(workload: Workload, pods: PodSet, chosen: Selection, facts: Fact
     refusing = _refusing(pods, chosen)
     if not refusing:
         return []
-    could = fitting(pods, chosen, ask_of(pods, facts, workload.namespace))
+    could = fitting(pods, chosen, node_request(pods, snapshot, workload.namespace))
     cpus = exclusive_cpus(pods)
     texts = {refusal(pods, shape, cpus): None for shape in could if shape.nodes[0] in refusing}
     if not texts:
         return []
     finding = _no_zone_holds(pods, "; ".join(list(texts)[:_SHOWN]))
     certain = all(shape.nodes[0] in refusing for shape in could)
-    return [finding if certain and refuse and not workload.judged_before() else finding._replace(level=Level.WARN)]
+    return [finding if certain and refuse and not workload.owner_was_reviewed() else finding._replace(level=Level.WARN)]
 
 
-def _refusing(pods: PodSet, chosen: Selection) -> frozenset[str]:
+def _refusing(pods: PodSet, chosen: NodeCandidates) -> frozenset[str]:
     """First nodes of the reachable shapes whose kubelets would refuse the pod; pods that state the same fare the same."""
     key = ("zones", pods.totals, "resources" in pods.spec)
     found: frozenset[str] | None = chosen.memo.get(key)
     if found is None:
         cpus = exclusive_cpus(pods)
-        found = frozenset(shape.nodes[0] for shape in chosen.reachable if refusal(pods, shape, cpus))
+        found = frozenset(shape.nodes[0] for shape in chosen.matching if refusal(pods, shape, cpus))
         remember(chosen.memo, key, found)
     return found
 

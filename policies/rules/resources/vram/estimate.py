@@ -16,15 +16,15 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.accelerators import NVIDIA_GPU
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.quantity import GIB, QuantityError, format_bytes, show_bytes, whole
-from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, Card, all_cards, bound_above
+from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, GpuCard, all_cards, bound_above
 from gpugate.policies.scheduling.node_fit import holds_demand
-from gpugate.policies.workloads.kinds import RAY_CLUSTER, RAY_JOB, RAY_SERVICE, STATEFUL_SET
-from gpugate.policies.workloads.requests import demand_of
+from gpugate.policies.workloads.kinds import kinds_named
+from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: Memory needed of each accelerator, a quantity.
@@ -46,13 +46,9 @@ _LONGEST: Final = 64
 _MOST_DIGITS: Final = 5
 _WIDEST: Final = 1 << 12
 _SHOWN: Final = 3
-#: Controllers each of whose pods is a copy of its own, whatever their number.
-_COPIES: Final = frozenset({"ReplicaSet", "DaemonSet", "Deployment"})
-#: Kinds that are no gang by themselves, and all of whose pods may hold one copy together.
-_TOGETHER: Final = frozenset({RAY_CLUSTER, RAY_JOB, RAY_SERVICE, STATEFUL_SET})
 
 
-class Problem(NamedTuple):
+class AnnotationProblem(NamedTuple):
     """An annotation that cannot be read: which, what is wrong with it, and a sentence that says what to write."""
 
     key: str
@@ -78,12 +74,12 @@ class Model(NamedTuple):
     split: int | None
 
 
-class Said(NamedTuple):
+class VramStatement(NamedTuple):
     """What the annotations say: bytes per accelerator, or a model, or what cannot be read."""
 
     vram: int | None = None
     model: Model | None = None
-    problem: Problem | None = None
+    problem: AnnotationProblem | None = None
 
     @property
     def key(self) -> str:
@@ -98,7 +94,7 @@ class Headroom(NamedTuple):
     most: Fraction
 
 
-class Need(NamedTuple):
+class VramRequest(NamedTuple):
     """What one pod needs of each of its accelerators.
 
     Attributes:
@@ -118,7 +114,7 @@ class Need(NamedTuple):
     sums: str
 
 
-def said(workload: Workload) -> Said | None:
+def vram_statement(workload: Workload) -> VramStatement | None:
     """What ``workload`` says of its accelerators' memory; None where it says nothing. ``gpugate.io/vram`` goes first.
 
     Raises:
@@ -141,19 +137,19 @@ def place_of(workload: Workload, key: str) -> Path:
 
 
 @lru_cache(maxsize=1024)
-def _read_vram(written: str) -> Said:
+def _read_vram(written: str) -> VramStatement:
     try:
         amount = whole(written)
         problem = "" if amount > 0 else f"{written!r} is not above zero"
     except QuantityError as error:
         amount, problem = 0, str(error)
     if problem:
-        return Said(problem=Problem(VRAM, problem, f"Write {VRAM}: 40Gi for 40Gi on each GPU, or remove it."))
-    return Said(vram=amount)
+        return VramStatement(problem=AnnotationProblem(VRAM, problem, f"Write {VRAM}: 40Gi for 40Gi on each GPU, or remove it."))
+    return VramStatement(vram=amount)
 
 
 @lru_cache(maxsize=1024)
-def _read_model(parameters: str, precision: str | None, split: str | None) -> Said:
+def _read_model(parameters: str, precision: str | None, split: str | None) -> VramStatement:
     count = _COUNT.fullmatch(parameters) if len(parameters) <= _LONGEST else None
     number = Fraction(count[1]) * _UNITS[count[2].upper()] if count else Fraction(0)
     if number < 1:
@@ -164,11 +160,11 @@ def _read_model(parameters: str, precision: str | None, split: str | None) -> Sa
     if split is not None and not (split.isascii() and split.isdigit() and len(split) <= _MOST_DIGITS and int(split) >= 1):
         return _unreadable(SPLIT, split, "no whole number of at least 1", 'the number of GPUs that hold one copy, "8"')
     weights = _ceiling(number * BITS[stored] / 8)
-    return Said(model=Model(parameters, weights, stored, precision is not None, None if split is None else int(split)))
+    return VramStatement(model=Model(parameters, weights, stored, precision is not None, None if split is None else int(split)))
 
 
-def _unreadable(key: str, written: str, what: str, wanted: str) -> Said:
-    return Said(problem=Problem(key, f"{written!r:.40} is {what}", f"Write {key}: {wanted}."))
+def _unreadable(key: str, written: str, what: str, wanted: str) -> VramStatement:
+    return VramStatement(problem=AnnotationProblem(key, f"{written!r:.40} is {what}", f"Write {key}: {wanted}."))
 
 
 def _ceiling(amount: Fraction) -> int:
@@ -184,15 +180,17 @@ def copies_of(workload: Workload, pods: PodSet) -> tuple[int, bool]:
     devices = sum(pods.accelerators().values()) or 1
     owner = workload.controller()
     gang = gang_of(workload)
-    certain = owner is None or str(owner.get("kind")) in _COPIES or (gang is not None and gang.declared)
+    # A controller of this name in another API group works the same way.
+    one_by_one = owner is not None and any(kind.one_by_one for kind in kinds_named(str(owner.get("kind"))))
+    certain = owner is None or one_by_one or (gang is not None and gang.declared)
     if gang is not None:
         several = gang.members is not None and len(gang.parts) > 1
         found = _devices_of((part, gang.number_of(part)) for part in gang.parts) if several else devices * gang.size
-    elif pods.kind in _TOGETHER or (workload.kind.wraps is not None and pods.kind.kind not in _COPIES):
-        found = _devices_of((part, part.count or 0) for part in workload.asking() if part.kind is pods.kind)
+    elif pods.kind.shares_model or (workload.kind.wraps is not None and not pods.kind.one_by_one):
+        found = _devices_of((part, part.count or 0) for part in workload.gpu_pod_sets() if part.kind is pods.kind)
     else:
         found = devices
-    ranged = any(part.numbers.fewest is not None for part in workload.asking())
+    ranged = any(part.numbers.min_count is not None for part in workload.gpu_pod_sets())
     return max(devices, found), certain and not ranged
 
 
@@ -200,12 +198,12 @@ def _devices_of(parts: Iterable[tuple[PodSet, int]]) -> int:
     return sum(sum(part.accelerators().values()) * number for part, number in parts)
 
 
-def need_of(workload: Workload, pods: PodSet, stated: Said, headroom: Headroom) -> Need:
+def vram_request(workload: Workload, pods: PodSet, stated: VramStatement, headroom: Headroom) -> VramRequest:
     """What one of ``pods`` needs of each accelerator, by the annotations that were read without a problem."""
     model = stated.model
     if model is None:
         vram = stated.vram or 0
-        return Need(vram, vram, 1, certain=True, total=None, sums=f"{VRAM} asks for {show_bytes(vram)} on each GPU")
+        return VramRequest(vram, vram, 1, certain=True, total=None, sums=f"{VRAM} asks for {show_bytes(vram)} on each GPU")
     degree, certain = (model.split, True) if model.split is not None else copies_of(workload, pods)
     least, most = (_ceiling(model.weights * (1 + part)) for part in headroom)
     sums = (
@@ -214,10 +212,10 @@ def need_of(workload: Workload, pods: PodSet, stated: Said, headroom: Headroom) 
     )
     if degree > 1:
         sums += f"; split over {degree} GPUs {show_gb(model.weights / degree)} of weights, {show_gb(least / degree)} with the rest"
-    return Need(-(-model.weights // degree), -(-least // degree), degree, certain, least, sums)
+    return VramRequest(-(-model.weights // degree), -(-least // degree), degree, certain, least, sums)
 
 
-def _least_split(need: Need, memory: int) -> int | None:
+def _least_split(need: VramRequest, memory: int) -> int | None:
     """The least power of two of cards with ``memory`` bytes that hold one copy together; None where that can't be said."""
     if need.total is None:
         return None
@@ -235,22 +233,22 @@ def show_gb(size: float) -> str:
     return f"{size / unit:.1f}".removesuffix(".0") + suffix
 
 
-def show_need(need: Need, size: int) -> str:
+def show_need(need: VramRequest, size: int) -> str:
     """``size`` in bytes in the unit that the need is stated in."""
     return show_bytes(size) if need.total is None else show_gb(size)
 
 
-def show_memory(need: Need, card: Card) -> str:
+def show_memory(need: VramRequest, card: GpuCard) -> str:
     """The memory of ``card`` in the unit that the need is stated in, and to the MiB as its label has it."""
     memory = card.memory or 0
     short, exact = show_need(need, memory), f"{memory >> 20}Mi"
     return short if short == exact or format_bytes(memory) == short else f"{short} ({exact})"
 
 
-def ways_out(pods: PodSet, need: Need, largest: Card, facts: Facts) -> str:
+def ways_out(pods: PodSet, need: VramRequest, largest: GpuCard, snapshot: ClusterSnapshot) -> str:
     """A sentence on which cards of the cluster would hold the need, and how else it could be met."""
     ways = []
-    holding = [card for card in all_cards(facts.shapes) if (card.memory or 0) >= need.least]
+    holding = [card for card in all_cards(snapshot.shapes) if (card.memory or 0) >= need.least]
     if holding:
         shown = dict.fromkeys(f"{card.title} ({show_need(need, card.memory or 0)}, {card.per_node} per node)" for card in holding)
         ways.append(f"let the pods onto what would hold it: {', '.join(list(shown)[:_SHOWN])}")
@@ -277,11 +275,11 @@ def how_to_know(pods: PodSet) -> str:
     return f"Choose the nodes of {' and '.join(sorted(names))} by hand: gpugate reads the memory of NVIDIA's devices alone."
 
 
-def how_to_keep_off(pods: PodSet, cards: Sequence[Card], enough: int) -> str:
+def how_to_keep_off(pods: PodSet, cards: Sequence[GpuCard], enough: int) -> str:
     """A sentence on what keeps the pods off those of ``cards`` that have less than ``enough`` bytes."""
     if set(pods.accelerators()) != {NVIDIA_GPU}:
         return "Write a node affinity for nodes whose devices are large enough."
     large = [card.shape for card in cards if (card.memory or 0) >= enough]
-    if large and not any(holds_demand(shape, demand_of(pods)) for shape in large):
+    if large and not any(holds_demand(shape, pod_requests(pods)) for shape in large):
         return "Ask for less memory or CPU: no node with larger cards could hold the pod."
     return f"Write {MEMORY_LABEL} Gt {bound_above(enough)} in every term of the required node affinity."

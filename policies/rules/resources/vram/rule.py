@@ -73,32 +73,32 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from gpugate.policies.cluster.snapshot import Facts, Known
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.kube.accelerators import NVIDIA_GPU
 from gpugate.policies.kube.fields import Path
-from gpugate.policies.kube.managers import kueue_marked
+from gpugate.policies.kube.managers import has_kueue_marks
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.resources.vram.estimate import (
     SPLIT,
     Headroom,
-    Need,
-    Said,
+    VramRequest,
+    VramStatement,
     copies_of,
     how_to_keep_off,
     how_to_know,
-    need_of,
     place_of,
-    said,
     show_memory,
     show_need,
+    vram_request,
+    vram_statement,
     ways_out,
 )
-from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, Card, all_labelled, bound_above, cards_in_reach
+from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, GpuCard, all_labelled, bound_above, cards_in_reach
 from gpugate.policies.scheduling.node_fit import holds_demand
 from gpugate.policies.workloads.node_affinity import require
-from gpugate.policies.workloads.requests import demand_of
+from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _SHOWN: Final = 3
@@ -131,30 +131,32 @@ class VramParams(Params):
     """Whether pods are refused, or only warned about, whose weights fit a card in reach but whose headroom fits none."""
 
 
-def _need(workload: Workload, pods: PodSet, stated: Said, params: VramParams) -> Need:
+def _need(workload: Workload, pods: PodSet, stated: VramStatement, params: VramParams) -> VramRequest:
     least, most = (Fraction(part) / Fraction(params.headroom.weights) for part in (params.headroom.least, params.headroom.most))
-    return need_of(workload, pods, stated, Headroom(least, most))
+    return vram_request(workload, pods, stated, Headroom(least, most))
 
 
-def _enough(cards: Sequence[Card], need: Need) -> int:
+def _enough(cards: Sequence[GpuCard], need: VramRequest) -> int:
     """Bytes that a card should have: with the least headroom, where a card in reach has as many."""
     return need.least if any((card.memory or 0) >= need.least for card in cards) else need.floor
 
 
-def mutate(workload: Workload, params: VramParams, facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: VramParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Keep the pods off cards that are too small, where others in reach are not."""
-    stated = said(workload) if params.affinity else None
+    stated = vram_statement(workload) if params.affinity else None
     if stated is None or stated.problem is not None:
         return ()
-    if workload.is_pod() and workload.controller() is not None and kueue_marked(workload.root):
+    if workload.is_pod() and workload.controller() is not None and has_kueue_marks(workload.root):
         # Kueue chose the pod's place by the template.
         return ()
-    return [edit for pods in workload.stated() for edit in _keep_off(workload, pods, stated, params, facts)]
+    return [edit for pods in workload.templated_gpu_pod_sets() for edit in _keep_off(workload, pods, stated, params, snapshot)]
 
 
-def _keep_off(workload: Workload, pods: PodSet, stated: Said, params: VramParams, facts: Facts) -> Iterable[Edit]:
+def _keep_off(
+    workload: Workload, pods: PodSet, stated: VramStatement, params: VramParams, snapshot: ClusterSnapshot
+) -> Iterable[Edit]:
     need = _need(workload, pods, stated, params)
-    cards = cards_in_reach(pods, facts)
+    cards = cards_in_reach(pods, snapshot)
     if not need.certain or set(pods.accelerators()) != {NVIDIA_GPU}:
         return ()
     enough = _enough(cards, need)
@@ -162,8 +164,8 @@ def _keep_off(workload: Workload, pods: PodSet, stated: Said, params: VramParams
     # What fits large cards and not the nodes that have them is better off on small ones than nowhere.
     if (
         len(large) == len(cards)
-        or not any(holds_demand(card.shape, demand_of(pods)) for card in large)
-        or not all_labelled(pods, facts)
+        or not any(holds_demand(card.shape, pod_requests(pods)) for card in large)
+        or not all_labelled(pods, snapshot)
     ):
         return ()
     bound = bound_above(enough)
@@ -171,24 +173,24 @@ def _keep_off(workload: Workload, pods: PodSet, stated: Said, params: VramParams
     return require(pods, [(expression,)], f"node affinity {MEMORY_LABEL} Gt {bound}")
 
 
-def check(workload: Workload, params: VramParams, facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: VramParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     """Refuse what no card in reach holds; warn about what may land on too small a card or share."""
-    stated = said(workload)
-    if stated is None or not workload.stated():
+    stated = vram_statement(workload)
+    if stated is None or not workload.templated_gpu_pod_sets():
         return ()
     if stated.problem is not None:
         key, what, remedy = stated.problem
         return (Finding("NeedUnreadable", place_of(workload, key), f"{key}: {what}", remedy),)
     place = place_of(workload, stated.key)
     found: list[Finding] = []
-    for pods in workload.stated():
+    for pods in workload.templated_gpu_pod_sets():
         need = _need(workload, pods, stated, params)
         found += _check_split(workload, pods, stated)
-        if facts.state("nodes") is Known.PENDING:
+        if snapshot.sync_state("nodes") is SyncState.PENDING:
             found.append(_nodes_unknown(place))
         else:
-            refuse = need.certain and not workload.judged_before()
-            found += _check_cards(pods, place, need, params, facts, refuse=refuse)
+            refuse = need.certain and not workload.owner_was_reviewed()
+            found += _check_cards(pods, place, need, params, snapshot, refuse=refuse)
     # Parts of a gang hold one copy together: what is so of each of them is told once.
     return list(dict.fromkeys(found))
 
@@ -197,7 +199,7 @@ def _nodes_unknown(place: Path) -> Finding:
     return not_synced("NodesUnknown", place, "the nodes", "whether a card could hold the pods")
 
 
-def _check_split(workload: Workload, pods: PodSet, stated: Said) -> Iterator[Finding]:
+def _check_split(workload: Workload, pods: PodSet, stated: VramStatement) -> Iterator[Finding]:
     split = stated.model.split if stated.model is not None else None
     if split is None or workload.controller() is not None:
         return
@@ -212,8 +214,10 @@ def _check_split(workload: Workload, pods: PodSet, stated: Said) -> Iterator[Fin
         )
 
 
-def _check_cards(pods: PodSet, place: Path, need: Need, params: VramParams, facts: Facts, *, refuse: bool) -> Iterator[Finding]:
-    cards = cards_in_reach(pods, facts)
+def _check_cards(
+    pods: PodSet, place: Path, need: VramRequest, params: VramParams, snapshot: ClusterSnapshot, *, refuse: bool
+) -> Iterator[Finding]:
+    cards = cards_in_reach(pods, snapshot)
     known = [card for card in cards if card.memory is not None]
     largest = max(known, key=lambda card: card.memory or 0, default=None)
     if len(known) < len(cards) or not pods.accelerators():
@@ -224,7 +228,7 @@ def _check_cards(pods: PodSet, place: Path, need: Need, params: VramParams, fact
             place,
             f"{need.sums}: {show_need(need, need.floor)} > {show_memory(need, largest)}, the memory of the largest card in reach,"
             f" {largest.title}",
-            ways_out(pods, need, largest, facts),
+            ways_out(pods, need, largest, snapshot),
             Level.DENY if refuse and params.no_card_holds == "Deny" else Level.WARN,
             measure=need.floor,
             rests_on=_NODES,
@@ -236,7 +240,7 @@ def _check_cards(pods: PodSet, place: Path, need: Need, params: VramParams, fact
             place,
             f"{need.sums}: the weights fit the largest card in reach, {largest.title}, the headroom does not:"
             f" {show_need(need, need.least)} > {show_memory(need, largest)}",
-            f"Bound the KV cache (batch size, context length). {ways_out(pods, need, largest, facts)}",
+            f"Bound the KV cache (batch size, context length). {ways_out(pods, need, largest, snapshot)}",
             Level.DENY if refuse and params.headroom_tight == "Deny" else Level.WARN,
             measure=need.least,
             rests_on=_NODES,
@@ -244,7 +248,7 @@ def _check_cards(pods: PodSet, place: Path, need: Need, params: VramParams, fact
     yield from _check_each(pods, place, need, known)
 
 
-def _memory_unknown(pods: PodSet, place: Path, need: Need, cards: Sequence[Card]) -> Finding:
+def _memory_unknown(pods: PodSet, place: Path, need: VramRequest, cards: Sequence[GpuCard]) -> Finding:
     unknown = [card for card in cards if card.memory is None]
     few, all_of_them = (sum(len(card.shape.nodes) for card in some) for some in (unknown, cards))
     what = "a claim says nothing of the memory of its device"
@@ -259,7 +263,7 @@ def _memory_unknown(pods: PodSet, place: Path, need: Need, cards: Sequence[Card]
     )
 
 
-def _check_each(pods: PodSet, place: Path, need: Need, known: Sequence[Card]) -> Iterator[Finding]:
+def _check_each(pods: PodSet, place: Path, need: VramRequest, known: Sequence[GpuCard]) -> Iterator[Finding]:
     """What the pods may land on that is too small, though something else in reach is not."""
     enough = _enough(known, need)
     small = [card for card in known if (card.memory or 0) < enough]

@@ -63,7 +63,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from gpugate.policies.cluster.snapshot import Facts
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level, Mode
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.kube.cel import MOST, UNIQUE
@@ -153,13 +153,13 @@ def _hardened(pods: PodSet, params: IsolationParams) -> list[Container]:
     return [one for one in pods.containers if not has_image(one, params.images)] if params.images else list(pods.containers)
 
 
-def mutate(workload: Workload, params: IsolationParams, _facts: Facts) -> Iterable[Edit]:
+def mutate(workload: Workload, params: IsolationParams, _facts: ClusterSnapshot) -> Iterable[Edit]:
     """Write what the policy wants written and nobody has stated."""
     if "Write" not in {params.run_as_non_root, params.seccomp, params.privilege_escalation}:
         return ()
     return [
         edit
-        for pods in workload.stated()
+        for pods in workload.templated_gpu_pod_sets()
         if not has_account(workload, pods, params.service_accounts)
         for edit in _edits(pods, params)
     ]
@@ -205,10 +205,10 @@ def _lacking_seccomp(pods: PodSet, containers: Iterable[Container]) -> list[Cont
     return [one for one in containers if effective(pods, one, "seccompProfile") is None and not is_privileged(one)]
 
 
-def check(workload: Workload, params: IsolationParams, _facts: Facts) -> Iterable[Finding]:
+def check(workload: Workload, params: IsolationParams, _facts: ClusterSnapshot) -> Iterable[Finding]:
     """Find what undoes the separation of containers."""
     found: list[Finding] = []
-    for pods in workload.stated():
+    for pods in workload.templated_gpu_pod_sets():
         here = [
             *_of_pod(pods, params),
             *(finding for one in _hardened(pods, params) for finding in _of_container(pods, one, params)),
@@ -363,6 +363,8 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     documentation=__doc__,
-    unnamed=Mode.WARN,
-    opinion="Clusters with RDMA or their own runtimes need some of what it finds, so that a policy has to allow that first.",
+    default_max_mode=Mode.WARN,
+    default_mode_reason=(
+        "Clusters with RDMA or their own runtimes need some of what it finds, so that a policy has to allow that first."
+    ),
 )
