@@ -17,8 +17,6 @@ from gpugate.policies.lint.context import LintContext, Pods, list_at, map_at, ma
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 
-TRAINING_JOBS: Final = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob")
-
 
 def check_training_job(obj: Object, context: LintContext) -> Iterator[Finding]:
     """Check for a job of which no container states resources."""

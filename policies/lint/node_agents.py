@@ -17,7 +17,7 @@ from gpugate.policies.kube.accelerators import NVIDIA_GPU
 from gpugate.policies.kube.fields import MalformedError, Object, Path
 from gpugate.policies.lint.context import LintContext, list_at, map_at, maps_at, text_at
 from gpugate.policies.scheduling.node_selection import matches_selector, untolerated_taints
-from gpugate.policies.workloads.kinds import DAEMON_SET
+from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import PodSet
 
@@ -39,11 +39,12 @@ _USUAL_TAINT: Final = Taint(NVIDIA_GPU, "", "NoSchedule")
 def check(obj: Object, context: LintContext) -> Iterator[Finding]:
     """Check that a node agent runs on the GPU nodes and has what it needs there."""
     value = _part_of(obj)
-    if value is None:
+    kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
+    if value is None or kind is None:
         return
     at, container, part = value
     try:
-        (pods,) = open_workload(DAEMON_SET, obj, context.snapshot).pod_sets
+        (pods,) = open_workload(kind, obj, context.snapshot).pod_sets
         shapes = [shape for shape in context.snapshot.shapes if shape.accelerators]
         yield from _check_selector(obj, pods, part, shapes)
         yield from _check_tolerations(obj, pods, part, shapes)

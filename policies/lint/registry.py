@@ -9,8 +9,9 @@ from gpugate.policies.findings import Finding, Judged, Mode, judge
 from gpugate.policies.kube.fields import Object
 from gpugate.policies.lint import api_versions, device_plugin, node_agents, quotas
 from gpugate.policies.lint.context import LintContext, group_of, text_at
-from gpugate.policies.lint.distributed_jobs import TRAINING_JOBS, check_network_policy, check_training_job, check_volume_claim
+from gpugate.policies.lint.distributed_jobs import check_network_policy, check_training_job, check_volume_claim
 from gpugate.policies.lint.monitoring import check_prometheus_rule, check_service_monitor
+from gpugate.policies.workloads.kinds import KINDS
 
 #: The rule id of every finding of a lint check.
 RULE: Final = "setup"
@@ -21,13 +22,13 @@ CHECKS: Final[dict[tuple[str, str], Check]] = {
     ("", "ResourceQuota"): quotas.check_resource_quota,
     ("", "ConfigMap"): device_plugin.check,
     ("", "PersistentVolumeClaim"): check_volume_claim,
-    ("apps", "DaemonSet"): node_agents.check,
+    **{(kind.group, kind.kind): node_agents.check for kind in KINDS if kind.per_node},
     ("networking.k8s.io", "NetworkPolicy"): check_network_policy,
     ("monitoring.coreos.com", "PrometheusRule"): check_prometheus_rule,
     ("monitoring.coreos.com", "ServiceMonitor"): check_service_monitor,
     (quotas.GROUP, "ClusterQueue"): quotas.check_cluster_queue,
     (quotas.GROUP, "LocalQueue"): quotas.check_local_queue,
-    **{("kubeflow.org", kind): check_training_job for kind in TRAINING_JOBS},
+    **{(kind.group, kind.kind): check_training_job for kind in KINDS if kind.only_trains},
 }
 
 

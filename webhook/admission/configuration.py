@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.kube.accelerators import LOOKS_LIKE
 from gpugate.policies.kube.fields import Path
-from gpugate.policies.workloads.kinds import APP_WRAPPER, CRON_JOB, KINDS, POD, TRAIN_JOB, WorkloadKind
+from gpugate.policies.workloads.kinds import KINDS, WorkloadKind
 from gpugate.webhook.admission.match_conditions import access_condition
 
 _REQUESTS_ACCELERATOR: Final = """\
@@ -22,11 +22,14 @@ spec.?resourceClaims.orValue([]).size() > 0 ||
 name.contains('/') && amounts.value()[name] != '0' && !name.endsWith('_monitoring') &&
 name.matches('(?i)@LOOKS_LIKE@')))))""".replace("@LOOKS_LIKE@", LOOKS_LIKE)
 _OBJECTS: Final = "[object, oldObject].filter(o, o != null)"
-#: Groups of Kubernetes itself, whose objects are typed in conditions.
-_OWN_GROUPS: Final = ("apps", "batch")
+#: Kinds of Kubernetes itself, whose objects are typed in conditions: pods, kinds with a pod template, and scheduled kinds.
+_PODS: Final = tuple(kind.resource for kind in KINDS if kind.is_pod)
+_TEMPLATES: Final = [kind for kind in KINDS if kind.is_built_in and not kind.is_pod and not kind.scheduled]
+(_REVISION,) = (kind for kind in KINDS if kind.is_revision_of_owner)
+_SCHEDULED: Final = [kind for kind in KINDS if kind.is_built_in and kind.scheduled]
 _HEADS: Final = {
     "mutate": """\
-# Written by `make docs` from policies/workloads/kinds.py and webhook/admission/configuration.py: change it there.
+# Written by `make docs` from policies/workloads/kinds and webhook/admission/configuration.py: change it there.
 #
 # Changes objects that request an accelerator. Without an answer of gpugate they pass unchanged: the validating webhooks
 # check the final object.
@@ -34,7 +37,7 @@ _HEADS: Final = {
 # The name sorts before Kueue's, so that Kueue sees the queue names that gpugate puts in.
 """,
     "validate": """\
-# Written by `make docs` from policies/workloads/kinds.py and webhook/admission/configuration.py: change it there.
+# Written by `make docs` from policies/workloads/kinds and webhook/admission/configuration.py: change it there.
 #
 # Checks the final state of objects that request an accelerator. Without an answer of gpugate only these are refused.
 # The webhooks called takers-... get objects without a request that can access devices or accelerator nodes. Without an answer
@@ -44,7 +47,7 @@ _HEADS: Final = {
 }
 _REMARK: Final = """\
 #
-# sideEffects: a refusal may create an Event, and nothing else is written; a dry run writes nothing (docs/observing.md).
+# sideEffects: a refusal may create an Event, and nothing else is written; a dry run creates none (docs/operate/observing.md).
 #
 # Every field that the apiserver would default is written out, so that a GitOps tool sees no difference. clientConfig.caBundle
 # is left out: it belongs to the issuer of the certificate. matchConditions see typed objects: quantities in their shortest
@@ -53,7 +56,7 @@ _REMARK: Final = """\
 _CONDITIONS: Final = {
     "is-no-mirror-pod": "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))",
     "is-no-replica-set-of-a-controller": (
-        "request.resource.resource != 'replicasets' ||\n"
+        f"request.resource.resource != '{_REVISION.resource}' ||\n"
         "!object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
     ),
     "is-not-being-deleted": "!has(object.metadata.deletionTimestamp)",
@@ -113,39 +116,41 @@ metadata:
     app.kubernetes.io/name: gpugate
 webhooks:
 """
-    return _HEADS[endpoint] + _REMARK + head + "".join(_webhook_yaml(webhook, endpoint) for webhook in _webhooks(endpoint))
+    return _HEADS[endpoint] + _REMARK + head + "".join(_webhook_yaml(one, endpoint) for one in _webhooks(endpoint))
 
 
 def _webhooks(endpoint: str) -> Iterable[_Webhook]:
     updates = ("is-not-being-deleted", "changes-more-than-finalizers")
-    rules = [_Rule("", ("v1",), "CREATE" if endpoint == "mutate" else "CREATE, UPDATE", (POD.resource,))]
+    rules = [_Rule("", ("v1",), "CREATE" if endpoint == "mutate" else "CREATE, UPDATE", _PODS)]
     if endpoint == "validate":
         rules.append(_Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers", "pods/resize")))
     mirror = ("is-no-mirror-pod",) if endpoint == "mutate" else ("is-no-mirror-pod", *updates)
     yield _Webhook("pods", tuple(rules), mirror, _requests_in("o.spec"))
-    templates = [kind for kind in KINDS if kind.group in _OWN_GROUPS and kind is not CRON_JOB]
     yield _Webhook(
         "templates",
-        tuple(_rules(templates)),
+        tuple(_rules(_TEMPLATES)),
         ("is-no-replica-set-of-a-controller", *updates),
         _requests_in("o.spec.template.spec"),
     )
-    yield _Webhook("cronjobs", tuple(_rules([CRON_JOB])), updates, _requests_in("o.spec.jobTemplate.spec.template.spec"))
-    custom = [kind for kind in KINDS if kind.group and kind.group not in _OWN_GROUPS]
+    yield _Webhook("cronjobs", tuple(_rules(_SCHEDULED)), updates, _requests_in("o.spec.jobTemplate.spec.template.spec"))
+    custom = [kind for kind in KINDS if not kind.is_built_in]
     for group in dict.fromkeys(kind.group for kind in custom):
         kinds = [kind for kind in custom if kind.group == group]
         yield _Webhook(_name_of(group), tuple(_rules(kinds)), updates, _requests_in_custom(kinds))
     if endpoint == "validate":
-        yield from _access_webhooks(templates, updates)
+        yield from _access_webhooks(updates)
 
 
-def _access_webhooks(templates: list[WorkloadKind], updates: tuple[str, ...]) -> Iterable[_Webhook]:
+def _access_webhooks(updates: tuple[str, ...]) -> Iterable[_Webhook]:
     """Yield the webhooks for objects that request nothing. Pods of all other kinds pass the first one at creation."""
-    pods = (_Rule("", ("v1",), "CREATE", (POD.resource,)), _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)))
+    pods = (
+        _Rule("", ("v1",), "CREATE", _PODS),
+        _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)),
+    )
     owned = ("is-no-replica-set-of-a-controller", *updates)
     yield _access_webhook("pods", pods, ("is-no-mirror-pod", *updates), "object")
-    yield _access_webhook("templates", tuple(_rules(templates)), owned, "object.spec.template")
-    yield _access_webhook("cronjobs", tuple(_rules([CRON_JOB])), updates, "object.spec.jobTemplate.spec.template")
+    yield _access_webhook("templates", tuple(_rules(_TEMPLATES)), owned, "object.spec.template")
+    yield _access_webhook("cronjobs", tuple(_rules(_SCHEDULED)), updates, "object.spec.jobTemplate.spec.template")
 
 
 def _access_webhook(name: str, rules: tuple[_Rule, ...], conditions: tuple[str, ...], place: str) -> _Webhook:
@@ -161,9 +166,7 @@ def _rules(kinds: Iterable[WorkloadKind]) -> list[_Rule]:
     by_place: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for kind in kinds:
         by_place.setdefault((kind.group, kind.versions), []).append(kind.resource)
-    return [
-        _Rule(group, versions, "CREATE, UPDATE", tuple(sorted(result))) for (group, versions), result in sorted(by_place.items())
-    ]
+    return [_Rule(group, versions, "CREATE, UPDATE", tuple(sorted(found))) for (group, versions), found in sorted(by_place.items())]
 
 
 def _requests_in(place: str) -> str:
@@ -171,22 +174,30 @@ def _requests_in(place: str) -> str:
 
 
 def _requests_in_custom(kinds: list[WorkloadKind]) -> str:
-    if kinds == [APP_WRAPPER]:
-        wrapped = _specs([kind for kind in KINDS if kind.pod_sets and kind is not TRAIN_JOB], "c.?template")
-        # An AppWrapper with podSets may have pods anywhere.
+    """Return the condition that an object of ``kinds``, those of one group, requests an accelerator."""
+    (wraps,) = {kind.wraps for kind in kinds}
+    if wraps is not None:
+        wrapped, resources = _specs(KINDS, "c.?template"), _resources(KINDS, "c.?template")
+        states = "".join(f"{found}.hasValue() ||\n" for found in resources)
+        # A wrapper with podSets may have pods anywhere.
         return (
-            f"{_OBJECTS}.exists(o, o.?spec.?components.orValue([]).exists(c,\nc.?podSets.orValue([]).size() > 0 ||\n"
-            f"c.?template.?spec.?trainer.?resourcesPerNode.hasValue() ||\n({wrapped}).exists(spec,\n{_REQUESTS_ACCELERATOR})))"
+            f"{_OBJECTS}.exists(o, {_optional('o', wraps)}.orValue([]).exists(c,\nc.?podSets.orValue([]).size() > 0 ||\n"
+            f"{states}({wrapped}).exists(spec,\n{_REQUESTS_ACCELERATOR})))"
         )
-    if kinds == [TRAIN_JOB]:
-        specs = "[optional.of({'containers': [{?'resources': o.?spec.?trainer.?resourcesPerNode}]})]"
-        return f"{_OBJECTS}.exists(o, {specs}.exists(spec,\n{_REQUESTS_ACCELERATOR}))"
-    return f"{_OBJECTS}.exists(o, ({_specs(kinds, 'o')}).exists(spec,\n{_REQUESTS_ACCELERATOR}))"
+    lists = [f"[optional.of({{'containers': [{{?'resources': {found}}}]}})]" for found in _resources(kinds, "o")]
+    templates = _specs(kinds, "o")
+    lists += [f"({templates})"] if templates else []
+    return f"{_OBJECTS}.exists(o, {' + '.join(lists)}.exists(spec,\n{_REQUESTS_ACCELERATOR}))"
+
+
+def _resources(kinds: Iterable[WorkloadKind], root: str) -> list[str]:
+    """Return the optional CEL values of the resources that objects of ``kinds`` at ``root`` state without a container."""
+    return [_optional(root, place.resources) for kind in kinds for place in kind.pod_sets if place.resources is not None]
 
 
 def _specs(kinds: Iterable[WorkloadKind], root: str) -> str:
     """Return a CEL list of the pod specs (optional values) that objects of ``kinds`` at ``root`` may have."""
-    paths = {(*place.template, "spec"): bool(place.role) for kind in kinds for place in kind.pod_sets}
+    paths = {(*place.template, "spec"): bool(place.role) for kind in kinds for place in kind.pod_sets if place.resources is None}
     plain = [_optional(root, path) for path in paths if "*" not in path]
     parts = ["[" + ",\n".join(plain) + "]"] if plain else []
     for path, is_map in paths.items():
@@ -204,10 +215,10 @@ def _optional(root: str, path: Path) -> str:
     return "".join((root, *(f".?{part}" for part in path)))
 
 
-def _webhook_yaml(webhook: _Webhook, endpoint: str) -> str:
+def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
     reinvocation = "    reinvocationPolicy: IfNeeded\n" if endpoint == "mutate" else ""
     text = f"""\
-  - name: {webhook.name}.{endpoint}.gpugate.io
+  - name: {one.name}.{endpoint}.gpugate.io
     admissionReviewVersions: [v1]
     clientConfig:
       service:
@@ -215,7 +226,7 @@ def _webhook_yaml(webhook: _Webhook, endpoint: str) -> str:
         namespace: gpugate-system
         path: /{endpoint}
         port: 443
-    failurePolicy: {webhook.failure_policy(endpoint)}
+    failurePolicy: {one.failure_policy(endpoint)}
     matchPolicy: Equivalent
     namespaceSelector:
       matchExpressions:
@@ -224,10 +235,10 @@ def _webhook_yaml(webhook: _Webhook, endpoint: str) -> str:
           values: [gpugate-system, kube-system]
     objectSelector: {{}}
 {reinvocation}    sideEffects: NoneOnDryRun
-    timeoutSeconds: {webhook.timeout(endpoint)}
+    timeoutSeconds: {one.timeout(endpoint)}
     rules:
 """
-    for rule in webhook.rules:
+    for rule in one.rules:
         text += f"""\
       - apiGroups: [{rule.group or '""'}]
         apiVersions: [{", ".join(rule.versions)}]
@@ -236,13 +247,13 @@ def _webhook_yaml(webhook: _Webhook, endpoint: str) -> str:
         scope: Namespaced
 """
     text += "    matchConditions:\n"
-    for name in webhook.conditions:
+    for name in one.conditions:
         if name == "is-no-replica-set-of-a-controller":
             text += "      # The Deployment controller identifies its ReplicaSets by their templates: those must not change.\n"
         text += _condition(name, _CONDITIONS[name])
-    if not webhook.accesses:
-        return text + _condition("asks-for-an-accelerator", webhook.requests)
-    return text + _condition("asks-for-no-accelerator", webhook.requests) + _condition("gets-at-accelerators", webhook.accesses)
+    if not one.accesses:
+        return text + _condition("asks-for-an-accelerator", one.requests)
+    return text + _condition("asks-for-no-accelerator", one.requests) + _condition("gets-at-accelerators", one.accesses)
 
 
 def _condition(name: str, expression: str) -> str:

@@ -19,7 +19,7 @@ from gpugate.policies.workloads.device_access import (
     SYSTEM_CLASSES,
     VARIABLES,
 )
-from gpugate.policies.workloads.kinds import DAEMON_SET
+from gpugate.policies.workloads.kinds import KINDS
 
 
 def _list(texts: Iterable[str]) -> str:
@@ -46,7 +46,7 @@ t.spec.?volumes.orValue([]).exists(volume, volume.?hostPath.?path.orValue('').ma
 t.?metadata.?annotations.orValue({{}}).exists(key, key.startsWith('{DEVICE_ANNOTATIONS}'))"""
 
 #: The pods ``t`` select accelerator nodes, by tolerations or labels.
-_GOES_TO_GPU_NODES: Final = f"""\
+_SELECTS_GPU: Final = f"""\
 !(t.spec.?priorityClassName.orValue('') in {_list(SYSTEM_CLASSES)}) &&
 (t.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') != '' && {_names("one.key", "one.?value.orValue('')")}) ||
 t.spec.?nodeSelector.orValue({{}}).exists(key, t.spec.nodeSelector[key] != 'false' && {_names("key")}) ||
@@ -54,15 +54,14 @@ t.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.?
 term.?matchExpressions.orValue([]).exists(one, !(one.operator in {_list(AVOIDING)}) &&
 one.?values.orValue([]) != ['false'] && {_names("one.key")})))"""
 
-_NO_DAEMON_SET: Final = f"request.resource.resource != '{DAEMON_SET.resource}'"
+(_PER_NODE,) = (kind for kind in KINDS if kind.per_node)
+_NO_DAEMON_SET: Final = f"request.resource.resource != '{_PER_NODE.resource}'"
 _NO_DAEMON_SET_POD: Final = (
     "!object.metadata.?ownerReferences.orValue([]).exists(owner,\n"
-    f"owner.?controller.orValue(false) && owner.kind == '{DAEMON_SET.kind}')"
+    f"owner.?controller.orValue(false) && owner.kind == '{_PER_NODE.kind}')"
 )
 
 
 def access_condition(place: str, *, is_pod: bool) -> str:
     """Return the condition for objects with their pods at ``place``."""
-    return (
-        f"[{place}].exists(t,\n{_TAKES_DEVICES} ||\n({_NO_DAEMON_SET_POD if is_pod else _NO_DAEMON_SET}) &&\n{_GOES_TO_GPU_NODES})"
-    )
+    return f"[{place}].exists(t,\n{_TAKES_DEVICES} ||\n({_NO_DAEMON_SET_POD if is_pod else _NO_DAEMON_SET}) &&\n{_SELECTS_GPU})"

@@ -22,7 +22,6 @@ from gpugate.policies.kube.managers import is_gitops_managed
 from gpugate.policies.policy.models import PolicySet
 from gpugate.policies.rules.gangs.gang.rule import RULE, GangParams
 from gpugate.policies.rules.ownership import idle
-from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import Workload
@@ -195,7 +194,7 @@ def gangs_among(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot, po
 
 def _opened(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot) -> Iterator[Workload]:
     for subject in subjects:
-        if isinstance(subject, str) or not subject.requests_gpu or (subject.kind is POD and subject.owner is not None):
+        if isinstance(subject, str) or not subject.requests_gpu or (subject.kind.is_pod and subject.owner is not None):
             continue
         try:
             yield open_workload(subject.kind, orjson.loads(subject.text), snapshot)

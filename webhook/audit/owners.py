@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from gpugate.policies.cluster.gpu_usage import Place, place_of
-from gpugate.policies.workloads.kinds import POD
 from gpugate.webhook.audit.subjects import ControllerRef, Subject
 
 
@@ -38,7 +37,7 @@ def choose_targets(subjects: Iterable[Subject]) -> list[AuditTarget]:
         owner = tree.owner_above(subject)
         if tree.has_evaluated_owner(subject) or (owner is not None and not subject.text):
             continue
-        if owner is None or subject.kind is not POD or tree.requesting_owner(subject) is not None:
+        if owner is None or not subject.kind.is_pod or tree.requesting_owner(subject) is not None:
             alone.append(AuditTarget(subject, None, 1))
         else:
             grouped.setdefault((subject.namespace, owner, subject.pod_hash), []).append(subject)
@@ -131,7 +130,7 @@ def owners_of_pods(subjects: Iterable[Subject], chosen: Sequence[AuditTarget]) -
     }
     result: dict[PodName, Place] = {}
     for all_subject in all_subjects:
-        if all_subject.kind is not POD or not all_subject.requests_gpu:
+        if not all_subject.kind.is_pod or not all_subject.requests_gpu:
             continue
         top = _top(all_subject, tree)
         owner: ControllerRef | None = tree.owner_above(top)

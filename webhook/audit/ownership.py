@@ -10,7 +10,6 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.kube.fields import MalformedError, Path, lookup
 from gpugate.policies.rules.ownership.attribution.keys import DEFAULT_KEYS, AttributionKey, told_by
-from gpugate.policies.workloads.kinds import CRON_JOB, JOB, KINDS, POD, RAY_JOB
 from gpugate.policies.workloads.workload import PodSet, Workload
 from gpugate.webhook.admission.response import cut
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Run
@@ -142,8 +141,6 @@ def _share(workloads: Sequence[AuditedWorkload], now: int | None) -> OwnerShare:
     )
 
 
-#: Kinds with the start of their pods in ``status.startTime``; before it they hold nothing.
-_TELL_START: Final = frozenset({POD, JOB, RAY_JOB, *(kind for kind in KINDS if kind.group == "kubeflow.org")})
 _DEADLINE: Final = "activeDeadlineSeconds"
 #: Label with the seconds after admission at which Kueue stops a workload (v0.15 ``pkg/controller/constants``).
 _MOST_SECONDS: Final = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -195,12 +192,12 @@ def runs_of(workload: Workload, number: int) -> tuple[Run, ...]:
 def _start_of(workload: Workload) -> tuple[int | None, bool]:
     """Return the start of the pods, and whether the object shows that they have not started."""
     kind, root = workload.kind, workload.root
-    if kind is CRON_JOB:  # its Jobs run, now and then
+    if kind.scheduled:  # its Jobs run, now and then
         return None, False
     if kind.suspend is not None and lookup(root, kind.suspend) is True:
         return None, True
     made = _seconds(workload.metadata().get("creationTimestamp"))
-    if kind in _TELL_START:
+    if kind.reports_start:
         begun = _seconds(lookup(root, ("status", "startTime")))
         return (begun, False) if begun is not None else (None, made is not None)
     return max((one for one in (made, _resumed(root)) if one is not None), default=None), False

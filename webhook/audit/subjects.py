@@ -13,7 +13,7 @@ from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.field_ownership import LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.workloads.device_access import asks_somehow, goes_to_reserved_nodes, may_access_devices, takes_devices
-from gpugate.policies.workloads.kinds import KINDS, POD, WorkloadKind, kind_of
+from gpugate.policies.workloads.kinds import KINDS, WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.kube.client import ApiClient
@@ -82,7 +82,7 @@ def subject_of(item: JsonObject) -> Subject | None:
         _owner(workload),
         requests_gpu,
         _written(_kept(item, kind)) if requests_gpu else b"",
-        _pod_hash(workload) if requests_gpu and kind is POD else b"",
+        _pod_hash(workload) if requests_gpu and kind.is_pod else b"",
     )
 
 
@@ -124,10 +124,10 @@ def trim(subject: Subject) -> Subject | None:
     if not subject.requests_gpu:
         return None
     owner = subject.owner
-    if subject.kind is POD and owner is not None:
+    if subject.kind.is_pod and owner is not None:
         known = kind_of(owner.api_version, owner.kind)
         # A pod is no controller: a pod owned by a pod is evaluated itself.
-        if known is not None and known is not POD and not known.is_revision_of_owner:
+        if known is not None and not known.is_pod and not known.is_revision_of_owner:
             return subject._replace(text=b"")
     return subject
 
@@ -159,7 +159,7 @@ def _kept(item: JsonObject, kind: WorkloadKind) -> JsonObject:
         metadata["annotations"] = {**annotations, **short}
     kept = {**item, "metadata": metadata}
     status = item.get("status")
-    if kind is POD and type(status) is dict:
+    if kind.is_pod and type(status) is dict:
         kept["status"] = {key: status[key] for key in _POD_STATUS if key in status}
     return kept
 

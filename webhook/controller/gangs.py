@@ -70,7 +70,7 @@ class GangObserver:
 
         ReplicaSets of Deployments, and pods with a controller, are not part of the index.
         """
-        adopted = subject is not None and subject.owner is not None and place[:2] == ("", "Pod")
+        adopted = subject is not None and subject.owner is not None and subject.kind.is_pod
         if subject is None or adopted or not subject.requests_gpu or not subject.text:
             changed = self._index.remove(place)
         else:
