@@ -14,7 +14,7 @@ from gpugate.policies.cluster.records.pod_groups import (
     GroupKey,
     group_key,
 )
-from gpugate.policies.kube.fields import Path, lookup
+from gpugate.policies.kube.fields import Path
 from gpugate.policies.workloads.kinds import GANG_ELASTIC, GANG_MINIMUM, GANG_SIZE
 from gpugate.policies.workloads.pod_sets import values_at
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -143,7 +143,8 @@ def gang_of(workload: Workload) -> Gang | None:
     if workload.is_pod():
         pods = asking[0]
         return Gang(pods, size, declared=True, members=None, parts=(pods,)) if size is not None else None
-    return None if is_being_stopped(workload) else _gang_of_templates(workload, tuple(asking), size)
+    stops = workload.transition is not None and workload.transition.suspended
+    return None if stops else _gang_of_templates(workload, tuple(asking), size)
 
 
 def _gang_of_templates(workload: Workload, asking: tuple[PodSet, ...], size: int | None) -> Gang | None:
@@ -178,12 +179,6 @@ def _sizes_of(workload: Workload, asking: tuple[PodSet, ...]) -> frozenset[int]:
     for number in sorts.values():
         found |= {one + number for one in found}
     return frozenset(one // workload.gangs for one in found if one)
-
-
-def is_being_stopped(workload: Workload) -> bool:
-    """Whether an UPDATE suspends the workload: it stops as a whole, whatever its size becomes."""
-    switch = workload.kind.suspend
-    return workload.operation == "UPDATE" and switch is not None and lookup(workload.root, switch) is True
 
 
 def is_running(workload: Workload) -> bool:
