@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy.models import LabelSelector, Policy, PolicySet, mode_of
+from gpugate.policies.policy.binding import PolicySet, mode_of
+from gpugate.policies.policy.models import LabelSelector, Policy
 from gpugate.policies.rules.registry import RULES
 
 _EVERYTHING: Final = LabelSelector()
