@@ -1,9 +1,9 @@
 """Find pods that can reach GPUs or GPU nodes without requesting a GPU: device variables, hostPath devices, tolerations.
 
-The webhook's match conditions (``webhook/admission/match_conditions.py``) and the audit use this one definition. It is coarser
-than the rules: what it selects may still be right.
+The webhook's match conditions (``webhook/admission/match_conditions.py``) and the audit use this definition. It is coarser than
+the rules: a pod that it selects may still be allowed.
 
-Facts: NVIDIA container toolkit (``internal/config/image/cuda_image.go``) reads device lists from annotations ``cdi.k8s.io/``,
+Sources: NVIDIA container toolkit (``internal/config/image/cuda_image.go``) reads device lists from annotations ``cdi.k8s.io/``,
 from mounts of /dev/null below /var/run/nvidia-container-devices, and from ``NVIDIA_VISIBLE_DEVICES``; AMD's container toolkit
 (``internal/oci/oci.go``), Habana's container runtime and Ascend Docker Runtime read variables of their own.
 """
@@ -25,42 +25,42 @@ from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.kube.taints import names_accelerators
 from gpugate.policies.workloads.container import Container
 from gpugate.policies.workloads.kinds import DAEMON_SET
-from gpugate.policies.workloads.node_affinity import required_terms
+from gpugate.policies.workloads.node_affinity import REQUIRED, required_terms
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-#: Variables by which a container runtime hands devices to a container, with what the resources are called that ask for them.
+#: Variables by which a container runtime gives devices to a container, with the resource name that requests them.
 VARIABLES: Final[Mapping[str, str]] = {
     "AMD_VISIBLE_DEVICES": "amd.com/gpu",
     "ASCEND_VISIBLE_DEVICES": "huawei.com/Ascend",
     "HABANA_VISIBLE_DEVICES": "habana.ai/gaudi",
     "NVIDIA_VISIBLE_DEVICES": "nvidia.com/gpu",
 }
-#: Values of theirs that hand out no device.
+#: Values of these variables that give no device.
 NO_DEVICES: Final = frozenset({"", "none", "void"})
-#: Device files of accelerators, however the path is spelled (the API takes no ``..`` in it).
+#: Device files of accelerators, in any spelling of the path (the API accepts no ``..`` in it).
 DEVICE_FILES: Final = r"^/[/.]*dev/[/.]*(nvidia|kfd|accel|neuron|davinci)"
-#: What the paths of mounts that list devices have in them.
+#: A part of the paths of mounts that list devices.
 DEVICE_LIST: Final = "nvidia-container-devices"
-#: What the annotations begin with that name devices to the runtime.
+#: The prefix of annotations that name devices to the runtime.
 DEVICE_ANNOTATIONS: Final = "cdi.k8s.io/"
-#: Classes of pods that a cluster needs to run at all.
+#: Priority classes of pods that a cluster needs to run at all.
 SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
-#: Operators of node affinity that keep pods off the nodes with a label.
+#: Operators of node affinity that keep pods off nodes with a label.
 AVOIDING: Final = frozenset({"DoesNotExist", "NotIn"})
 
-#: Annotations by which a pod asks KAI for a part of a GPU (KAI-Scheduler, ``docs/gpu-sharing``).
+#: Annotations by which a pod requests a part of a GPU from KAI (KAI-Scheduler, ``docs/gpu-sharing``).
 _FRACTIONS: Final = frozenset({"gpu-fraction", "gpu-memory"})
 _DEVICE_FILES: Final = re.compile(DEVICE_FILES)
 
 
 @lru_cache(maxsize=1024)
 def is_device_file(path: str) -> bool:
-    """Whether the path of a host is that of an accelerator's device file."""
+    """Tell whether a path of the host is an accelerator's device file."""
     return _DEVICE_FILES.search(path) is not None
 
 
 def takes(entry: Object) -> bool:
-    """Whether an entry of a container's environment may hand devices to it; what it takes from elsewhere cannot be seen."""
+    """Tell whether an entry of a container's environment may give it devices; ``valueFrom`` always may, its value is not known."""
     name = entry.get("name")
     if type(name) is not str or name not in VARIABLES:
         return False
@@ -68,20 +68,20 @@ def takes(entry: Object) -> bool:
 
 
 def value_of(entry: Object) -> str:
-    """The value of an entry of a container's environment; a number that stands without quotes is what it is written for."""
+    """Return the value of an entry of a container's environment as text, also if it is a number without quotes."""
     value = entry.get("value")
     return "" if value is None else str(value)
 
 
 def host_path(volume: Object) -> str:
-    """The path of a hostPath volume; empty where it is none."""
+    """Return the path of a hostPath volume; empty for any other volume."""
     source = volume.get("hostPath")
-    found = source.get("path") if type(source) is dict else None
-    return found if type(found) is str else ""
+    path = source.get("path") if type(source) is dict else None
+    return path if type(path) is str else ""
 
 
 def takes_devices(pods: PodSet) -> bool:
-    """Whether the pods name devices themselves: in the environment, by mounts or by annotations."""
+    """Tell whether the pods name devices themselves: in the environment, by mounts or by annotations."""
     for container in pods.containers:
         spec = container.spec
         if "env" in spec and any(map(takes, mappings(spec, "env", container.path))):
@@ -98,15 +98,15 @@ def _lists_devices(mount: Object) -> bool:
 
 
 def reserved_tolerations(pods: PodSet) -> Iterator[tuple[int, Object]]:
-    """The tolerations that name a taint which may keep others off accelerator nodes, with their indices."""
+    """Yield the tolerations of taints that keep other pods off accelerator nodes, with their indices."""
     if "tolerations" in pods.spec:
-        for at, one in enumerate(mappings(pods.spec, "tolerations", pods.field())):
-            if names_accelerators(str(one.get("key") or ""), str(one.get("value") or "")):
-                yield at, one
+        for at, toleration in enumerate(mappings(pods.spec, "tolerations", pods.field())):
+            if names_accelerators(str(toleration.get("key") or ""), str(toleration.get("value") or "")):
+                yield at, toleration
 
 
 def reserved_labels(pods: PodSet) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """The labels of accelerator nodes by which the pods choose their nodes, with their paths below the pod spec."""
+    """Yield the labels of accelerator nodes that the pods select, with their paths below the pod spec."""
     if "nodeSelector" in pods.spec:
         for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
             if value != "false" and names_accelerators(key):
@@ -116,16 +116,17 @@ def reserved_labels(pods: PodSet) -> Iterator[tuple[tuple[str | int, ...], str]]
 
 
 def _reserved_terms(terms: Iterable[Object]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    place = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    path = ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
     for at, term in enumerate(terms):
-        for number, one in enumerate(mappings(term, "matchExpressions", ())):
-            key = str(one.get("key") or "")
-            if str(one.get("operator")) not in AVOIDING and sequence(one, "values", ()) != ["false"] and names_accelerators(key):
-                yield (*place, at, "matchExpressions", number), key
+        for number, expression in enumerate(mappings(term, "matchExpressions", ())):
+            key = str(expression.get("key") or "")
+            avoids = str(expression.get("operator")) in AVOIDING or sequence(expression, "values", ()) == ["false"]
+            if not avoids and names_accelerators(key):
+                yield (*path, at, "matchExpressions", number), key
 
 
 def is_of_daemon_set(workload: Workload) -> bool:
-    """Whether the object is a DaemonSet, or a pod that one made."""
+    """Tell whether the object is a DaemonSet, or a pod of one."""
     if workload.kind is DAEMON_SET:
         return True
     owner = workload.controller() if workload.is_pod() else None
@@ -133,14 +134,14 @@ def is_of_daemon_set(workload: Workload) -> bool:
 
 
 def goes_to_reserved_nodes(pods: PodSet) -> bool:
-    """Whether the pods name accelerator nodes, by their taints or their labels; not those that a cluster needs to run."""
+    """Tell whether the pods name accelerator nodes, by taints or labels; not so for pods that a cluster needs to run."""
     if str(pods.spec.get("priorityClassName")) in SYSTEM_CLASSES:
         return False
     return any(True for _ in reserved_tolerations(pods)) or any(True for _ in reserved_labels(pods))
 
 
 def asks_somehow(pods: PodSet) -> bool:
-    """Whether the pods ask for what may be an accelerator, rightly spelt or not, by resource or by claim."""
+    """Tell whether the pods request what may be an accelerator, spelled right or not, by resource or by claim."""
     if pods.spec.get("resourceClaims"):
         return True
     for container in pods.containers:
@@ -151,7 +152,7 @@ def asks_somehow(pods: PodSet) -> bool:
 
 
 def _is_zero(amount: object) -> bool:
-    """Whether an amount is zero, however it is spelled: ``0.0``, ``0k``."""
+    """Tell whether an amount is zero in any spelling: ``0.0``, ``0k``."""
     try:
         return not exact(amount)
     except QuantityError:
@@ -159,12 +160,12 @@ def _is_zero(amount: object) -> bool:
 
 
 def asks_for_a_part(pods: PodSet) -> bool:
-    """Whether the pods ask KAI for a part of a GPU, which is no resource: its binder names the device in a ConfigMap."""
+    """Tell whether the pods request a part of a GPU from KAI. It is no resource: KAI's binder names the device in a ConfigMap."""
     return not _FRACTIONS.isdisjoint(pods.annotations())
 
 
 def may_access_devices(workload: Workload) -> bool:
-    """Whether the object's pods may get at accelerators, or at the nodes kept for them, whatever they ask for."""
+    """Tell whether the object's pods may reach accelerators, or nodes reserved for them, without requesting any."""
     if any(map(takes_devices, workload.pod_sets)):
         return True
     return not is_of_daemon_set(workload) and any(map(goes_to_reserved_nodes, workload.pod_sets))
@@ -179,7 +180,7 @@ AccountPattern: TypeAlias = Annotated[
 ]
 AccountPatterns: TypeAlias = Annotated[tuple[AccountPattern, ...], *UNIQUE]
 
-#: Images of what runs on every accelerator node, from the makers' own registries.
+#: Images of agents that run on every accelerator node, from the vendors' own registries.
 STACK_IMAGES: Final = (
     "docker.io/rocm/device-metrics-exporter*",
     "docker.io/rocm/k8s-device-plugin*",
@@ -198,7 +199,7 @@ STACK_IMAGES: Final = (
     "vault.habana.ai/docker-k8s-device-plugin/*",
     "vault.habana.ai/gaudi-metric-exporter/*",
 )
-#: Service accounts of operators and device plugins in the namespaces that their makers' instructions give them, and in
+#: Service accounts of operators and device plugins in the namespaces of their vendors' instructions, and in
 #: ``gpu-operator-system``, where the orchestration guide installs the GPU operator.
 STACK_ACCOUNTS: Final = (
     "gpu-operator-resources/*",
@@ -211,7 +212,7 @@ STACK_ACCOUNTS: Final = (
 )
 
 
-#: The account under which the GPU operator tries out the devices of a node before it calls the node ready (GPU operator v25.3,
+#: The account of the pod by which the GPU operator validates the devices of a node (GPU operator v25.3,
 #: ``validator/manifests/plugin-workload-validation.yaml``).
 _VALIDATOR: Final = "nvidia-operator-validator"
 
@@ -222,16 +223,16 @@ def _matches(text: str, patterns: tuple[str, ...]) -> bool:
 
 
 def has_account(workload: Workload, pods: PodSet, patterns: tuple[str, ...]) -> bool:
-    """Whether the pods run under one of these service accounts."""
+    """Tell whether the pods run under a service account that matches ``patterns``."""
     name = pods.spec.get("serviceAccountName") or pods.spec.get("serviceAccount") or "default"
     return _matches(f"{workload.namespace}/{name}"[:600], patterns)
 
 
 def is_operator_validator(workload: Workload) -> bool:
-    """Whether it is the pod by which the GPU operator sees that a node's devices work, bound to that node from the start.
+    """Tell whether the object is the pod by which the GPU operator validates a node, bound to that node from the start.
 
-    What is written into it for the sake of others (the memory of a share of the node) is refused by the kubelet of a node that
-    is in use, and then no GPU of the node is offered to anybody.
+    If a rule raised its memory to a share of the node, the kubelet of a node in use would reject it, and then no GPU of the node
+    would become available.
     """
     if not workload.is_pod():
         return False
@@ -244,10 +245,10 @@ def is_operator_validator(workload: Workload) -> bool:
 
 
 def has_image(container: Container, patterns: tuple[str, ...]) -> bool:
-    """Whether the container runs one of these images."""
+    """Tell whether the container runs an image that matches ``patterns``."""
     return _matches(str(container.spec.get("image"))[:600], patterns)
 
 
 def runs_stack_image(workload: Workload, container: Container, patterns: tuple[str, ...]) -> bool:
-    """Whether the container runs one of these images on every node, in a DaemonSet."""
+    """Tell whether the container of a DaemonSet runs an image that matches ``patterns``."""
     return is_of_daemon_set(workload) and has_image(container, patterns)
