@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import lookup
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
+from gpugate.policies.workloads.kinds import CONTROLLERS
 from gpugate.policies.workloads.workload import Workload
-
-#: Values of ``managedBy`` for controllers that run the pods in this cluster.
-_OWN_CONTROLLERS: Final = frozenset(
-    {
-        "jobset.sigs.k8s.io/jobset-controller",
-        "kubeflow.org/mpi-operator",
-        "kubeflow.org/training-operator",
-        "kubernetes.io/job-controller",
-        "ray.io/kuberay-operator",
-        "trainer.kubeflow.org/trainjob-controller",
-        "workload.codeflare.dev/appwrapper",
-    }
-)
 
 
 def relax_findings(findings: list[Finding], workload: Workload, snapshot: ClusterSnapshot) -> list[Finding]:
@@ -42,7 +28,7 @@ def relax_findings(findings: list[Finding], workload: Workload, snapshot: Cluste
 def _may_run_elsewhere(workload: Workload, snapshot: ClusterSnapshot) -> bool:
     """Tell whether the pods may run on nodes that are not known: of another cluster, or made by an autoscaler."""
     manager = None if workload.kind.managed_by is None else lookup(workload.root, workload.kind.managed_by)
-    if type(manager) is str and manager not in _OWN_CONTROLLERS:
+    if type(manager) is str and manager not in CONTROLLERS:
         return True
     queue = cluster_queue_of(workload, snapshot)
     if queue is not None and queue.checked:

@@ -15,10 +15,17 @@ from gpugate.policies.cluster.records.pod_groups import (
     group_key,
 )
 from gpugate.policies.kube.fields import Path
-from gpugate.policies.workloads.kinds import GANG_ELASTIC, GANG_MINIMUM, GANG_SIZE
 from gpugate.policies.workloads.pod_sets import values_at
 from gpugate.policies.workloads.workload import PodSet, Workload
 
+#: The annotation that states how many pods must start together.
+GANG_SIZE: Final = "gpugate.io/gang-size"
+#: The annotation that names the group of plain pods.
+GANG_NAME: Final = "gpugate.io/gang-name"
+#: The annotation (``"true"``) of a gang that may run with fewer pods than its size.
+GANG_ELASTIC: Final = "gpugate.io/gang-elastic"
+#: The annotation that states the fewest pods that an elastic gang may run with.
+GANG_MINIMUM: Final = "gpugate.io/gang-min-size"
 #: The longest gang size that is read: more digits are a slip, not a gang.
 _MOST_DIGITS: Final = 7
 #: A workload whose pods may become more or fewer while it runs (Kueue v0.15 ``pkg/workloadslicing``).

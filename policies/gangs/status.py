@@ -12,23 +12,6 @@ from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.gangs.gang import Gang, gang_of, group_of, min_size
 from gpugate.policies.gangs.stuck import GangObservation, evaluate
 from gpugate.policies.kube.fields import MalformedError, Object, lookup
-from gpugate.policies.workloads.kinds import (
-    JAX_JOB,
-    JOB,
-    JOB_SET,
-    LEADER_WORKER_SET,
-    MPI_JOB,
-    PADDLE_JOB,
-    PYTORCH_JOB,
-    RAY_CLUSTER,
-    RAY_JOB,
-    REPLICA_SET,
-    STATEFUL_SET,
-    TF_JOB,
-    TRAIN_JOB,
-    VOLCANO_JOB,
-    XGBOOST_JOB,
-)
 from gpugate.policies.workloads.pod_sets import values_at
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import Workload
@@ -78,10 +61,6 @@ Place: TypeAlias = tuple[str, str, str]
 
 STUCK_AFTER: Final = 600.0
 _NOTHING: Final[Mapping[Any, Any]] = {}
-#: Kinds whose pods name them as their controller.
-_OWNERS: Final = frozenset(
-    {JOB, STATEFUL_SET, REPLICA_SET, PYTORCH_JOB, TF_JOB, XGBOOST_JOB, JAX_JOB, PADDLE_JOB, MPI_JOB, VOLCANO_JOB}
-)
 #: Taints by which Kubernetes marks a node whose kubelet does not answer, or is not ready.
 _LOST: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
@@ -177,19 +156,16 @@ def _of_workload(workload: Workload, sight: _StatusContext) -> Iterator[GangStat
 
 def _owner_groups(workload: Workload, gang: Gang, uid: str) -> Iterator[str]:
     """Yield the owner groups of each gang's pods (:func:`~gpugate.policies.cluster.records.pods.owner_group_of`)."""
-    kind, name = workload.kind, workload.name
-    if kind in {JOB_SET, TRAIN_JOB}:
-        yield f"{JOB_SET.kind}/{name}"
-    elif kind is LEADER_WORKER_SET:
-        yield from (f"{kind.kind}/{name}/{index}" for index in range(gang.gangs))
-    elif kind is RAY_CLUSTER:
-        yield f"{kind.kind}/{name}"
-    elif kind is RAY_JOB:
-        cluster = lookup(workload.root, ("status", "rayClusterName"))
-        if cluster:
-            yield f"{RAY_CLUSTER.kind}/{cluster}"
-    elif uid and kind in _OWNERS:
-        yield uid
+    members = workload.kind.members
+    if members is None:
+        return
+    if not members.label:
+        if uid:
+            yield uid
+        return
+    name = lookup(workload.root, members.name)
+    if name:
+        yield from (members.key(name, index if members.index_label else None) for index in range(gang.gangs))
 
 
 def _least(workload: Workload, gang: Gang) -> int:

@@ -19,7 +19,6 @@ from gpugate.policies.kube.fields import Object, mapping, mappings
 from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.workload_demand import number_of_pods
 from gpugate.policies.scheduling.pod_resources import ResolvedContainer, ResolvedResources, resolved_resources, stated_for_pod
-from gpugate.policies.workloads.kinds import CRON_JOB, DEPLOYMENT
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -32,11 +31,6 @@ _MUST_STATE: Final = {
     "requests.cpu": ("requests", "cpu"),
     "requests.memory": ("requests", "memory"),
 }
-#: What the controller of a kind makes one of, as a quota counts it.
-_MAKES: Final = (
-    (CRON_JOB, "count/jobs.batch"),
-    (DEPLOYMENT, "count/replicasets.apps"),
-)
 _AFFINITIES: Final = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
@@ -68,7 +62,8 @@ def usage_of_object(workload: Workload) -> dict[str, int]:
         return {}
     kind = workload.kind
     found = {f"count/{kind.resource}.{kind.group}" if kind.group else f"count/{kind.resource}": 1}
-    found.update((name, 1) for maker, name in _MAKES if maker is kind)
+    if kind.creates:
+        found[f"count/{kind.creates}"] = 1
     return found
 
 

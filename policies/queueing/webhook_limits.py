@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Path, lookup
-from gpugate.policies.workloads.kinds import RAY_CLUSTER, RAY_JOB
+from gpugate.policies.workloads.kinds import RayClusterSpec
 from gpugate.policies.workloads.workload import Workload
 
 _ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
@@ -41,29 +41,30 @@ def kueue_rejects(workload: Workload) -> Rejection | None:
             f"no workload with more than {_MOST_POD_SETS} sorts of pods, and this has {len(workload.pod_sets)}",
             f"Make it {_MOST_POD_SETS} sorts of pods at most.",
         )
-    if workload.kind is RAY_JOB:
-        return _of_ray_job(workload)
-    return _of_ray_cluster(workload, ("spec",)) if workload.kind is RAY_CLUSTER else None
+    cluster = workload.kind.ray_cluster
+    return None if cluster is None else _of_ray_job(workload, cluster) or _of_ray_cluster(workload, cluster)
 
 
-def _of_ray_job(workload: Workload) -> Rejection | None:
-    if lookup(workload.root, ("spec", "clusterSelector")):
+def _of_ray_job(workload: Workload, cluster: RayClusterSpec) -> Rejection | None:
+    kind = workload.kind.kind
+    if cluster.existing is not None and lookup(workload.root, cluster.existing):
         return Rejection(
-            ("spec", "clusterSelector"),
-            "no RayJob that runs on a cluster which is there already",
+            cluster.existing,
+            f"no {kind} that runs on a cluster which is there already",
             "State rayClusterSpec, so that the job gets a cluster of its own, or leave the queue to that cluster.",
         )
-    if lookup(workload.root, ("spec", "shutdownAfterJobFinishes")) is not True:
+    if cluster.shutdown is not None and lookup(workload.root, cluster.shutdown) is not True:
         return Rejection(
-            ("spec", "shutdownAfterJobFinishes"),
-            "no RayJob that keeps its cluster, and the quota with it, when it has ended",
-            "Write shutdownAfterJobFinishes: true.",
+            cluster.shutdown,
+            f"no {kind} that keeps its cluster, and the quota with it, when it has ended",
+            f"Write {cluster.shutdown[-1]}: true.",
         )
-    return _of_ray_cluster(workload, ("spec", "rayClusterSpec"))
+    return None
 
 
-def _of_ray_cluster(workload: Workload, place: Path) -> Rejection | None:
-    is_elastic = workload.kind is RAY_CLUSTER and workload.annotations().get(_ELASTIC) == "true"
+def _of_ray_cluster(workload: Workload, cluster: RayClusterSpec) -> Rejection | None:
+    place, is_job = cluster.path, cluster.existing is not None
+    is_elastic = not is_job and workload.annotations().get(_ELASTIC) == "true"
     if lookup(workload.root, (*place, "enableInTreeAutoscaling")) is True and not is_elastic:
         return Rejection(
             (*place, "enableInTreeAutoscaling"),

@@ -25,13 +25,11 @@ from gpugate.policies.scheduling.pod_resources import (
     resolved_resources,
     stated_for_pod,
 )
-from gpugate.policies.workloads.kinds import CRON_JOB, DEPLOYMENT, JOB, POD
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 _BY_DEFAULT: Final = frozenset({"batch/job"})
-_JOBS: Final = frozenset({CRON_JOB, JOB})
 _MOST_DIGITS: Final = 7
 
 
@@ -94,21 +92,19 @@ def whole_number(written: object) -> int | None:
 
 def _count(workload: Workload, pods: PodSet) -> int:
     """How many pods Kueue admits as one Workload."""
-    kind = workload.kind
-    if kind is POD:
+    if workload.is_pod():
         labels, annotations = pods.labels(), pods.annotations()
         if KUEUE_GROUP in labels and KUEUE_FAST_ADMISSION in annotations:
             return whole_number(annotations.get(KUEUE_COUNT)) or 1
         return 1
-    if kind is DEPLOYMENT:
-        # Each of its pods is a Workload of its own.
+    if workload.kind.admitted_by_pod:
         return min(pods.count or 0, 1)
     # Each group of a LeaderWorkerSet is a Workload of its own.
     return pods.numbers.at_once // workload.gangs
 
 
 def _fewest(workload: Workload, count: int) -> int:
-    if workload.kind not in _JOBS:
+    if not workload.kind.partial_admission:
         return count
     stated = whole_number(annotations_and_labels(workload)[0].get(MIN_PARALLELISM))
     return min(count, stated) if stated else count
@@ -184,5 +180,5 @@ def number_of_pods(workload: Workload, pods: PodSet) -> tuple[int, bool]:
     if MIN_PARALLELISM in annotations_and_labels(workload)[0]:
         return number, False
     # A Job that nobody declares a gang, and that no queue admits as a whole, gets done with fewer pods at once, too.
-    waits = total is None if workload.kind not in _JOBS else total == number
+    waits = total == number if workload.kind.partial_admission else total is None
     return number, waits and queue_label(workload) is not None

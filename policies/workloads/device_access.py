@@ -24,7 +24,7 @@ from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.kube.taints import names_accelerators
 from gpugate.policies.workloads.container import Container
-from gpugate.policies.workloads.kinds import DAEMON_SET
+from gpugate.policies.workloads.kinds import kinds_named
 from gpugate.policies.workloads.node_affinity import REQUIRED, required_terms
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -127,10 +127,10 @@ def _reserved_terms(terms: Iterable[Object]) -> Iterator[tuple[tuple[str | int, 
 
 def is_of_daemon_set(workload: Workload) -> bool:
     """Tell whether the object is a DaemonSet, or a pod of one."""
-    if workload.kind is DAEMON_SET:
+    if workload.kind.per_node:
         return True
     owner = workload.controller() if workload.is_pod() else None
-    return owner is not None and owner.get("kind") == DAEMON_SET.kind
+    return owner is not None and any(kind.per_node for kind in kinds_named(str(owner.get("kind"))))
 
 
 def goes_to_reserved_nodes(pods: PodSet) -> bool:

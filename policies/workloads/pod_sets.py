@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from gpugate.policies.kube.fields import Object, Path, integer, lookup, mapping, mappings, string, wrong_type
+from gpugate.policies.kube.fields import Object, Path, integer, integer_at, lookup, mapping, mappings, string, wrong_type
 from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind, kind_of
 
 #: One step of an AppWrapper's path to a template: ``.name`` or ``[3]``.
@@ -203,8 +203,7 @@ def _min_count(
 
 
 def _number(root: Object, path: Path, default: int | None) -> int | None:
-    parent = lookup(root, path[:-1])
-    number = integer(parent, str(path[-1]), path[:-1]) if type(parent) is dict else None
+    number = integer_at(root, path)
     # A custom resource may accept a negative number; its controller creates no pods then.
     return default if number is None else max(0, number)
 

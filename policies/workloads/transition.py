@@ -29,28 +29,19 @@ Findings that would deny:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import Object, clone, from_pointer, lookup, sequence
 from gpugate.policies.kube.managers import with_kueue_marks
 from gpugate.policies.patch import PatchBuilder
-from gpugate.policies.workloads.annotations import is_copied
+from gpugate.policies.workloads.metadata import is_copied
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.recorded_edits import ANNOTATION, reapply_edit, recorded
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _OWN_PREFIX: Final = "gpugate.io/"
-#: Immutable fields of ``spec``, pod templates aside (``k8s.io/kubernetes`` ``pkg/apis/batch/validation``,
-#: ``pkg/apis/apps/validation``).
-_IMMUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
-    "Job": ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"),
-    "Deployment": ("selector",),
-    "ReplicaSet": ("selector",),
-    "DaemonSet": ("selector",),
-    "StatefulSet": ("selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"),
-}
 #: Fields of the pods of a suspended job that may change; so may, behind a feature gate, the resources of its containers.
 _MUTABLE_WHILE_SUSPENDED: Final = frozenset({"affinity", "nodeSelector", "schedulingGates", "tolerations"})
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -215,7 +206,7 @@ class Transition:
         kind, root = self.after.kind, self.after.root
         if self.after.subresource:
             return False
-        if any(lookup(root, ("spec", name)) != lookup(self.old, ("spec", name)) for name in _IMMUTABLE.get(kind.kind, ())):
+        if any(lookup(root, ("spec", name)) != lookup(self.old, ("spec", name)) for name in kind.immutable):
             return True
         if kind.template_mutable or self.after.is_pod():
             return False

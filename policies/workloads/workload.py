@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, string
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_ASKED, REGULAR, SIDECAR, Container
-from gpugate.policies.workloads.kinds import CRON_JOB, POD, WorkloadKind, kind_of
+from gpugate.policies.workloads.kinds import POD, WorkloadKind, kind_of
 from gpugate.policies.workloads.pod_sets import PodSetSize, PodSetSource, gangs_of
 from gpugate.policies.workloads.pod_totals import PodTotals, totals_of
 
@@ -153,6 +153,11 @@ class PodSet:
             found = self._totals = totals_of(self.containers)
         return found
 
+    def path_like(self, base: Path, pattern: Path) -> Path:
+        """Return ``base`` and ``pattern`` of the kind as one path, each ``"*"`` replaced by what these pods have there."""
+        depth = len(base)
+        return (*base, *(self.path[depth + at] if part == "*" else part for at, part in enumerate(pattern)))
+
     def field(self, *parts: str | int) -> Path:
         """A path below the pod spec."""
         return (*self.path, "spec", *parts)
@@ -260,7 +265,7 @@ class Workload:
         self.transition: Transition | None = None
         self.gangs = gangs_of(kind, root)
         self.is_whole = all(pods.is_whole for pods in pod_sets)
-        self._is_pod = kind is POD
+        self._is_pod = kind.is_pod
         self._asking: list[PodSet] | None = None
 
     def metadata(self) -> Object:
@@ -338,7 +343,12 @@ class Workload:
     def is_child(self) -> bool:
         """Whether the object is a part of a workload that was judged as a whole: the Job of a JobSet, but not a CronJob's."""
         owner = self.owner_kind()
-        return owner is not None and owner is not CRON_JOB
+        return owner is not None and not owner.scheduled
+
+    def owner_path(self, pods: PodSet) -> Path:
+        """Return the path of the object that creates ``pods``: this object, or the one that it wraps."""
+        wraps = self.kind.wraps
+        return () if wraps is None else pods.path[: len(wraps) + 2]
 
     @property
     def is_batch(self) -> bool:

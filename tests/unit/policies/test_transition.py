@@ -14,7 +14,7 @@ from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.fields import clone, lookup
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads import transition
-from gpugate.policies.workloads.annotations import copy_to_template
+from gpugate.policies.workloads.metadata import copy_to_template
 from gpugate.policies.workloads.recorded_edits import recorded
 
 Root = dict[str, Any]
