@@ -8,10 +8,12 @@ from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.edit_guard import EditGuard, warn_if_fix_withheld
-from gpugate.policies.engine.severity import relax_findings
 from gpugate.policies.findings import Finding, Level, aged, judge
 from gpugate.policies.framework.decision import BoundRule, Decision, RuleFailure
-from gpugate.policies.kube.fields import MalformedError, Object, Path, named_path
+from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, named_path
+from gpugate.policies.queueing.cluster_queue import cluster_queue_of
+from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
+from gpugate.policies.workloads.kinds import CONTROLLERS
 from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import Workload
 
@@ -36,7 +38,7 @@ def check_all(
                     findings = [aged(finding, snapshot.stale) for finding in findings]
                 if regressions is not None and _denies(findings):
                     findings = regressions.only(binding, findings)
-                findings = relax_findings(findings, workload, snapshot)
+                findings = _relax(findings, workload, snapshot)
                 if guard.guards_anything and not binding.deny_on_git_conflict:
                     findings = warn_if_fix_withheld(findings, workload, binding, snapshot, guard)
         except MalformedError:
@@ -129,6 +131,31 @@ class _Regressions:
 
     def _is_about_unchanged(self, finding: Finding) -> bool:
         return any(finding.path[: len(path)] == path for path in self._unchanged)
+
+
+def _relax(findings: list[Finding], workload: Workload, snapshot: ClusterSnapshot) -> list[Finding]:
+    """Return ``findings``; those that rest on today's nodes are warnings if the pods may run on other nodes.
+
+    All are warnings in the template of a child (a JobSet's Job): its owner was admitted and would wait for it, and its pods are
+    reviewed themselves.
+    """
+    if workload.is_template() and workload.is_child():
+        return [finding.as_warning() for finding in findings]
+    denied = any(finding.level is Level.DENY and "nodes" in finding.rests_on for finding in findings)
+    if not denied or not _may_run_elsewhere(workload, snapshot):
+        return findings
+    return [finding.as_warning() if "nodes" in finding.rests_on else finding for finding in findings]
+
+
+def _may_run_elsewhere(workload: Workload, snapshot: ClusterSnapshot) -> bool:
+    """Tell whether the pods may run on nodes that are not known: of another cluster, or made by an autoscaler."""
+    manager = None if workload.kind.managed_by is None else lookup(workload.root, workload.kind.managed_by)
+    if type(manager) is str and manager not in CONTROLLERS:
+        return True
+    queue = cluster_queue_of(workload, snapshot)
+    if queue is not None and queue.checked:
+        return True
+    return are_autoscaled(shape for pods in workload.gpu_pod_sets() for shape in node_candidates(pods, snapshot).matching)
 
 
 def record_failure(decision: Decision, binding: BoundRule, error: Exception) -> None:
