@@ -74,13 +74,12 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     active, reported = _apply_exemptions(workload, bound, context.now)
     enforced = [binding for binding in active if binding.mode is not Mode.DRY_RUN]
     rehearsed = _rehearse(workload, active, context, phase) if len(enforced) < len(active) else Decision()
-    transition = workload.transition
     # The API rejects changes of immutable fields, and tools with `force` then delete and recreate the object.
-    recreates = Phase.MUTATE in phase and transition is not None and transition.immutable_changed
-    submitted = clone(workload.root) if recreates else None
+    transition = workload.transition if Phase.MUTATE in phase else None
+    submitted = clone(workload.root) if transition is not None and transition.immutable_changed else None
     exempt = any(judged.finding.reason == "Exempt" and judged.severity is not Severity.DRYRUN for judged in reported)
     decision = _Run(workload, enforced, context, exempt=exempt).decide(phase)
-    if submitted is not None and transition is not None and transition.immutable_changed:
+    if transition is not None and submitted is not None and transition.immutable_changed:
         _add_denials_of_recreation(decision, workload, submitted, enforced, context)
     if Phase.MUTATE in phase:
         decision.would_change = rehearsed.changes
