@@ -1,9 +1,9 @@
 """Find pods that can reach GPUs or GPU nodes without requesting a GPU: device variables, hostPath devices, tolerations.
 
-The webhook's match conditions (``webhook/admission/match_conditions.py``) and the audit use this definition. It is coarser than
-the rules: a pod that it selects may still be allowed.
+The webhook's match conditions (``webhook/admission/match_conditions.py``) and the audit use this one definition. It is coarser
+than the rules: what it selects may still be right.
 
-Sources: NVIDIA container toolkit (``internal/config/image/cuda_image.go``) reads device lists from annotations ``cdi.k8s.io/``,
+Facts: NVIDIA container toolkit (``internal/config/image/cuda_image.go``) reads device lists from annotations ``cdi.k8s.io/``,
 from mounts of /dev/null below /var/run/nvidia-container-devices, and from ``NVIDIA_VISIBLE_DEVICES``; AMD's container toolkit
 (``internal/oci/oci.go``), Habana's container runtime and Ascend Docker Runtime read variables of their own.
 """
@@ -25,10 +25,10 @@ from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.kube.taints import names_accelerators
 from gpugate.policies.workloads.container import Container
 from gpugate.policies.workloads.kinds import kinds_named
-from gpugate.policies.workloads.node_affinity import REQUIRED, required_terms
+from gpugate.policies.workloads.node_affinity import required_terms
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-#: Variables by which a container runtime gives devices to a container, with the resource name that requests them.
+#: Variables by which a container runtime gives devices to a container, with the resource that requests such devices.
 VARIABLES: Final[Mapping[str, str]] = {
     "AMD_VISIBLE_DEVICES": "amd.com/gpu",
     "ASCEND_VISIBLE_DEVICES": "huawei.com/Ascend",
@@ -37,15 +37,15 @@ VARIABLES: Final[Mapping[str, str]] = {
 }
 #: Values of these variables that give no device.
 NO_DEVICES: Final = frozenset({"", "none", "void"})
-#: Device files of accelerators, in any spelling of the path (the API accepts no ``..`` in it).
+#: Device files of accelerators, however the path is spelled (the API takes no ``..`` in it).
 DEVICE_FILES: Final = r"^/[/.]*dev/[/.]*(nvidia|kfd|accel|neuron|davinci)"
-#: A part of the paths of mounts that list devices.
+#: Part of the paths of mounts that list devices.
 DEVICE_LIST: Final = "nvidia-container-devices"
-#: The prefix of annotations that name devices to the runtime.
+#: Prefix of the annotations that name devices to the runtime.
 DEVICE_ANNOTATIONS: Final = "cdi.k8s.io/"
-#: Priority classes of pods that a cluster needs to run at all.
+#: Classes of pods that a cluster needs to run at all.
 SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
-#: Operators of node affinity that keep pods off nodes with a label.
+#: Operators of node affinity that keep pods off the nodes with a label.
 AVOIDING: Final = frozenset({"DoesNotExist", "NotIn"})
 
 #: Annotations by which a pod requests a part of a GPU from KAI (KAI-Scheduler, ``docs/gpu-sharing``).
@@ -55,12 +55,12 @@ _DEVICE_FILES: Final = re.compile(DEVICE_FILES)
 
 @lru_cache(maxsize=1024)
 def is_device_file(path: str) -> bool:
-    """Tell whether a path of the host is an accelerator's device file."""
+    """Whether the host path is an accelerator's device file."""
     return _DEVICE_FILES.search(path) is not None
 
 
 def takes(entry: Object) -> bool:
-    """Tell whether an entry of a container's environment may give it devices; ``valueFrom`` always may, its value is not known."""
+    """Whether an environment entry may give devices to its container; a value from another object cannot be seen."""
     name = entry.get("name")
     if type(name) is not str or name not in VARIABLES:
         return False
@@ -68,7 +68,7 @@ def takes(entry: Object) -> bool:
 
 
 def value_of(entry: Object) -> str:
-    """Return the value of an entry of a container's environment as text, also if it is a number without quotes."""
+    """Return the value of an environment entry; a number without quotes counts as its text."""
     value = entry.get("value")
     return "" if value is None else str(value)
 
@@ -81,7 +81,7 @@ def host_path(volume: Object) -> str:
 
 
 def takes_devices(pods: PodSet) -> bool:
-    """Tell whether the pods name devices themselves: in the environment, by mounts or by annotations."""
+    """Whether the pods name devices themselves: in the environment, by mounts or by annotations."""
     for container in pods.containers:
         spec = container.spec
         if "env" in spec and any(map(takes, mappings(spec, "env", container.path))):
@@ -98,7 +98,7 @@ def _lists_devices(mount: Object) -> bool:
 
 
 def reserved_tolerations(pods: PodSet) -> Iterator[tuple[int, Object]]:
-    """Yield the tolerations of taints that keep other pods off accelerator nodes, with their indices."""
+    """Yield the tolerations, with their indices, of taints that may reserve accelerator nodes."""
     if "tolerations" in pods.spec:
         for at, toleration in enumerate(mappings(pods.spec, "tolerations", pods.field())):
             if names_accelerators(str(toleration.get("key") or ""), str(toleration.get("value") or "")):
@@ -116,17 +116,16 @@ def reserved_labels(pods: PodSet) -> Iterator[tuple[tuple[str | int, ...], str]]
 
 
 def _reserved_terms(terms: Iterable[Object]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    path = ("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
+    place = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
     for at, term in enumerate(terms):
         for number, expression in enumerate(mappings(term, "matchExpressions", ())):
-            key = str(expression.get("key") or "")
-            avoids = str(expression.get("operator")) in AVOIDING or sequence(expression, "values", ()) == ["false"]
-            if not avoids and names_accelerators(key):
-                yield (*path, at, "matchExpressions", number), key
+            key, operator = str(expression.get("key") or ""), str(expression.get("operator"))
+            if operator not in AVOIDING and sequence(expression, "values", ()) != ["false"] and names_accelerators(key):
+                yield (*place, at, "matchExpressions", number), key
 
 
 def is_of_daemon_set(workload: Workload) -> bool:
-    """Tell whether the object is a DaemonSet, or a pod of one."""
+    """Whether the object is a DaemonSet, or a pod that one created."""
     if workload.kind.per_node:
         return True
     owner = workload.controller() if workload.is_pod() else None
@@ -134,14 +133,14 @@ def is_of_daemon_set(workload: Workload) -> bool:
 
 
 def goes_to_reserved_nodes(pods: PodSet) -> bool:
-    """Tell whether the pods name accelerator nodes, by taints or labels; not so for pods that a cluster needs to run."""
+    """Whether the pods select accelerator nodes by taints or labels; pods that the cluster needs to run do not count."""
     if str(pods.spec.get("priorityClassName")) in SYSTEM_CLASSES:
         return False
     return any(True for _ in reserved_tolerations(pods)) or any(True for _ in reserved_labels(pods))
 
 
 def asks_somehow(pods: PodSet) -> bool:
-    """Tell whether the pods request what may be an accelerator, spelled right or not, by resource or by claim."""
+    """Whether the pods request, by resource or by claim, what may be an accelerator, even if its name is misspelled."""
     if pods.spec.get("resourceClaims"):
         return True
     for container in pods.containers:
@@ -152,7 +151,7 @@ def asks_somehow(pods: PodSet) -> bool:
 
 
 def _is_zero(amount: object) -> bool:
-    """Tell whether an amount is zero in any spelling: ``0.0``, ``0k``."""
+    """Whether an amount is zero, however it is spelled: ``0.0``, ``0k``."""
     try:
         return not exact(amount)
     except QuantityError:
@@ -160,12 +159,12 @@ def _is_zero(amount: object) -> bool:
 
 
 def asks_for_a_part(pods: PodSet) -> bool:
-    """Tell whether the pods request a part of a GPU from KAI. It is no resource: KAI's binder names the device in a ConfigMap."""
+    """Whether the pods request a part of a GPU from KAI: no resource, since its binder names the device in a ConfigMap."""
     return not _FRACTIONS.isdisjoint(pods.annotations())
 
 
 def may_access_devices(workload: Workload) -> bool:
-    """Tell whether the object's pods may reach accelerators, or nodes reserved for them, without requesting any."""
+    """Whether the object's pods may reach accelerators, or the nodes reserved for them, whatever they request."""
     if any(map(takes_devices, workload.pod_sets)):
         return True
     return not is_of_daemon_set(workload) and any(map(goes_to_reserved_nodes, workload.pod_sets))
@@ -180,7 +179,7 @@ AccountPattern: TypeAlias = Annotated[
 ]
 AccountPatterns: TypeAlias = Annotated[tuple[AccountPattern, ...], *UNIQUE]
 
-#: Images of agents that run on every accelerator node, from the vendors' own registries.
+#: Images of the agents on accelerator nodes, from the makers' own registries.
 STACK_IMAGES: Final = (
     "docker.io/rocm/device-metrics-exporter*",
     "docker.io/rocm/k8s-device-plugin*",
@@ -199,7 +198,7 @@ STACK_IMAGES: Final = (
     "vault.habana.ai/docker-k8s-device-plugin/*",
     "vault.habana.ai/gaudi-metric-exporter/*",
 )
-#: Service accounts of operators and device plugins in the namespaces of their vendors' instructions, and in
+#: Service accounts of operators and device plugins in the namespaces that their makers' instructions give them, and in
 #: ``gpu-operator-system``, where the orchestration guide installs the GPU operator.
 STACK_ACCOUNTS: Final = (
     "gpu-operator-resources/*",
@@ -212,7 +211,7 @@ STACK_ACCOUNTS: Final = (
 )
 
 
-#: The account of the pod by which the GPU operator validates the devices of a node (GPU operator v25.3,
+#: The account under which the GPU operator tests the devices of a node before it reports the node as ready (GPU operator v25.3,
 #: ``validator/manifests/plugin-workload-validation.yaml``).
 _VALIDATOR: Final = "nvidia-operator-validator"
 
@@ -223,16 +222,16 @@ def _matches(text: str, patterns: tuple[str, ...]) -> bool:
 
 
 def has_account(workload: Workload, pods: PodSet, patterns: tuple[str, ...]) -> bool:
-    """Tell whether the pods run under a service account that matches ``patterns``."""
+    """Whether the pods run under one of these service accounts."""
     name = pods.spec.get("serviceAccountName") or pods.spec.get("serviceAccount") or "default"
     return _matches(f"{workload.namespace}/{name}"[:600], patterns)
 
 
 def is_operator_validator(workload: Workload) -> bool:
-    """Tell whether the object is the pod by which the GPU operator validates a node, bound to that node from the start.
+    """Whether it is the pod by which the GPU operator tests a node's devices, bound to that node at creation.
 
-    If a rule raised its memory to a share of the node, the kubelet of a node in use would reject it, and then no GPU of the node
-    would become available.
+    If a rule gave it a share of the node's memory, the kubelet of a node in use would reject it, and the node would then offer no
+    GPU at all.
     """
     if not workload.is_pod():
         return False
@@ -245,10 +244,10 @@ def is_operator_validator(workload: Workload) -> bool:
 
 
 def has_image(container: Container, patterns: tuple[str, ...]) -> bool:
-    """Tell whether the container runs an image that matches ``patterns``."""
+    """Whether the container runs one of these images."""
     return _matches(str(container.spec.get("image"))[:600], patterns)
 
 
 def runs_stack_image(workload: Workload, container: Container, patterns: tuple[str, ...]) -> bool:
-    """Tell whether the container of a DaemonSet runs an image that matches ``patterns``."""
+    """Whether the container runs one of these images on every node, in a DaemonSet."""
     return is_of_daemon_set(workload) and has_image(container, patterns)

@@ -12,13 +12,13 @@ from gpugate.policies.workloads.workload import PodSet, Workload
 
 
 class DeviceClaims(Protocol):
-    """Resource claims of the cluster (dynamic resource allocation)."""
+    """The resource claims of the cluster (dynamic resource allocation)."""
 
     def is_gpu_claim(self, namespace: str, claim: str, template: str) -> bool:
-        """Tell whether the ResourceClaim or ResourceClaimTemplate of this name requests a GPU or a part of one."""
+        """Whether the ResourceClaim or ResourceClaimTemplate of this name requests a GPU or a part of one."""
 
     def may_be_slice(self, namespace: str, claim: str, template: str) -> bool:
-        """Tell whether the claim may be for a part of a GPU."""
+        """Whether it may request a part of a GPU."""
 
 
 def open_workload(
@@ -31,16 +31,16 @@ def open_workload(
     old: Object | None = None,
     subresource: str = "",
 ) -> Workload:
-    """Open ``root`` as a workload of ``kind``.
+    """Return ``root`` as a workload of ``kind``.
 
     Args:
-        kind: its entry in the table of kinds.
+        kind: its kind.
         root: the object; edits change it in place.
-        claims: the cluster, for what the pods' resource claims request.
-        namespace: the namespace of the request; if empty, that of the object's metadata.
+        claims: the resource claims of the cluster.
+        namespace: the namespace of the request; if empty, that of its metadata.
         operation: ``CREATE`` or ``UPDATE``.
-        old: the object that an UPDATE replaces.
-        subresource: the subresource that the request writes to, if any.
+        old: the object before an UPDATE.
+        subresource: the subresource of the request, if any.
 
     Raises:
         MalformedError: a field that gpugate reads has a type that the API does not accept.
@@ -68,23 +68,23 @@ def open_copy(workload: Workload, claims: DeviceClaims) -> Workload:
 
 
 def _pod_set(source: PodSetSource, namespace: str, claims: DeviceClaims) -> PodSet:
-    path, place, template = source.path, source.place, source.template
-    if place.resources is not None:
+    path, template = source.path, source.template
+    if source.place.resources is not None:
         return _resources_alone(source)
     spec = mapping(template, "spec", path)
     gpu_claims, slices = _gpu_claims(spec, path, namespace, claims) if "resourceClaims" in spec else (_NO_CLAIMS, _NO_CLAIMS)
-    return PodSet(template, spec, path, source.numbers.total, gpu_claims, slices, found=source)
+    return PodSet(template, spec, path, source.numbers.total, gpu_claims, slices, source=source)
 
 
 def _resources_alone(source: PodSetSource) -> PodSet:
-    """Return a pod set of one container for a kind that states only the resources of a container (TrainJob)."""
+    """Return a pod set with one container that has the resources, for a kind that states nothing else of its pods."""
     resources = source.place.resources or ()
     stated = source.template.get(str(resources[-1]))
     container = {"name": "node", "resources": {} if stated is None else stated}
     try:
-        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, found=source)
+        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
     except MalformedError as error:
-        # Report the path in the object, not in the container made up here.
+        # Name the field in the object, not in the container made here.
         stem = (*source.path, "spec", "containers", 0, "resources")
         raise MalformedError((*source.path, resources[-1], *error.path[len(stem) :]), error.problem) from error
 
@@ -93,7 +93,7 @@ _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 
 
 def _gpu_claims(spec: Object, path: Path, namespace: str, claims: DeviceClaims) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of the claims for a GPU, and of those among them that may be for a part of one."""
+    """Return the claims that request a GPU, and those of them that may request a part of one."""
     names: set[str] = set()
     slices: set[str] = set()
     for claim in mappings(spec, "resourceClaims", (*path, "spec")):

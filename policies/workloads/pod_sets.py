@@ -1,4 +1,4 @@
-"""Find the pod sets of an object at the paths of its kind, and how many pods each has."""
+"""Find the pod sets of an object at the paths that its kind states, with their pod counts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind, kind_of
 
 #: One step of an AppWrapper's path to a template: ``.name`` or ``[3]``.
 _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[([0-9]{1,4})\]")
-#: How deep kinds nest: an AppWrapper wraps no AppWrapper.
+#: No kind nests deeper: an AppWrapper holds no AppWrapper.
 _DEEPEST: Final = 2
 
 
 class PodSetSize(NamedTuple):
-    """How many pods a set has.
+    """The pod counts of a pod set.
 
     Attributes:
-        total: the number of pods in all; None if the object does not say.
+        total: the number of pods; None if the object does not state it.
         child: how many of them one child of the workload creates (a Job of a JobSet, a group of a LeaderWorkerSet).
-        completions: how many pods of one child must succeed; None if the object does not say.
+        completions: how many pods of one child must succeed, after which it creates no more; None if not stated.
         min_count: how many are enough to run, if the workload states a range; None if all are needed.
-        paths: paths of the numbers that users change; none if the object has none.
+        paths: paths of the numbers that users change; empty if the object has none.
         completions_path: path of ``completions``.
     """
 
@@ -36,21 +36,21 @@ class PodSetSize(NamedTuple):
 
     @property
     def at_once(self) -> int:
-        """How many pods run at most at one time; zero if the object does not say."""
+        """The most pods that run at one time; zero if the object does not state it."""
         total, child, completions = self.total or 0, self.child or 0, self.completions
         return total if completions is None or not child or completions >= child else total // child * completions
 
 
 class PodSetSource(NamedTuple):
-    """A pod set as it is found in an object.
+    """A pod template found in an object.
 
     Attributes:
-        kind: the kind that creates the pods; in an AppWrapper, that of the wrapped object.
-        place: the paths of the pod set in objects of the kind.
-        path: the path of the template in this object.
+        kind: the kind that creates the pods; of a wrapped object, its own.
+        place: the entry of the kind for the template.
+        path: the path of the template in the object.
         template: the template.
-        numbers: how many pods there are.
-        follows: whether the pods start when others have run.
+        numbers: the pod counts.
+        follows: whether the pods start after others have run.
     """
 
     kind: WorkloadKind
@@ -66,10 +66,10 @@ _TEMPLATE: Final = "template"
 
 
 def find_pods(kind: WorkloadKind, root: Object) -> Iterator[PodSetSource]:
-    """Yield the pod sets of ``root``, an object of ``kind``, in the order of the kind's paths.
+    """Yield the pod sets of ``root``, an object of ``kind``, in the order of the kind's entry.
 
     Raises:
-        MalformedError: a field on the way is of the wrong type.
+        MalformedError: a field on the way has a wrong type.
     """
     return _find(kind, root, (), 0)
 
@@ -96,15 +96,15 @@ def _find(kind: WorkloadKind, root: Object, base: Path, depth: int) -> Iterator[
 
 
 def _at(root: Object, path: Path) -> Object:
-    template: Object = lookup(root, path)
-    return template
+    found: Object = lookup(root, path)
+    return found
 
 
 def _check_absent(root: Object, path: Path) -> None:
     """Check that ``path``, or a map on the way to it, is absent.
 
     Raises:
-        MalformedError: something else than a map is there.
+        MalformedError: a value that is no map is there.
     """
     value: Any = root
     for depth, part in enumerate(path):
@@ -137,7 +137,7 @@ def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator
 
 
 def _find_declared(component: Object, root: Object, path: Path) -> Iterator[PodSetSource]:
-    """Yield the pod sets of a component of an unknown kind, at the paths that the AppWrapper declares."""
+    """Yield the pod sets that an AppWrapper declares for a component of a kind that gpugate does not know."""
     seen: set[Path] = set()
     for at, declared in enumerate(mappings(component, "podSets", path)):
         here = (*path, "podSets", at)
@@ -151,12 +151,12 @@ def _find_declared(component: Object, root: Object, path: Path) -> Iterator[PodS
             yield PodSetSource(_DECLARED, _DECLARED.pod_sets[0], (*path, *steps), template, numbers, follows=False)
 
 
-#: The kind of a component that is not in the table; its pods may start one by one.
+#: The controller of such a component is not known: its pods may start one by one.
 _DECLARED: Final = WorkloadKind("", "", "", (PodSetSpec((_TEMPLATE,)),))
 
 
 def _steps(written: str) -> Path:
-    """Parse ``template.spec.roles[0].template`` as a path; empty if it is none (AppWrapper v1.1 ``pkg/utils``)."""
+    """Return ``template.spec.roles[0].template`` as a path; empty if it is none (AppWrapper v1.1 ``pkg/utils``)."""
     steps: list[str | int] = []
     text, at = f".{written}", 0
     while at < len(text):
@@ -193,23 +193,23 @@ def _min_count(
 ) -> int | None:
     if place.min_count is None or (place.elastic is not None and lookup(root, _place(base, place.elastic, keys)) is not True):
         return None
-    minimum = _number(root, _place(base, place.min_count, keys), None)
-    if minimum is None or count is None:
-        return minimum
+    least = _number(root, _place(base, place.min_count, keys), None)
+    if least is None or count is None:
+        return least
     for factor in factors:
-        minimum *= factor or 0
-    # With an autoscaler the operator creates the minimum even if fewer are stated: then all stated pods are needed.
-    return minimum if place.elastic is None else min(minimum, count)
+        least *= factor or 0
+    # With an autoscaler, the operator creates the minimum whatever the stated number is.
+    return least if place.elastic is None else min(least, count)
 
 
 def _number(root: Object, path: Path, default: int | None) -> int | None:
     number = integer_at(root, path)
-    # A custom resource may accept a negative number; its controller creates no pods then.
+    # The API rejects a negative number if it knows the kind; no controller creates fewer pods than none.
     return default if number is None else max(0, number)
 
 
 def _keys(path: Path, pattern: Path) -> list[str | int]:
-    """Return the parts of ``path`` at each ``"*"`` of ``pattern``."""
+    """Return the element of ``path`` for each ``"*"`` of ``pattern``."""
     return [part for part, form in zip(path, pattern, strict=True) if form == "*"]
 
 
@@ -219,7 +219,7 @@ def _place(base: Path, pattern: Path, keys: Sequence[str | int]) -> Path:
 
 
 def _expand(root: Object, pattern: Path, done: Path, wanted: type | None = None) -> Iterator[Path]:
-    """Yield all paths that match ``pattern``; ``wanted``: the type that must hold the keys if it is not absent."""
+    """Yield all paths that ``pattern`` matches; ``wanted`` is the type that must hold the keys, if present."""
     if "*" not in pattern:
         yield (*done, *pattern)
         return
@@ -236,14 +236,17 @@ def _expand(root: Object, pattern: Path, done: Path, wanted: type | None = None)
 
 
 def values_at(root: Object, pattern: Path) -> list[Any]:
-    """Return the values at all paths of ``root`` that match ``pattern``."""
+    """Return the values in ``root`` at all paths that ``pattern`` matches."""
     return [lookup(root, path) for path in _expand(root, pattern, ())]
 
 
 def gangs_of(kind: WorkloadKind, root: Object) -> int:
-    """Return how many gangs an object of ``kind`` makes, each with an equal part of its pods.
+    """Return the number of gangs of an object of ``kind``, each with an equal part of its pods.
 
     Raises:
-        MalformedError: the field is no number.
+        MalformedError: the field is no whole number.
     """
-    return 1 if kind.gangs is None else max(1, _number(root, kind.gangs, 1) or 1)
+    if kind.gangs is None:
+        return 1
+    number = _number(root, kind.gangs, 1)
+    return 1 if number is None else max(1, number)
