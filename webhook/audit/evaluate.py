@@ -19,7 +19,7 @@ from gpugate.policies.framework.decision import BoundRule, Change, Decision
 from gpugate.policies.gangs.status import GangState, StuckAfter, gang_states
 from gpugate.policies.kube.fields import MalformedError, Object, dotted
 from gpugate.policies.kube.managers import is_gitops_managed
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.rules.gangs.gang.rule import RULE, GangParams
 from gpugate.policies.rules.ownership import idle
 from gpugate.policies.workloads.open import open_workload

@@ -12,7 +12,7 @@ from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.lint import device_plugin, registry
 from gpugate.policies.lint.context import LintContext
 from gpugate.policies.lint.snippets import Part, part_in
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.review.entry import Outcome, ReviewEntry
