@@ -31,7 +31,7 @@ def check_all(
     _predict_tolerations(workload, bound, snapshot)
     for one in bound:
         try:
-            findings = list(one.rule.check(workload, one.params, snapshot))
+            findings = list(one.rule.findings(workload, one.params, snapshot))
             if findings:
                 if snapshot.stale:
                     findings = [aged(finding, snapshot.stale) for finding in findings]
@@ -87,7 +87,7 @@ def _only_regressions(
         return findings
     _predict_tolerations(before, bound, snapshot)
     known: dict[tuple[str, object], int] = {}
-    for found in one.rule.check(before, one.params, snapshot):
+    for found in one.rule.findings(before, one.params, snapshot):
         if found.level is Level.DENY:
             key = (found.reason, named_path(workload.old, found.path))
             known[key] = max(found.measure, known.get(key, 0))

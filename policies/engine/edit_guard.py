@@ -6,7 +6,8 @@ from typing import Any
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Object, clone, dotted, lookup
 from gpugate.policies.kube.managers import has_kueue_marks, is_gitops_managed
 from gpugate.policies.patch import Edit, PatchBuilder
@@ -157,5 +158,5 @@ def warn_if_fix_withheld(
     for edit in additions:
         draft.apply(edit)
     cured.edited(additions)
-    left = {(one.reason, one.path) for one in rule.check(cured, params, snapshot) if one.level is Level.DENY}
+    left = {(one.reason, one.path) for one in rule.findings(cured, params, snapshot) if one.level is Level.DENY}
     return [one if (one.reason, one.path) in left else one.as_warning() for one in findings]

@@ -43,8 +43,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding, Level, Mode
-from gpugate.policies.framework.rule import Bytes, Params, Rule
+from gpugate.policies.findings import Finding, Mode
+from gpugate.policies.framework.params import Bytes, Params
+from gpugate.policies.framework.reasons import Reaction, Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.gangs.gang import Gang, gang_of
 from gpugate.policies.kube.cel import UNIQUE, CelRule
 from gpugate.policies.kube.fields import string
@@ -64,7 +66,6 @@ _PREFIX_PATTERN: Final = (
 ImagePrefix: TypeAlias = Annotated[str, Field(min_length=1, max_length=255, pattern=_PREFIX_PATTERN)]
 #: An image's tag.
 Tag: TypeAlias = Annotated[str, Field(max_length=128, pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
-Reaction: TypeAlias = Literal["Allow", "Warn", "Deny"]
 Reach: TypeAlias = Literal["Nowhere", "Gangs", "Everywhere"]
 
 
@@ -212,7 +213,7 @@ def _check_name(container: Container, written: str, image: Image, size: int, par
             f"Write {image.name}{image.suffix}@sha256:... with the digest that the registry gives.",
             measure=1,
         )
-    elif params.moving != "Allow" and _moves(image, params) and (params.moving_in == "Everywhere" or size > 1):
+    elif _moves(image, params) and (params.moving_in == "Everywhere" or size > 1):
         what = f"the tag {image.tag} moves" if image.tag else "no tag means latest, which moves"
         each = f"each of the {size} pods of the gang runs" if size > 1 else "the pod runs"
         yield Finding(
@@ -220,7 +221,6 @@ def _check_name(container: Container, written: str, image: Image, size: int, par
             path,
             f"{written}: {what}, and {each} what its node pulled{_when(container)}",
             "Name a version, or the digest.",
-            Level.DENY if params.moving == "Deny" else Level.WARN,
             measure=1,
         )
 
@@ -230,7 +230,7 @@ def _when(container: Container) -> str:
 
 
 def _check_pulling(container: Container, image: Image, pods: PodSet, size: int, params: ImagesParams) -> Iterator[Finding]:
-    if params.always != "Allow" and container.spec.get("imagePullPolicy") == "Always" and not _moves(image, params):
+    if container.spec.get("imagePullPolicy") == "Always" and not _moves(image, params):
         starts = f"every start of {size} pods" if size > 1 else "every start"
         yield Finding(
             "AskedEveryTime",
@@ -238,7 +238,6 @@ def _check_pulling(container: Container, image: Image, pods: PodSet, size: int, 
             f"Always asks the registry at {starts} what {image.suffix.lstrip(':@') or image.name} means, which does not change:"
             " layers that a node has are not pulled again, but nothing starts while the registry does not answer",
             "Write imagePullPolicy: IfNotPresent.",
-            Level.WARN,
         )
     large = max((one for one in params.large_images if image.is_below(one.image)), key=lambda one: len(one.image), default=None)
     if large is not None:
@@ -249,7 +248,6 @@ def _check_pulling(container: Container, image: Image, pods: PodSet, size: int, 
             (*container.path, "image"),
             f"{image.name} has {show_bytes(large.size)}: a node without it pulls that{times}, while its accelerators wait",
             "Have it pulled before, by a DaemonSet on these nodes, and from a registry within the cluster.",
-            Level.WARN,
         )
 
 
@@ -268,7 +266,6 @@ def _check_alike(gang: Gang) -> Iterator[Finding]:
                     (*container.path, "image"),
                     f"{container.name} runs {image.name} at {_shown(image)} here, at {_shown(other)} in another part of the gang",
                     "Name the same image in every part of the gang.",
-                    Level.WARN,
                 )
 
 
@@ -276,11 +273,22 @@ def _shown(image: Image) -> str:
     return image.suffix.lstrip(":@") or "latest"
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "AskedEveryTime": Reason("Every start needs the registry, for an image that does not change.", action="always"),
+    "DigestMissing": Reason("The image has no digest, and the policy requires one."),
+    "ImageMoves": Reason("The tag moves, so nodes may run different images.", action="moving"),
+    "ImageUnreadable": Reason("The image reference does not parse."),
+    "ImagesDiffer": Reason("Parts of one gang run different tags of one image.", action="Warn"),
+    "LargeImage": Reason("The image is large, and GPUs wait while a node pulls it.", action="Warn"),
+    "RegistryNotAllowed": Reason("The image comes from a registry that the policy does not list."),
+}
+
 RULE = Rule(
     id="images",
     title="Images of accelerator pods are the same on every node, from known registries, and not asked for needlessly",
     since="0.1.0",
     params=ImagesParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     documentation=__doc__,

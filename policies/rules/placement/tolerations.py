@@ -43,8 +43,8 @@ from pydantic import Field
 
 from gpugate.policies.cluster.records.common import Taint
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.accelerators import NVIDIA_GPU, taint_key
 from gpugate.policies.kube.cel import MOST
 from gpugate.policies.kube.fields import mappings
@@ -113,18 +113,12 @@ def mutate(workload: Workload, params: TolerationsParams, snapshot: ClusterSnaps
     return [edit for pods in workload.templated_gpu_pod_sets() for edit in _missing(pods, params, node_candidates(pods, snapshot))]
 
 
-def check(_workload: Workload, _params: TolerationsParams, _facts: ClusterSnapshot) -> Iterable[Finding]:
-    """Nothing is refused: a pod without its toleration waits, it does no harm."""
-    return ()
-
-
 RULE = Rule(
     id="tolerations",
     title="Accelerator pods tolerate the taints of accelerator nodes, and no other pod does",
     since="0.1.0",
     params=TolerationsParams,
     mutate=mutate,
-    check=check,
     needs=frozenset({"nodes"}),
     documentation=__doc__,
     applied_at_pods=True,

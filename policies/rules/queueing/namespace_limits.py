@@ -36,13 +36,15 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.memo import keep, recall
 from gpugate.policies.kube.quantity import show_amount
@@ -91,23 +93,25 @@ class NamespaceRequest(NamedTuple):
     each: Mapping[str, int]
 
 
-def check(workload: Workload, params: NamespaceLimitsParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: NamespaceLimitsParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse pods that the namespace would never take; warn of a quota that is full."""
     if not workload.gpu_pod_sets():
-        return ()
+        return
     pending = [kind for kind in ("limitranges", "resourcequotas") if snapshot.sync_state(kind) is SyncState.PENDING]
     if pending:
-        return (_unknown(workload, pending),)
+        yield _unknown(workload, pending)
+        return
     if workload.namespace not in snapshot.limit_ranges and workload.namespace not in snapshot.quotas:
-        return ()
+        return
     findings = [*_of_object(workload, snapshot, params)]
     for pods in workload.pod_sets:
         findings += _of_pods(workload, pods, snapshot, params)
     if len(workload.pod_sets) > 1 and not any(one.level is Level.DENY for one in findings):
         findings += check_together(workload, snapshot)
     if params.never_fits == "Warn" or workload.owner_was_reviewed():
-        return [one._replace(level=Level.WARN) for one in findings]
-    return findings
+        yield from [one._replace(level=Level.WARN) for one in findings]
+        return
+    yield from findings
 
 
 def _unknown(workload: Workload, pending: list[str]) -> Finding:
@@ -320,12 +324,38 @@ def _of_ratio(breach: LimitViolation, path: Path, what: str, stated: str) -> Fin
     )
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "LimitRangeDefault": Reason(
+        "The default limit of a LimitRange is below the request.", warns="`neverFits` is Warn, or gpugate has reviewed the owner"
+    ),
+    "LimitRangeMax": Reason(
+        "A request or limit is above the maximum of a LimitRange.", warns="`neverFits` is Warn, or gpugate has reviewed the owner"
+    ),
+    "LimitRangeMin": Reason(
+        "A request or limit is below the minimum of a LimitRange.", warns="`neverFits` is Warn, or gpugate has reviewed the owner"
+    ),
+    "LimitRangeRatio": Reason(
+        "A limit is more times the request than a LimitRange allows.",
+        warns="`neverFits` is Warn, or gpugate has reviewed the owner",
+    ),
+    "NamespaceLimitsUnknown": Reason("The ResourceQuotas or LimitRanges are not synced yet.", action="Unknown"),
+    "QuotaFullNow": Reason("The request fits the ResourceQuota, but not beside what is used now.", action="waits"),
+    "QuotaNeedsRequest": Reason(
+        "A ResourceQuota counts a resource that the pod does not state.",
+        warns="the LimitRanges are not known, `neverFits` is Warn, or gpugate has reviewed the owner",
+    ),
+    "QuotaNeverFits": Reason(
+        "The request is above the hard limit of a ResourceQuota.",
+        warns="the pods may run in turns, `neverFits` is Warn, or gpugate has reviewed the owner",
+    ),
+}
+
 RULE = Rule(
     id="namespace-limits",
     title="A workload keeps to the quotas and limit ranges of its namespace",
     since="0.1.0",
     params=NamespaceLimitsParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"limitranges", "priorityclasses", "resourcequotas", "runtimeclasses"}),
     documentation=__doc__,

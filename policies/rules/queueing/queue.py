@@ -41,7 +41,9 @@ from typing import Annotated, Final, Literal, get_args
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.cel import UNIQUE, LabelValue
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.webhook_limits import Rejection, kueue_rejects
@@ -139,7 +141,6 @@ def check(workload: Workload, params: QueueParams, snapshot: ClusterSnapshot) ->
             path,
             f"namespace {workload.namespace} has no LocalQueue {name}: Kueue would never admit the workload; {_list(here)}",
             f"Write {QUEUE_NAME}: {here[0]}." if len(here) == 1 else "Name a LocalQueue that exists, or have one made.",
-            rests_on=("localqueues",),
         )
 
 
@@ -165,7 +166,6 @@ def _missing(path: tuple[str | int, ...], workload: Workload, known: SyncState, 
             path,
             f"no queue is named, and the LocalQueues of namespace {workload.namespace} are not known",
             f"Write the label {QUEUE_NAME}, or give the cluster's LocalQueues.",
-            Level.UNKNOWN,
         )
     return Finding(
         "QueueMissing",
@@ -177,15 +177,24 @@ def _missing(path: tuple[str | int, ...], workload: Workload, known: SyncState, 
         else f"Write the label {QUEUE_NAME} with one of {', '.join(here)}."
         if here
         else f"Have a LocalQueue made in namespace {workload.namespace}, and name it in the label {QUEUE_NAME}.",
-        rests_on=("localqueues", "namespaces"),
     )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "NotQueueable": Reason(
+        "Kueue cannot queue the workload as it is written.", warns="the policy requires no queue, or the workload names one"
+    ),
+    "QueueMissing": Reason("The policy requires a queue and nothing names one.", facts=("localqueues", "namespaces")),
+    "QueueUndecided": Reason("No queue is named, and the LocalQueues are not known.", action="Unknown"),
+    "QueueUnknown": Reason("The namespace has no LocalQueue of that name.", facts=("localqueues",)),
+}
 
 RULE = Rule(
     id="queue",
     title="Accelerator workloads stand in a Kueue queue, named where Kueue reads it",
     since="0.1.0",
     params=QueueParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=frozenset({"localqueues", "namespaces"}),

@@ -41,11 +41,13 @@ resources:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from typing import Annotated, Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.findings import Finding
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, is_accelerator, suggestion
 from gpugate.policies.kube.cel import UNIQUE, LabelKey
 from gpugate.policies.kube.fields import mappings
@@ -102,21 +104,19 @@ def _equalise(container: Container, name: str) -> Iterator[Edit]:
         yield Edit("set", container.place("requests", name), limit, f"request of {name} made its limit in {container.name}")
 
 
-def check(workload: Workload, params: AcceleratorNamesParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: AcceleratorNamesParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse names and counts that no device plugin serves."""
-    found: list[Finding] = []
     synced = snapshot.known.get("nodes") is SyncState.SYNCED
     for pods in workload.pod_sets:
         for container in pods.containers:
             if not container.stated.is_plain:
                 for name in container.stated.extended:
-                    found += _check_name(container, name, params, snapshot)
-                    found += _check_counts(container, name)
+                    yield from _check_name(container, name, params, snapshot)
+                    yield from _check_counts(container, name)
         if "resourceClaims" in pods.spec:
-            found += _check_claims(workload, pods, snapshot)
+            yield from _check_claims(workload, pods, snapshot)
         if synced and not snapshot.offered.issuperset(pods.totals.accelerators):
-            found += _check_offered(pods, params, snapshot)
-    return found
+            yield from _check_offered(pods, params, snapshot)
 
 
 def _where(container: Container, name: str) -> str:
@@ -167,7 +167,6 @@ def _check_counts(container: Container, name: str) -> Iterator[Finding]:
                 place,
                 f"0 of {name} asks for nothing: no rule for accelerator pods applies on its account",
                 f"Remove the line {name}: 0, or write the number of devices needed.",
-                Level.WARN,
             )
     limit, request = container.count("limits", name), container.count("requests", name)
     if limit is not None and request is not None and limit != request and not container.is_fraction("limits", name):
@@ -189,7 +188,6 @@ def _check_offered(pods: PodSet, params: AcceleratorNamesParams, snapshot: Clust
             pods.field("containers"),
             f"no node offers {name} now; the nodes offer {', '.join(offered) or 'no accelerator at all'}",
             "Ask for a resource that the nodes offer, or add nodes that offer this one.",
-            Level.WARN,
         )
 
 
@@ -207,15 +205,26 @@ def _check_claims(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -
                 pods.field("resourceClaims", at, field),
                 f"{name} is not known here, so it is not known whether the pod asks for a GPU through it",
                 "Review the claim or its template together with the workload, or give the cluster's.",
-                Level.UNKNOWN,
             )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "ClaimUnknown": Reason("The ResourceClaim or its template is not known, so neither is what it requests.", action="Unknown"),
+    "FractionalCount": Reason("A device count is not a whole number."),
+    "LegacyName": Reason("The pod requests alpha.kubernetes.io/nvidia-gpu, which no device plugin serves."),
+    "NegativeCount": Reason("A device count is below zero."),
+    "NotOffered": Reason("No node offers the requested device now.", action="Warn"),
+    "UnequalCounts": Reason("Request and limit of a device differ, which the API server rejects."),
+    "UnservedName": Reason("No device plugin serves the requested name."),
+    "ZeroCount": Reason("The pod requests 0 devices, so no GPU rule applies to it.", action="Warn"),
+}
 
 RULE = Rule(
     id="accelerator-names",
     title="Accelerators are asked for by names and counts that a device plugin serves",
     since="0.1.0",
     params=AcceleratorNamesParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes"}),

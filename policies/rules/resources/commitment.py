@@ -33,15 +33,17 @@ On a node with 2000Gi whose pods are limited to 2900Gi together, a pod with a li
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level, not_synced
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.findings import Finding, not_synced
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.quantity import GIB, show_bytes
 from gpugate.policies.scheduling.node_fit import fitting, node_request
 from gpugate.policies.scheduling.node_selection import node_candidates
@@ -60,15 +62,15 @@ class CommitmentParams(Params):
     """Whether what would pass the ratio with the pods that run now is refused; otherwise it is warned about."""
 
 
-def check(workload: Workload, params: CommitmentParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: CommitmentParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Warn about limits that the nodes could not make good."""
-    found: list[Finding] = []
     # Its template was counted when it was made.
     if workload.owner_was_reviewed():
-        return found
+        return
     for pods in workload.gpu_pod_sets():
         if SyncState.PENDING in (snapshot.known.get("nodes"), snapshot.known.get("pods")):
-            return (_unknown(pods, "nodes" if snapshot.known.get("nodes") is SyncState.PENDING else "pods"),)
+            yield _unknown(pods, "nodes" if snapshot.known.get("nodes") is SyncState.PENDING else "pods")
+            return
         chosen = node_candidates(pods, snapshot)
         if not chosen.matching:
             continue
@@ -79,8 +81,7 @@ def check(workload: Workload, params: CommitmentParams, snapshot: ClusterSnapsho
         if limit:
             finding = _judge(workload, pods, limit, shapes, params, snapshot)
             if finding is not None:
-                found.append(finding)
-    return found
+                yield finding
 
 
 def _judge(
@@ -97,8 +98,7 @@ def _judge(
     if more <= 0:
         return None
     full = _full(pods, limit, more, shapes, params, snapshot)
-    refuse = params.refuse and queue_label(workload) is None
-    return full._replace(level=Level.DENY) if full is not None and refuse else full
+    return full if full is None or queue_label(workload) is None else full.as_warning()
 
 
 def _full(
@@ -148,7 +148,6 @@ def _above_ratio(pods: PodSet, limit: int, shapes: Sequence[NodeShape], params: 
         f" on, even an empty one: {largest.title}: {show_bytes(limit)} > {_room(shapes, params)}",
         f"Lower the memory limits to {show_bytes(most // GIB * GIB or most)} per pod, or to what a node has.",
         measure=limit,
-        rests_on=("nodes",),
     )
 
 
@@ -164,9 +163,7 @@ def _no_node_left(
         f" the freest of {nearest.title}: {show_bytes(least)} + {show_bytes(limit)} = {show_bytes(least + limit)} >"
         f" {_room([nearest], params)}",
         "Lower the memory limit towards the request, or wait until pods there have ended.",
-        Level.WARN,
         measure=limit,
-        rests_on=("nodes", "pods"),
     )
 
 
@@ -179,18 +176,33 @@ def _pool_full(pods: PodSet, used: int, more: int, shapes: Sequence[NodeShape], 
         f" {show_bytes(used)} + {show_bytes(more)} = {show_bytes(used + more)} > {params.max_ratio:g} x {show_bytes(total)} ="
         f" {show_bytes(int(params.max_ratio * total))}",
         "Lower the memory limits towards the requests, ask for fewer pods, or wait until others have ended.",
-        Level.WARN,
         measure=more,
-        rests_on=("nodes", "pods"),
     )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "CommitmentUnknown": Reason("The nodes or pods are not synced yet.", action="Unknown"),
+    "LimitAboveRatio": Reason("The memory limit is above the ratio of every node, even an empty one.", facts=("nodes",)),
+    "NodesOvercommitted": Reason(
+        "No node has room for the memory limit beside its pods.",
+        action="refuse",
+        facts=("nodes", "pods"),
+        warns="the workload is in a queue",
+    ),
+    "PoolOvercommitted": Reason(
+        "All nodes together have no room for the memory limits.",
+        action="refuse",
+        facts=("nodes", "pods"),
+        warns="the workload is in a queue",
+    ),
+}
 
 RULE = Rule(
     id="commitment",
     title="The memory limits on accelerator nodes stay within a ratio of what the nodes have",
     since="0.1.0",
     params=CommitmentParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"nodes", "pods"}),
     documentation=__doc__,

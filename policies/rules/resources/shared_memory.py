@@ -43,8 +43,10 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.rule import Bytes, Params, Rule
+from gpugate.policies.findings import Finding
+from gpugate.policies.framework.params import Bytes, Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Path, mappings
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes
 from gpugate.policies.patch import Edit
@@ -144,19 +146,17 @@ def _edits(volumes: Path, name: str, size: str, bare: tuple[tuple[Path, str], ..
     return (Edit("append", volumes, volume, note, group), *mounts)
 
 
-def check(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse a missing /dev/shm; warn about one of the user's own that cannot serve."""
-    found: list[Finding] = []
     for pods in workload.templated_gpu_pod_sets():
         if _left_alone(pods):
             continue
         for container in _consumers(pods, params):
             mounted = shared_memory_of(pods, container)
             if mounted is None:
-                found.append(_not_mounted(container, params))
+                yield _not_mounted(container, params)
             else:
-                found += _check_own(container, mounted)
-    return found
+                yield from _check_own(container, mounted)
 
 
 def _not_mounted(container: Container, params: SharedMemoryParams) -> Finding:
@@ -177,7 +177,6 @@ def _check_own(container: Container, found: SharedMemory) -> Iterator[Finding]:
             place,
             f"{container.name} mounts {DIRECTORY} read-only: nothing can be shared through it",
             "Remove readOnly: true from that mount.",
-            Level.WARN,
         )
     if found.volume is None or "emptyDir" not in found.volume:
         return
@@ -187,7 +186,6 @@ def _check_own(container: Container, found: SharedMemory) -> Iterator[Finding]:
             (*found.place, "emptyDir"),
             f"{DIRECTORY} of {container.name} lies on the node's disk",
             "Write medium: Memory in that emptyDir.",
-            Level.WARN,
         )
     elif found.size_limit is None and container.memory("limits") is None:
         yield Finding(
@@ -195,15 +193,22 @@ def _check_own(container: Container, found: SharedMemory) -> Iterator[Finding]:
             (*found.place, "emptyDir"),
             f"{DIRECTORY} of {container.name} has no sizeLimit and the container no memory limit: it may fill the node's memory",
             "Write a sizeLimit in that emptyDir, 8Gi to 16Gi for training, and a memory limit.",
-            Level.WARN,
         )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "NotInMemory": Reason("The volume for shared memory is on the disk of the node.", action="Warn"),
+    "NotMounted": Reason("No volume for shared memory is mounted, which leaves 64Mi."),
+    "ReadOnly": Reason("Shared memory is mounted read-only.", action="Warn"),
+    "Unbounded": Reason("The volume for shared memory has no sizeLimit, and its container no memory limit.", action="Warn"),
+}
 
 RULE = Rule(
     id="shared-memory",
     title="Containers with accelerators get a /dev/shm that is large enough and that their memory limit holds",
     since="0.1.0",
     params=SharedMemoryParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     documentation=__doc__,

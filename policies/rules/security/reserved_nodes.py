@@ -48,7 +48,9 @@ from typing import Annotated, Final, Literal
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Mode
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.cel import UNIQUE, LabelName
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
@@ -86,19 +88,18 @@ class ReservedNodesParams(Params):
     """Priority classes whose pods may go to accelerator nodes, besides those of the system."""
 
 
-def check(workload: Workload, params: ReservedNodesParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: ReservedNodesParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Find pods that ask for no accelerator and go to accelerator nodes."""
     going = [
         pods for pods in workload.pod_sets if pods.is_whole and (goes_to_reserved_nodes(pods) or _names_a_node(workload, pods))
     ]
     if not going or is_of_daemon_set(workload):
-        return ()
+        return
     is_part = bool(workload.gpu_pod_sets())
     if is_part and params.parts == "Allow":
-        return ()
+        return
     found = [one for pods in going if not _may_go(workload, pods, params) for one in _findings(workload, pods, snapshot)]
-    softly = is_part or workload.owner_was_reviewed() or workload.is_child()
-    return [one.as_warning() for one in found] if softly else found
+    yield from [one.as_warning() for one in found] if is_part or workload.is_child() else found
 
 
 def _names_a_node(workload: Workload, pods: PodSet) -> bool:
@@ -143,7 +144,6 @@ def _findings(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> It
             pods.field("nodeName"),
             f"node {pods.spec['nodeName']!s:.63} has {offers} and is named by {whose}",
             "Remove nodeName, or ask for the accelerator under resources.limits.",
-            rests_on=("nodes",),
         )
 
 
@@ -182,12 +182,31 @@ def _shape_of(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> No
     return next((one for one in snapshot.shapes if name in one.nodes and any(map(is_accelerator, one.devices))), None)
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "ChoosesNodes": Reason(
+        "A pod without GPUs selects GPU nodes.",
+        warns="the pod is part of a workload",
+        owner_reviewed_warns=True,
+    ),
+    "NamesNode": Reason(
+        "A pod without GPUs names a GPU node.",
+        facts=("nodes",),
+        warns="the pod is part of a workload",
+        owner_reviewed_warns=True,
+    ),
+    "ToleratesTaint": Reason(
+        "A pod without GPUs tolerates the taint of GPU nodes.",
+        warns="the pod is part of a workload",
+        owner_reviewed_warns=True,
+    ),
+}
+
 RULE = Rule(
     id="reserved-nodes",
     title="Pods that ask for no accelerator keep off the nodes that have them",
     since="0.1.0",
     params=ReservedNodesParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"nodes"}),
     documentation=__doc__,

@@ -56,8 +56,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.findings import Finding
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Object, Path, mappings
 from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.workloads.container import Container, normal_path
@@ -88,6 +90,8 @@ _HIDING: Final = {
     "HIP_VISIBLE_DEVICES": "amd.com/gpu",
     "ROCR_VISIBLE_DEVICES": "amd.com/gpu",
 }
+#: Reasons of findings about devices that the pod itself requests.
+_HARMLESS: Final = frozenset({"HidesDevices", "LeavesDevicesIdle", "NamesItsOwnDevices"})
 _READ: Final = frozenset({*VARIABLES, *_HIDING})
 #: Where the maker's own manifests take the value from: what its scheduler wrote there.
 _OWN_ANNOTATION: Final = "metadata.annotations['huawei.com/"
@@ -102,9 +106,8 @@ class VisibleDevicesParams(Params):
     """Service accounts (`namespace/name`, `namespace/*`) whose pods may take devices."""
 
 
-def check(workload: Workload, params: VisibleDevicesParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: VisibleDevicesParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse devices that were not asked for; warn of those that were and stay hidden."""
-    found: list[Finding] = []
     for pods in workload.pod_sets:
         if not pods.is_whole:
             continue
@@ -115,14 +118,13 @@ def check(workload: Workload, params: VisibleDevicesParams, snapshot: ClusterSna
         per_container = [_told(workload, finding) for finding in per_container] if per_container else per_container
         of_pod = [*_by_volumes(pods), *_by_annotations(pods)]
         if (per_container or of_pod) and not has_account(workload, pods, params.service_accounts):
-            found += per_container
-            found += [] if _is_stack(workload, pods, params) else of_pod
-    return found
+            yield from per_container
+            yield from [] if _is_stack(workload, pods, params) else of_pod
 
 
 def _told(workload: Workload, finding: Finding) -> Finding:
     """``finding``, with the way out for the node stack where its images come from a mirror."""
-    if finding.level is Level.WARN or not is_of_daemon_set(workload):
+    if finding.reason in _HARMLESS or not is_of_daemon_set(workload):
         return finding
     more = " Where it belongs to the node stack, name its image in the policy (rules.visible-devices.images)."
     return finding._replace(remedy=finding.remedy + more)
@@ -191,8 +193,6 @@ def _by_variable(pods: PodSet, container: Container, entry: Object, place: Path,
             (*place, "value"),
             f"{who} sets {shown}, which on the nodes of today is no more than the {asked} that the pod asks for",
             f"Remove {name}: the device plugin sets it.",
-            Level.WARN,
-            rests_on=("nodes",),
         )
     elif asked:
         yield Finding(
@@ -229,7 +229,6 @@ def _unseen(who: str, name: str, place: Path) -> Finding:
         (*place, "valueFrom"),
         f"{who} takes {name} from elsewhere: it is not known here which devices it takes",
         f"Remove {name}: the device plugin sets it to the devices that the pod was given.",
-        Level.UNKNOWN,
     )
 
 
@@ -248,7 +247,6 @@ def _all_hidden(who: str, name: str, value: str, held: dict[str, int], place: Pa
         f"{who} asks for {asked} and sets {name}={value}, which wins over the device plugin's value: it sees none, and all"
         f" {sum(held.values())} lie idle",
         f"Remove {name}, or ask for no accelerator.",
-        Level.WARN,
     )
 
 
@@ -266,7 +264,6 @@ def _hidden(pods: PodSet, container: Container, entry: Object, place: Path, _fac
             f"{container.role} {container.name} asks for {asked} of {resource} and {name}={value:.60} shows {seen} of them to its"
             f" program: {asked - seen} of {asked} lie idle",
             f"Remove {name}, or ask for {seen} of {resource}." if seen else f"Remove {name}, or ask for no accelerator.",
-            Level.WARN,
         )
 
 
@@ -326,12 +323,26 @@ def _by_annotations(pods: PodSet) -> Iterator[Finding]:
             )
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "DevicesUnseen": Reason("The variable takes its value from elsewhere.", action="Unknown"),
+    "HidesDevices": Reason("The variable hides all GPUs that the container requests.", action="Warn"),
+    "LeavesDevicesIdle": Reason("The variable hides some of the GPUs that the container requests.", action="Warn"),
+    "MountsDeviceList": Reason("A mount names devices to the NVIDIA runtime."),
+    "MountsDevices": Reason("The pod mounts a device file of its node without requesting a GPU."),
+    "NamesDevices": Reason("An annotation names devices to the container runtime."),
+    "NamesItsOwnDevices": Reason(
+        "The variable names all devices of the node, which the pod requests too.", action="Warn", facts=("nodes",)
+    ),
+    "TakesDevices": Reason("The variable exposes GPUs to a pod that requests none."),
+    "TakesMoreDevices": Reason("The variable overrides the device plugin and exposes GPUs of other pods."),
+}
+
 RULE = Rule(
     id="visible-devices",
     title="No pod takes accelerators that it did not ask for, and none that it asked for stay hidden",
     since="0.1.0",
     params=VisibleDevicesParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"nodes"}),
     documentation=__doc__,

@@ -53,8 +53,10 @@ from typing import Final, Literal
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_GROUP, KUEUE_COUNT
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.rule import Params, Rule, Seconds
+from gpugate.policies.findings import Finding, Level, not_synced
+from gpugate.policies.framework.params import Params, Seconds
+from gpugate.policies.framework.reasons import Action, Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.gangs.gang import Gang, gang_of, group_of, invalid_size, is_elastic, min_size
 from gpugate.policies.kube.cel import LabelValue
 from gpugate.policies.kube.fields import Object, string
@@ -98,7 +100,7 @@ class GangParams(Params):
     """How long Coscheduling holds places for a gang until all of it has one; its own default where it is left out."""
     stuck_after: Seconds = 600
     """How long members of a gang may be missing, or not run, before the gang is reported as stuck."""
-    fragments: Literal["Deny", "Warn", "Allow"] = "Deny"
+    fragments: Action = "Deny"
     """What is done about accelerators per pod that leave a remainder on every node."""
     one_by_one: Literal["Deny", "Warn"] = "Deny"
     """Whether a gang made by a Deployment, ReplicaSet or DaemonSet is refused, or only warned about."""
@@ -160,7 +162,7 @@ def check(workload: Workload, params: GangParams, snapshot: ClusterSnapshot) -> 
     yield from _check_mark(workload, gang, params)
     if params.fragments != "Allow":
         for part in gang.parts:
-            yield from _check_fragments(part, params, snapshot)
+            yield from _check_fragments(part, snapshot)
 
 
 def _check_update(workload: Workload, before: Object, gang: Gang | None, snapshot: ClusterSnapshot) -> Iterator[Finding]:
@@ -224,7 +226,6 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             ("metadata", "labels", QUEUE_NAME),
             f"the gang of {gang.size} has no queue name: without one Kueue does not hold its pods together",
             f"Write the label {QUEUE_NAME} with the name of a LocalQueue.",
-            Level.WARN,
         )
     if workload.kind in _ONE_BY_ONE:
         yield Finding(
@@ -232,7 +233,6 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             ("metadata", "annotations", GANG_SIZE),
             f"a {workload.kind.kind} starts and replaces its {gang.size} pods one by one: nothing holds them together",
             "Use a Job with completions equal to parallelism, a JobSet or a LeaderWorkerSet for a gang.",
-            Level.DENY if params.one_by_one == "Deny" else Level.WARN,
         )
     if params.scheduler == "KAI" and workload.kind in {JOB, CRON_JOB}:
         yield Finding(
@@ -266,15 +266,9 @@ def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
         )
 
 
-def _check_fragments(pods: PodSet, params: GangParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+def _check_fragments(pods: PodSet, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     if snapshot.sync_state("nodes") is SyncState.PENDING:
-        yield Finding(
-            "NodesUnknown",
-            pods.field("containers"),
-            "the nodes are not synced yet, so it is not known whether the gang leaves fragments",
-            "Try again in a few seconds.",
-            Level.UNKNOWN,
-        )
+        yield not_synced("NodesUnknown", pods.field("containers"), "the nodes", "whether the gang leaves fragments")
         return
     shapes = matching_shapes(pods, snapshot)
     for name, count in sorted(pods.accelerators().items()):
@@ -290,8 +284,6 @@ def _check_fragments(pods: PodSet, params: GangParams, snapshot: ClusterSnapshot
             pods.field("containers"),
             f"{count} of {name} per pod leave a remainder on every node that offers it: {sums}",
             f"Ask for {' or '.join(str(one) for one in fitting)} of {name} per pod.",
-            Level.DENY if params.fragments == "Deny" else Level.WARN,
-            rests_on=("nodes",),
         )
 
 
@@ -300,11 +292,29 @@ def _remainder(shape: NodeShape, name: str, count: int) -> str:
     return f"{shape.title}: {offered} = {offered // count} x {count} + {offered % count}"
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "CompletionsNotParallelism": Reason("completions and parallelism of a gang differ."),
+    "Fragments": Reason("The GPUs per pod leave a remainder on every node.", action="fragments", facts=("nodes",)),
+    "GangNameMissing": Reason("The scheduler groups pods by a name that these pods lack."),
+    "Grows": Reason("An UPDATE adds pods to a running gang.", action="Warn"),
+    "NodesUnknown": Reason("The nodes are not synced yet.", action="Unknown"),
+    "NotHeldTogether": Reason("The gang has no queue name, so Kueue does not admit it as a whole.", action="Warn"),
+    "OneByOne": Reason(
+        "The controller or scheduler starts the pods one by one.", action="one_by_one", warns="KAI groups each pod of a Job alone"
+    ),
+    "PartialStart": Reason("A minimum lets the gang start with fewer pods than it needs."),
+    "Shrinks": Reason("An UPDATE leaves a running gang fewer pods than it needs."),
+    "SizeMismatch": Reason("The declared size and the number of pods differ."),
+    "SizeUnreadable": Reason("The declared size is no whole number of at least 1."),
+    "Splits": Reason("An UPDATE moves pods of a running gang to another group, size or queue."),
+}
+
 RULE = Rule(
     id="gang",
     title="Pods that must start together are held together, and leave no fragments",
     since="0.1.0",
     params=GangParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes"}),

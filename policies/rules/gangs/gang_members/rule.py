@@ -39,14 +39,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
 from gpugate.policies.cluster.records.pod_groups import OWN_SIZE, GroupKey
 from gpugate.policies.cluster.records.pods import Member, member_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import GroupMembers
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.findings import Finding, Level, not_synced
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Action, Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.gangs.gang import gang_of, group_of, group_path, is_elastic, min_size
 from gpugate.policies.rules.gangs.gang_members.consistency import (
     check_asks,
@@ -72,11 +74,11 @@ _MOST_HOMES: Final = 16
 class GangMembersParams(Params):
     """Parameters of `gang-members`."""
 
-    priority: Literal["Deny", "Warn", "Allow"] = "Deny"
+    priority: Action = "Deny"
     """What is done about a member with another priority class than the others."""
 
 
-def check(workload: Workload, params: GangMembersParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+def check(workload: Workload, _params: GangMembersParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse members that do not agree with the others, or are too many."""
     if len(workload.pod_sets) != 1:
         return
@@ -87,7 +89,7 @@ def check(workload: Workload, params: GangMembersParams, snapshot: ClusterSnapsh
     if not workload.is_pod():
         yield from _check_pod_group_of_template(workload, pods, key, snapshot)
     elif not _is_stored(workload):
-        yield from _check_pod(workload, pods, key, params, snapshot)
+        yield from _check_pod(workload, pods, key, snapshot)
 
 
 def _is_stored(workload: Workload) -> bool:
@@ -95,9 +97,7 @@ def _is_stored(workload: Workload) -> bool:
     return workload.operation == "UPDATE" or bool(workload.metadata().get("resourceVersion"))
 
 
-def _check_pod(
-    workload: Workload, pods: PodSet, key: GroupKey, params: GangMembersParams, snapshot: ClusterSnapshot
-) -> Iterator[Finding]:
+def _check_pod(workload: Workload, pods: PodSet, key: GroupKey, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     member = member_of(pods)
     pending = _pending(key, member, snapshot)
     if pending:
@@ -108,10 +108,10 @@ def _check_pod(
     if snapshot.sync_state("pods") is not SyncState.SYNCED:
         return
     group = snapshot.group(workload.namespace, key) or _NOBODY
-    differing = list(_differences(pods, key, member, group, params, snapshot))
+    differing = list(_differences(pods, key, member, group, snapshot))
     if workload.controller() is not None:
         # Its controller counts its pods, and changes them one by one while it rolls an update out.
-        yield from (one._replace(level=Level.WARN) for one in differing)
+        yield from (finding.as_warning() for finding in differing)
         return
     yield from differing
     if any(one.reason == "SizeDiffers" for one in differing):
@@ -149,27 +149,14 @@ def _pending(key: GroupKey, member: Member, snapshot: ClusterSnapshot) -> str:
 
 
 def _unknown(pods: PodSet, key: GroupKey, kind: str) -> Finding:
-    return Finding(
-        "GroupUnknown",
-        group_path(pods, key),
-        f"the cluster's {kind} are not synced yet, so it is not known whether the group {key.name} has a place for the pod",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
-    )
+    what = f"whether the group {key.name} has a place for the pod"
+    return not_synced("GroupUnknown", group_path(pods, key), f"the cluster's {kind}", what)
 
 
-def _differences(
-    pods: PodSet,
-    key: GroupKey,
-    member: Member,
-    group: GroupMembers,
-    params: GangMembersParams,
-    snapshot: ClusterSnapshot,
-) -> Iterator[Finding]:
+def _differences(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     yield from check_stated_size(pods, key, member, group)
     yield from check_queue(pods, key, member, group)
-    if params.priority != "Allow":
-        yield from check_priority(pods, key, member, group, snapshot, refuse=params.priority == "Deny")
+    yield from check_priority(pods, key, member, group, snapshot)
     yield from check_asks(pods, key, member, group)
     yield from check_capacity(pods, key, member, group)
 
@@ -183,7 +170,6 @@ def _check_place(pods: PodSet, key: GroupKey, size: int, group: GroupMembers, jo
             f"the gang {key.name} has ended: {group.succeeded} of its {size} members have succeeded",
             "Give the new gang a group name of its own, or delete the pods that have ended first.",
             measure=1,
-            rests_on=("pods",),
         )
     elif group.running + group.succeeded >= size:
         yield Finding(
@@ -192,7 +178,6 @@ def _check_place(pods: PodSet, key: GroupKey, size: int, group: GroupMembers, jo
             f"the gang {key.name} runs with all its members: {group.running} running + {group.succeeded} succeeded >= {size}",
             "Give the pod another group name, or delete a member before its replacement is created.",
             measure=1,
-            rests_on=("pods",),
         )
     elif group.present + joining >= size:
         there = [(group.pending, "pending"), (group.running, "running"), (group.succeeded, "succeeded"), (joining, "just admitted")]
@@ -203,7 +188,6 @@ def _check_place(pods: PodSet, key: GroupKey, size: int, group: GroupMembers, jo
             f"the gang {key.name} has its {size} members: {sums}; this pod would be number {group.present + joining + 1}",
             f"Give the pod another group name, or state the larger size in all members ({size_path(pods, key)[-1]}).",
             measure=1,
-            rests_on=("pods",),
         )
 
 
@@ -218,8 +202,6 @@ def _check_other_namespaces(workload: Workload, key: GroupKey, size: int, snapsh
             f"{found.present} of {size} members of a group {key.name} wait in namespace {home}, and this pod is in"
             f" {workload.namespace}: members in different namespaces never meet",
             f"Create the pod in {home} if it belongs to that gang.",
-            Level.WARN,
-            rests_on=("pods",),
         )
         return
 
@@ -262,12 +244,42 @@ def _check_minimum(workload: Workload, pods: PodSet, key: GroupKey, size: int, s
         )
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "AsksDiffer": Reason(
+        "The pod requests other resources than the members of its group.", facts=("pods",), warns="a controller made the pod"
+    ),
+    "GangOver": Reason("The gang has ended.", facts=("pods",)),
+    "GangRuns": Reason("The gang already runs with all its members.", facts=("pods",)),
+    "GroupUnknown": Reason("The pods or PodGroups are not synced yet.", action="Unknown"),
+    "MixedCapacity": Reason(
+        "The pod requests another capacity type (spot, on-demand) than the members of its group.",
+        facts=("pods",),
+        warns="a controller made the pod",
+    ),
+    "NeverEnough": Reason("The minimum of the PodGroup is above the size of the gang.", warns="the object is no pod"),
+    "OneTooMany": Reason("The gang has all its members.", facts=("pods",)),
+    "OtherNamespace": Reason("A group of the same name waits in another namespace.", action="Warn", facts=("pods",)),
+    "PartialStart": Reason("The minimum of the PodGroup lets the gang start with fewer pods than it needs."),
+    "PriorityDiffers": Reason(
+        "The pod has another priority class than the members of its group.",
+        action="priority",
+        facts=("pods", "priorityclasses"),
+        warns="a controller made the pod",
+    ),
+    "QueueDiffers": Reason(
+        "The pod is in another queue than the members of its group.", facts=("pods",), warns="a controller made the pod"
+    ),
+    "SizeDiffers": Reason(
+        "The pod states another size than the members of its group.", facts=("pods",), warns="a controller made the pod"
+    ),
+}
+
 RULE = Rule(
     id="gang-members",
     title="A pod that joins a gang agrees with the others, and there is a place left for it",
     since="0.1.0",
     params=GangMembersParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"pods", "priorityclasses", *(resource for resource, _ in _POD_GROUPS.values())}),
     documentation=__doc__,

@@ -58,8 +58,10 @@ from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.pod_groups import KUEUE_FAST_ADMISSION
 from gpugate.policies.cluster.records.pods import member_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.findings import Finding, Level, not_synced
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Action, Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.gangs.gang import Gang, gang_of, group_of, guaranteed_count, invalid_size, spare_by_annotation
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
@@ -82,11 +84,11 @@ class GangPackingParams(Params):
     """Whether a gang that all known nodes together could not hold is refused, or only warned about (nodes that scale up)."""
     domain_too_small: Literal["Deny", "Warn"] = "Deny"
     """Whether a gang that no known topology domain could hold is refused, or only warned about (domains that scale up)."""
-    mixed_capacity: Literal["Deny", "Warn", "Allow"] = "Warn"
+    mixed_capacity: Action = "Warn"
     """What is done about a gang that may run on spot and on-demand nodes at once."""
 
 
-def check(workload: Workload, params: GangPackingParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+def check(workload: Workload, _params: GangPackingParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse gangs that no pool, or no domain, could ever hold."""
     if invalid_size(workload) is not None or workload.owner_was_reviewed() or workload.is_child():
         return
@@ -97,8 +99,8 @@ def check(workload: Workload, params: GangPackingParams, snapshot: ClusterSnapsh
     pending = _pending([one for some in needed.values() for one in some], snapshot)
     together = _held_together(gang)
     for part in gang.parts:
-        if params.mixed_capacity != "Allow" and part.is_whole:
-            yield from check_mixed(part, gang.size, _roomy(part, snapshot), refuse=params.mixed_capacity == "Deny")
+        if part.is_whole:
+            yield from check_mixed(part, gang.size, _roomy(part, snapshot))
         if pending:
             yield _unknown(part, pending)
             return
@@ -106,7 +108,7 @@ def check(workload: Workload, params: GangPackingParams, snapshot: ClusterSnapsh
             yield from check_level(workload, part, one, snapshot)
         if snapshot.sync_state("nodes") is not SyncState.SYNCED:
             continue
-        found = list(_check_room(workload, gang, part, together.get(part.path, 0), needed[part.path], params, snapshot))
+        found = list(_check_room(workload, gang, part, together.get(part.path, 0), needed[part.path], snapshot))
         if _is_alike(workload, gang):
             certain = gang.declared or queue_label(workload) is not None
             yield from found if certain else (_of_undeclared(one, gang) for one in found)
@@ -152,7 +154,6 @@ def _check_room(
     part: PodSet,
     number: int,
     needed: Sequence[TopologyRequirement],
-    params: GangPackingParams,
     snapshot: ClusterSnapshot,
 ) -> Iterator[Finding]:
     """Judge one sort of the gang's pods; ``number``: how many alike the nodes must hold at once, 0 where told before."""
@@ -160,9 +161,9 @@ def _check_room(
     if not roomy:
         return
     if number:
-        yield from _check_pool(part, max(1, number - spare_by_annotation(workload, gang)), demand, roomy, params)
+        yield from _check_pool(part, max(1, number - spare_by_annotation(workload, gang)), demand, roomy)
     chosen = node_candidates(part, snapshot)
-    yield from _check_domains(needed, part, demand, open_shapes(part, chosen), chosen, params)
+    yield from _check_domains(needed, part, demand, open_shapes(part, chosen), chosen)
 
 
 def _pending(needed: Sequence[TopologyRequirement], snapshot: ClusterSnapshot) -> str:
@@ -176,13 +177,7 @@ def _pending(needed: Sequence[TopologyRequirement], snapshot: ClusterSnapshot) -
 
 
 def _unknown(part: PodSet, kinds: str) -> Finding:
-    return Finding(
-        "RoomUnknown",
-        part.field("containers"),
-        f"the cluster's {kinds} are not synced yet, so it is not known whether they could hold the gang",
-        "Try again in a few seconds.",
-        Level.UNKNOWN,
-    )
+    return not_synced("RoomUnknown", part.field("containers"), f"the cluster's {kinds}", "whether they could hold the gang")
 
 
 def _is_alike(workload: Workload, gang: Gang) -> bool:
@@ -212,9 +207,7 @@ def _of_plain_pods(finding: Finding, gang: Gang, *, complete: bool) -> Finding:
     return finding._replace(message=f"if all {gang.size} pods ask for as much: {finding.message}", level=Level.WARN)
 
 
-def _check_pool(
-    part: PodSet, needed: int, demand: PodRequests, shapes: Sequence[NodeShape], params: GangPackingParams
-) -> Iterator[Finding]:
+def _check_pool(part: PodSet, needed: int, demand: PodRequests, shapes: Sequence[NodeShape]) -> Iterator[Finding]:
     rooms = [(shape, nodes_of(part, shape), pods_on(shape, demand)) for shape in shapes]
     held = sum(nodes * room for _, nodes, room in rooms)
     if held >= needed:
@@ -231,9 +224,7 @@ def _check_pool(
         f"a gang of {needed} pods with {_amounts(demand)} each; the {nodes} node{'s' if nodes != 1 else ''} that it may land on"
         f" hold {held} when empty: {shown}{' + ...' if len(sums) > _SHOWN_SHAPES else ''} = {held} < {needed}",
         f"Make the gang {held} pods at most, ask for less per pod, or let it onto more nodes.",
-        Level.DENY if params.pool_too_small == "Deny" else Level.WARN,
         measure=needed - held,
-        rests_on=("nodes",),
     )
 
 
@@ -249,9 +240,7 @@ def _check_domains(
     demand: PodRequests,
     shapes: Sequence[NodeShape],
     chosen: NodeCandidates,
-    params: GangPackingParams,
 ) -> Iterator[Finding]:
-    refuse = params.domain_too_small == "Deny"
     for one in needed:
         domains = domains_by(one.key, part, shapes, chosen)
         if not domains:
@@ -264,9 +253,7 @@ def _check_domains(
                     f"none of the {nodes} nodes that the gang may land on carries the label {one.key}:"
                     " the scheduler places no pod whose affinity asks for it",
                     "Name a label that the nodes carry, or have them labelled.",
-                    Level.DENY if refuse else Level.WARN,
                     measure=1,
-                    rests_on=("nodes",),
                 )
             continue
         domain, held = largest(domains, shapes, demand)
@@ -280,18 +267,37 @@ def _check_domains(
                 f"Make it {held} pods at most, ask for less per pod, or require a wider domain than {one.key}."
                 if held
                 else f"Ask for less per pod, or require a wider domain than {one.key}.",
-                Level.DENY if refuse else Level.WARN,
                 measure=one.pods - held,
-                rests_on=("nodes",),
             )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "DomainTooSmall": Reason(
+        "No topology domain holds the gang.",
+        action="domain_too_small",
+        facts=("nodes",),
+        warns="the pods may run in turns or differ",
+    ),
+    "DomainUnknown": Reason(
+        "No node carries the topology label that the pods require.", action="domain_too_small", facts=("nodes",)
+    ),
+    "LevelUnknown": Reason("No flavor of the ClusterQueue has the required topology level.", facts=LEVEL_FACTS),
+    "MixedCapacity": Reason("The gang may run on spot and on-demand nodes at once.", action="mixed_capacity"),
+    "PoolTooSmall": Reason(
+        "All nodes together do not hold the gang.",
+        action="pool_too_small",
+        facts=("nodes",),
+        warns="the pods may run in turns or differ",
+    ),
+    "RoomUnknown": Reason("The nodes, queues or Topologies are not synced yet.", action="Unknown"),
+}
 
 RULE = Rule(
     id="gang-packing",
     title="A gang fits the nodes that it may land on, together, and the domain that it must stay within",
     since="0.1.0",
     params=GangPackingParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"nodes", *LEVEL_FACTS, "pods"}),
     documentation=__doc__,

@@ -41,12 +41,14 @@ env:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.findings import Finding
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.cel import UNIQUE, VariableName
 from gpugate.policies.kube.fields import Object, Path, mappings
 from gpugate.policies.rules.lifecycle.environment.variables import CAPABILITIES, SUPPORTED_CAPABILITIES, is_of_interest, lesson
@@ -83,9 +85,8 @@ class EnvironmentParams(Params):
     """Variables that something here does read, though they look like mistakes."""
 
 
-def check(workload: Workload, params: EnvironmentParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: EnvironmentParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Warn about names that nothing reads, and about what slows everything down."""
-    found: list[Finding] = []
     names: set[str] = set()
     for pods in workload.gpu_pod_sets():
         for container in pods.containers:
@@ -97,8 +98,7 @@ def check(workload: Workload, params: EnvironmentParams, snapshot: ClusterSnapsh
                     continue
                 names.add(name)
                 if len(names) <= _MOST_NAMES or name in _JUDGED_BY_VALUE:
-                    found += _check_entry(pods, container, (*container.path, "env", at), entry, params, snapshot)
-    return found
+                    yield from _check_entry(pods, container, (*container.path, "env", at), entry, params, snapshot)
 
 
 def _check_entry(
@@ -124,7 +124,6 @@ def _check_name(container: Container, path: Path, name: str) -> Iterator[Finding
             (*path, "name"),
             f"{container.name} sets {name}, which {told.since} gave up",
             f"Write {told.proper} instead of {name}.",
-            Level.WARN,
         )
     else:
         yield Finding(
@@ -132,7 +131,6 @@ def _check_name(container: Container, path: Path, name: str) -> Iterator[Finding
             (*path, "name"),
             f"{container.name} sets {name:.80}, which {told.reader} does not read",
             f"Write {told.proper} instead of {name:.80}, or name it in the policy if something else reads it.",
-            Level.WARN,
         )
 
 
@@ -147,7 +145,6 @@ def _check_aid(pods: PodSet, container: Container, path: Path, name: str, snapsh
         path,
         f"{container.name} leaves {name} on, which is meant for debugging: it {_AIDS[name]}",
         f"Remove {name}.",
-        Level.WARN,
     )
 
 
@@ -167,16 +164,22 @@ def _check_capabilities(container: Container, path: Path, value: str) -> Iterato
             (*path, "value"),
             f"{container.name} asks for the driver capabilities {', '.join(wrong):.80}: the NVIDIA container toolkit takes no such",
             f"Write some of {', '.join(sorted(SUPPORTED_CAPABILITIES))}.",
-            Level.WARN,
         )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "DebuggingAid": Reason("A variable for debugging is set.", action="Warn"),
+    "FormerVariable": Reason("The variable has a new name.", action="Warn"),
+    "UnknownCapability": Reason("NVIDIA_DRIVER_CAPABILITIES names an unknown capability.", action="Warn"),
+    "UnreadVariable": Reason("No known program reads the variable.", action="Warn"),
+}
 
 RULE = Rule(
     id="environment",
     title="Environment variables of accelerator pods have names that something reads, and no debugging aid is left on",
     since="0.1.0",
     params=EnvironmentParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"nodes"}),
     documentation=__doc__,

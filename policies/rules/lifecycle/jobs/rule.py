@@ -61,8 +61,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding, Level, Mode
-from gpugate.policies.framework.rule import Rule, show_seconds
+from gpugate.policies.findings import Finding, Mode
+from gpugate.policies.framework.params import show_seconds
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.gangs.gang import Gang, gang_of, is_elastic
 from gpugate.policies.kube.field_ownership import is_user_set
 from gpugate.policies.kube.fields import Object, Path, lookup
@@ -175,9 +177,8 @@ def check(workload: Workload, params: JobsParams, _facts: ClusterSnapshot) -> It
         yield from _check_deadlines(part, workload.root, params)
         yield from _check_end(workload, part, params)
         for pods, spec in job_specs(part):
-            in_place = params.restarts_in_place
-            if in_place != "Allow" and gang is not None and gang.size > 1 and not is_elastic(workload):
-                yield from check_restarts(part, pods, spec, workload.root, refuse=in_place == "Deny")
+            if gang is not None and gang.size > 1 and not is_elastic(workload):
+                yield from check_restarts(part, pods, spec, workload.root)
             if params.gpu_fault_exit_codes and lookup(workload.root, (*spec, "podFailurePolicy")) is None:
                 yield without_failure_policy(pods, spec)
 
@@ -220,7 +221,6 @@ def _check_retries(workload: Workload, part: JobSpec, gang: Gang | None, params:
             limit.path,
             f"{sums}: one crash of the gang uses every retry up, since each pod that fails counts",
             f"Write {limit.path[-1]}: {size} for one retry of the whole gang, or 0 for none.",
-            Level.WARN,
         )
 
 
@@ -268,14 +268,13 @@ def _check_deadlines(part: JobSpec, root: Object, params: JobsParams) -> Iterato
 
 def _check_end(workload: Workload, part: JobSpec, params: JobsParams) -> Iterator[Finding]:
     """What is left when the job has ended: accelerators that are held, and the job itself."""
-    kept = kept_after_end(part, workload.root) if params.held_after_end != "Allow" else None
+    kept = kept_after_end(part, workload.root)
     if kept is not None:
         yield Finding(
             "HeldAfterEnd",
             kept.path,
             f"{kept.what} keep{'s' if kept.value is True else ''} running, and holding accelerators, when the job has ended",
             f"Write {kept.path[-1]}: {_shown(kept.value)}.",
-            Level.DENY if params.held_after_end == "Deny" else Level.WARN,
             measure=1,
         )
     path = ttl_of(part)
@@ -289,24 +288,39 @@ def _check_end(workload: Workload, part: JobSpec, params: JobsParams) -> Iterato
             f"the job is deleted {show_seconds(stated)} after its end, and Git states it still: the GitOps tool makes it anew, and"
             " it runs again",
             f"Leave {path[-1]} out, or make the job a hook of the sync.",
-            Level.WARN,
         )
-    elif stated is None and not in_git and params.without_ttl != "Allow":
+    elif stated is None and not in_git:
         yield Finding(
             "NeverDeleted",
             path,
             "nothing ever deletes the finished job and its pods",
             f"Write {path[-1]}: {params.ttl_after_finished or 86400}.",
-            Level.DENY if params.without_ttl == "Deny" else Level.WARN,
             measure=1,
         )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "DeadlineMissing": Reason("The job has no deadline, and the policy sets a longest one."),
+    "DeadlineTooLong": Reason("The deadline is longer than the policy allows."),
+    "DeadlineTooShort": Reason("The deadline is shorter than the policy requires."),
+    "FaultsCount": Reason("A faulty GPU counts as a failure of the job.", action="Warn"),
+    "HeldAfterEnd": Reason("Pods keep running, and hold GPUs, after the job has ended.", action="held_after_end"),
+    "NeverDeleted": Reason("Nothing deletes the finished job.", action="without_ttl"),
+    "RestartsInPlace": Reason(
+        "A container of the gang restarts inside its pod while the others wait for it.", action="restarts_in_place"
+    ),
+    "RetriesSpentAtOnce": Reason("One crash of the gang uses up every retry.", action="Warn"),
+    "RunsAgain": Reason("The TTL deletes the job, and GitOps creates it again.", action="Warn"),
+    "TooFewRetries": Reason("The retry limit is below the policy's minimum."),
+    "TooManyRetries": Reason("The retry limit is above the policy's maximum."),
+}
 
 RULE = Rule(
     id="jobs",
     title="Training jobs are tried again, given up and cleaned up as the policy says",
     since="0.1.0",
     params=JobsParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     documentation=__doc__,

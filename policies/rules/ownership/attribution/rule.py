@@ -42,13 +42,15 @@ spec:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Self
+from typing import Final, Self
 
 from pydantic import model_validator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, Mode
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.cel import CelRule
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.patch import Edit
@@ -137,7 +139,6 @@ def _invalid(workload: Workload, key: AttributionKey, said: str, fault: str) -> 
         f"the {key.what} {said} {fault}: it cannot be written as {key.kind.lower()} {key.name}, where cost tools look for it",
         f"Write {key.name}: <{key.what}> below {_below(workload, key)}, in a shorter or plainer word.",
         Level.DENY if key.required else Level.WARN,
-        rests_on=("namespaces",),
     )
 
 
@@ -152,7 +153,6 @@ def _missing(workload: Workload, key: AttributionKey, snapshot: ClusterSnapshot)
             _path(key),
             f"the {kind} does not tell its {key.what}, and whether namespace {space} does is not known: there is no {lacking}",
             f"{line}, or give the cluster's namespaces.",
-            Level.UNKNOWN,
         )
     who = f"the {kind}" if workload.is_pod() else f"the {kind}, its pods"
     if not key.from_namespace:
@@ -180,11 +180,20 @@ def _below(workload: Workload, key: AttributionKey) -> str:
     return f"metadata.{key.holder} of the template that {owner.get('kind')} {owner.get('name')} has for it"
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "AttributionInvalid": Reason(
+        "The value is no valid label or annotation value.", facts=("namespaces",), warns="the key is not required"
+    ),
+    "AttributionMissing": Reason("A required key is missing from the workload and its namespace."),
+    "AttributionUndecided": Reason("The namespace is not known, so neither is whether it has the key.", action="Unknown"),
+}
+
 RULE = Rule(
     id="attribution",
     title="Accelerator workloads say who they belong to: owner, project and cost centre",
     since="0.1.0",
     params=AttributionParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=frozenset({"namespaces"}),

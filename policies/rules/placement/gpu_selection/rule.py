@@ -71,7 +71,9 @@ from typing import Final, Literal
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.accelerators import LEGACY_GPU
 from gpugate.policies.kube.fields import Path, mapping
 from gpugate.policies.kube.managers import has_kueue_marks
@@ -155,28 +157,25 @@ def _of_other_makers(pods: PodSet) -> list[str]:
     return sorted(name for name in pods.accelerators() if not name.startswith((_NVIDIA, _ANY_MAKER)) and name != LEGACY_GPU)
 
 
-def check(workload: Workload, params: PlacementParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: PlacementParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse what cannot be read or met."""
     if not says_something(workload):
-        return ()
+        return
     labels = _labels(params, snapshot)
-    found = [finding for pods in workload.templated_gpu_pod_sets() for finding in _check(workload, pods, labels, params, snapshot)]
+    found = [finding for pods in workload.templated_gpu_pod_sets() for finding in _check(workload, pods, labels, snapshot)]
     # Templates that go by the object's annotation are told of once.
-    return list(dict.fromkeys(found))
+    yield from dict.fromkeys(found)
 
 
-def _check(
-    workload: Workload, pods: PodSet, labels: Labels, params: PlacementParams, snapshot: ClusterSnapshot
-) -> Iterator[Finding]:
+def _check(workload: Workload, pods: PodSet, labels: Labels, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     wanted, bad = requirements_of(workload, pods, labels)
     for one in bad:
-        refuse = not workload.owner_was_reviewed()
         place, what = annotation_path(pods, one.key), f"{one.key}: {one.what}"
         if one.unknown:
             remedy = f"{one.remedy}{_products_there(labels)}"
-            yield Finding("UnknownProduct", place, what, remedy, Level.DENY if refuse else Level.WARN)
+            yield Finding("UnknownProduct", place, what, remedy)
         else:
-            yield Finding("Unreadable", place, what, one.remedy, Level.DENY if refuse else Level.WARN)
+            yield Finding("Unreadable", place, what, one.remedy)
     if not wanted:
         return
     place = annotation_path(pods, wanted[0].key)
@@ -193,7 +192,7 @@ def _check(
     contradictions = list(_contradictions(pods, wanted))
     yield from contradictions
     if not contradictions:
-        yield from _check_nodes(workload, pods, wanted, params, snapshot)
+        yield from _check_nodes(pods, wanted, snapshot)
 
 
 def _products_there(labels: Labels) -> str:
@@ -241,9 +240,7 @@ def _contradictions(pods: PodSet, wanted: Sequence[NodeRequirement]) -> Iterator
             )
 
 
-def _check_nodes(
-    workload: Workload, pods: PodSet, wanted: Sequence[NodeRequirement], params: PlacementParams, snapshot: ClusterSnapshot
-) -> Iterator[Finding]:
+def _check_nodes(pods: PodSet, wanted: Sequence[NodeRequirement], snapshot: ClusterSnapshot) -> Iterator[Finding]:
     place = annotation_path(pods, wanted[0].key)
     if snapshot.sync_state("nodes") is SyncState.PENDING:
         yield not_synced("NodesUnknown", place, "the nodes", "whether one of them suits the pods")
@@ -251,18 +248,17 @@ def _check_nodes(
     chosen = node_candidates(pods, snapshot)
     if not chosen.with_resource:
         return
-    refuse = params.no_node_matches == "Deny" and not workload.owner_was_reviewed() and not are_autoscaled(chosen.with_resource)
+    level = Level.WARN if are_autoscaled(chosen.with_resource) else Level.DENY
     suited = [shape for shape in chosen.with_resource if all(matches(shape, one) for one in wanted)]
     if not suited:
-        yield _none_matches(pods, wanted, chosen.with_resource, place, refuse=refuse)
+        yield _none_matches(pods, wanted, chosen.with_resource, place, level)
     elif not any(shape in chosen.matching for shape in suited):
         yield Finding(
             "ShutOut",
             place,
             f"{_shown(wanted)}: what suits is {inventory(suited)}, and the pods' node selector or affinity keeps them off",
             "Remove from the node selector or affinity what keeps them off, or ask for another card.",
-            Level.DENY if refuse else Level.WARN,
-            rests_on=_NODES,
+            level,
         )
     for one in wanted:
         missed = almost_enough(chosen.with_resource, one) if one.key == MEMORY else ()
@@ -272,7 +268,6 @@ def _check_nodes(
                 annotation_path(pods, MEMORY),
                 f"{one.shown} shuts out {inventory(missed)}: a GB of a card's maker is 10^9 bytes, a Gi is 2^30",
                 f"Write {MEMORY}: {one.written.removesuffix('i')} for what is sold as so much.",
-                Level.WARN,
             )
 
 
@@ -281,7 +276,7 @@ def _shown(wanted: Sequence[NodeRequirement]) -> str:
 
 
 def _none_matches(
-    pods: PodSet, wanted: Sequence[NodeRequirement], offering: Sequence[NodeShape], place: Path, *, refuse: bool
+    pods: PodSet, wanted: Sequence[NodeRequirement], offering: Sequence[NodeShape], place: Path, level: Level
 ) -> Finding:
     silent = unlabelled(offering, wanted)
     nodes = nodes_in(offering)
@@ -296,7 +291,6 @@ def _none_matches(
             f"{_shown(wanted)}: no node is known to match, and {nodes_in(silent)} of {nodes} that offer {names} lack"
             f" {' and '.join(labels)}",
             f"Run NVIDIA's GPU Feature Discovery, which writes the labels.{other if versions else ''}",
-            Level.UNKNOWN,
             rests_on=_NODES,
         )
     return Finding(
@@ -304,16 +298,41 @@ def _none_matches(
         place,
         f"{_shown(wanted)}: none of the {nodes} nodes that offer {names} matches; there are {inventory(offering)}",
         "Ask for what there is, or set noNodeMatches: Warn where such nodes are still to come.",
-        Level.DENY if refuse else Level.WARN,
-        rests_on=_NODES,
+        level,
     )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "AlmostEnough": Reason("The memory bound excludes cards by the difference between GB and GiB.", action="Warn"),
+    "Contradicts": Reason("The pods' own node selector or affinity excludes what the annotation requests."),
+    "LabelsMissing": Reason("Nodes lack the labels that GPU Feature Discovery writes, so no match is known.", action="Unknown"),
+    "NoNodeMatches": Reason(
+        "No known node matches the annotations.",
+        action="no_node_matches",
+        facts=("nodes",),
+        warns="the nodes are autoscaled",
+        owner_reviewed_warns=True,
+    ),
+    "NodesUnknown": Reason("The nodes are not synced yet.", action="Unknown"),
+    "OtherMaker": Reason("The pods request GPUs of another vendor, whose nodes lack these labels."),
+    "ShutOut": Reason(
+        "Matching nodes exist, and the pods' node selector or affinity excludes them.",
+        action="no_node_matches",
+        facts=("nodes",),
+        warns="the nodes are autoscaled",
+        owner_reviewed_warns=True,
+    ),
+    "TooManyTerms": Reason("The affinity would have more than 64 nodeSelectorTerms."),
+    "UnknownProduct": Reason("No known GPU product has that name.", owner_reviewed_warns=True),
+    "Unreadable": Reason("The value of an annotation does not parse.", owner_reviewed_warns=True),
+}
 
 RULE = Rule(
     id="placement",
     title="Pods go to the GPU product, architecture, memory, compute capability and driver that their annotations name",
     since="0.1.0",
     params=PlacementParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes"}),

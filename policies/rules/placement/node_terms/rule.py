@@ -62,7 +62,9 @@ from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import Taint
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.cel import UNIQUE, LabelKey
 from gpugate.policies.kube.memo import keep, recall, remember
 from gpugate.policies.kube.node_labels import speaks_of_accelerators
@@ -110,16 +112,14 @@ def _carried(snapshot: ClusterSnapshot) -> _Carried:
     return found
 
 
-def check(workload: Workload, params: NodeTermsParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: NodeTermsParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Name what no component reads or knows."""
-    found: list[Finding] = []
     for pods in workload.pod_sets:
         if pods.requests_gpu():
             if pods.is_whole and not pods.is_windows():
-                found += _check(workload, pods, params, snapshot)
+                yield from _check(workload, pods, params, snapshot)
         elif ("nodeSelector" in pods.spec or "affinity" in pods.spec) and _speaks(pods):
-            found += _check(workload, pods, params, snapshot)
-    return found
+            yield from _check(workload, pods, params, snapshot)
 
 
 def _speaks(pods: PodSet) -> bool:
@@ -209,12 +209,25 @@ def _check_taints(pods: PodSet, params: NodeTermsParams, snapshot: ClusterSnapsh
     yield from check_taints(pods, (*_carried(snapshot).taints, *(taint for flavor in flavors for taint in flavor.taints)), known)
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "BadValues": Reason("The API server rejects the values of a term."),
+    "KeyOnNoNode": Reason("No node carries the topology key.", action="Warn"),
+    "NoNodeSelected": Reason("No node matches the pod's terms.", action="Warn", facts=("nodes",)),
+    "NoNumber": Reason("Gt or Lt compares with a value that is no whole number.", warns="another term may match"),
+    "SelectsNoPods": Reason("A term without labelSelector selects no pods.", warns="the term does not keep the pods Pending"),
+    "ToleratesNothing": Reason("No node has the tolerated taint.", action="Warn", facts=("nodes",)),
+    "UnknownEffect": Reason("A toleration has an unknown effect."),
+    "UnknownLabel": Reason("No node carries the label.", action="Warn"),
+    "UnknownOperator": Reason("A term has an unknown operator."),
+    "WrongUnit": Reason("A memory label is compared in GiB, and counts MiB.", action="Warn"),
+}
+
 RULE = Rule(
     id="node-terms",
     title="What pods ask of nodes, and of the pods beside them, is said in words that something reads",
     since="0.1.0",
     params=NodeTermsParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"limitranges", "nodes", "resourceflavors", "runtimeclasses"}),
     documentation=__doc__,

@@ -23,7 +23,7 @@ _BY_JOBS: Final = frozenset({("batch", "Job"), ("batch", "CronJob"), ("jobset.x-
 _DISRUPTION: Final = "DisruptionTarget"
 
 
-def check_restarts(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
+def check_restarts(workload: Workload, pods: PodSet, interruptions: int) -> Iterator[Finding]:
     """Speak of ``pods`` that would not start again after so many ``interruptions``."""
     if workload.is_pod():
         if workload.controller() is None:
@@ -37,9 +37,9 @@ def check_restarts(workload: Workload, pods: PodSet, interruptions: int, *, refu
         return
     kind = (pods.kind.group, pods.kind.kind)
     if kind in _BY_JOBS:
-        yield from _check_job(workload, pods, interruptions, refuse=refuse)
+        yield from _check_job(workload, pods, interruptions)
     else:
-        yield from check_operators(workload, pods, interruptions, refuse=refuse)
+        yield from check_operators(workload, pods, interruptions)
 
 
 class _Failures(NamedTuple):
@@ -53,7 +53,7 @@ class _Failures(NamedTuple):
         return self.failed - self.ignored
 
 
-def _check_job(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
+def _check_job(workload: Workload, pods: PodSet, interruptions: int) -> Iterator[Finding]:
     path = pods.path[:-1]
     spec = lookup(workload.root, path)
     if type(spec) is not dict or _whole_set_restarts(workload, pods, interruptions):
@@ -72,7 +72,6 @@ def _check_job(workload: Workload, pods: PodSet, interruptions: int, *, refuse: 
             (*path, name),
             f"{name} {limit} < {interruptions} interruptions x {_shown(counted, failures)} = {needed}",
             _remedy(spec, name, interruptions, needed, failures),
-            Level.DENY if refuse else Level.WARN,
             measure=needed - limit,
         )
 

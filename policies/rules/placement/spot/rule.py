@@ -82,7 +82,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level, Mode
+from gpugate.policies.findings import Finding, Mode
+from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.fields import Path, integer, mapping
@@ -136,7 +137,7 @@ def mutate(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) ->
     return [edit for pods in workload.templated_gpu_pod_sets() for edit in send(workload, pods, params, snapshot)]
 
 
-def check(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse what would lose its work on spot nodes."""
     spoken = has_any_annotation(workload, _KEYS)
     asking = (
@@ -144,11 +145,11 @@ def check(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) -> 
     )
     # What made the pods, and what a part is a part of, was judged as a whole.
     if not asking or workload.owner_was_reviewed() or workload.is_child():
-        return ()
+        return
     if not spoken:
         asking = [pods for pods in asking if chosen_by_hand(pods, spot_of(params)) is not None]
     found = [finding for pods in asking for finding in _check(workload, pods, params, snapshot)]
-    return list(dict.fromkeys(found))
+    yield from dict.fromkeys(found)
 
 
 def _may_choose(pods: PodSet) -> bool:
@@ -163,7 +164,15 @@ def _check(workload: Workload, pods: PodSet, params: SpotParams, snapshot: Clust
     yield from _contradictions(pods, ask, params)
     if not ask.wants:
         return
-    refuse = bool(ask.word) or params.by_hand == "Deny"
+    judged = _check_losses(workload, pods, ask, params, snapshot)
+    if ask.word or params.by_hand == "Deny":
+        yield from judged
+    else:
+        yield from (finding if finding.reason == "Unreadable" else finding.as_warning() for finding in judged)
+
+
+def _check_losses(workload: Workload, pods: PodSet, ask: _Ask, params: SpotParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """Find what the pods lose when their spot node is reclaimed."""
     gang = gang_of(workload)
     if gang is not None and _is_mixed(ask, params):
         yield Finding(
@@ -172,13 +181,12 @@ def _check(workload: Workload, pods: PodSet, params: SpotParams, snapshot: Clust
             f"the gang of {gang.size} pods may run on spot and on-demand nodes at once: a spot node that goes ends all of it,"
             " and what the others cost is lost with it",
             f"Write {SPOT}: {REQUIRED}, or {NEVER}.",
-            Level.DENY if refuse else Level.WARN,
         )
     kept = annotation_for(workload, pods, CHECKPOINT)
-    yield from _check_checkpoint(workload, pods, ask, kept, refuse=refuse)
+    yield from _check_checkpoint(workload, pods, ask, kept)
     if kept != NOTHING:
-        yield from _check_grace(pods, ask, params, snapshot, refuse=refuse)
-        yield from check_restarts(workload, pods, params.interruptions, refuse=refuse)
+        yield from _check_grace(pods, ask, params, snapshot)
+        yield from check_restarts(workload, pods, params.interruptions)
     if ask.word:
         yield from _check_nodes(pods, ask, labels_of(params, snapshot), snapshot)
 
@@ -209,7 +217,7 @@ def _contradictions(pods: PodSet, ask: _Ask, params: SpotParams) -> Iterator[Fin
             )
 
 
-def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | None, *, refuse: bool) -> Iterator[Finding]:
+def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | None) -> Iterator[Finding]:
     ways = f"Write {CHECKPOINT}: a path on a volume that outlives the node (a claim, NFS), a claim's name, or s3://bucket/run."
     place = annotation_path(pods, CHECKPOINT)
     if kept is None or (kept == NOTHING and runs_to_an_end(workload)):
@@ -221,19 +229,16 @@ def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | N
             ask.path,
             f"{asks}, and the workload {what} where it goes on from once a node is taken back",
             remedy,
-            Level.DENY if refuse else Level.WARN,
         )
     elif not is_readable(kept):
         yield Finding("Unreadable", place, f"{CHECKPOINT}: {kept!r:.60} is no path, claim or store", ways)
     else:
         loss = loss_of(workload, pods, kept, place)
         if loss is not None:
-            yield Finding(
-                "CheckpointLost", loss.path, f"{CHECKPOINT}: {kept}: {loss.what}", ways, Level.DENY if refuse else Level.WARN
-            )
+            yield Finding("CheckpointLost", loss.path, f"{CHECKPOINT}: {kept}: {loss.what}", ways)
 
 
-def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, snapshot: ClusterSnapshot, *, refuse: bool) -> Iterator[Finding]:
+def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     stated = integer(pods.spec, "terminationGracePeriodSeconds", pods.field())
     grace = _DEFAULT_GRACE if stated is None else stated
     place = pods.field("terminationGracePeriodSeconds")
@@ -245,7 +250,6 @@ def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, snapshot: ClusterS
             place,
             f"the pods are killed {grace} s after they are told to end: {grace} < {params.least_grace}",
             f"Write terminationGracePeriodSeconds: {max(params.least_grace, notice or _DEFAULT_GRACE)}.",
-            Level.DENY if refuse else Level.WARN,
             measure=params.least_grace - grace,
         )
     elif notice is not None and grace > notice:
@@ -258,7 +262,6 @@ def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, snapshot: ClusterS
             if params.least_grace <= notice
             else f"Checkpoint so that {notice} s are enough, and have leastGrace of the policy lowered from {params.least_grace} to"
             " that: no node here gives more.",
-            Level.WARN,
         )
 
 
@@ -274,16 +277,42 @@ def _check_nodes(pods: PodSet, ask: _Ask, labels: Sequence[tuple[str, str]], sna
             f"{SPOT}: {ask.word}: none of the {nodes} nodes that offer {' and '.join(sorted(pods.accelerators()))} carries"
             f" {' or '.join(f'{key}={value}' for key, value in labels)}",
             "Nothing is to be done where such nodes are made when pods wait for them; or name your own labels in the policy.",
-            Level.WARN,
-            rests_on=("nodes",),
         )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "BackoffTooSmall": Reason(
+        "The retry limit is below the expected number of reclaimed nodes.",
+        warns="the pods select spot nodes themselves and `byHand` is Warn",
+    ),
+    "CheckpointLost": Reason(
+        "The checkpoint is lost with the node.", warns="the pods select spot nodes themselves and `byHand` is Warn"
+    ),
+    "Contradicts": Reason("The annotation and the node selector disagree about spot nodes."),
+    "GangMixed": Reason(
+        "The gang may run on spot and on-demand nodes at once.", warns="the pods select spot nodes themselves and `byHand` is Warn"
+    ),
+    "GraceTooLong": Reason("The grace period is longer than the notice before a spot node is reclaimed.", action="Warn"),
+    "GraceTooShort": Reason(
+        "The grace period is shorter than `leastGrace`.", warns="the pods select spot nodes themselves and `byHand` is Warn"
+    ),
+    "NoCheckpoint": Reason(
+        "The workload names no checkpoint to resume from.", warns="the pods select spot nodes themselves and `byHand` is Warn"
+    ),
+    "NoSpotNodes": Reason("No node with the requested GPU carries a spot label.", action="Warn", facts=("nodes",)),
+    "NotRestarted": Reason(
+        "Nothing restarts the pods after a spot node is reclaimed.",
+        warns="the pods select spot nodes themselves and `byHand` is Warn, or the pod has no controller",
+    ),
+    "Unreadable": Reason("The value of an annotation does not parse."),
+}
 
 RULE = Rule(
     id="spot",
     title="Spot capacity for runs that ask for it, keep checkpoints and start again; no gang on both",
     since="0.1.0",
     params=SpotParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes"}),

@@ -57,8 +57,10 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, model_validator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level, Mode
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.findings import Finding, Mode
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.gangs.gang import Gang, gang_of
 from gpugate.policies.kube.cel import CelRule, LabelKey
 from gpugate.policies.kube.fields import Object
@@ -267,8 +269,6 @@ def check(workload: Workload, params: SpreadParams, snapshot: ClusterSnapshot) -
                     f"Label the nodes with {topology.key}, or leave it out of the policy."
                     if not _known_domains(topology.key, pods, snapshot)
                     else "Add nodes, or let the policy prefer it.",
-                    Level.WARN,
-                    rests_on=("nodes",),
                 )
     gang = _packed(workload, params)
     for part in gang.parts if gang is not None else ():
@@ -281,7 +281,6 @@ def _without_selector(pods: PodSet) -> Finding:
         (*pods.path[:-1], "selector"),
         "the workload has no selector, so that nothing tells its pods from others",
         "Write spec.selector, as the API asks for it.",
-        Level.WARN,
     )
 
 
@@ -294,7 +293,6 @@ def _check_packing(workload: Workload, part: PodSet, key: str, snapshot: Cluster
             part.field("affinity"),
             f"the gang is not kept within one {key}: its pods get no label of their own that is known beforehand",
             f"Write podAffinity over {key} with a label of the pods, or leave it to the queue's topology.",
-            Level.WARN,
         )
     elif not _has_fabric(key, part, snapshot):
         yield Finding(
@@ -302,16 +300,22 @@ def _check_packing(workload: Workload, part: PodSet, key: str, snapshot: Cluster
             part.field("affinity"),
             f"the gang is not kept within one {key}: no node that it may land on carries that label",
             f"Have the nodes labelled with {key}, or name in the policy a label that they carry.",
-            Level.WARN,
-            rests_on=("nodes",),
         )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "FabricUnknown": Reason("No node carries the label that names the network fabric.", action="Warn", facts=("nodes",)),
+    "NotPacked": Reason("The pods of the gang are not kept close to each other.", action="Warn"),
+    "NotSpread": Reason("The replicas may all land on one node.", action="Warn", facts=("nodes",)),
+    "SelectorMissing": Reason("No selector for the workload's own pods is known, so nothing is written.", action="Warn"),
+}
 
 RULE = Rule(
     id="spread",
     title="Replicas that serve are spread over hosts and zones, and gangs that train are packed into one fabric",
     since="0.1.0",
     params=SpreadParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes", "localqueues", "clusterqueues", "resourceflavors"}),

@@ -62,9 +62,11 @@ spec:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level, Mode, not_synced
+from gpugate.policies.findings import Finding, Mode, not_synced
+from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.rules.queueing.priority.classes import (
@@ -179,7 +181,6 @@ def _above(scale: PriorityClasses, bound: PriorityBound | None, named: list[Name
             named[0].path,
             f"{why}: whether {named[0].name[:60]} is above that cannot be said",
             "Have that class made, or a number written in its place.",
-            Level.UNKNOWN,
         )
         return
     for one in named:
@@ -210,8 +211,6 @@ def _missing(workload: Workload, params: PriorityParams, scale: PriorityClasses,
             f"the policy gives {purpose_of(workload)} the PriorityClass {wanted}, which does not exist: nothing is written;"
             f" there is {scale.lists()}",
             "Have it made, or name another in the policy.",
-            Level.WARN,
-            rests_on=("priorityclasses",),
         )
     yield from _not_given(path, purpose_of(workload), wanted, scale, bound)
     if params.required and workload_class_of(workload) is None:
@@ -230,7 +229,6 @@ def _not_given(
             f"the policy gives {purpose} the {scale.title} {wanted}, which has the value {value}, and {bound.words}:"
             f" {value} > {bound.value}: nothing is written",
             f"Name a {scale.title} that is not above that; there is {scale.lists(bound.value)}.",
-            Level.WARN,
             measure=scale.excess(wanted, bound),
             rests_on=(scale.resource, "namespaces"),
         )
@@ -251,7 +249,6 @@ def _required(
             path,
             f"no priority class is named, {what}, and the PriorityClasses, of which one may be the default, are not known",
             "Write priorityClassName, or give the cluster's PriorityClasses.",
-            Level.UNKNOWN,
         )
         return
     kueue = f" or label {PRIORITY_CLASS}" if workload_class_path(workload) else ""
@@ -263,15 +260,26 @@ def _required(
         f"Write priorityClassName{kueue}; there is {scale.lists(usable)}."
         if purpose
         else f"Write {WORKLOAD_KIND}, or priorityClassName{kueue}; there is {scale.lists(usable)}.",
-        rests_on=("priorityclasses",),
     )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "ClassOfPolicyTooHigh": Reason("The class that the policy names is above the namespace's maximum.", action="Warn"),
+    "ClassOfPolicyUnknown": Reason("The class that the policy names does not exist.", action="Warn", facts=("priorityclasses",)),
+    "PriorityMissing": Reason("The policy requires a priority class and the workload names none.", facts=("priorityclasses",)),
+    "PrioritySystem": Reason("The workload names a system priority class.", warns="a controller made the pod"),
+    "PriorityTooHigh": Reason("The priority is above the maximum of the namespace.", warns="a controller made the pod"),
+    "PriorityUndecided": Reason("The priority classes are not known.", action="Unknown"),
+    "PriorityUnknown": Reason("The named priority class does not exist."),
+    "WorkloadKindUnknown": Reason("The annotation names no known kind of work."),
+}
 
 RULE = Rule(
     id="priority",
     title="Workloads have a priority class that fits what they are for, and none above what their namespace may use",
     since="0.1.0",
     params=PriorityParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=frozenset({"namespaces", "priorityclasses", "workloadpriorityclasses"}),

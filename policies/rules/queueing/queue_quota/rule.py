@@ -39,13 +39,15 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue, LocalQueue
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.queueing.cluster_queue import not_yet_counted
 from gpugate.policies.queueing.flavor_fit import FlavorFit, check_together, fit_of, in_flight_into, is_certain, uncovered_of
@@ -70,12 +72,12 @@ class QueueQuotaParams(Params):
     """Whether a workload that does not fit now is warned about."""
 
 
-def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse what the queue could never admit; warn of what waits."""
     managed = is_managed(workload, snapshot)
     path, name = queue_path(workload), queue_label(workload)
     if not managed and managed is not None:
-        return ()
+        return
     if (
         path is None
         or not name
@@ -83,22 +85,24 @@ def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapsho
         or workload.controller() is not None
         or PREBUILT in workload.labels()
     ):
-        return ()
+        return
     pending = _pending(workload, snapshot)
     if pending:
-        return (_unknown(path, name, pending),)
+        yield _unknown(path, name, pending)
+        return
     queue = snapshot.queue(workload.namespace, name)
     if queue is None:
-        return ()
+        return
     findings = [*_of_priority(workload, snapshot), *_of_queue(workload, path, queue, params, snapshot)]
     if managed is not None and params.never_fits == "Deny":
-        return findings
+        yield from findings
+        return
     # Whether Kueue manages such kinds, only its Configuration says.
     kind = workload.kind.kind
     unless = (
         f" (a warning, for Kueue's Configuration is not known, and so not whether it manages a {kind})" if managed is None else ""
     )
-    return [one._replace(level=Level.WARN, message=f"{one.message}{unless}") for one in findings]
+    yield from [one._replace(level=Level.WARN, message=f"{one.message}{unless}") for one in findings]
 
 
 def _pending(workload: Workload, snapshot: ClusterSnapshot) -> list[str]:
@@ -298,12 +302,31 @@ def _waits(fit: FlavorFit, queue: ClusterQueue, in_flight: Mapping[str, int]) ->
     )
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "ClusterQueueUnknown": Reason("The LocalQueue names a ClusterQueue that does not exist.", action="Warn"),
+    "NamespaceNotAdmitted": Reason("The ClusterQueue admits nothing from the namespace.", warns="the object may never be queued"),
+    "NoFlavorMatches": Reason(
+        "No flavor of the ClusterQueue suits the pods.", warns="Kueue counts the object as pods, or `neverFits` is Warn"
+    ),
+    "NotCovered": Reason(
+        "The ClusterQueue does not cover a requested resource.", warns="Kueue's configuration is not known, or `neverFits` is Warn"
+    ),
+    "PriorityClassUnknown": Reason("The WorkloadPriorityClass does not exist.", warns="`neverFits` is Warn"),
+    "QueueStopped": Reason("The queue admits nothing now.", action="Warn"),
+    "QuotaNeverFits": Reason(
+        "The request is above the quota, even with all that may be borrowed.",
+        warns="the quota of the cohort is not known, or `neverFits` is Warn",
+    ),
+    "QuotaUnknown": Reason("The queues or their quotas are not synced yet.", action="Unknown"),
+    "WaitsForQuota": Reason("The request fits the quota, but not now.", action="waits"),
+}
+
 RULE = Rule(
     id="queue-quota",
     title="A workload asks for no more than its Kueue queue could ever have",
     since="0.1.0",
     params=QueueQuotaParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset(
         {

@@ -42,13 +42,15 @@ resources:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.framework.rule import Bytes, Params, Rule
+from gpugate.policies.findings import Finding
+from gpugate.policies.framework.params import Bytes, Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes, show_bytes
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.cluster_queue import uncovered
@@ -141,21 +143,19 @@ def _default(container: Container, size: int, source: str) -> Iterator[Edit]:
         yield Edit("set", container.place("requests", "memory"), amount, "", group)
 
 
-def check(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse missing limits, overcommitted ones, too large a /dev/shm, and pods that fit nowhere."""
-    found: list[Finding] = []
     for pods in workload.gpu_pod_sets():
         pod_limit = pod_memory_limit(pods)
         for container in pods.holders():
             limit, request, _, _ = container.amounts
             if limit is None:
                 if pod_limit is None and "memory" not in defaults_for(snapshot, workload.namespace).limits:
-                    found.append(_limit_missing(workload, pods, container, params, snapshot))
+                    yield _limit_missing(workload, pods, container, params, snapshot)
             elif request is not None and limit > request * params.max_overcommit_ratio:
-                found.append(_overcommit(container, limit, request, params))
-        found += check_memory_volumes(pods, pod_limit)
-        found += _check_fit(workload, pods, params, snapshot)
-    return found
+                yield _overcommit(container, limit, request, params)
+        yield from check_memory_volumes(pods, pod_limit)
+        yield from _check_fit(workload, pods, snapshot)
 
 
 def _limit_missing(
@@ -170,7 +170,6 @@ def _limit_missing(
             f"{container.name} has no memory limit, and none is put in: the quota of queue {queue_label(workload)} covers no"
             " memory, so Kueue would never admit a workload that asks for some",
             "Have memory covered by the ClusterQueue, or memory left out of Kueue's accounting by excludeResourcePrefixes.",
-            Level.WARN,
         )
     room = _limits(workload, pods, params, snapshot)[0] if params.default_limits else None
     if room is not None and not room.limits:
@@ -180,7 +179,6 @@ def _limit_missing(
             f"{container.name} has no memory limit, and none is put in: it would leave the pod too little, or make it"
             f" impossible ({room.why})",
             f"Write resources.limits.memory in {container.name}, and lower what the other containers ask for where need be.",
-            Level.WARN,
         )
     return Finding(
         "LimitMissing",
@@ -204,7 +202,7 @@ def _overcommit(container: Container, limit: int, request: int, params: HostMemo
     )
 
 
-def _check_fit(workload: Workload, pods: PodSet, params: HostMemoryParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def _check_fit(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> Iterable[Finding]:
     if snapshot.known.get("nodes") is SyncState.PENDING:
         return (nodes_unknown(pods),)
     chosen = node_candidates(pods, snapshot)
@@ -221,16 +219,33 @@ def _check_fit(workload: Workload, pods: PodSet, params: HostMemoryParams, snaps
     # Where taints keep the pods off all nodes, what none of these could hold is wrong even so.
     if not open_to and (not chosen.matching or any(holds(shape, ask) for shape in chosen.matching)):
         return ()
-    finding = unschedulable_finding(pods, snapshot, ask, open_to or chosen.matching)
-    refuse = params.never_fits == "Deny" and not workload.owner_was_reviewed()
-    return (finding if refuse else finding._replace(level=Level.WARN),)
+    return (unschedulable_finding(pods, snapshot, ask, open_to or chosen.matching),)
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "DefaultsUnknown": Reason(
+        "LimitRanges or RuntimeClasses, which change the pod's requests, are not synced yet.", action="Unknown"
+    ),
+    "LimitMissing": Reason("A container with GPUs has no memory limit."),
+    "MemoryVolumeUnbounded": Reason("A memory-backed volume has no sizeLimit, and its container no memory limit.", action="Warn"),
+    "MemoryVolumesExceedLimit": Reason("The memory-backed volumes of a container exceed its memory limit."),
+    "NeverFits": Reason("No known node could hold the pod, even when empty.", action="never_fits", owner_reviewed_warns=True),
+    "NoRoomForLimit": Reason("A default memory limit would leave the pod too little, or make it impossible.", action="Warn"),
+    "NodesUnknown": Reason("The nodes are not synced yet.", action="Unknown"),
+    "Overcommit": Reason("The memory limit is more times the request than the policy allows."),
+    "QueueDoesNotCover": Reason("The ClusterQueue does not cover memory, so no limit is added.", action="Warn"),
+    "RuntimeClassClash": Reason(
+        "The pod selects a node label that its RuntimeClass sets to another value.", facts=("runtimeclasses",)
+    ),
+    "SharedMemoryExceedsLimit": Reason("Shared memory is larger than the memory limit that its pages count against."),
+}
 
 RULE = Rule(
     id="host-memory",
     title="Accelerator pods state their host memory, and no more of it than a node can hold",
     since="0.1.0",
     params=HostMemoryParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=BOUNDING | {"deviceclasses", "nodes"},

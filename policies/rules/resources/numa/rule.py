@@ -65,7 +65,9 @@ from pydantic import Field, field_validator
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding
-from gpugate.policies.framework.rule import Millicores, Params, Rule
+from gpugate.policies.framework.params import Millicores, Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.cel import MOST, VARIABLE, CelRule, LabelKey, LabelValue
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
 from gpugate.policies.kube.memo import remember
@@ -248,31 +250,49 @@ def mutate(workload: Workload, params: NumaParams, snapshot: ClusterSnapshot) ->
     return found
 
 
-def check(workload: Workload, params: NumaParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: NumaParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Warn about what keeps the pods from being aligned."""
-    found: list[Finding] = []
     for pods in workload.gpu_pod_sets():
         chosen = node_candidates(pods, snapshot)
         if chosen.matching:
-            found += check_zones(workload, pods, chosen, snapshot, refuse=params.no_zone_holds == "Deny")
+            yield from check_zones(workload, pods, chosen, snapshot)
         if chosen.shared_only or not pods.whole_devices():
             continue
         if pods.spec.get("resources") or not pods.totals.is_guaranteed:
             targets = raised(pods, chosen.large_enough, params, _plan(chosen, params, snapshot).raises)
             # What can be raised has nothing wrong with itself: only a bound may keep it as it is.
-            found += (
-                not_raised(workload, pods, targets, chosen.large_enough, snapshot)
-                if targets
-                else check_guaranteed(pods, chosen.large_enough, params)
-            )
-    return found
+            if targets:
+                yield from not_raised(workload, pods, targets, chosen.large_enough, snapshot)
+            else:
+                yield from check_guaranteed(pods, chosen.large_enough, params)
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "NoZoneHolds": Reason(
+        "No NUMA zone holds the pod, and the kubelet would end it.",
+        action="no_zone_holds",
+        facts=("noderesourcetopologies", "nodes"),
+        warns="some node does not insist on alignment",
+        owner_reviewed_warns=True,
+    ),
+    "NotGuaranteed": Reason("The pod is not of QoS class Guaranteed, so the kubelet aligns nothing.", action="Warn"),
+    "PodLevelResources": Reason("Pod-level resources make the kubelet skip NUMA alignment.", action="Warn"),
+    "QueueDoesNotCover": Reason("The ClusterQueue does not cover CPU, so no CPU is added.", action="Warn"),
+    "RaisedBeyondBounds": Reason("With raised requests the pod would exceed a quota or a LimitRange.", action="Warn"),
+    "RaisedTooFar": Reason("The memory limit is too many times the request to raise the request to it.", action="Warn"),
+    "RaisedWouldNotFit": Reason("With raised requests the pod would no longer fit its nodes.", action="Warn"),
+    "RaisedWouldStrand": Reason(
+        "With raised requests the pod would leave other GPUs of the node unusable.", action="Warn", facts=("nodes",)
+    ),
+    "ZonesUnknown": Reason("The NodeResourceTopologies are not synced yet.", action="Unknown"),
+}
 
 RULE = Rule(
     id="numa",
     title="Pods that hold whole accelerators are eligible for NUMA alignment and go where nodes align",
     since="0.1.0",
     params=NumaParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=BOUNDING | {"noderesourcetopologies", "nodes"},

@@ -75,7 +75,9 @@ from pydantic import Field
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.accelerators import NVIDIA_GPU
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.managers import has_kueue_marks
@@ -173,14 +175,15 @@ def _keep_off(
     return require(pods, [(expression,)], f"node affinity {MEMORY_LABEL} Gt {bound}")
 
 
-def check(workload: Workload, params: VramParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: VramParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse what no card in reach holds; warn about what may land on too small a card or share."""
     stated = vram_statement(workload)
     if stated is None or not workload.templated_gpu_pod_sets():
-        return ()
+        return
     if stated.problem is not None:
         key, what, remedy = stated.problem
-        return (Finding("NeedUnreadable", place_of(workload, key), f"{key}: {what}", remedy),)
+        yield Finding("NeedUnreadable", place_of(workload, key), f"{key}: {what}", remedy)
+        return
     place = place_of(workload, stated.key)
     found: list[Finding] = []
     for pods in workload.templated_gpu_pod_sets():
@@ -189,10 +192,9 @@ def check(workload: Workload, params: VramParams, snapshot: ClusterSnapshot) -> 
         if snapshot.sync_state("nodes") is SyncState.PENDING:
             found.append(_nodes_unknown(place))
         else:
-            refuse = need.certain and not workload.owner_was_reviewed()
-            found += _check_cards(pods, place, need, params, snapshot, refuse=refuse)
+            found += _check_cards(pods, place, need, snapshot)
     # Parts of a gang hold one copy together: what is so of each of them is told once.
-    return list(dict.fromkeys(found))
+    yield from dict.fromkeys(found)
 
 
 def _nodes_unknown(place: Path) -> Finding:
@@ -210,13 +212,10 @@ def _check_split(workload: Workload, pods: PodSet, stated: VramStatement) -> Ite
             place_of(workload, SPLIT),
             f"one copy is split over {split} GPUs, and the pods that could hold it together have {devices}: {split} > {devices}",
             f'Write {SPLIT}: "{devices}", or ask for {split} GPUs.',
-            Level.WARN,
         )
 
 
-def _check_cards(
-    pods: PodSet, place: Path, need: VramRequest, params: VramParams, snapshot: ClusterSnapshot, *, refuse: bool
-) -> Iterator[Finding]:
+def _check_cards(pods: PodSet, place: Path, need: VramRequest, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     cards = cards_in_reach(pods, snapshot)
     known = [card for card in cards if card.memory is not None]
     largest = max(known, key=lambda card: card.memory or 0, default=None)
@@ -229,9 +228,8 @@ def _check_cards(
             f"{need.sums}: {show_need(need, need.floor)} > {show_memory(need, largest)}, the memory of the largest card in reach,"
             f" {largest.title}",
             ways_out(pods, need, largest, snapshot),
-            Level.DENY if refuse and params.no_card_holds == "Deny" else Level.WARN,
+            Level.DENY if need.certain else Level.WARN,
             measure=need.floor,
-            rests_on=_NODES,
         )
         return
     elif largest is not None and (largest.memory or 0) < need.least:
@@ -241,9 +239,8 @@ def _check_cards(
             f"{need.sums}: the weights fit the largest card in reach, {largest.title}, the headroom does not:"
             f" {show_need(need, need.least)} > {show_memory(need, largest)}",
             f"Bound the KV cache (batch size, context length). {ways_out(pods, need, largest, snapshot)}",
-            Level.DENY if refuse and params.headroom_tight == "Deny" else Level.WARN,
+            Level.DENY if need.certain else Level.WARN,
             measure=need.least,
-            rests_on=_NODES,
         )
     yield from _check_each(pods, place, need, known)
 
@@ -259,7 +256,6 @@ def _memory_unknown(pods: PodSet, place: Path, need: VramRequest, cards: Sequenc
         place,
         f"{need.sums}: {what}, so it is not known whether {show_need(need, need.least)} fit, nor are the pods kept off small cards",
         how_to_know(pods),
-        Level.UNKNOWN,
     )
 
 
@@ -274,7 +270,6 @@ def _check_each(pods: PodSet, place: Path, need: VramRequest, known: Sequence[Gp
             place,
             f"{need.sums}: the pods may land on cards of less than {show_need(need, enough)}: {', '.join(list(shown)[:_SHOWN])}",
             how_to_keep_off(pods, known, enough),
-            Level.WARN,
         )
     shared = [card for card in known if card.replicas > 1 and enough <= (card.memory or 0) and card.share < need.least]
     if shared:
@@ -286,15 +281,38 @@ def _check_each(pods: PodSet, place: Path, need: VramRequest, known: Sequence[Gp
             f"{need.sums}: {least.replicas} pods share one card of {least.title}, with memory that is not kept apart:"
             f" {show_need(need, need.least)} > {share}",
             "Ask for a whole card or a MIG slice, or keep to the share.",
-            Level.WARN,
         )
 
+
+REASONS: Final[dict[str, Reason]] = {
+    "HeadroomTight": Reason(
+        "The largest card holds the weights, but not the headroom.",
+        action="headroom_tight",
+        facts=("nodes",),
+        warns="the need is an estimate",
+        owner_reviewed_warns=True,
+    ),
+    "MemoryUnknown": Reason("The memory of some cards is not known.", action="Unknown"),
+    "NeedUnreadable": Reason("The annotation that states the need does not parse."),
+    "NoCardHolds": Reason(
+        "No card in reach has enough memory.",
+        action="no_card_holds",
+        facts=("nodes",),
+        warns="the need is an estimate",
+        owner_reviewed_warns=True,
+    ),
+    "NodesUnknown": Reason("The nodes are not synced yet.", action="Unknown"),
+    "ShareTooSmall": Reason("A time-sliced card has less memory per pod than needed.", action="Warn"),
+    "SomeCardsTooSmall": Reason("Some cards in reach have too little memory.", action="Warn"),
+    "SplitTooWide": Reason("One copy is split over more GPUs than the pods have.", action="Warn"),
+}
 
 RULE = Rule(
     id="vram",
     title="Pods keep off cards whose memory is too small, and are refused where no card holds what they need",
     since="0.1.0",
     params=VramParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes"}),

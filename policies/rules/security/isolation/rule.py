@@ -64,8 +64,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Field
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding, Level, Mode
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.findings import Finding, Mode
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.cel import MOST, UNIQUE
 from gpugate.policies.kube.fields import mappings
 from gpugate.policies.patch import Edit
@@ -205,17 +207,15 @@ def _lacking_seccomp(pods: PodSet, containers: Iterable[Container]) -> list[Cont
     return [one for one in containers if effective(pods, one, "seccompProfile") is None and not is_privileged(one)]
 
 
-def check(workload: Workload, params: IsolationParams, _facts: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: IsolationParams, _facts: ClusterSnapshot) -> Iterator[Finding]:
     """Find what undoes the separation of containers."""
-    found: list[Finding] = []
     for pods in workload.templated_gpu_pod_sets():
         here = [
             *_of_pod(pods, params),
             *(finding for one in _hardened(pods, params) for finding in _of_container(pods, one, params)),
         ]
         if here and not has_account(workload, pods, params.service_accounts):
-            found += here
-    return found
+            yield from here
 
 
 def _of_pod(pods: PodSet, params: IsolationParams) -> Iterator[Finding]:
@@ -312,30 +312,27 @@ def _by_ports(container: Container, params: IsolationParams, who: str) -> Iterat
 
 def _unhardened(pods: PodSet, container: Container, params: IsolationParams, who: str) -> Iterator[Finding]:
     place = (*container.path, "securityContext")
-    if params.seccomp != "Ignore" and _lacking_seccomp(pods, [container]):
+    if _lacking_seccomp(pods, [container]):
         yield Finding(
             "NoSeccomp",
             place,
             f"{who} states no seccomp profile, and its pod none",
             _cure(container, "Write securityContext.seccompProfile: {type: RuntimeDefault} in the pod."),
-            Level.DENY if params.seccomp == "Write" else Level.WARN,
         )
-    if params.privilege_escalation != "Ignore" and _lets_escalate(container):
+    if _lets_escalate(container):
         yield Finding(
             "MayEscalate",
             (*place, "allowPrivilegeEscalation"),
             f"{who} may gain privileges that its process was not started with",
             _cure(container, f"Write securityContext.allowPrivilegeEscalation: false in {container.name}."),
-            Level.DENY if params.privilege_escalation == "Write" else Level.WARN,
         )
-    if params.run_as_non_root != "Ignore" and _may_be_root(pods, container, params):
+    if _may_be_root(pods, container, params):
         user = _user_of(container, params) or "<an id that the image can run as>"
         yield Finding(
             "MayRunAsRoot",
             (*place, "runAsNonRoot"),
             f"nothing keeps {who} from running as root",
             _cure(container, f"Write securityContext.runAsNonRoot: true and runAsUser: {user} in {container.name}."),
-            Level.DENY if params.run_as_non_root == "Write" else Level.WARN,
         )
 
 
@@ -355,11 +352,25 @@ def _may_be_root(pods: PodSet, container: Container, params: IsolationParams) ->
     return stated or params.run_as_non_root == "Report" or _user_of(container, params) is not None
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "AddsCapabilities": Reason("A container adds capabilities that the policy does not list."),
+    "HostNamespace": Reason("The pod shares the network, PID or IPC namespace of its node."),
+    "HostPath": Reason("The pod mounts a directory of its node."),
+    "HostPort": Reason("A container takes a port of its node."),
+    "MayEscalate": Reason("A container may gain more privileges than its process started with.", action="privilege_escalation"),
+    "MayRunAsRoot": Reason("Nothing keeps a container from running as root.", action="run_as_non_root"),
+    "NoSeccomp": Reason("A container has no seccomp profile.", action="seccomp"),
+    "Privileged": Reason("A container is privileged."),
+    "Unconfined": Reason("A container runs without a seccomp filter."),
+    "Unmasked": Reason("A container sees all of /proc."),
+}
+
 RULE = Rule(
     id="isolation",
     title="Accelerator pods do on their node what their work needs, and no more",
     since="0.1.0",
     params=IsolationParams,
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     documentation=__doc__,
