@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Mode
@@ -15,6 +15,14 @@ from gpugate.policies.workloads.workload import Workload
 
 Mutate: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterable[Edit]]
 Check: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterator[Finding]]
+
+#: Fields of pod specs, containers and metadata that identify pods and what they request: every rule may read them.
+COMMON_READS: Final = frozenset(
+    {
+        *("containers", "ephemeralContainers", "initContainers", "name", "os", "resourceClaims", "resources", "restartPolicy"),
+        *("generateName", "namespace", "ownerReferences", "resourceVersion", "uid"),
+    }
+)
 
 
 def no_edits(_workload: Workload, _params: Params, _snapshot: ClusterSnapshot) -> Iterable[Edit]:
@@ -40,11 +48,13 @@ class Rule:
         mutate: returns the edits of a workload.
         check: yields the findings on the edited workload. Callers use :meth:`findings`.
         needs: plural resource names of the facts that the rule reads.
-        reads: names of the fields, in pod templates and their owners, that change the result of the rule. Fields that every
-            workload is read by (kind, owner, pod sets, containers, their names and resources) count for every rule.
+        reads: names of the fields of pod specs, their containers and metadata that change the result of the rule, besides those
+            that identify pods and what they request (``COMMON_READS``). Fields of the kind around them count for every rule.
         reads_variables: names of the environment variables that the rule reads; a ``*`` at the end stands for any characters.
         reads_user_set: names of the fields of which the rule reads whether a user set them (``managedFields``).
-        writes: names of the fields that its edits set, or that contain them. Metadata: ``labels`` and ``annotations``.
+        writes: names of the fields that its edits set or extend, or that contain them, in pod templates and the specs and
+            metadata around them (``labels``, ``annotations``).
+        writes_to_pods: the same of fields that it sets in pods alone, never in a template.
         after: ids of rules whose edits this rule builds on, so that they come before it.
         documentation: the docstring of its module, which becomes the reference.
         applied_at_pods: whether an edit withheld from a template is made on its pods at creation, so that checks may count on it.
@@ -66,6 +76,7 @@ class Rule:
     reads_variables: frozenset[str] = frozenset()
     reads_user_set: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
+    writes_to_pods: frozenset[str] = frozenset()
     after: tuple[str, ...] = ()
     documentation: str = ""
     on_update: bool = True

@@ -11,7 +11,8 @@ from gpugate.policies.kube.fields import Object, Path, lookup, mapping, mappings
 #: What ``kubectl apply`` and Argo CD's client-side apply were given, word for word.
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
-#: The fields that rules ask about; whoever keeps an object keeps of these records no more.
+#: Fields of which rules read whether a user set them (a test holds them equal to the ``reads_user_set`` of all rules):
+#: whoever keeps an object keeps no more of these records.
 ASKED: Final = frozenset({"backoffLimit", "podReplacementPolicy", "replicas"})
 
 

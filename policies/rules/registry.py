@@ -65,3 +65,10 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}
+
+#: Fields that edits of rules write in pod templates and the specs around them, without metadata.
+WRITTEN_FIELDS: Final = frozenset().union(*(rule.writes for rule in RULES)) - {"annotations", "labels"}
+#: Fields of which rules read whether a user set them.
+USER_SET_FIELDS: Final = frozenset().union(*(rule.reads_user_set for rule in RULES))
+#: Environment variables that rules read; a ``*`` at the end stands for any characters.
+READ_VARIABLES: Final = frozenset().union(*(rule.reads_variables for rule in RULES))

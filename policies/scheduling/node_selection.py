@@ -24,6 +24,9 @@ from gpugate.policies.workloads.workload import PodSet
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 
+#: Fields of a pod spec that decide which nodes its pods may land on.
+SCHEDULING_FIELDS: Final = frozenset({"affinity", "nodeSelector", "runtimeClassName", "tolerations"})
+
 
 def tolerates_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> bool:
     """Whether the pods tolerate every lasting taint of ``shape`` that keeps pods off; ``more``: what else they will be given."""

@@ -42,8 +42,8 @@ def _is_operation(op: Any) -> bool:  # noqa: ANN401 - untrusted JSON
     )
 
 
-#: What rules write in a pod spec and its containers, and in the spec of a job.
-_WRITTEN: Final = frozenset(
+#: Fields that rules write in pod templates and job specs: a test holds them equal to the ``writes`` of all rules.
+RULE_FIELDS: Final = frozenset(
     {
         "activeDeadlineSeconds",
         "affinity",
@@ -56,8 +56,8 @@ _WRITTEN: Final = frozenset(
         "podReplacementPolicy",
         "priorityClassName",
         "resources",
-        "resourcesPerNode",
         "schedulerName",
+        "schedulingGroup",
         "shutdownAfterJobFinishes",
         "tolerations",
         "topologySpreadConstraints",
@@ -66,6 +66,9 @@ _WRITTEN: Final = frozenset(
         "volumes",
     }
 )
+#: Where the ``resources`` of a template lie in a TrainJob.
+_RESOURCES_OF_TRAIN_JOB: Final = "resourcesPerNode"
+_WRITTEN: Final = RULE_FIELDS | {_RESOURCES_OF_TRAIN_JOB}
 #: What holds some of these where nobody has stated it.
 _HOLDER: Final = "runPolicy"
 #: Where rules write, too, but only what takes rights away.

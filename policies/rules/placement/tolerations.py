@@ -52,7 +52,7 @@ from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.taints import dedicates_to_accelerators, is_never_tolerated, marks_accelerators
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.toleration_params import TaintParam, WantedToleration, covers, want
-from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, NodeCandidates, node_candidates
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -120,6 +120,8 @@ RULE = Rule(
     params=TolerationsParams,
     mutate=mutate,
     needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS,
+    writes=frozenset({"tolerations"}),
     documentation=__doc__,
     applied_at_pods=True,
 )

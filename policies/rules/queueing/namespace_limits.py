@@ -358,5 +358,6 @@ RULE = Rule(
     reasons=REASONS,
     check=check,
     needs=frozenset({"limitranges", "priorityclasses", "resourcequotas", "runtimeclasses"}),
+    reads=frozenset({"activeDeadlineSeconds", "affinity", "annotations", "priorityClassName", "runtimeClassName"}),
     documentation=__doc__,
 )

@@ -198,6 +198,8 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=frozenset({"localqueues", "namespaces"}),
+    reads=frozenset({"labels"}),
+    writes=frozenset({"labels"}),
     documentation=__doc__,
     on_update=False,
 )

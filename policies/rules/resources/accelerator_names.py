@@ -52,6 +52,7 @@ from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, is_accele
 from gpugate.policies.kube.cel import UNIQUE, LabelKey
 from gpugate.policies.kube.fields import mappings
 from gpugate.policies.patch import Edit
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 from gpugate.policies.workloads.container import EPHEMERAL, Container
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -228,5 +229,7 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS,
+    writes=frozenset({"resources"}),
     documentation=__doc__,
 )

@@ -46,7 +46,7 @@ from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.quantity import GIB, show_bytes
 from gpugate.policies.scheduling.node_fit import fitting, node_request
-from gpugate.policies.scheduling.node_selection import node_candidates
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, node_candidates
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.requests import limited_memory_of
@@ -205,5 +205,6 @@ RULE = Rule(
     reasons=REASONS,
     check=check,
     needs=frozenset({"nodes", "pods"}),
+    reads=SCHEDULING_FIELDS,
     documentation=__doc__,
 )

@@ -211,5 +211,7 @@ RULE = Rule(
     reasons=REASONS,
     mutate=mutate,
     check=check,
+    reads=frozenset({"hostIPC", "volumeMounts", "volumes"}),
+    writes=frozenset({"volumeMounts", "volumes"}),
     documentation=__doc__,
 )

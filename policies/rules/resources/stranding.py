@@ -49,7 +49,7 @@ from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.quantity import GIB, format_millicores, show_bytes
 from gpugate.policies.scheduling.gpu_share import Portion, excess, portion_of
 from gpugate.policies.scheduling.node_fit import NodeRequest, fitting, node_request
-from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, NodeCandidates, node_candidates
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -181,5 +181,6 @@ RULE = Rule(
     reasons=REASONS,
     check=check,
     needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS,
     documentation=__doc__,
 )

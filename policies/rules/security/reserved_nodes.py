@@ -209,6 +209,9 @@ RULE = Rule(
     reasons=REASONS,
     check=check,
     needs=frozenset({"nodes"}),
+    reads=frozenset(
+        {"affinity", "annotations", "image", "nodeName", "nodeSelector", "priorityClassName", "serviceAccountName", "tolerations"}
+    ),
     documentation=__doc__,
     default_max_mode=Mode.WARN,
     default_mode_reason=(

@@ -61,7 +61,7 @@ from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Object, Path, mappings
-from gpugate.policies.scheduling.node_selection import node_candidates
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, node_candidates
 from gpugate.policies.workloads.container import Container, normal_path
 from gpugate.policies.workloads.device_access import (
     DEVICE_ANNOTATIONS,
@@ -345,5 +345,7 @@ RULE = Rule(
     reasons=REASONS,
     check=check,
     needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS | {"annotations", "env", "image", "serviceAccountName", "volumeMounts", "volumes"},
+    reads_variables=_READ,
     documentation=__doc__,
 )

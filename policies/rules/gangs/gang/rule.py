@@ -71,7 +71,7 @@ from gpugate.policies.rules.gangs.gang.schedulers import (
     mark_for_volcano,
 )
 from gpugate.policies.rules.gangs.gang.updates import check_count, check_pod_update, check_template, is_member, ran_before
-from gpugate.policies.scheduling.node_selection import matching_shapes
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, matching_shapes
 from gpugate.policies.workloads.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, GANG_NAME, GANG_SIZE, JOB, REPLICA_SET
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import QUEUE_NAME, queue_label
@@ -318,6 +318,8 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS | {"annotations", "labels", "schedulerName", "schedulingGroup"},
+    writes=frozenset({"annotations", "labels", "schedulerName", "schedulingGroup"}),
     documentation=__doc__,
     on_update=False,
 )

@@ -282,6 +282,7 @@ RULE = Rule(
     reasons=REASONS,
     check=check,
     needs=frozenset({"pods", "priorityclasses", *(resource for resource, _ in _POD_GROUPS.values())}),
+    reads=frozenset({"annotations", "labels", "nodeSelector", "priorityClassName", "schedulerName", "schedulingGroup"}),
     documentation=__doc__,
     on_update=False,
 )

@@ -67,7 +67,7 @@ from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
 from gpugate.policies.rules.gangs.gang_packing.mixed_capacity import check_mixed
 from gpugate.policies.rules.gangs.gang_packing.topology import LEVEL_FACTS, TopologyRequirement, check_level, requirements
-from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates, open_shapes
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, NodeCandidates, node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by, largest, nodes_of, pods_on
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.requests import PodRequests, pod_requests
@@ -300,6 +300,7 @@ RULE = Rule(
     reasons=REASONS,
     check=check,
     needs=frozenset({"nodes", *LEVEL_FACTS, "pods"}),
+    reads=SCHEDULING_FIELDS | {"annotations", "labels"},
     documentation=__doc__,
     on_update=False,
 )

@@ -182,5 +182,7 @@ RULE = Rule(
     reasons=REASONS,
     check=check,
     needs=frozenset({"nodes"}),
+    reads=frozenset({"env"}),
+    reads_variables=frozenset({"NCCL_*", *_AIDS, CAPABILITIES}),
     documentation=__doc__,
 )

@@ -323,6 +323,19 @@ RULE = Rule(
     reasons=REASONS,
     mutate=mutate,
     check=check,
+    reads=frozenset({"annotations", "labels"}),
+    reads_user_set=frozenset({"backoffLimit", "podReplacementPolicy"}),
+    writes=frozenset(
+        {
+            "activeDeadlineSeconds",
+            "backoffLimit",
+            "cleanPodPolicy",
+            "podFailurePolicy",
+            "podReplacementPolicy",
+            "shutdownAfterJobFinishes",
+            "ttlSecondsAfterFinished",
+        }
+    ),
     documentation=__doc__,
     default_max_mode=Mode.WARN,
     default_mode_reason="How long a job may take, and how often it may fail, is for those to say who run it.",

@@ -93,7 +93,7 @@ from gpugate.policies.rules.placement.gpu_selection.requirements import (
     said_something,
     says_something,
 )
-from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, are_autoscaled, node_candidates
 from gpugate.policies.workloads.annotations import annotation_path, copy_to_template
 from gpugate.policies.workloads.node_affinity import both, fits, growth, require, required_terms, rules_out
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -336,6 +336,8 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS | {"annotations", "labels"},
+    writes=frozenset({"affinity", "annotations"}),
     documentation=__doc__,
     trigger_annotations=frozenset(KEYS),
 )

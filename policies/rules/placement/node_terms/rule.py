@@ -74,7 +74,7 @@ from gpugate.policies.rules.placement.node_terms.taints import check_taints
 from gpugate.policies.rules.placement.node_terms.terms import SPREAD, node_terms, pod_terms
 from gpugate.policies.rules.placement.node_terms.topology import check_selector, check_topology
 from gpugate.policies.scheduling.node_fit import doubt_about
-from gpugate.policies.scheduling.node_selection import HOSTNAME, NodeCandidates, node_candidates
+from gpugate.policies.scheduling.node_selection import HOSTNAME, SCHEDULING_FIELDS, NodeCandidates, node_candidates
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.selectors import pod_selector
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -230,5 +230,6 @@ RULE = Rule(
     reasons=REASONS,
     check=check,
     needs=frozenset({"limitranges", "nodes", "resourceflavors", "runtimeclasses"}),
+    reads=SCHEDULING_FIELDS | {"labels", "topologySpreadConstraints"},
     documentation=__doc__,
 )

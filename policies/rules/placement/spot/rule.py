@@ -92,7 +92,7 @@ from gpugate.policies.rules.placement.spot.checkpoints import NOTHING, is_readab
 from gpugate.policies.rules.placement.spot.job_restarts import check_restarts
 from gpugate.policies.rules.placement.spot.mutate import runs_to_an_end, send
 from gpugate.policies.rules.placement.spot.params import SpotParams, clouds_of, labels_of, spot_of
-from gpugate.policies.scheduling.node_selection import node_candidates
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, node_candidates
 from gpugate.policies.scheduling.spot_capacity import (
     CHECKPOINT,
     NEVER,
@@ -316,6 +316,8 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS | {"annotations", "labels", "terminationGracePeriodSeconds", "volumeMounts", "volumes"},
+    writes=frozenset({"affinity", "annotations", "tolerations"}),
     documentation=__doc__,
     applied_at_pods=True,
     trigger_annotations=_KEYS,

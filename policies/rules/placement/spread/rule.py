@@ -67,7 +67,7 @@ from gpugate.policies.kube.fields import Object
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.spread.fabric import gang_labels, is_placed_by_others, states_affinity
 from gpugate.policies.rules.placement.spread.replicas import SERVING, has_replicas, placed_over, revision_keys, selector_of
-from gpugate.policies.scheduling.node_selection import HOSTNAME, node_candidates, open_shapes
+from gpugate.policies.scheduling.node_selection import HOSTNAME, SCHEDULING_FIELDS, node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by
 from gpugate.policies.workloads.node_affinity import PREFERRED, REQUIRED
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -319,6 +319,9 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes", "localqueues", "clusterqueues", "resourceflavors"}),
+    reads=SCHEDULING_FIELDS | {"annotations", "topologySpreadConstraints"},
+    reads_user_set=frozenset({"replicas"}),
+    writes=frozenset({"affinity", "topologySpreadConstraints"}),
     documentation=__doc__,
     default_max_mode=Mode.DISABLED,
     default_mode_reason=(

@@ -54,6 +54,7 @@ from gpugate.policies.queueing.flavor_fit import FlavorFit, check_together, fit_
 from gpugate.policies.queueing.flavor_fit_kueue_memo import fits, is_known_to_fit, key_of_asked
 from gpugate.policies.queueing.workload_demand import PodSetDemand, annotations_and_labels, asked_of, is_managed
 from gpugate.policies.rules.queueing.queue_quota.messages import beyond, remedy_of, short_now, sum_of
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 from gpugate.policies.workloads.queue_name import PREBUILT, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
@@ -341,5 +342,6 @@ RULE = Rule(
             "workloadpriorityclasses",
         }
     ),
+    reads=SCHEDULING_FIELDS | {"annotations", "labels"},
     documentation=__doc__,
 )

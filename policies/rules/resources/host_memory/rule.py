@@ -59,7 +59,7 @@ from gpugate.policies.rules.resources.host_memory.defaults import Fitted, fitted
 from gpugate.policies.rules.resources.host_memory.volumes import check_memory_volumes
 from gpugate.policies.scheduling.gpu_share import share_of
 from gpugate.policies.scheduling.node_fit import doubt_about, holds, node_request, nodes_unknown, unschedulable_finding
-from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, node_candidates, open_shapes
 from gpugate.policies.scheduling.pod_resources import defaults_for, limit_range_bounds, limit_within
 from gpugate.policies.workloads.container import Container
 from gpugate.policies.workloads.queue_name import queue_label
@@ -249,5 +249,7 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=BOUNDING | {"deviceclasses", "nodes"},
+    reads=SCHEDULING_FIELDS | {"overhead", "volumeMounts", "volumes"},
+    writes=frozenset({"resources"}),
     documentation=__doc__,
 )

@@ -75,7 +75,7 @@ from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.headroom_room import BOUNDING
 from gpugate.policies.rules.resources.numa.guaranteed_qos import Memo, check_guaranteed, not_raised, raise_to, raised
 from gpugate.policies.rules.resources.numa.zones import check_zones
-from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, NodeCandidates, node_candidates
 from gpugate.policies.workloads.node_affinity import PREFERRED, node_affinity, require, required_terms
 from gpugate.policies.workloads.selectors import pod_selector
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -296,5 +296,7 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=BOUNDING | {"noderesourcetopologies", "nodes"},
+    reads=SCHEDULING_FIELDS | {"env", "overhead", "topologySpreadConstraints"},
+    writes=frozenset({"affinity", "env", "resources", "topologySpreadConstraints"}),
     documentation=__doc__,
 )

@@ -99,6 +99,7 @@ from gpugate.policies.rules.resources.vram.estimate import (
 )
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, GpuCard, all_labelled, bound_above, cards_in_reach
 from gpugate.policies.scheduling.node_fit import holds_demand
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 from gpugate.policies.workloads.node_affinity import require
 from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -316,5 +317,7 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS | {"annotations", "labels"},
+    writes=frozenset({"affinity"}),
     documentation=__doc__,
 )

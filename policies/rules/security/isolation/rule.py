@@ -373,6 +373,10 @@ RULE = Rule(
     reasons=REASONS,
     mutate=mutate,
     check=check,
+    reads=frozenset(
+        {"hostIPC", "hostNetwork", "hostPID", "image", "ports", "securityContext", "serviceAccountName", "volumeMounts", "volumes"}
+    ),
+    writes=frozenset({"securityContext"}),
     documentation=__doc__,
     default_max_mode=Mode.WARN,
     default_mode_reason=(
