@@ -68,7 +68,7 @@ class Rule:
     title: str
     since: str
     params: type[Params]
-    reasons: Mapping[str, Reason] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict, hash=False)
     mutate: Mutate = no_edits
     check: Check = no_findings
     needs: frozenset[str] = frozenset()

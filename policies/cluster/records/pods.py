@@ -8,6 +8,7 @@ from gpugate.policies.cluster.records.common import CAPACITY, Sharing, shared_te
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUEUE_COUNT, OWN_SIZE, GroupKey, group_key
 from gpugate.policies.cluster.records.pod_problems import PodProblem, trouble_of
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.workloads.kinds import KINDS
 from gpugate.policies.workloads.requests import PodRequests, limited_memory_of, pod_requests
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet
@@ -120,13 +121,8 @@ def pod_record_of(obj: Object) -> PodRecord | None:
     )
 
 
-#: Labels by which the pods of a workload are told that its controller makes through others, with its kind.
-_FAMILIES: Final = (
-    ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
-    ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
-    ("ray.io/cluster", "RayCluster"),
-)
-_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+#: How the pods of kinds whose controller creates them through other objects are found, by label.
+_BY_LABEL: Final = {kind.members.label: kind.members for kind in KINDS if kind.members is not None and kind.members.label}
 
 
 def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
@@ -136,10 +132,9 @@ def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
     """
     if not owner:
         return "" if group is None else shared_text(f"{group.system}/{group.name}")
-    for label, kind in _FAMILIES:
+    for label, members in _BY_LABEL.items():
         if label in labels:
-            index = f"/{labels[_GROUP_INDEX]}" if kind == "LeaderWorkerSet" and _GROUP_INDEX in labels else ""
-            return shared_text(f"{kind}/{labels[label]}{index}")
+            return shared_text(members.key(labels[label], labels.get(members.index_label)))
     return owner
 
 

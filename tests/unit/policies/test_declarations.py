@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import cases
 import pytest
 import strategies
 from hypothesis import HealthCheck, given, settings
@@ -30,6 +29,7 @@ from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.recorded_edits import RULE_FIELDS
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.admission.redaction import _HIDDEN as HIDDEN_FIELDS
+from tests.shared import cases
 
 _MAKERS = {Finding.__name__, not_synced.__name__}
 
@@ -44,21 +44,16 @@ def _reasons_named_in(modules: Iterator[Path] | list[Path]) -> set[str]:
 
 
 @cache
-def _cases() -> tuple[cases.Case, ...]:
-    return tuple(map(cases.load, cases.all_paths()))
-
-
-@cache
 def _findings_of(rule: str) -> tuple[tuple[str, Finding], ...]:
     """Return the findings of a rule on the edited objects of its golden cases, before the engine relaxes any of them."""
     found = []
-    for case in _cases():
+    for case in cases.all_cases():
         if case.rule != rule:
             continue
         bound = {one.rule.id: one for one in case.bound()}
         workload, snapshot = case.decided()
         if rule in bound:
-            found += [(case.path.stem, finding) for finding in bound[rule].rule.findings(workload, bound[rule].params, snapshot)]
+            found += [(str(case), finding) for finding in bound[rule].rule.findings(workload, bound[rule].params, snapshot)]
     return tuple(found)
 
 
@@ -90,7 +85,7 @@ def test_the_engine_declares_its_reasons() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_edits_of_golden_cases_lie_within_what_a_rule_writes(rule: Rule) -> None:
     seen = set()
-    for case in _cases():
+    for case in cases.all_cases():
         for bound in case.bound():
             if bound.rule is rule:
                 snapshot = case.snapshot()
@@ -130,7 +125,7 @@ def test_lists_far_from_the_rules_agree_with_them() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_fields_that_a_rule_does_not_read_change_nothing(rule: Rule) -> None:
     known = rule.reads | COMMON_READS
-    for case in _cases():
+    for case in cases.all_cases():
         if case.rule != rule.id:
             continue
         for bound in case.bound():
@@ -142,7 +137,7 @@ def test_fields_that_a_rule_does_not_read_change_nothing(rule: Rule) -> None:
             templates = [pods.path for pods in case.workload(case.given, snapshot).pod_sets]
             removed = {field for template in templates for field in _prune(without, template, known)}
             after = _result(case.workload(without, snapshot), bound, snapshot)
-            assert after == before, f"{case.path.stem}: one of {sorted(removed)} is read"
+            assert after == before, f"{case!s}: one of {sorted(removed)} is read"
 
 
 def _result(workload: Workload, bound: BoundRule, snapshot: ClusterSnapshot) -> object:

@@ -10,10 +10,9 @@ from gpugate.policies.cluster.records.pods import Member
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.findings import Finding
-from gpugate.policies.gangs.gang import group_path
+from gpugate.policies.gangs.gang import GANG_SIZE, group_path
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
-from gpugate.policies.workloads.kinds import GANG_SIZE
 from gpugate.policies.workloads.queue_name import QUEUE_NAME
 from gpugate.policies.workloads.workload import PodSet
 

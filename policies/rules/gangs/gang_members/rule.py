@@ -49,7 +49,7 @@ from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Action, Reason
 from gpugate.policies.framework.rule import Rule
-from gpugate.policies.gangs.gang import gang_of, group_of, group_path, is_elastic, min_size
+from gpugate.policies.gangs.gang import GANG_ELASTIC, gang_of, group_of, group_path, is_elastic, min_size
 from gpugate.policies.rules.gangs.gang_members.consistency import (
     check_asks,
     check_capacity,
@@ -58,7 +58,6 @@ from gpugate.policies.rules.gangs.gang_members.consistency import (
     check_stated_size,
     size_path,
 )
-from gpugate.policies.workloads.kinds import GANG_ELASTIC
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NOBODY: Final = GroupMembers(0, 0, 0, 0, 0, (), (), (), (), (), ())
