@@ -11,32 +11,18 @@ from __future__ import annotations
 from typing import Final
 
 from gpugate.policies.framework.rule import Rule
-from gpugate.policies.rules.gangs.gang import rule as gang
-from gpugate.policies.rules.gangs.gang_members import rule as gang_members
-from gpugate.policies.rules.gangs.gang_packing import rule as gang_packing
-from gpugate.policies.rules.lifecycle import images
-from gpugate.policies.rules.lifecycle.environment import rule as environment
-from gpugate.policies.rules.lifecycle.jobs import rule as jobs
-from gpugate.policies.rules.ownership import idle
-from gpugate.policies.rules.ownership.attribution import rule as attribution
-from gpugate.policies.rules.placement import tolerations
-from gpugate.policies.rules.placement.gpu_selection import rule as placement
-from gpugate.policies.rules.placement.node_terms import rule as node_terms
-from gpugate.policies.rules.placement.spot import rule as spot
-from gpugate.policies.rules.placement.spread import rule as spread
-from gpugate.policies.rules.queueing import namespace_limits, queue, queue_quota
-from gpugate.policies.rules.queueing.priority import rule as priority
-from gpugate.policies.rules.resources import accelerator_names, commitment, shared_memory, stranding
-from gpugate.policies.rules.resources.host_memory import rule as host_memory
-from gpugate.policies.rules.resources.numa import rule as numa
-from gpugate.policies.rules.resources.vram import rule as vram
-from gpugate.policies.rules.security import reserved_nodes, visible_devices
-from gpugate.policies.rules.security.isolation import rule as isolation
+from gpugate.policies.rules.gangs import gang, gang_members, gang_packing
+from gpugate.policies.rules.lifecycle import environment, images, jobs
+from gpugate.policies.rules.ownership import attribution, idle
+from gpugate.policies.rules.placement import gpu_selection, node_terms, spot, spread, tolerations
+from gpugate.policies.rules.queueing import namespace_limits, priority, queue, queue_quota
+from gpugate.policies.rules.resources import accelerator_names, commitment, host_memory, numa, shared_memory, stranding, vram
+from gpugate.policies.rules.security import isolation, reserved_nodes, visible_devices
 
 RULES: Final[tuple[Rule, ...]] = (
     accelerator_names.RULE,
     attribution.RULE,
-    placement.RULE,
+    gpu_selection.RULE,
     spot.RULE,
     tolerations.RULE,
     vram.RULE,

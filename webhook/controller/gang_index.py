@@ -16,9 +16,9 @@ from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.gangs.gang import gang_of, group_of
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError, Object
+from gpugate.policies.rules.gangs.gang import RULE as GANG
 from gpugate.policies.rules.gangs.gang import pod_groups
 from gpugate.policies.rules.gangs.gang.pod_groups import PodGroupPlan
-from gpugate.policies.rules.gangs.gang.rule import RULE as GANG
 from gpugate.policies.workloads.kinds import WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
