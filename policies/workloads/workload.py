@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, string
 from gpugate.policies.patch import Edit
@@ -16,6 +16,9 @@ from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_ASKED, REG
 from gpugate.policies.workloads.kinds import POD, WorkloadKind, kind_of
 from gpugate.policies.workloads.pod_sets import PodSetSize, PodSetSource, gangs_of
 from gpugate.policies.workloads.pod_totals import PodTotals, totals_of
+
+if TYPE_CHECKING:
+    from gpugate.policies.workloads.transition import Transition
 
 #: Fields that decide which nodes a pod may run on (a preference does not).
 _SELECTING: Final = frozenset({"nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution"})
@@ -231,6 +234,7 @@ class Workload:
         old: the object before an UPDATE.
         operation: ``CREATE`` or ``UPDATE``.
         subresource: ``resize``, ``ephemeralcontainers`` or empty.
+        transition: the changes of an UPDATE; None on CREATE.
         pod_sets: its pods.
         gangs: the number of gangs, each with an equal part of the pods.
         is_whole: whether the object states all of its pods whole, so that nothing of them comes from another object.
@@ -238,7 +242,7 @@ class Workload:
 
     __slots__ = (
         *("_gpu_pod_sets", "_is_pod", "gangs", "is_whole", "kind", "namespace"),
-        *("old", "operation", "pod_sets", "root", "subresource"),
+        *("old", "operation", "pod_sets", "root", "subresource", "transition"),
     )
 
     def __init__(
@@ -259,6 +263,7 @@ class Workload:
         self.operation = operation
         self.old = old
         self.subresource = subresource
+        self.transition: Transition | None = None
         self.gangs = gangs_of(kind, root)
         self.is_whole = all(pods.is_whole for pods in pod_sets)
         self._is_pod = kind.is_pod

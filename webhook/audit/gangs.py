@@ -9,9 +9,8 @@ import orjson
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.status import GangState, StuckAfter, gang_states
 from gpugate.policies.kube.fields import MalformedError, Object
-from gpugate.policies.policy.models import PolicySet
-from gpugate.policies.rules.gangs.gang import RULE
-from gpugate.policies.rules.gangs.gang.params import GangParams
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.rules.gangs.gang import RULE, GangParams
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.audit.subjects import Subject

@@ -54,7 +54,32 @@ from gpugate.policies.framework.rule import Rule
 from gpugate.policies.rules.gangs.gang.checks import check
 from gpugate.policies.rules.gangs.gang.mutate import mutate
 from gpugate.policies.rules.gangs.gang.params import GangParams
+from gpugate.policies.rules.gangs.gang.pod_groups import (
+    API_GROUPS,
+    PodGroupPlan,
+    WantedPodGroup,
+    correction,
+    fits,
+    is_ours,
+    manifest,
+    plan,
+    plan_together,
+)
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
+
+__all__ = [
+    "API_GROUPS",
+    "RULE",
+    "GangParams",
+    "PodGroupPlan",
+    "WantedPodGroup",
+    "correction",
+    "fits",
+    "is_ours",
+    "manifest",
+    "plan",
+    "plan_together",
+]
 
 REASONS: Final[dict[str, Reason]] = {
     "CompletionsNotParallelism": Reason("completions and parallelism of a gang differ."),

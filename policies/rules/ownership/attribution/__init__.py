@@ -47,8 +47,11 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.rules.ownership.attribution.checks import check
+from gpugate.policies.rules.ownership.attribution.keys import DEFAULT_KEYS, AttributionKey, told_by
 from gpugate.policies.rules.ownership.attribution.mutate import mutate
 from gpugate.policies.rules.ownership.attribution.params import AttributionParams
+
+__all__ = ["DEFAULT_KEYS", "RULE", "AttributionKey", "told_by"]
 
 REASONS: Final[dict[str, Reason]] = {
     "AttributionInvalid": Reason(
