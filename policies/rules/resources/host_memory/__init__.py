@@ -81,5 +81,6 @@ RULE = Rule(
     needs=BOUNDING | {"deviceclasses", "nodes"},
     reads=SCHEDULING_FIELDS | {"overhead", "volumeMounts", "volumes"},
     writes=frozenset({"resources"}),
+    after=("queue", "vram"),
     documentation=__doc__,
 )

@@ -97,5 +97,6 @@ RULE = Rule(
     needs=BOUNDING | {"noderesourcetopologies", "nodes"},
     reads=SCHEDULING_FIELDS | {"env", "overhead", "topologySpreadConstraints"},
     writes=frozenset({"affinity", "env", "resources", "topologySpreadConstraints"}),
+    after=("host-memory",),
     documentation=__doc__,
 )

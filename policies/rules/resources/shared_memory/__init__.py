@@ -62,5 +62,6 @@ RULE = Rule(
     check=check,
     reads=frozenset({"hostIPC", "volumeMounts", "volumes"}),
     writes=frozenset({"volumeMounts", "volumes"}),
+    after=("host-memory", "numa"),
     documentation=__doc__,
 )

@@ -111,5 +111,6 @@ RULE = Rule(
     needs=frozenset({"nodes"}),
     reads=SCHEDULING_FIELDS | {"annotations", "labels"},
     writes=frozenset({"affinity"}),
+    after=("placement", "spot", "tolerations"),
     documentation=__doc__,
 )
