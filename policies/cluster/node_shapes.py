@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpugate.policies.cluster.nodes import Node, NodeShape
-from gpugate.policies.cluster.records.common import CAPACITY, NO_AMOUNTS, frozen
+from gpugate.policies.cluster.records.common import CAPACITY, frozen
 from gpugate.policies.cluster.records.numa import NodeTopology
+from gpugate.policies.kube.quantity import NO_AMOUNTS
 
 #: Labels by which nodes with the same hardware still differ for a scheduler. Every other label is kept too, as the
 #: set of its values, but does not split a shape: names and serial numbers would make one shape per node.

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpugate.policies.cluster.records.common import NO_AMOUNTS, Taint, amount, amount_or_none, frozen, labels_of, taints_in
+from gpugate.policies.cluster.records.common import Taint, amount, amount_or_none, frozen, labels_of, taints_in
 from gpugate.policies.cluster.records.numa import NodeTopology
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.fields import Object, mapping, string
-from gpugate.policies.kube.quantity import millicores, whole
+from gpugate.policies.kube.quantity import NO_AMOUNTS, millicores, whole
 
 
 class Node(NamedTuple):

@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.pod_counts import PodCounts, PodCountsSum
-from gpugate.policies.cluster.records.common import NO_AMOUNTS, frozen
+from gpugate.policies.cluster.records.common import frozen
 from gpugate.policies.cluster.records.pod_groups import GroupKey
 from gpugate.policies.cluster.records.pods import PodRecord
+from gpugate.policies.kube.quantity import NO_AMOUNTS
 
 
 class NodeUsage(NamedTuple):

@@ -7,13 +7,16 @@ binary suffixes, decimal exponents, and values rounded *up* (away from zero) to 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
+NO_AMOUNTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 _PATTERN: Final = re.compile(
     r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i))?",
@@ -114,6 +117,11 @@ def millicores(quantity: object) -> int:
         QuantityError: it is no quantity.
     """
     return _scaled_up(quantity if type(quantity) is str else _text(quantity), 1000)
+
+
+def unit_of(resource: str) -> Callable[[object], int]:
+    """Return the reader of amounts of ``resource``: millicores of CPU (also ``requests.cpu``), whole numbers of all else."""
+    return millicores if resource.rpartition(".")[2] == "cpu" else whole
 
 
 @lru_cache(maxsize=4096)

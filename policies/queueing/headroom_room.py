@@ -31,6 +31,7 @@ from gpugate.policies.queueing.workload_demand import (
     pod_counts,
     whole_number,
 )
+from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.scheduling.pod_resources import (
     NO_CHANGES,
     Changes,
@@ -40,6 +41,7 @@ from gpugate.policies.scheduling.pod_resources import (
     resolved_resources,
     states_by_container,
 )
+from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: What gpugate itself puts in or raises.
@@ -161,12 +163,13 @@ def headroom_for(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, sh
         for name, bound in _bounds_of(quota, workload, pods, snapshot, before):
             usage[name] = min(bound, usage.get(name, bound))
     counted = dict(_bounds_in(queue, workload, pods, snapshot, now.counted)) if queue else {}
-    held = [shape for shape in shapes if _holds(shape, now.requests)]
+    needed = _memory_and_cpu(now.requests)
+    held = [shape for shape in shapes if holds(shape, needed)]
     return Headroom(usage, counted, now.limit_violations, held, entered, queue)
 
 
-def _holds(shape: NodeShape, requests: Mapping[str, int]) -> bool:
-    return requests.get("memory", 0) <= shape.memory and requests.get("cpu", 0) <= shape.cpu
+def _memory_and_cpu(requests: Mapping[str, int]) -> PodRequests:
+    return PodRequests(requests.get("memory", 0), requests.get("cpu", 0), _NOTHING)
 
 
 def _may_count(quota: ResourceQuota, pods: PodSet, now: Size, snapshot: ClusterSnapshot) -> bool:
@@ -272,7 +275,8 @@ def first_violation(room: Headroom, workload: Workload, pods: PodSet, snapshot: 
     for quota in room.entered:
         if missing_requests(quota, pods, containers):
             return f"ResourceQuota {quota.name} would count the pod, and not all that it must state for that is stated"
+    needed = _memory_and_cpu(size.requests)
     for shape in room.shapes:
-        if not _holds(shape, size.requests):
+        if not holds(shape, needed):
             return f"more than a node {shape.title} has"
     return ""

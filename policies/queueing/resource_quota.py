@@ -18,8 +18,9 @@ from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.fields import Object, mapping, mappings
 from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.workload_demand import number_of_pods
-from gpugate.policies.scheduling.pod_resources import ResolvedContainer, ResolvedResources, resolved_resources, stated_for_pod
+from gpugate.policies.scheduling.pod_resources import ResolvedContainer, ResolvedResources, resolved_resources
 from gpugate.policies.workloads.kinds import CRON_JOB, DEPLOYMENT
+from gpugate.policies.workloads.requests import pod_level
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -145,7 +146,7 @@ def missing_requests(quota: ResourceQuota, pods: PodSet, containers: Sequence[Re
     Only CPU and memory must be stated so, and not where the pod states them for all containers together.
     """
     wanted = [(name, *_MUST_STATE[name]) for name in sorted(quota.hard) if name in _MUST_STATE]
-    if not wanted or stated_for_pod(pods, "requests") or stated_for_pod(pods, "limits"):
+    if not wanted or pod_level(pods, "requests") or pod_level(pods, "limits"):
         return []
     found: dict[tuple[str, str, str], Missing] = {}
     for one in containers:

@@ -18,15 +18,14 @@ from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.scheduling.pod_resources import (
     NO_CHANGES,
     Changes,
-    add_up,
     defaults_for,
     filled,
     overhead_of,
     resolved_resources,
-    stated_for_pod,
 )
 from gpugate.policies.workloads.kinds import CRON_JOB, DEPLOYMENT, JOB, POD
 from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.requests import add_up, pod_level
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
@@ -135,10 +134,7 @@ def _requests_of_template(namespace: str, pods: PodSet, snapshot: ClusterSnapsho
     defaults = defaults_for(snapshot, namespace)
     containers = filled(pods, defaults, changes)
     parts = [(one.container.role, {**one.limits, **defaults.requests, **one.stated[1]}) for one in containers]
-    requests = {**add_up(parts), **stated_for_pod(pods, "requests")}
-    for name, amount in overhead_of(pods, snapshot).items():
-        requests[name] = requests.get(name, 0) + amount
-    return requests
+    return add_up(parts, pod_level(pods, "requests"), overhead_of(pods, snapshot))
 
 
 def _adjusted(requests: Mapping[str, int], kueue: KueueConfiguration) -> dict[str, int]:

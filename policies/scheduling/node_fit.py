@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from gpugate.policies.cluster.nodes import NodeShape
-from gpugate.policies.cluster.records.common import NO_AMOUNTS
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, not_synced
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.memo import keep, recall, remember
-from gpugate.policies.kube.quantity import GIB, format_millicores, show_bytes
+from gpugate.policies.kube.quantity import GIB, format_millicores, show_amount, show_bytes
 from gpugate.policies.scheduling.node_selection import NodeCandidates, open_shapes, runtime_class
 from gpugate.policies.scheduling.pod_resources import overhead_of, resolved_resources, states_by_container
-from gpugate.policies.workloads.requests import PodRequests, cpu_sum, memory_sum, pod_requests
+from gpugate.policies.workloads.requests import PodRequests, explain_requests, pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _SHOWN_SHAPES: Final = 4
 _NATIVE: Final = frozenset({"memory", "cpu"})
 
 
-class NodeRequest(NamedTuple):
-    """What one pod asks of a node once the API, its namespace's LimitRanges and its RuntimeClass have filled it in.
-
-    Attributes:
-        memory: bytes.
-        cpu: millicores.
-        devices: accelerator name to count.
-        others: what else nodes are known to have of: other extended resources, ephemeral storage, huge pages.
-    """
-
-    memory: int
-    cpu: int
-    devices: Mapping[str, int]
-    others: Mapping[str, int]
-
-
-def node_request(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> NodeRequest:
+def node_request(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> PodRequests:
     """What one pod of ``pods`` asks of a node in ``namespace``.
 
     Formula: ``k8s.io/component-helpers/resource.PodRequests`` (Kubernetes 1.36), with the defaults of
@@ -49,23 +32,22 @@ def node_request(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> Nod
     """
     totals = pods.totals
     if not totals.others and "runtimeClassName" not in pods.spec and namespace not in snapshot.limit_ranges:
-        memory, cpu, devices = pod_requests(pods)
-        return NodeRequest(memory, cpu, devices, NO_AMOUNTS)
+        return pod_requests(pods)
     if not states_by_container(pods):
         return _filled_in(pods, snapshot, namespace)
     key = (namespace if namespace in snapshot.limit_ranges else "", totals)
     rests_on = (snapshot.limit_ranges, snapshot.device_classes, snapshot.offered)
-    found: NodeRequest | None = recall(snapshot.memo, "asks", key, *rests_on)
+    found: PodRequests | None = recall(snapshot.memo, "asks", key, *rests_on)
     if found is None:
         found = _filled_in(pods, snapshot, namespace)
         keep(snapshot.memo, "asks", key, found, *rests_on)
     return found
 
 
-def _filled_in(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> NodeRequest:
+def _filled_in(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> PodRequests:
     requests = resolved_resources(pods, snapshot, namespace).requests
     claimed = {one.extended_resource for one in snapshot.device_classes.values()}
-    return NodeRequest(
+    return PodRequests(
         requests.get("memory", 0),
         requests.get("cpu", 0),
         pods.totals.accelerators,
@@ -84,16 +66,7 @@ def amount_on(shape: NodeShape, name: str) -> int | None:
     return shape.devices.get(name, 0) if "/" in name else shape.extra.get(name)
 
 
-def holds_demand(shape: NodeShape, demand: PodRequests) -> bool:
-    """Whether an empty node of ``shape`` has the memory, CPU and accelerators of ``demand``."""
-    return (
-        demand.memory <= shape.memory
-        and demand.cpu <= shape.cpu
-        and all(count <= shape.devices[name] for name, count in demand.devices.items())
-    )
-
-
-def holds(shape: NodeShape, ask: NodeRequest) -> bool:
+def holds(shape: NodeShape, ask: PodRequests) -> bool:
     """Whether an empty node of ``shape`` could hold the pod."""
     if ask.memory > shape.memory or ask.cpu > shape.cpu:
         return False
@@ -107,7 +80,7 @@ def holds(shape: NodeShape, ask: NodeRequest) -> bool:
     return True
 
 
-def fitting(pods: PodSet, chosen: NodeCandidates, ask: NodeRequest) -> tuple[NodeShape, ...]:
+def fitting(pods: PodSet, chosen: NodeCandidates, ask: PodRequests) -> tuple[NodeShape, ...]:
     """The shapes open to the pods that could hold one: the very same tuple for the same ask, for others to remember by."""
     open_to = open_shapes(pods, chosen)
     key = ("fitting", pods.totals, ask.memory, ask.cpu)
@@ -121,7 +94,7 @@ def fitting(pods: PodSet, chosen: NodeCandidates, ask: NodeRequest) -> tuple[Nod
     return found
 
 
-def unschedulable_finding(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shapes: Sequence[NodeShape]) -> Finding:
+def unschedulable_finding(pods: PodSet, snapshot: ClusterSnapshot, ask: PodRequests, shapes: Sequence[NodeShape]) -> Finding:
     """The finding for a pod that none of ``shapes`` could ever hold."""
     names = " and ".join(sorted(ask.devices))
     sums = "; ".join(_sums(pods, snapshot, ask, shapes)[:_SHOWN_SHAPES])
@@ -184,13 +157,13 @@ def _clash(pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
     return None
 
 
-def _is_filled(pods: PodSet, ask: NodeRequest) -> bool:
+def _is_filled(pods: PodSet, ask: PodRequests) -> bool:
     """Whether the sums hold more than what the pods state themselves."""
     demand = pod_requests(pods)
     return ask.memory != demand.memory or ask.cpu != demand.cpu
 
 
-def _sums(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shapes: Sequence[NodeShape]) -> list[str]:
+def _sums(pods: PodSet, snapshot: ClusterSnapshot, ask: PodRequests, shapes: Sequence[NodeShape]) -> list[str]:
     nodes: dict[str, int] = {}
     texts: dict[str, str] = {}
     for shape in shapes:
@@ -201,12 +174,15 @@ def _sums(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shapes: Seq
     return list(texts.values())
 
 
-def _lacks(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shape: NodeShape) -> list[str]:
-    short = []
-    if ask.memory > shape.memory:
-        short.append(f"memory {memory_terms(pods, snapshot, ask)} > {show_bytes(shape.memory)} allocatable")
-    if ask.cpu > shape.cpu:
-        short.append(f"cpu {_cpu_terms(pods, snapshot, ask)} > {format_millicores(shape.cpu)} allocatable")
+def _lacks(pods: PodSet, snapshot: ClusterSnapshot, ask: PodRequests, shape: NodeShape) -> list[str]:
+    short, stated = [], pod_requests(pods)
+    for resource, amount, own, has in (
+        ("memory", ask.memory, stated.memory, shape.memory),
+        ("cpu", ask.cpu, stated.cpu, shape.cpu),
+    ):
+        if amount > has:
+            total = _explain(pods, snapshot, resource, amount, own)
+            short.append(f"{resource} {total} > {show_amount(resource, has)} allocatable")
     for name, count in sorted(ask.devices.items()):
         if count > shape.devices.get(name, 0):
             short.append(f"{name} {count} > {shape.devices.get(name, 0)} allocatable")
@@ -221,17 +197,12 @@ def _shown(name: str, amount: int) -> str:
     return str(amount) if "/" in name else show_bytes(amount)
 
 
-def memory_terms(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest) -> str:
-    """How the memory that the pod asks for comes about, for people."""
-    terms = _added(pods, snapshot, "memory", ask.memory - pod_requests(pods).memory)
-    texts = "".join(f" + {show_bytes(amount)} ({source})" for amount, source in terms)
-    return f"{memory_sum(pods)}{texts} = {show_bytes(ask.memory)}" if texts else memory_sum(pods)
-
-
-def _cpu_terms(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest) -> str:
-    terms = _added(pods, snapshot, "cpu", ask.cpu - pod_requests(pods).cpu)
-    texts = "".join(f" + {format_millicores(amount)} ({source})" for amount, source in terms)
-    return f"{cpu_sum(pods)}{texts} = {format_millicores(ask.cpu)}" if texts else cpu_sum(pods)
+def _explain(pods: PodSet, snapshot: ClusterSnapshot, resource: str, amount: int, stated: int) -> str:
+    """Return the sum of ``resource`` for a message: what the pods state, then what the cluster adds."""
+    terms = _added(pods, snapshot, resource, amount - stated)
+    texts = "".join(f" + {show_amount(resource, more)} ({source})" for more, source in terms)
+    text = explain_requests(pods, resource)
+    return f"{text}{texts} = {show_amount(resource, amount)}" if texts else text
 
 
 def _added(pods: PodSet, snapshot: ClusterSnapshot, resource: str, more: int) -> list[tuple[int, str]]:
@@ -244,7 +215,7 @@ def _added(pods: PodSet, snapshot: ClusterSnapshot, resource: str, more: int) ->
     return [(amount, source) for amount, source in terms if amount > 0]
 
 
-def _remedy(ask: NodeRequest, shapes: Sequence[NodeShape]) -> str:
+def _remedy(ask: PodRequests, shapes: Sequence[NodeShape]) -> str:
     memory = max(shape.memory for shape in shapes)
     cpu = max(shape.cpu for shape in shapes)
     wanted, spread = [], ""

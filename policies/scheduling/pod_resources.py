@@ -12,17 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from gpugate.policies.cluster.records.common import NO_AMOUNTS, unit_of
 from gpugate.policies.cluster.records.namespaces import LimitRange, LimitRangeItem
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.kube.fields import MalformedError, mapping
 from gpugate.policies.kube.memo import keep, recall
-from gpugate.policies.kube.quantity import QuantityError, exact
-from gpugate.policies.workloads.container import EPHEMERAL, INIT, SIDECAR, Container
+from gpugate.policies.kube.quantity import NO_AMOUNTS, QuantityError, exact
+from gpugate.policies.scheduling.node_selection import runtime_class
+from gpugate.policies.workloads.container import EPHEMERAL, Container
+from gpugate.policies.workloads.requests import Part, add_up, pod_level, pod_level_requests, stated_overhead
 from gpugate.policies.workloads.workload import PodSet
 
 _Number = TypeVar("_Number", int, Fraction)
-_POD_LEVEL: Final = frozenset({"cpu", "memory"})
 #: Fields of a pod spec that weigh in beside its containers.
 _BESIDE: Final = frozenset({"overhead", "resources", "runtimeClassName"})
 
@@ -168,7 +167,7 @@ def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, re
         return amount
     request = container.every[1].get(resource)
     if resource in bounds.most_in_pod:
-        others = limited(one for one in filled(pods) if one.container is not container)
+        others = add_up((one.container.role, one.limits) for one in filled(pods) if one.container is not container)
         amount = min(amount, max(1, bounds.most_in_pod[resource] - others.get(resource, 0)))
     if request and resource in bounds.ratio:
         amount = min(amount, int(request * bounds.ratio[resource]))
@@ -198,89 +197,22 @@ def filled(pods: PodSet, defaults: Defaults = NO_DEFAULTS, changes: Changes = NO
     return found
 
 
-def add_up(parts: Sequence[tuple[str, Mapping[str, int]]]) -> dict[str, int]:
-    """What runs together, or the peak of an init container, by resource; ``parts`` are roles and amounts, in order."""
-    running: dict[str, int] = {}
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for role, amounts in parts:
-        for name, amount in amounts.items():
-            if role is INIT:
-                peak[name] = max(peak.get(name, 0), amount + sidecars.get(name, 0))
-                continue
-            running[name] = running.get(name, 0) + amount
-            if role is SIDECAR:
-                sidecars[name] = sidecars.get(name, 0) + amount
-    for name, amount in peak.items():
-        running[name] = max(running.get(name, 0), amount)
-    return running
-
-
-def requested(containers: Iterable[ResolvedContainer]) -> dict[str, int]:
-    """What ``containers`` request together."""
-    return add_up([(one.container.role, one.requests) for one in containers])
-
-
-def limited(containers: Iterable[ResolvedContainer]) -> dict[str, int]:
-    """What the limits of ``containers`` come to; a container without a limit adds none."""
-    return add_up([(one.container.role, one.limits) for one in containers])
-
-
-def is_pod_level(resource: str) -> bool:
-    """Whether ``spec.resources`` of a pod may state ``resource``."""
-    return resource in _POD_LEVEL or resource.startswith("hugepages-")
-
-
-def stated_for_pod(pods: PodSet, kind: str) -> Mapping[str, int]:
-    """The pod-level ``kind`` (``requests`` or ``limits``) as stated, by resource.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
-    if "resources" not in pods.spec:
-        return NO_AMOUNTS
-    path = pods.field("resources")
-    stated = mapping(mapping(pods.spec, "resources", pods.field()), kind, path)
-    return {name: amount for name, amount in _read(stated, (*path, kind)).items() if is_pod_level(name)}
-
-
-def _read(stated: Mapping[str, object], path: tuple[str | int, ...]) -> dict[str, int]:
-    found = {}
-    for name, written in stated.items():
-        if written is not None and type(name) is str:
-            try:
-                found[name] = unit_of(name)(written)
-            except QuantityError as error:
-                raise MalformedError((*path, name), str(error)) from None
-    return found
+def requested_parts(containers: Iterable[ResolvedContainer]) -> list[Part]:
+    """Return role and requests of each container."""
+    return [(one.container.role, one.requests) for one in containers]
 
 
 def overhead_of(pods: PodSet, snapshot: ClusterSnapshot) -> Mapping[str, int]:
-    """What the runtime adds to each pod: ``spec.overhead``, or that of its RuntimeClass where it is known.
+    """Return what the runtime adds to each pod: ``spec.overhead``, or that of its RuntimeClass if the snapshot has it.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
-    spec = pods.spec
-    if "overhead" in spec:
-        stated = _read(mapping(spec, "overhead", pods.field()), pods.field("overhead"))
-        if stated:
-            return stated
-    if "runtimeClassName" not in spec:
-        return NO_AMOUNTS
-    known = snapshot.runtime_classes.get(str(spec["runtimeClassName"]))
-    return known.overhead if known else NO_AMOUNTS
-
-
-def _stated_requests(pods: PodSet, changes: Changes) -> dict[str, int]:
-    """Pod-level requests as the API keeps them (``defaultPodRequests``): what containers request goes before a pod's limit."""
-    requests, limits = stated_for_pod(pods, "requests"), stated_for_pod(pods, "limits")
-    if not limits:
-        return dict(requests)
-    # The API fills this in before the LimitRanger sees the pod.
-    summed = requested(filled(pods, changes=changes))
-    native = {name: amount for name, amount in summed.items() if name in _POD_LEVEL}
-    return {**limits, **native, **requests}
+    stated = stated_overhead(pods)
+    if stated or "runtimeClassName" not in pods.spec:
+        return stated
+    runtime = runtime_class(pods, snapshot)
+    return runtime.overhead if runtime else NO_AMOUNTS
 
 
 def resolved_resources(
@@ -292,12 +224,12 @@ def resolved_resources(
         MalformedError: an amount is no quantity.
     """
     if changes or not states_by_container(pods):
-        return _effective_of(pods, snapshot, namespace, with_overhead=with_overhead, changes=changes)
+        return _resolve(pods, snapshot, namespace, with_overhead=with_overhead, changes=changes)
     # Pods whose containers state the same have the very same totals, and nothing else weighs in.
     key = (namespace if namespace in snapshot.limit_ranges else "", pods.totals)
     found: ResolvedResources | None = recall(snapshot.memo, "effective", key, snapshot.limit_ranges)
     if found is None:
-        found = _effective_of(pods, snapshot, namespace, with_overhead=False, changes=NO_CHANGES)
+        found = _resolve(pods, snapshot, namespace, with_overhead=False, changes=NO_CHANGES)
         keep(snapshot.memo, "effective", key, found, snapshot.limit_ranges)
     return found
 
@@ -307,17 +239,15 @@ def states_by_container(pods: PodSet) -> bool:
     return _BESIDE.isdisjoint(pods.spec)
 
 
-def _effective_of(
+def _resolve(
     pods: PodSet, snapshot: ClusterSnapshot, namespace: str, *, with_overhead: bool, changes: Changes
 ) -> ResolvedResources:
     containers = filled(pods, defaults_for(snapshot, namespace), changes)
-    requests, limits = requested(containers), limited(containers)
-    if "resources" in pods.spec:
-        requests |= _stated_requests(pods, changes)
-        limits |= stated_for_pod(pods, "limits")
     overhead = overhead_of(pods, snapshot) if with_overhead else NO_AMOUNTS
+    # The API fills in pod-level requests before the LimitRanger sees the pod.
+    stated = pod_level_requests(pods, requested_parts(filled(pods, changes=changes))) if "resources" in pods.spec else NO_AMOUNTS
+    limits = add_up([(one.container.role, one.limits) for one in containers], pod_level(pods, "limits"))
     for name, amount in overhead.items():
-        requests[name] = requests.get(name, 0) + amount
         if limits.get(name):
             limits[name] += amount
-    return ResolvedResources(requests, limits)
+    return ResolvedResources(add_up(requested_parts(containers), stated, overhead), limits)

@@ -70,21 +70,3 @@ def _look_up(pods: PodSet, container: Container) -> SharedMemory | None:
         return SharedMemory(mount, None, pods.field("volumes"))
     at, volume = found
     return SharedMemory(mount, volume, pods.field("volumes", at))
-
-
-def pod_memory_limit(pods: PodSet) -> int | None:
-    """The pod-level memory limit in bytes; None where ``spec.resources`` states none.
-
-    Raises:
-        MalformedError: the limit is no quantity.
-    """
-    if "resources" not in pods.spec:
-        return None
-    limits = mapping(mapping(pods.spec, "resources", pods.field()), "limits", pods.field("resources"))
-    written = limits.get("memory")
-    if written is None:
-        return None
-    try:
-        return whole(written)
-    except QuantityError as error:
-        raise MalformedError(pods.field("resources", "limits", "memory"), str(error)) from None

@@ -15,7 +15,7 @@ from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_ASKED, REGULAR, SIDECAR, Container
 from gpugate.policies.workloads.kinds import CRON_JOB, POD, WorkloadKind, kind_of
 from gpugate.policies.workloads.pod_sets import PodSetSize, PodSetSource, gangs_of
-from gpugate.policies.workloads.pod_totals import PodTotals, totals_of
+from gpugate.policies.workloads.requests import PodTotals, totals_of
 
 #: Fields that decide which nodes a pod may land on (a preference does not).
 _SELECTING: Final = frozenset({"nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution"})

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, sequence, string
-from gpugate.policies.kube.quantity import QuantityError, millicores, whole
+from gpugate.policies.kube.quantity import NO_AMOUNTS, QuantityError, unit_of
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -51,7 +51,6 @@ CAPACITY: Final = {
     "cloud.google.com/gke-preemptible": "true",
     "kubernetes.azure.com/scalesetpriority": "spot",
 }
-NO_AMOUNTS: Final[Mapping[str, int]] = frozen({})
 
 
 def name_of(metadata: Object) -> str:
@@ -72,11 +71,6 @@ def labels_of(metadata: Object) -> Mapping[str, str]:
 def texts(parent: Object, key: str) -> Mapping[str, str]:
     """The map of strings at ``key``, values as text."""
     return frozen({name: str(value) for name, value in mapping(parent, key, ()).items()})
-
-
-def unit_of(resource: str) -> Callable[[object], int]:
-    """What reads an amount of ``resource``: millicores of CPU (also ``requests.cpu``), whole numbers of all else."""
-    return millicores if resource.rpartition(".")[2] == "cpu" else whole
 
 
 def amount(quantity: object, unit: Callable[[object], int]) -> int:

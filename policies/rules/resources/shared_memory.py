@@ -49,7 +49,8 @@ from gpugate.policies.kube.fields import Path, mappings
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.container import INIT, LONGEST_NAME, Container
-from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory, pod_memory_limit, shared_memory_of
+from gpugate.policies.workloads.requests import pod_level
+from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory, shared_memory_of
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NAME: Final = "gpugate-shm"
@@ -121,7 +122,7 @@ def mutate(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapsh
 
 def _mount(pods: PodSet, bare: list[Container], params: SharedMemoryParams) -> Iterable[Edit]:
     # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
-    smallest = pod_memory_limit(pods)
+    smallest = pod_level(pods, "limits").get("memory")
     for one in bare:
         limit = one.amounts.memory_limit
         if limit is not None and (smallest is None or limit < smallest):

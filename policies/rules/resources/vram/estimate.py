@@ -22,7 +22,7 @@ from gpugate.policies.kube.accelerators import NVIDIA_GPU
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.quantity import GIB, QuantityError, format_bytes, show_bytes, whole
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, GpuCard, all_cards, bound_above
-from gpugate.policies.scheduling.node_fit import holds_demand
+from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.workloads.kinds import RAY_CLUSTER, RAY_JOB, RAY_SERVICE, STATEFUL_SET
 from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -282,6 +282,6 @@ def how_to_keep_off(pods: PodSet, cards: Sequence[GpuCard], enough: int) -> str:
     if set(pods.accelerators()) != {NVIDIA_GPU}:
         return "Write a node affinity for nodes whose devices are large enough."
     large = [card.shape for card in cards if (card.memory or 0) >= enough]
-    if large and not any(holds_demand(shape, pod_requests(pods)) for shape in large):
+    if large and not any(holds(shape, pod_requests(pods)) for shape in large):
         return "Ask for less memory or CPU: no node with larger cards could hold the pod."
     return f"Write {MEMORY_LABEL} Gt {bound_above(enough)} in every term of the required node affinity."
