@@ -6,7 +6,7 @@ label the answer is yes if any node could match: a shape is only ruled out when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -146,18 +146,21 @@ def hands_out_shares(shape: NodeShape) -> bool:
 
 def node_candidates(pods: PodSet, snapshot: ClusterSnapshot) -> NodeCandidates:
     """The shapes that concern ``pods``, remembered with the facts: equal pods select equal shapes."""
-    found: NodeCandidates | None = pods.selection
-    if found is not None:
-        return found
     wanted = pods.totals.accelerators
-    # Without nodes or wanted accelerators there is nothing to select from.
-    runtime = runtime_class(pods, snapshot) if "runtimeClassName" in pods.spec else None
-    key = _selection_key(pods, wanted, runtime) if snapshot.shapes and wanted else None
-    found = snapshot.memo.get(key)
+    key: tuple[Hashable, ...] | None = None
+    runtime: RuntimeClass | None = None
+    if snapshot.shapes and wanted:
+        key = pods.selection_key
+        if key is None:
+            key = pods.selection_key = _selection_key(pods, wanted)
+    if "runtimeClassName" in pods.spec:
+        runtime = runtime_class(pods, snapshot)
+        if key is not None and runtime is not None:
+            key = (*key, *runtime.node_selector.items(), *runtime.tolerations)
+    found: NodeCandidates | None = snapshot.memo.get(key)
     if found is None:
         found = _select(pods, wanted, snapshot, runtime)
         remember(snapshot.memo, key, found)
-    pods.selection = found
     return found
 
 
@@ -170,15 +173,10 @@ def _runs(runtime: RuntimeClass, shape: NodeShape) -> bool:
     return all(value in _values(shape.labels, shape, key) for key, value in runtime.node_selector.items())
 
 
-def _selection_key(pods: PodSet, wanted: dict[str, int], runtime: RuntimeClass | None) -> Any:  # noqa: ANN401 - any hashable
+def _selection_key(pods: PodSet, wanted: Mapping[str, int]) -> tuple[Hashable, ...]:
     selector = pods.spec.get("nodeSelector")
     affinity = pods.spec.get("affinity")
-    return (
-        *wanted.items(),
-        _written(selector) if selector else None,
-        _written(affinity) if affinity else None,
-        runtime and (*runtime.node_selector.items(), *runtime.tolerations),
-    )
+    return (*wanted.items(), _written(selector) if selector else None, _written(affinity) if affinity else None)
 
 
 def _written(value: Any) -> bytes | str:  # noqa: ANN401 - any JSON value

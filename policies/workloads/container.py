@@ -10,12 +10,14 @@ from typing import Any, Final
 from gpugate.policies.kube.fields import MalformedError, Object, Path, mapping, mappings, string, wrong_type
 from gpugate.policies.kube.quantity import QuantityError, exact, whole
 from gpugate.policies.workloads.resources import NONE_STATED, ContainerResources, Fault, read_resources
+from gpugate.policies.workloads.shm import SharedMemory
 
 REGULAR: Final = "container"
 INIT: Final = "init container"
 SIDECAR: Final = "sidecar"
 EPHEMERAL: Final = "ephemeral container"
-NOT_ASKED: Final = object()
+#: Until :meth:`PodSet.shared_memory` looks for a mount.
+NOT_READ: Final = SharedMemory({}, None, ())
 #: The API takes no longer name. What is worked out for longer texts is not kept: nobody's junk fills the memory.
 LONGEST_NAME: Final = 63
 
@@ -45,7 +47,7 @@ class Container:
         limits: its resource limits, as written.
         requests: its resource requests, as written.
         stated: what limits and requests come to.
-        shared_memory: what :mod:`gpugate.policies.workloads.shm` found mounted at /dev/shm; ``NOT_ASKED`` until it is asked.
+        shared_memory: its mount at /dev/shm, kept by :meth:`PodSet.shared_memory`; ``NOT_READ`` until that looks for one.
     """
 
     __slots__ = ("limits", "name", "path", "requests", "role", "shared_memory", "spec", "stated")
@@ -60,7 +62,7 @@ class Container:
 
     def reload(self) -> None:
         """Read the resources and the mounts anew, after an edit of them."""
-        self.shared_memory: Any = NOT_ASKED
+        self.shared_memory: SharedMemory | None = NOT_READ
         resources = self.spec.get("resources")
         if resources is None:
             self.limits: Object = {}

@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, mapping
 from gpugate.policies.kube.quantity import QuantityError, whole
-from gpugate.policies.workloads.container import NOT_ASKED, Container
-from gpugate.policies.workloads.workload import PodSet
 
 DIRECTORY: Final = "/dev/shm"  # noqa: S108 - the mount path that containers use
 
@@ -50,23 +48,3 @@ class SharedMemory(NamedTuple):
             return whole(written)
         except QuantityError as error:
             raise MalformedError((*self.place, "emptyDir", "sizeLimit"), str(error)) from None
-
-
-def shared_memory_of(pods: PodSet, container: Container) -> SharedMemory | None:
-    """What ``container`` mounts at /dev/shm or above it; None where it mounts nothing there."""
-    found = container.shared_memory
-    if found is NOT_ASKED:
-        found = container.shared_memory = _look_up(pods, container) if "volumeMounts" in container.spec else None
-    known: SharedMemory | None = found
-    return known
-
-
-def _look_up(pods: PodSet, container: Container) -> SharedMemory | None:
-    mount = container.mount_at(DIRECTORY)
-    if mount is None:
-        return None
-    found = pods.volume(mount.get("name"))
-    if found is None:
-        return SharedMemory(mount, None, pods.field("volumes"))
-    at, volume = found
-    return SharedMemory(mount, volume, pods.field("volumes", at))

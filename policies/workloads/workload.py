@@ -6,16 +6,17 @@ works out from resources and selectors is kept until an edit touches those.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, string
 from gpugate.policies.patch import Edit
-from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_ASKED, REGULAR, SIDECAR, Container
+from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_READ, REGULAR, SIDECAR, Container
 from gpugate.policies.workloads.kinds import CRON_JOB, POD, WorkloadKind, kind_of
 from gpugate.policies.workloads.pod_sets import PodSetSize, PodSetSource, gangs_of
 from gpugate.policies.workloads.requests import PodTotals, totals_of
+from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
 
 #: Fields that decide which nodes a pod may land on (a preference does not).
 _SELECTING: Final = frozenset({"nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution"})
@@ -33,7 +34,8 @@ class PodSet:
         slice_claims: names of those among them that may stand for a part of one.
         containers: all containers, init containers and sidecars first as the kubelet starts them.
         predicted_tolerations: tolerations that the pods will be given when they are made, beside those of the spec.
-        selection: what :mod:`gpugate.policies.scheduling.node_selection` worked out for the pods; None until it is asked.
+        selection_key: key of all pods that select the same nodes, kept for
+            :func:`gpugate.policies.scheduling.node_selection.node_candidates`; None until that works it out.
         kind: the kind that makes the pods: the workload's own, or that of an object which it wraps.
         numbers: how many pods there are, in all and of each child.
         follows: whether the pods start when others of the workload have run.
@@ -54,7 +56,7 @@ class PodSet:
         "predicted_tolerations",
         "resources_at",
         "root",
-        "selection",
+        "selection_key",
         "slice_claims",
         "spec",
         "starts_late",
@@ -92,7 +94,7 @@ class PodSet:
     def _forget(self) -> None:
         self._totals: PodTotals | None = None
         self._holders: list[Container] | None = None
-        self.selection: Any = None
+        self.selection_key: tuple[Hashable, ...] | None = None
 
     def _walk(self) -> tuple[Container, ...]:
         spec, path = self.spec, (*self.path, "spec")
@@ -118,7 +120,7 @@ class PodSet:
         """Forget only what depends on memory, CPU and mounts at the paths ``touched``."""
         self._totals = None
         for container in self.containers:
-            container.shared_memory = NOT_ASKED
+            container.shared_memory = NOT_READ
             place = container.path
             depth = len(place)
             for path in touched:
@@ -209,6 +211,21 @@ class PodSet:
             if volume.get("name") == name:
                 return at, volume
         return None
+
+    def shared_memory(self, container: Container) -> SharedMemory | None:
+        """Return what ``container`` mounts at /dev/shm or above it; None if it mounts nothing there."""
+        found = container.shared_memory
+        if found is NOT_READ:
+            mount = container.mount_at(DIRECTORY) if "volumeMounts" in container.spec else None
+            found = container.shared_memory = None if mount is None else self._mounted(mount)
+        return found
+
+    def _mounted(self, mount: Object) -> SharedMemory:
+        found = self.volume(mount.get("name"))
+        if found is None:
+            return SharedMemory(mount, None, self.field("volumes"))
+        at, volume = found
+        return SharedMemory(mount, volume, self.field("volumes", at))
 
     def is_windows(self) -> bool:
         """Whether the pods are for Windows, where no rule about Linux's memory or devices applies."""

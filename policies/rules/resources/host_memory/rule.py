@@ -111,9 +111,7 @@ def mutate(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapsh
     """Put in memory limits, and requests with them, where a container with accelerators states none."""
     found: list[Edit] = []
     for pods in workload.gpu_pod_sets() if params.default_limits else ():
-        lacking = "memory" not in pod_level(pods, "limits") and any(
-            one.amounts.memory_limit is None for one in pods.holders()
-        )
+        lacking = "memory" not in pod_level(pods, "limits") and any(one.amounts.memory_limit is None for one in pods.holders())
         if lacking and "memory" not in uncovered(workload, snapshot):
             room, sources = _limits(workload, pods, params, snapshot)
             for at, size in room.limits.items():
