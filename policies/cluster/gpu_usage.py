@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from gpugate.policies.cluster.records.common import frozen
-from gpugate.policies.kube.mig import Slice, card_of, part_of, slices_of
+from gpugate.policies.kube.accelerators import Slice, card_of, part_of, slices_of
 from gpugate.policies.workloads.kinds import WorkloadKind
 
 Place: TypeAlias = tuple[str, str, str, str]

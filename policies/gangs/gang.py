@@ -14,13 +14,12 @@ from gpugate.policies.cluster.records.pod_groups import (
     GroupKey,
     group_key,
 )
-from gpugate.policies.kube.fields import Path, lookup
+from gpugate.policies.kube.fields import Path, lookup, whole_number
 from gpugate.policies.workloads.kinds import GANG_ELASTIC, GANG_MINIMUM, GANG_SIZE
 from gpugate.policies.workloads.pod_sets import values_at
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: The longest gang size that is read: more digits are a slip, not a gang.
-_MOST_DIGITS: Final = 7
 #: A workload whose pods may become more or fewer while it runs (Kueue v0.15 ``pkg/workloadslicing``).
 _KUEUE_ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
 
@@ -53,7 +52,7 @@ class Gang(NamedTuple):
 
 
 def _is_size(written: str) -> bool:
-    return written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS and int(written) >= 1
+    return bool(whole_number(written))
 
 
 class InvalidSize(NamedTuple):

@@ -72,7 +72,14 @@ def from_pointer(text: str) -> Path:
     if not text:
         return ()
     parts = (part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
-    return tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 10 else part for part in parts)
+    return tuple(part if (index := whole_number(part, 9)) is None else index for part in parts)
+
+
+def whole_number(written: object, digits: int = 7) -> int | None:
+    """Return the number that a label or annotation states in decimal digits; None if it states none, or a longer one."""
+    if type(written) is str and written.isascii() and written.isdigit() and len(written) <= digits:
+        return int(written)
+    return None
 
 
 def type_name(value: object) -> str:

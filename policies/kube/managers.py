@@ -1,10 +1,19 @@
-"""Whether a GitOps tool keeps an object equal to Git, and whether Kueue accounts for a pod's owner."""
+"""Tell who manages an object and its fields: users, GitOps tools, Kueue, or the defaults of the API server."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from gpugate.policies.kube.fields import Object, mapping, sequence
+import orjson
+
+from gpugate.policies.kube.fields import Object, Path, lookup, mapping, mappings, sequence
+from gpugate.policies.kube.names import QUEUE_NAME, REQUIRED_TOPOLOGY
+
+#: What ``kubectl apply`` and Argo CD's client-side apply were given, word for word.
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+#: The fields that rules ask about; whoever keeps an object keeps of these records no more.
+ASKED: Final = frozenset({"backoffLimit", "podReplacementPolicy", "replicas"})
 
 #: Argo CD's tracking annotation, its tracking label where configured apart from Helm's, and Flux's owner labels.
 _ANNOTATIONS: Final = frozenset({"argocd.argoproj.io/tracking-id"})
@@ -25,8 +34,8 @@ GITOPS_MANAGERS: Final = frozenset(
 )
 
 #: What Kueue puts on the pods of a workload that it manages (v0.15.0, ``pkg/controller/constants``).
-_KUEUE_LABELS: Final = frozenset({"kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/podset", "kueue.x-k8s.io/managed"})
-_KUEUE_ANNOTATIONS: Final = frozenset({"kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset-required-topology"})
+_KUEUE_LABELS: Final = frozenset({QUEUE_NAME, "kueue.x-k8s.io/podset", "kueue.x-k8s.io/managed"})
+_KUEUE_ANNOTATIONS: Final = frozenset({"kueue.x-k8s.io/workload", REQUIRED_TOPOLOGY})
 #: Of marks of any sort.
 _KUEUE: Final = "kueue.x-k8s.io/"
 _TOPOLOGY: Final = "-topology"
@@ -75,3 +84,64 @@ def _marks(root: Object) -> tuple[Object, Object, Object]:
         labels if type(labels) is dict else mapping(metadata, "labels", ("metadata",)),
         annotations if type(annotations) is dict else mapping(metadata, "annotations", ("metadata",)),
     )
+
+
+def is_user_set(root: Object, path: Path) -> bool | None:
+    """Whether whoever wrote ``root`` states ``path``, a field that the API fills in; None where nothing tells.
+
+    What was applied tells: by the annotation, or by the managed fields of a server-side apply. Those of any other request name
+    defaults, too. An object without managed fields has not been through the API, and is as it was written.
+    """
+    if lookup(root, path) is None:
+        return False
+    metadata = mapping(root, "metadata", ())
+    applied = mapping(metadata, "annotations", ("metadata",)).get(LAST_APPLIED)
+    if type(applied) is str:
+        return _is_in(applied, path)
+    managed = mappings(metadata, "managedFields", ("metadata",))
+    if not managed:
+        return True
+    place = ("fieldsV1", *(f"f:{part}" for part in path))
+    if any(one.get("operation") == "Apply" and lookup(one, place) is not None for one in managed):
+        return True
+    return None if any(one.get("operation") != "Apply" for one in managed) else False
+
+
+def _is_in(applied: str, path: Path) -> bool | None:
+    try:
+        return lookup(orjson.loads(applied), path) is not None
+    except orjson.JSONDecodeError:
+        return None
+
+
+def applied_in_short(applied: str) -> str:
+    """What the annotation tells of the fields that rules ask about, in the same form; what cannot be read stays so."""
+    try:
+        return orjson.dumps(_pruned(orjson.loads(applied), ASKED) or {}).decode()
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return ""
+
+
+def managed_in_short(fields: Any) -> list[Object]:  # noqa: ANN401 - any JSON value
+    """What the managed fields tell of them, each way of telling once, in order."""
+    names = frozenset(f"f:{name}" for name in ASKED)
+    found: list[Object] = []
+    for entry in fields if isinstance(fields, list) else ():
+        if isinstance(entry, dict):
+            kept = {key: entry[key] for key in ("manager", "operation") if isinstance(entry.get(key), str)}
+            told = _pruned(entry.get("fieldsV1"), names)
+            short = {**kept, "fieldsV1": told} if told else kept
+            if short not in found:
+                found.append(short)
+    return found
+
+
+def _pruned(value: Any, names: frozenset[str]) -> Object:  # noqa: ANN401 - any JSON value
+    """The maps of ``value`` that lead to fields with one of ``names``; of those fields, only that they are there."""
+    found: Object = {}
+    for key, item in value.items() if isinstance(value, dict) else ():
+        if key in names and item is not None:
+            found[key] = {}
+        elif below := _pruned(item, names):
+            found[key] = below
+    return found

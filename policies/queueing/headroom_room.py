@@ -17,6 +17,7 @@ from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
 from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.kube.fields import whole_number
 from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorOffer, fit_of
@@ -29,7 +30,6 @@ from gpugate.policies.queueing.workload_demand import (
     is_managed,
     number_of_pods,
     pod_counts,
-    whole_number,
 )
 from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.scheduling.pod_resources import (

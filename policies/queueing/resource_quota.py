@@ -16,6 +16,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.fields import Object, mapping, mappings
+from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.workload_demand import number_of_pods
 from gpugate.policies.scheduling.pod_resources import ResolvedContainer, ResolvedResources, resolved_resources
@@ -38,7 +39,6 @@ _MAKES: Final = (
     (CRON_JOB, "count/jobs.batch"),
     (DEPLOYMENT, "count/replicasets.apps"),
 )
-_AFFINITIES: Final = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class Missing(NamedTuple):
@@ -128,8 +128,8 @@ def _crosses_namespaces(pods: PodSet) -> bool:
     for kind in ("podAffinity", "podAntiAffinity"):
         path = pods.field("affinity", kind)
         held = mapping(affinity, kind, pods.field("affinity"))
-        required = mappings(held, _AFFINITIES[0], path)
-        preferred = [mapping(one, "podAffinityTerm", path) for one in mappings(held, _AFFINITIES[1], path)]
+        required = mappings(held, REQUIRED_AFFINITY, path)
+        preferred = [mapping(one, "podAffinityTerm", path) for one in mappings(held, PREFERRED_AFFINITY, path)]
         if any(_names_namespaces(term) for term in (*required, *preferred)):
             return True
     return False

@@ -14,7 +14,8 @@ from gpugate.policies.cluster.records.kueue_config import KueueConfiguration
 from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT, KUEUE_FAST_ADMISSION, KUEUE_GROUP
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import declared_size
-from gpugate.policies.kube.fields import Object, lookup
+from gpugate.policies.kube.fields import Object, lookup, whole_number
+from gpugate.policies.kube.names import MIN_PARALLELISM
 from gpugate.policies.scheduling.pod_resources import (
     NO_CHANGES,
     Changes,
@@ -28,10 +29,8 @@ from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.requests import add_up, pod_level
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 _BY_DEFAULT: Final = frozenset({"batch/job"})
 _JOBS: Final = frozenset({CRON_JOB, JOB})
-_MOST_DIGITS: Final = 7
 
 
 class PodSetDemand(NamedTuple):
@@ -82,13 +81,6 @@ def pod_counts(workload: Workload, pods: PodSet) -> tuple[int, int]:
     """How many of ``pods`` Kueue admits as one Workload, and how many of them are enough."""
     count = _count(workload, pods)
     return count, _fewest(workload, count)
-
-
-def whole_number(written: object) -> int | None:
-    """The number that an annotation states; None where it states none."""
-    if type(written) is str and written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS:
-        return int(written)
-    return None
 
 
 def _count(workload: Workload, pods: PodSet) -> int:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, Form, form_of
+from gpugate.policies.kube.fields import whole_number
 from gpugate.policies.kube.quantity import GIB, MIB
 from gpugate.policies.scheduling.node_selection import matches_node_selector, node_candidates, open_shapes, tolerates_taints
 from gpugate.policies.workloads.workload import PodSet
@@ -129,5 +130,5 @@ def _replicas(shape: NodeShape, base: str, resource: str) -> int:
 
 
 def _number(written: str | None) -> int:
-    """A whole number; 0 where it is none."""
-    return int(written) if written is not None and written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS else 0
+    """Return a whole number; 0 if ``written`` is none."""
+    return whole_number(written, _MOST_DIGITS) or 0

@@ -17,12 +17,11 @@ from gpugate.policies.cluster.records.devices import RuntimeClass
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, wrong_type
 from gpugate.policies.kube.memo import remember
+from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.kube.taints import is_transient_taint
 from gpugate.policies.workloads.node_affinity import required_terms
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet
-
-HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def tolerates_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> bool:

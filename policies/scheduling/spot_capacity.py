@@ -23,10 +23,10 @@ from gpugate.policies.cluster.records.common import Taint
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
 from gpugate.policies.kube.memo import remember
+from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.kube.taints import is_never_tolerated, words_in
 from gpugate.policies.scheduling.node_selection import node_candidates
-from gpugate.policies.workloads.node_affinity import PREFERRED, Alternative, implies, node_affinity, required_terms
-from gpugate.policies.workloads.node_affinity import REQUIRED as MUST
+from gpugate.policies.workloads.node_affinity import Alternative, implies, node_affinity, required_terms
 from gpugate.policies.workloads.workload import PodSet
 
 #: Whether the pods are to run on spot capacity.
@@ -131,17 +131,17 @@ def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> SpotSelection | Non
 
 def _chosen_by_affinity(pods: PodSet, affinity: Object, spot: Mapping[str, str]) -> SpotSelection | None:
     path = pods.field("affinity", "nodeAffinity")
-    stated = required_terms(pods) if MUST in affinity else []
+    stated = required_terms(pods) if REQUIRED_AFFINITY in affinity else []
     terms = [term for term in stated if term.get("matchExpressions") or term.get("matchFields")]
     named = [_named_in(term, spot) for term in terms]
     if any(named):
         alternatives = on_spot(tuple(spot.items()))
         only = all(named) and all(any(implies(term, part) for (part,) in alternatives) for term in terms)
-        return SpotSelection((*path, MUST), only, next(filter(None, named)))
-    for one in mappings(affinity, PREFERRED, path) if PREFERRED in affinity else ():
+        return SpotSelection((*path, REQUIRED_AFFINITY), only, next(filter(None, named)))
+    for one in mappings(affinity, PREFERRED_AFFINITY, path) if PREFERRED_AFFINITY in affinity else ():
         label = _named_in(mapping(one, "preference", path), spot)
         if label:
-            return SpotSelection((*path, PREFERRED), only=False, label=label)
+            return SpotSelection((*path, PREFERRED_AFFINITY), only=False, label=label)
     return None
 
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.kube.fields import mapping
 from gpugate.policies.kube.memo import remember
-from gpugate.policies.scheduling.node_selection import HOSTNAME, NodeCandidates, tolerations_key
+from gpugate.policies.kube.names import HOSTNAME
+from gpugate.policies.scheduling.node_selection import NodeCandidates, tolerations_key
 from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import PodSet
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, string
+from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_READ, REGULAR, SIDECAR, Container
 from gpugate.policies.workloads.kinds import CRON_JOB, POD, WorkloadKind, kind_of
@@ -19,7 +20,7 @@ from gpugate.policies.workloads.requests import PodTotals, totals_of
 from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
 
 #: Fields that decide which nodes a pod may land on (a preference does not).
-_SELECTING: Final = frozenset({"nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution"})
+_SELECTING: Final = frozenset({"nodeSelector", REQUIRED_AFFINITY})
 
 
 class PodSet:

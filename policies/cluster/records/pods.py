@@ -7,15 +7,14 @@ from typing import Final, NamedTuple
 from gpugate.policies.cluster.records.common import CAPACITY, Sharing, shared_text
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUEUE_COUNT, OWN_SIZE, GroupKey, group_key
 from gpugate.policies.cluster.records.pod_problems import PodProblem, trouble_of
-from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, whole_number
+from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME, REQUIRED_AFFINITY
 from gpugate.policies.workloads.requests import PodRequests, limited_memory_of, pod_requests
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet
 
-QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[Object] = {}
-_MOST_DIGITS: Final = 7
 
 
 class Member(NamedTuple):
@@ -203,7 +202,7 @@ def _member_of(pods: PodSet, asks: tuple[tuple[str, int], ...]) -> Member:
     return Member(
         size=_size(annotations, labels),
         queue=str(labels.get(QUEUE_NAME) or ""),
-        priority=str(labels.get("kueue.x-k8s.io/priority-class") or spec.get("priorityClassName") or ""),
+        priority=str(labels.get(PRIORITY_CLASS) or spec.get("priorityClassName") or ""),
         asks=asks,
         capacity=capacity_of(pods),
     )
@@ -215,8 +214,9 @@ def _size(annotations: Object, labels: Object) -> int:
         annotations.get(OWN_SIZE),
         labels.get(f"{COSCHEDULING_LEGACY}/min-available"),
     ):
-        if type(written) is str and written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS:
-            return int(written)
+        size = whole_number(written)
+        if size is not None:
+            return size
     return 0
 
 
@@ -226,7 +226,7 @@ def capacity_of(pods: PodSet) -> str:
     found = {_kind(key, [value]) for key, value in mapping(spec, "nodeSelector", pods.field()).items() if key in CAPACITY}
     if "affinity" in spec:
         affinity = mapping(mapping(spec, "affinity", pods.field()), "nodeAffinity", pods.field("affinity"))
-        required = mapping(affinity, "requiredDuringSchedulingIgnoredDuringExecution", pods.field("affinity"))
+        required = mapping(affinity, REQUIRED_AFFINITY, pods.field("affinity"))
         for term in mappings(required, "nodeSelectorTerms", pods.field("affinity")):
             for one in mappings(term, "matchExpressions", pods.field("affinity")):
                 key = str(one.get("key"))

@@ -8,12 +8,13 @@ from typing import Final, NamedTuple
 from gpugate.policies.findings import Finding
 from gpugate.policies.gangs.gang import Gang, declared_min_size, min_count, min_size
 from gpugate.policies.kube.fields import Object, Path, lookup
+from gpugate.policies.kube.names import MIN_PARALLELISM
 from gpugate.policies.rules.gangs.gang.schedulers import VOLCANO_MINIMUM
 from gpugate.policies.workloads.kinds import GANG_ELASTIC, VOLCANO_JOB
 from gpugate.policies.workloads.workload import Workload
 
 #: Kueue's partial admission (v0.15 ``pkg/controller/jobs/job``) and Volcano's minimum of what makes pods (v1.10).
-_ANNOTATIONS: Final = ("kueue.x-k8s.io/job-min-parallelism", VOLCANO_MINIMUM)
+_ANNOTATIONS: Final = (MIN_PARALLELISM, VOLCANO_MINIMUM)
 #: API group to the fields that count the pods of all its pod sets together (Kubeflow v1 ``RunPolicy``, Volcano's Job v1alpha1).
 _FIELDS: Final[dict[str, tuple[Path, ...]]] = {
     "kubeflow.org": (("spec", "runPolicy", "schedulingPolicy", "minAvailable"),),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpugate.policies.kube.field_ownership import is_user_set
 from gpugate.policies.kube.fields import Object, lookup, mapping, mappings
+from gpugate.policies.kube.managers import is_user_set
+from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.workloads.jobs import number
 from gpugate.policies.workloads.kinds import DEPLOYMENT, REPLICA_SET, STATEFUL_SET
-from gpugate.policies.workloads.node_affinity import PREFERRED, REQUIRED
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: Kinds whose replicas serve one by one, and the label that tells their revisions apart.
@@ -54,6 +54,6 @@ def _terms(pods: PodSet) -> Iterator[Object]:
     for kind in _OTHERS:
         path = pods.field("affinity", kind)
         stated = mapping(affinity, kind, path[:-1])
-        yield from mappings(stated, REQUIRED, path)
-        for term in mappings(stated, PREFERRED, path):
-            yield mapping(term, "podAffinityTerm", (*path, PREFERRED))
+        yield from mappings(stated, REQUIRED_AFFINITY, path)
+        for term in mappings(stated, PREFERRED_AFFINITY, path):
+            yield mapping(term, "podAffinityTerm", (*path, PREFERRED_AFFINITY))

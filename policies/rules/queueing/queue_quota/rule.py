@@ -47,6 +47,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.names import PRIORITY_CLASS
 from gpugate.policies.queueing.cluster_queue import not_yet_counted
 from gpugate.policies.queueing.flavor_fit import FlavorFit, check_together, fit_of, in_flight_into, is_certain, uncovered_of
 from gpugate.policies.queueing.flavor_fit_kueue_memo import fits, is_known_to_fit, key_of_asked
@@ -55,7 +56,6 @@ from gpugate.policies.rules.queueing.queue_quota.messages import beyond, remedy_
 from gpugate.policies.workloads.queue_name import PREBUILT, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
-_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 _QUOTA: Final = ("clusterqueues", "cohorts", "localqueues", "resourceflavors")
 _JUDGED_BY: Final = (*_QUOTA, "configurations", "namespaces")
 _SHOWN: Final = 4
@@ -105,7 +105,7 @@ def _pending(workload: Workload, snapshot: ClusterSnapshot) -> list[str]:
     """Kinds on which the answer rests and of which the cluster was not read yet."""
     known = snapshot.known
     pending = [kind for kind in _JUDGED_BY if known.get(kind) is SyncState.PENDING]
-    if known.get("workloadpriorityclasses") is SyncState.PENDING and _PRIORITY in annotations_and_labels(workload)[1]:
+    if known.get("workloadpriorityclasses") is SyncState.PENDING and PRIORITY_CLASS in annotations_and_labels(workload)[1]:
         pending.append("workloadpriorityclasses")
     return pending
 
@@ -115,13 +115,13 @@ def _unknown(path: Path, name: str, pending: list[str]) -> Finding:
 
 
 def _of_priority(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    name = annotations_and_labels(workload)[1].get(_PRIORITY)
+    name = annotations_and_labels(workload)[1].get(PRIORITY_CLASS)
     if not name or snapshot.sync_state("workloadpriorityclasses") is not SyncState.SYNCED or name in snapshot.workload_priorities:
         return
     known = ", ".join(sorted(snapshot.workload_priorities)[:_SHOWN]) or "none"
     yield Finding(
         "PriorityClassUnknown",
-        (*workload.kind.queue, "metadata", "labels", _PRIORITY),
+        (*workload.kind.queue, "metadata", "labels", PRIORITY_CLASS),
         f"there is no WorkloadPriorityClass {name}, so Kueue makes no Workload of the object and never admits it; there is {known}",
         "Name a WorkloadPriorityClass that exists, or have this one made.",
         rests_on=("workloadpriorityclasses",),

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.accelerators import NVIDIA_GPU
-from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.fields import Path, whole_number
 from gpugate.policies.kube.quantity import GIB, QuantityError, format_bytes, show_bytes, whole
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, GpuCard, all_cards, bound_above
 from gpugate.policies.scheduling.node_fit import holds
@@ -161,7 +161,7 @@ def _read_model(parameters: str, precision: str | None, split: str | None) -> Vr
     stored = _ASSUMED if precision is None else precision.lower()
     if stored not in BITS:
         return _unreadable(PRECISION, precision or "", "none that gpugate knows", f"one of {', '.join(BITS)}")
-    if split is not None and not (split.isascii() and split.isdigit() and len(split) <= _MOST_DIGITS and int(split) >= 1):
+    if split is not None and not whole_number(split, _MOST_DIGITS):
         return _unreadable(SPLIT, split, "no whole number of at least 1", 'the number of GPUs that hold one copy, "8"')
     weights = _ceiling(number * BITS[stored] / 8)
     return VramStatement(model=Model(parameters, weights, stored, precision is not None, None if split is None else int(split)))
