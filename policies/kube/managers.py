@@ -9,13 +9,13 @@ import orjson
 from gpugate.policies.kube.fields import Object, Path, lookup, mapping, mappings, sequence
 from gpugate.policies.kube.names import QUEUE_NAME, REQUIRED_TOPOLOGY
 
-#: What ``kubectl apply`` and Argo CD's client-side apply were given, word for word.
+#: Annotation with the manifest that ``kubectl apply`` or Argo CD's client-side apply sent.
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
-#: The fields that rules ask about; whoever keeps an object keeps of these records no more.
+#: Defaulted fields that rules read; records of an object keep no others.
 ASKED: Final = frozenset({"backoffLimit", "podReplacementPolicy", "replicas"})
 
-#: Argo CD's tracking annotation, its tracking label where configured apart from Helm's, and Flux's owner labels.
+#: Argo CD's tracking annotation, its tracking label if configured apart from Helm's, and Flux's owner labels.
 _ANNOTATIONS: Final = frozenset({"argocd.argoproj.io/tracking-id"})
 _LABELS: Final = frozenset(
     {
@@ -33,16 +33,16 @@ GITOPS_MANAGERS: Final = frozenset(
     }
 )
 
-#: What Kueue puts on the pods of a workload that it manages (v0.15.0, ``pkg/controller/constants``).
+#: Labels and annotations that Kueue adds to the pods of a workload that it manages (v0.15.0, ``pkg/controller/constants``).
 _KUEUE_LABELS: Final = frozenset({QUEUE_NAME, "kueue.x-k8s.io/podset", "kueue.x-k8s.io/managed"})
 _KUEUE_ANNOTATIONS: Final = frozenset({"kueue.x-k8s.io/workload", REQUIRED_TOPOLOGY})
-#: Of marks of any sort.
+#: Prefix of all Kueue labels and annotations.
 _KUEUE: Final = "kueue.x-k8s.io/"
 _TOPOLOGY: Final = "-topology"
 
 
 def is_gitops_managed(root: Object) -> bool:
-    """Whether Argo CD or Flux applies this object, by its tracking marks or its field managers."""
+    """Return whether Argo CD or Flux applies this object, by its tracking labels and annotations or its field managers."""
     metadata, labels, annotations = _marks(root)
     if not _ANNOTATIONS.isdisjoint(annotations) or not _LABELS.isdisjoint(labels):
         return True
@@ -53,16 +53,16 @@ def is_gitops_managed(root: Object) -> bool:
 
 
 def has_kueue_marks(root: Object) -> bool:
-    """Whether a pod carries a mark that Kueue leaves on the pods of workloads it manages."""
+    """Return whether a pod carries a label or annotation of a workload that Kueue manages."""
     _, labels, annotations = _marks(root)
     return not _KUEUE_LABELS.isdisjoint(labels) or not _KUEUE_ANNOTATIONS.isdisjoint(annotations)
 
 
 def with_kueue_marks(template: Object, before: Object) -> Object:
-    """``template`` with the marks that Kueue's webhooks had put into it ``before``.
+    """Return ``template`` with the labels and annotations that Kueue's webhooks added ``before``.
 
-    A request that replaces the object comes without them, and Kueue puts them back after gpugate (v0.15.0,
-    ``pkg/controller/jobs/deployment``). What is said of topologies is said by people.
+    A request that replaces the object lacks them, and Kueue adds them again after gpugate (v0.15.0,
+    ``pkg/controller/jobs/deployment``). Topology annotations are left out: users write those.
     """
     metadata, _, _ = _marks(template)
     _, *holders = _marks(before)
@@ -76,7 +76,7 @@ def with_kueue_marks(template: Object, before: Object) -> Object:
 
 
 def _marks(root: Object) -> tuple[Object, Object, Object]:
-    """The object's metadata, labels and annotations."""
+    """Return the object's metadata, labels and annotations."""
     metadata = mapping(root, "metadata", ())
     labels, annotations = metadata.get("labels"), metadata.get("annotations")
     return (
@@ -87,10 +87,10 @@ def _marks(root: Object) -> tuple[Object, Object, Object]:
 
 
 def is_user_set(root: Object, path: Path) -> bool | None:
-    """Whether whoever wrote ``root`` states ``path``, a field that the API fills in; None where nothing tells.
+    """Return whether the user set the field at ``path``, which the API server defaults; None if unknown.
 
-    What was applied tells: by the annotation, or by the managed fields of a server-side apply. Those of any other request name
-    defaults, too. An object without managed fields has not been through the API, and is as it was written.
+    The last-applied annotation and the managed fields of a server-side apply show it. Managed fields of other requests name
+    defaults, too. An object without managed fields has not passed the API server, so all its fields are the user's.
     """
     if lookup(root, path) is None:
         return False
@@ -115,7 +115,7 @@ def _is_in(applied: str, path: Path) -> bool | None:
 
 
 def applied_in_short(applied: str) -> str:
-    """What the annotation tells of the fields that rules ask about, in the same form; what cannot be read stays so."""
+    """Return the last-applied annotation reduced to the fields that rules read; empty if it is no JSON."""
     try:
         return orjson.dumps(_pruned(orjson.loads(applied), ASKED) or {}).decode()
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
@@ -123,7 +123,7 @@ def applied_in_short(applied: str) -> str:
 
 
 def managed_in_short(fields: Any) -> list[Object]:  # noqa: ANN401 - any JSON value
-    """What the managed fields tell of them, each way of telling once, in order."""
+    """Return the managed fields reduced to the fields that rules read, without duplicates, in order."""
     names = frozenset(f"f:{name}" for name in ASKED)
     found: list[Object] = []
     for entry in fields if isinstance(fields, list) else ():
@@ -137,7 +137,7 @@ def managed_in_short(fields: Any) -> list[Object]:  # noqa: ANN401 - any JSON va
 
 
 def _pruned(value: Any, names: frozenset[str]) -> Object:  # noqa: ANN401 - any JSON value
-    """The maps of ``value`` that lead to fields with one of ``names``; of those fields, only that they are there."""
+    """Return the maps of ``value`` that lead to fields in ``names``, with empty maps in place of those fields."""
     found: Object = {}
     for key, item in value.items() if isinstance(value, dict) else ():
         if key in names and item is not None:

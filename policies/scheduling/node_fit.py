@@ -1,4 +1,4 @@
-"""Whether a node could ever hold a pod: what one pod asks for, beside what a node of a shape has."""
+"""Compare the requests of a pod with what an empty node of a shape has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NATIVE: Final = frozenset({"memory", "cpu"})
 
 
 def node_request(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> PodRequests:
-    """What one pod of ``pods`` asks of a node in ``namespace``.
+    """Return what one pod of ``pods`` requests of a node once it is created in ``namespace``.
 
     Formula: ``k8s.io/component-helpers/resource.PodRequests`` (Kubernetes 1.36), with the defaults of
     :mod:`gpugate.policies.scheduling.pod_resources`. An extended resource that no accelerator node has is left out, since
@@ -62,12 +62,12 @@ def _counts(name: str, snapshot: ClusterSnapshot) -> bool:
 
 
 def amount_on(shape: NodeShape, name: str) -> int | None:
-    """How much of ``name``, no accelerator, a node of ``shape`` has; None where its nodes do not say."""
+    """Return how much of ``name`` (no accelerator) a node of ``shape`` has; None if unknown."""
     return shape.devices.get(name, 0) if "/" in name else shape.extra.get(name)
 
 
 def holds(shape: NodeShape, ask: PodRequests) -> bool:
-    """Whether an empty node of ``shape`` could hold the pod."""
+    """Return whether an empty node of ``shape`` could hold the pod."""
     if ask.memory > shape.memory or ask.cpu > shape.cpu:
         return False
     for name, count in ask.devices.items():
@@ -81,7 +81,7 @@ def holds(shape: NodeShape, ask: PodRequests) -> bool:
 
 
 def fitting(pods: PodSet, chosen: NodeCandidates, ask: PodRequests) -> tuple[NodeShape, ...]:
-    """The shapes open to the pods that could hold one: the very same tuple for the same ask, for others to remember by."""
+    """Return the shapes that could hold the pods and whose taints they tolerate: the identical tuple for equal requests."""
     open_to = open_shapes(pods, chosen)
     key = ("fitting", pods.totals, ask.memory, ask.cpu)
     remembered = None if ask.others else chosen.memo.get(key)
@@ -95,7 +95,7 @@ def fitting(pods: PodSet, chosen: NodeCandidates, ask: PodRequests) -> tuple[Nod
 
 
 def unschedulable_finding(pods: PodSet, snapshot: ClusterSnapshot, ask: PodRequests, shapes: Sequence[NodeShape]) -> Finding:
-    """The finding for a pod that none of ``shapes`` could ever hold."""
+    """Return the finding for a pod that none of ``shapes`` could ever hold."""
     names = " and ".join(sorted(ask.devices))
     sums = "; ".join(_sums(pods, snapshot, ask, shapes)[:_SHOWN_SHAPES])
     filled = [
@@ -112,12 +112,12 @@ def unschedulable_finding(pods: PodSet, snapshot: ClusterSnapshot, ask: PodReque
 
 
 def nodes_unknown(pods: PodSet) -> Finding:
-    """The finding where the nodes are on their way."""
+    """Return the finding for nodes that are not synced."""
     return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "whether any could hold the pod")
 
 
 def doubt_about(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
-    """What keeps the pods from being compared with nodes: facts on their way, or a RuntimeClass that contradicts them."""
+    """Return why the pods cannot be compared with nodes: facts not synced, or a RuntimeClass that contradicts them."""
     if "runtimeClassName" not in pods.spec and workload.is_pod():
         return None
     pending = _fillers_pending(workload, pods, snapshot)
@@ -125,7 +125,7 @@ def doubt_about(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> 
 
 
 def _fillers_pending(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> str:
-    """The kind that is on its way and would fill in what the pods come to; empty where none is."""
+    """Return the kind that is not synced and sets defaults or overhead of the pods; empty if there is none."""
     if snapshot.known.get("limitranges") is SyncState.PENDING and workload.is_template():
         return "LimitRanges"
     if snapshot.known.get("runtimeclasses") is SyncState.PENDING and "runtimeClassName" in pods.spec:
@@ -140,7 +140,10 @@ def _defaults_unknown(pods: PodSet, kind: str) -> Finding:
 
 
 def _clash(pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
-    """The refusal of a selector that the RuntimeClass contradicts (``plugin/pkg/admission/runtimeclass`` ``setScheduling``)."""
+    """Return the denial of a node selector that the RuntimeClass contradicts.
+
+    Source: ``plugin/pkg/admission/runtimeclass`` ``setScheduling`` (Kubernetes 1.36).
+    """
     runtime = runtime_class(pods, snapshot)
     own = pods.spec.get("nodeSelector")
     if runtime is None or type(own) is not dict:
@@ -158,7 +161,7 @@ def _clash(pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
 
 
 def _is_filled(pods: PodSet, ask: PodRequests) -> bool:
-    """Whether the sums hold more than what the pods state themselves."""
+    """Return whether defaults or overhead of the cluster add to what the pods state."""
     demand = pod_requests(pods)
     return ask.memory != demand.memory or ask.cpu != demand.cpu
 
@@ -206,7 +209,7 @@ def _explain(pods: PodSet, snapshot: ClusterSnapshot, resource: str, amount: int
 
 
 def _added(pods: PodSet, snapshot: ClusterSnapshot, resource: str, more: int) -> list[tuple[int, str]]:
-    """What is put in beside what the pods state, with its source."""
+    """Return the amounts that the cluster adds to the stated requests, each with its source."""
     runtime = 0 if pods.spec.get("overhead") else overhead_of(pods, snapshot).get(resource, 0)
     terms = [
         (runtime, f"overhead of RuntimeClass {pods.spec.get('runtimeClassName')}"),

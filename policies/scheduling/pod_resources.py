@@ -1,4 +1,4 @@
-"""What one pod comes to once the defaults of the API, of its namespace's LimitRanges and of its RuntimeClass are in.
+"""Resolve requests and limits of one pod with the defaults of the API, of LimitRanges and of the RuntimeClass.
 
 Amounts are bytes, millicores or counts by resource. Formulas, all of Kubernetes 1.36: a missing request is the limit
 (``pkg/apis/core/v1/defaults.go`` ``SetDefaults_Pod``); the LimitRanger then puts in what is still missing
@@ -22,21 +22,21 @@ from gpugate.policies.workloads.requests import Part, add_up, pod_level, pod_lev
 from gpugate.policies.workloads.workload import PodSet
 
 _Number = TypeVar("_Number", int, Fraction)
-#: Fields of a pod spec that weigh in beside its containers.
+#: Fields of a pod spec that change the sum of its containers.
 _BESIDE: Final = frozenset({"overhead", "resources", "runtimeClassName"})
 
-#: Limits and requests that take the place of what containers state, by index of the container.
+#: Limits and requests that replace those of containers, by index of the container.
 Changes: TypeAlias = Mapping[int, tuple[Mapping[str, int], Mapping[str, int]]]
 NO_CHANGES: Final[Changes] = {}
 
 
 class Defaults(NamedTuple):
-    """What the LimitRanges of a namespace give a container that does not state it.
+    """Default limits and requests of the LimitRanges of a namespace.
 
     Attributes:
         limits: limits by resource.
         requests: requests by resource.
-        unsure: resources that several LimitRanges default differently: the least is taken, the plugin takes any.
+        unsure: resources that several LimitRanges default differently; the smallest counts, the plugin takes any.
     """
 
     limits: Mapping[str, int]
@@ -48,7 +48,7 @@ NO_DEFAULTS: Final = Defaults(NO_AMOUNTS, NO_AMOUNTS, frozenset())
 
 
 class ContainerBounds(NamedTuple):
-    """Between what each container of a namespace must stay.
+    """Bounds of LimitRanges on each container of a namespace.
 
     Attributes:
         least: the highest ``min`` by resource.
@@ -67,7 +67,7 @@ NO_BOUNDS: Final = ContainerBounds(NO_AMOUNTS, NO_AMOUNTS, {}, NO_AMOUNTS)
 
 
 class ResolvedContainer(NamedTuple):
-    """A container with its requests and limits once the defaults are in; ``stated``: limits and requests without them."""
+    """A container with its requests and limits after defaulting; ``stated``: its limits and requests before."""
 
     container: Container
     requests: Mapping[str, int]
@@ -76,7 +76,7 @@ class ResolvedContainer(NamedTuple):
 
 
 class ResolvedResources(NamedTuple):
-    """What one pod requests, and what it is limited to, by resource."""
+    """Requests and limits of one pod by resource."""
 
     requests: Mapping[str, int]
     limits: Mapping[str, int]
@@ -87,7 +87,7 @@ def _items(ranges: Iterable[LimitRange]) -> list[LimitRangeItem]:
 
 
 def _defaults_in(item: LimitRangeItem) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Limits and requests that ``item`` gives, where it leaves them to the API (``SetDefaults_LimitRangeItem``)."""
+    """Return the default limits and requests of ``item`` after the API's own defaulting (``SetDefaults_LimitRangeItem``)."""
     limits = {**item.most, **item.default}
     return limits, {**item.least, **limits, **item.default_request}
 
@@ -104,7 +104,7 @@ def _least_of(choices: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], set
 
 
 def defaults_for(snapshot: ClusterSnapshot, namespace: str) -> Defaults:
-    """What the LimitRanges of ``namespace`` give a container; nothing where none are known."""
+    """Return the defaults of the LimitRanges of ``namespace``; empty if it has none."""
     ranges = snapshot.limit_ranges.get(namespace)
     if ranges is None:
         return NO_DEFAULTS
@@ -144,7 +144,7 @@ def _ratios_in(item: LimitRangeItem) -> dict[str, Fraction]:
 
 
 def limit_range_bounds(snapshot: ClusterSnapshot, namespace: str) -> ContainerBounds:
-    """Between what the LimitRanges of ``namespace`` hold each container, and each pod; nothing where none are known."""
+    """Return the bounds that the LimitRanges of ``namespace`` set for each container and pod; empty if it has none."""
     ranges = snapshot.limit_ranges.get(namespace, ())
     if not ranges:
         return NO_BOUNDS
@@ -158,7 +158,7 @@ def limit_range_bounds(snapshot: ClusterSnapshot, namespace: str) -> ContainerBo
 
 
 def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, resource: str, amount: int) -> int:
-    """``amount`` as a limit of ``resource`` in ``container``, brought within ``bounds``; never below what it requests.
+    """Return ``amount`` as a limit of ``resource`` in ``container``, clamped to ``bounds``, but at least its request.
 
     Raises:
         MalformedError: an amount is no quantity.
@@ -176,12 +176,12 @@ def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, re
 
 
 def filled(pods: PodSet, defaults: Defaults = NO_DEFAULTS, changes: Changes = NO_CHANGES) -> list[ResolvedContainer]:
-    """The containers of a pod as the API keeps them: stated limits stand in for requests before ``defaults`` do.
+    """Return the containers of a pod after defaulting: a stated limit goes before a default request.
 
     Args:
         pods: the pods.
-        defaults: what LimitRanges put in.
-        changes: what the containers would state in place of what they do.
+        defaults: defaults of LimitRanges.
+        changes: limits and requests that replace those of containers.
 
     Raises:
         MalformedError: an amount is no quantity.
@@ -218,14 +218,14 @@ def overhead_of(pods: PodSet, snapshot: ClusterSnapshot) -> Mapping[str, int]:
 def resolved_resources(
     pods: PodSet, snapshot: ClusterSnapshot, namespace: str, *, with_overhead: bool = True, changes: Changes = NO_CHANGES
 ) -> ResolvedResources:
-    """What one pod of ``pods`` comes to in ``namespace``, once it is made; ``changes`` as for :func:`filled`.
+    """Return the requests and limits of one pod of ``pods`` created in ``namespace``; ``changes`` as for :func:`filled`.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
     if changes or not states_by_container(pods):
         return _resolve(pods, snapshot, namespace, with_overhead=with_overhead, changes=changes)
-    # Pods whose containers state the same have the very same totals, and nothing else weighs in.
+    # Pods whose containers state the same have the identical totals, and nothing else changes the sum.
     key = (namespace if namespace in snapshot.limit_ranges else "", pods.totals)
     found: ResolvedResources | None = recall(snapshot.memo, "effective", key, snapshot.limit_ranges)
     if found is None:
@@ -235,7 +235,7 @@ def resolved_resources(
 
 
 def states_by_container(pods: PodSet) -> bool:
-    """Whether nothing but its containers decides on what a pod comes to: no pod-level resources, overhead or RuntimeClass."""
+    """Return whether the pod has neither pod-level resources nor overhead nor a RuntimeClass."""
     return _BESIDE.isdisjoint(pods.spec)
 
 

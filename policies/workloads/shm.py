@@ -1,4 +1,4 @@
-"""What lies at /dev/shm in a container.
+"""The mount at /dev/shm of a container.
 
 A memory-backed emptyDir is a tmpfs whose pages are charged to the container that writes them and count against that
 container's memory limit; it may grow to the smallest of node allocatable, the pod's memory limit and ``sizeLimit``
@@ -20,7 +20,7 @@ class SharedMemory(NamedTuple):
 
     Attributes:
         mount: the volume mount.
-        volume: the volume behind it; None where the pod has none of that name.
+        volume: its volume; None if the pod has none of that name.
         place: path of the volume.
     """
 
@@ -30,13 +30,13 @@ class SharedMemory(NamedTuple):
 
     @property
     def is_memory(self) -> bool:
-        """Whether it is an emptyDir in memory."""
+        """True if the volume is an emptyDir in memory."""
         source = (self.volume or {}).get("emptyDir")
         return type(source) is dict and source.get("medium") == "Memory"
 
     @property
     def size_limit(self) -> int | None:
-        """Its ``sizeLimit`` in bytes; None where it has none.
+        """Its ``sizeLimit`` in bytes; None if it has none.
 
         Raises:
             MalformedError: the size is no quantity.

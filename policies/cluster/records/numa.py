@@ -1,4 +1,4 @@
-"""NodeResourceTopology (``topology.node.k8s.io/v1alpha2``): what each NUMA zone of a node has."""
+"""NodeResourceTopology (``topology.node.k8s.io/v1alpha2``): resources of each NUMA zone of a node."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
 
 
 class Zone(NamedTuple):
-    """One NUMA zone of a node: allocatable amounts by resource, in bytes, millicores or counts; devices that are sick count."""
+    """One NUMA zone of a node: allocatable amounts by resource, in bytes, millicores or counts; unhealthy devices count."""
 
     name: str
     allocatable: Mapping[str, int]
 
 
 class NodeTopology(NamedTuple):
-    """What a node's agent says of its NUMA zones.
+    """NUMA zones of a node, as its agent reports them.
 
     Attributes:
         node: the node.
-        policy: the kubelet's Topology Manager policy (``single-numa-node``, ``restricted``, ...); empty where it is not said.
-        scope: its scope, ``container`` or ``pod``; empty where it is not said.
+        policy: the kubelet's Topology Manager policy (``single-numa-node``, ``restricted``, ...); empty if unknown.
+        scope: its scope, ``container`` or ``pod``; empty if unknown.
         zones: the zones of type ``Node``, sorted by name.
     """
 
@@ -47,7 +47,7 @@ _LEGACY: Final = {
 
 
 def node_topology_of(obj: Object) -> NodeTopology:
-    """The record of a NodeResourceTopology, which is named like its node."""
+    """Return the record of a NodeResourceTopology, which has the name of its node."""
     attributes = {str(one.get("name")): str(one.get("value")) for one in mappings(obj, "attributes", ())}
     old = next((_LEGACY[str(one)] for one in sequence(obj, "topologyPolicies", ()) if str(one) in _LEGACY), ("", ""))
     return NodeTopology(
@@ -68,7 +68,7 @@ def _zone_of(zone: Object) -> Zone:
         name = str(one.get("name") or "")
         amounts = [amount_or_none(one.get("allocatable"), name)]
         if "/" in name:
-            # A device that is sick now is the zone's still.
+            # An unhealthy device still belongs to the zone.
             amounts.append(amount_or_none(one.get("capacity"), name))
         known = [amount for amount in amounts if amount is not None]
         if known:

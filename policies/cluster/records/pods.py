@@ -1,4 +1,4 @@
-"""Pods as facts: what each holds of its node, and which group it is a member of."""
+"""Pod records: the resources that each holds, and its group."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NOTHING: Final[Object] = {}
 
 
 class Member(NamedTuple):
-    """What the members of one group must agree on.
+    """Properties that the members of one group must share.
 
     Attributes:
-        size: how many members the pod says there are; 0 where it does not say.
+        size: declared number of members; 0 if the pod declares none.
         queue: its Kueue queue; empty for none.
         priority: its priority class; empty for none.
-        asks: what one member asks for: its accelerators, then millicores of CPU and bytes of memory.
-        capacity: ``spot`` or ``on-demand`` where its own selectors ask for either; else empty.
+        asks: its requests: accelerators, then millicores of CPU and bytes of memory.
+        capacity: ``spot`` or ``on-demand`` if its selectors require either; else empty.
     """
 
     size: int
@@ -36,21 +36,21 @@ class Member(NamedTuple):
 
 
 class PodRecord(NamedTuple):
-    """A pod that holds something of a node, waits for accelerators, or is a member of a group.
+    """A pod that holds resources of a node, waits for accelerators, or is a member of a group.
 
     Attributes:
         uid: its uid.
         owner: uid of its controller; empty for none.
-        node: the node that it is bound to; empty while it waits, and once it has ended and holds nothing any more.
+        node: the node that it is bound to; empty while it is pending, and once it has ended.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed``, or ``Leaving`` while it is being deleted.
-        memory: bytes that the scheduler counts.
-        memory_limit: bytes that it may grow to: its limits, its requests where it has no limit.
-        cpu: millicores that the scheduler counts.
+        memory: requested bytes.
+        memory_limit: bytes that it may grow to: its limits, or its requests without a limit.
+        cpu: requested millicores.
         devices: accelerators, sorted by name.
-        group: the group that it is a member of.
-        member: what its group must agree on.
+        group: its group.
+        member: the properties that its group must share.
         owner_group: its owner or group, from :func:`owner_group_of`; empty for a pod on its own, or without accelerators.
-        trouble: why it does not run; None where it does, has ended, or is counted with no others.
+        trouble: why it does not run; None if it runs, has ended, or has no owner group.
     """
 
     uid: str
@@ -68,7 +68,7 @@ class PodRecord(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What a pod asks for; see :class:`PodRecord`, and :class:`Member` for ``asks``."""
+    """Requests of a pod; see :class:`PodRecord`, and :class:`Member` for ``asks``."""
 
     memory: int
     memory_limit: int
@@ -77,7 +77,7 @@ class _Held(NamedTuple):
     asks: tuple[tuple[str, int], ...]
 
 
-#: What pods ask for by what their containers state: the pods of a cluster state little that others do not.
+#: Requests of pods by the resources that their containers state: many pods of a cluster state the same.
 _held: Final[dict[bytes, _Held]] = {}
 _REMEMBERED: Final = 4096
 _shared_members: Final[Sharing[Member]] = Sharing()
@@ -85,7 +85,7 @@ _shared_groups: Final[Sharing[GroupKey]] = Sharing()
 
 
 def pod_record_of(obj: Object) -> PodRecord | None:
-    """The record of a Pod; None where it neither holds anything of a node, nor waits for accelerators, nor is in a group.
+    """Return the record of a Pod; None if it neither holds resources of a node, nor waits for accelerators, nor is in a group.
 
     Raises:
         MalformedError: a field is of the wrong type.
@@ -119,7 +119,7 @@ def pod_record_of(obj: Object) -> PodRecord | None:
     )
 
 
-#: Labels by which the pods of a workload are told that its controller makes through others, with its kind.
+#: Pod labels that name the workload above their controller, with its kind.
 _FAMILIES: Final = (
     ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
     ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
@@ -129,9 +129,10 @@ _GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
 
 
 def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
-    """What a pod is counted with: the workload that its labels name, else its controller's uid, else its group; empty for none.
+    """Return the key of the pods counted together: the workload in its labels, else the controller's uid, else the group.
 
-    The pods of a JobSet belong to Jobs, those of a LeaderWorkerSet to StatefulSets: only their labels name the whole.
+    The pods of a JobSet belong to Jobs, those of a LeaderWorkerSet to StatefulSets: only their labels name the whole. Empty for a
+    pod on its own.
     """
     if not owner:
         return "" if group is None else shared_text(f"{group.system}/{group.name}")
@@ -143,7 +144,7 @@ def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
 
 
 def _held_by(obj: Object, spec: Object) -> _Held:
-    """What one pod asks for, worked out once for all pods whose containers state the same."""
+    """Return the requests of one pod, computed once for all pods whose containers state the same."""
     key = _stated(spec)
     found = _held.get(key) if key is not None else None
     if found is None:
@@ -159,7 +160,7 @@ def _held_by(obj: Object, spec: Object) -> _Held:
 
 
 def _stated(spec: Object) -> bytes | None:
-    """A key that only pods which ask for the same have; None where the pod is better read as a whole."""
+    """Return a key of the requests of a pod; None if it has no short, exact one."""
     if "resources" in spec or "overhead" in spec or "ephemeralContainers" in spec:
         return None
     parts: list[object] = []
@@ -173,7 +174,7 @@ def _stated(spec: Object) -> bytes | None:
 
 
 def _may_ask(spec: Object) -> bool:
-    """Whether a container names any extended resource: most pods that wait do not, and are passed over without a sum."""
+    """Return whether a container names an extended resource: most pending pods do not, and need no sum."""
     for key in ("containers", "initContainers"):
         for container in mappings(spec, key, ("spec",)) if key in spec else ():
             if any("/" in name for name in mapping(mapping(container, "resources", ()), "limits", ())):
@@ -189,7 +190,7 @@ def _owner(metadata: Object) -> str:
 
 
 def member_of(pods: PodSet) -> Member:
-    """What a pod of ``pods`` brings into its group."""
+    """Return the properties of a pod of ``pods`` that its group must share."""
     return _member_of(pods, _asks(pod_requests(pods)))
 
 
@@ -221,7 +222,7 @@ def _size(annotations: Object, labels: Object) -> int:
 
 
 def capacity_of(pods: PodSet) -> str:
-    """``spot`` or ``on-demand`` where nodeSelector or required affinity of the pods asks for either; else empty."""
+    """Return ``spot`` or ``on-demand`` if nodeSelector or required affinity of the pods requires either; else empty."""
     spec = pods.spec
     found = {_kind(key, [value]) for key, value in mapping(spec, "nodeSelector", pods.field()).items() if key in CAPACITY}
     if "affinity" in spec:
