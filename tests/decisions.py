@@ -31,7 +31,6 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/unit/policies"))
 
-import cases as golden
 import shapes
 import strategies
 
@@ -43,6 +42,7 @@ from gpugate.policies.kube.fields import MalformedError, clone
 from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
+from tests.shared import cases as golden
 
 Object = dict[str, Any]
 _SEED = 20260101
@@ -87,18 +87,17 @@ def _read(file: Path) -> Iterator[Object]:
 
 
 def _golden_cases() -> Iterator[Object]:
-    for path in golden.all_paths():
-        case = golden.load(path)
+    for case in golden.all_cases():
         content = case.content
         named = content.get("facts") or []
-        objects = golden.read(golden.SHARED_FACTS / f"{named}.yaml") if isinstance(named, str) else named
+        objects = golden.cluster(named) if isinstance(named, str) else named
         mode = content.get("mode", "Enforce")
         spec: Object = {"exemptions": {"rules": content.get("exemptions", [])}}
         spec["rules"] = {case.rule: {"mode": mode, **(content.get("params") or {})}}
         if not content.get("only", True):
             spec["mode"] = mode
         yield {
-            "name": f"golden {case.rule}/{path.stem}",
+            "name": f"golden {case}",
             "root": content["given"],
             "old": content.get("old"),
             "subresource": content.get("subresource", ""),

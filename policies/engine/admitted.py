@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.records.pod_groups import group_key
-from gpugate.policies.workloads.kinds import CRON_JOB
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import Workload
@@ -18,7 +17,7 @@ def in_flight_entry(workload: Workload) -> Admitted | None:
     Raises:
         MalformedError: an amount is no quantity.
     """
-    if workload.kind is CRON_JOB or workload.controller() is not None:
+    if workload.kind.scheduled or workload.controller() is not None:
         return None
     pods_in_all, requests = 0, {"cpu": 0, "memory": 0}
     for pods in workload.pod_sets:

@@ -21,8 +21,8 @@ from gpugate.policies.kube.fields import MalformedError, Object, clone, lookup
 from gpugate.policies.kube.managers import with_kueue_marks
 from gpugate.policies.patch import Edit, PatchBuilder
 from gpugate.policies.rules.registry import BY_ID, RULES
-from gpugate.policies.workloads.annotations import annotation_changed
 from gpugate.policies.workloads.device_access import is_operator_validator
+from gpugate.policies.workloads.metadata import annotation_changed
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
 from gpugate.policies.workloads.workload import Workload

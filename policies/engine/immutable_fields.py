@@ -7,22 +7,12 @@ refused, the running one would be gone. So the mutating door, which is asked fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import Object, clone, lookup
 from gpugate.policies.workloads.workload import Workload
 
-#: What nobody may change below the spec, the pods of kinds that are made once aside (``k8s.io/kubernetes``
-#: ``pkg/apis/batch/validation``, ``pkg/apis/apps/validation``).
-_FIXED: Final[Mapping[str, tuple[str, ...]]] = {
-    "Job": ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"),
-    "Deployment": ("selector",),
-    "ReplicaSet": ("selector",),
-    "DaemonSet": ("selector",),
-    "StatefulSet": ("selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"),
-}
 #: What may be changed in the pods of a suspended job: where they run, and, by a feature gate, what they ask for.
 _WHILE_SUSPENDED: Final = frozenset({"affinity", "nodeSelector", "schedulingGates", "tolerations"})
 _CONTAINERS: Final = frozenset({"containers", "initContainers"})
@@ -39,7 +29,7 @@ def changes_immutable_fields(workload: Workload) -> bool:
     if workload.operation != "UPDATE" or old is None or workload.subresource:
         return False
     kind = workload.kind
-    if any(lookup(workload.root, ("spec", name)) != lookup(old, ("spec", name)) for name in _FIXED.get(kind.kind, ())):
+    if any(lookup(workload.root, ("spec", name)) != lookup(old, ("spec", name)) for name in kind.immutable):
         return True
     if kind.template_mutable or workload.is_pod():
         return False

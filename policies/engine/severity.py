@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level
@@ -11,21 +10,9 @@ from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import Object, lookup, sequence
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
+from gpugate.policies.workloads.kinds import CONTROLLERS
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import Workload
-
-#: The controllers of the kinds themselves, which run pods in this cluster.
-_OWN_CONTROLLERS: Final = frozenset(
-    {
-        "jobset.sigs.k8s.io/jobset-controller",
-        "kubeflow.org/mpi-operator",
-        "kubeflow.org/training-operator",
-        "kubernetes.io/job-controller",
-        "ray.io/kuberay-operator",
-        "trainer.kubeflow.org/trainjob-controller",
-        "workload.codeflare.dev/appwrapper",
-    }
-)
 
 
 def relax_findings(findings: list[Finding], workload: Workload, snapshot: ClusterSnapshot) -> list[Finding]:
@@ -46,7 +33,7 @@ def relax_findings(findings: list[Finding], workload: Workload, snapshot: Cluste
 def _may_run_elsewhere(workload: Workload, snapshot: ClusterSnapshot) -> bool:
     """Whether the nodes that are known are not all that the pods could ever run on."""
     manager = None if workload.kind.managed_by is None else lookup(workload.root, workload.kind.managed_by)
-    if type(manager) is str and manager not in _OWN_CONTROLLERS:
+    if type(manager) is str and manager not in CONTROLLERS:
         return True
     queue = cluster_queue_of(workload, snapshot)
     if queue is not None and queue.checked:

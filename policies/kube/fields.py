@@ -174,6 +174,16 @@ def lookup(root: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
     return found
 
 
+def integer_at(root: Object, path: Path) -> int | None:
+    """Return the whole number at ``path`` below ``root``; None where it, or anything on the way to it, is absent.
+
+    Raises:
+        MalformedError: the field is no whole number.
+    """
+    parent = lookup(root, path[:-1])
+    return integer(parent, str(path[-1]), path[:-1]) if type(parent) is dict else None
+
+
 def named_path(root: Object, path: Path) -> Path:
     """Return ``path`` with the names of list elements in place of their indices.
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object
 from gpugate.policies.lint.context import group_of, text_at
-from gpugate.policies.workloads.kinds import KINDS, WorkloadKind
+from gpugate.policies.workloads.kinds import WorkloadKind, kinds_named
 
 
 class Retired(NamedTuple):
@@ -123,7 +123,7 @@ def check(obj: Object) -> Iterator[Finding]:
     if retired is not None:
         yield _ceased(api_version, kind, retired)
         return
-    homes = _homes(kind)
+    homes = kinds_named(kind)
     if homes and group_of(api_version) in _CLOSED and not any(home.group == group_of(api_version) for home in homes):
         right = " or ".join(_written(home) for home in homes)
         message = f"{api_version} has no kind {kind}: no server takes it"
@@ -145,13 +145,6 @@ def current(api_version: str, kind: str) -> str:
     """The ``apiVersion`` by which an object is to be judged: the right one where its own is gone."""
     retired = RETIRED.get((api_version, kind))
     return retired.right if retired and retired.right else api_version
-
-
-_BY_NAME: Final = {one.kind: [kind for kind in KINDS if kind.kind == one.kind] for one in KINDS}
-
-
-def _homes(kind: str) -> list[WorkloadKind]:
-    return _BY_NAME.get(kind, [])
 
 
 def _written(home: WorkloadKind) -> str:

@@ -17,7 +17,7 @@ from gpugate.policies.kube.accelerators import NVIDIA_GPU
 from gpugate.policies.kube.fields import MalformedError, Object, Path
 from gpugate.policies.lint.context import LintContext, list_at, map_at, maps_at, text_at
 from gpugate.policies.scheduling.node_selection import matches_selector, untolerated_taints
-from gpugate.policies.workloads.kinds import DAEMON_SET
+from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import PodSet
 
@@ -39,11 +39,12 @@ _USUAL_TAINT: Final = Taint(NVIDIA_GPU, "", "NoSchedule")
 def check(obj: Object, around: LintContext) -> Iterator[Finding]:
     """What keeps a part of the node stack off the nodes that it is for, or from what it needs there."""
     found = _part_of(obj)
-    if found is None:
+    kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
+    if found is None or kind is None:
         return
     at, container, part = found
     try:
-        (pods,) = open_workload(DAEMON_SET, obj, around.snapshot).pod_sets
+        (pods,) = open_workload(kind, obj, around.snapshot).pod_sets
         shapes = [shape for shape in around.snapshot.shapes if shape.accelerators]
         yield from _check_selector(obj, pods, part, shapes)
         yield from _check_tolerations(obj, pods, part, shapes)

@@ -21,6 +21,7 @@ from gpugate.policies.lint import lost_indentation as flattened
 from gpugate.policies.lint import node_agents as node_stack
 from gpugate.policies.lint import service_monitors as service_monitor
 from gpugate.policies.lint.context import LintContext, group_of, text_at
+from gpugate.policies.workloads.kinds import KINDS
 
 #: By what id findings about such objects are told.
 RULE: Final = "setup"
@@ -31,13 +32,13 @@ CHECKS: Final[dict[tuple[str, str], Check]] = {
     ("", "ResourceQuota"): resource_quota.check,
     ("", "ConfigMap"): device_plugin.check,
     ("", "PersistentVolumeClaim"): volume_claims.check,
-    ("apps", "DaemonSet"): node_stack.check,
     ("networking.k8s.io", "NetworkPolicy"): network_policy.check,
     ("monitoring.coreos.com", "PrometheusRule"): alert_rules.check,
     ("monitoring.coreos.com", "ServiceMonitor"): service_monitor.check,
     (kueue_queues.GROUP, "ClusterQueue"): kueue_queues.check_cluster_queue,
     (kueue_queues.GROUP, "LocalQueue"): kueue_queues.check_local_queue,
-    **{("kubeflow.org", kind): training_jobs.check for kind in training_jobs.KINDS},
+    **{(kind.group, kind.kind): node_stack.check for kind in KINDS if kind.per_node},
+    **{(kind.group, kind.kind): training_jobs.check for kind in KINDS if kind.only_trains},
 }
 
 

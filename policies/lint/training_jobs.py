@@ -1,17 +1,14 @@
-"""A job of Kubeflow's operators that states no resources at all, and so trains without GPUs."""
+"""Report a training job that states no resources at all, and so trains without GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import MalformedError, Object
 from gpugate.policies.lint.context import LintContext, text_at
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
-
-KINDS: Final = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "JAXJob", "PaddleJob")
 
 
 def check(obj: Object, around: LintContext) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What Kueue's own webhooks turn away once an object names a queue, so that naming one would stop what runs without it.
+"""Objects that Kueue's own webhooks reject once they name a queue, though they run without one.
 
 Source: Kueue v0.15.0 ``pkg/controller/jobs/raycluster/raycluster_webhook.go``, ``.../rayjob/rayjob_webhook.go`` and
 ``apis/kueue/v1beta2/workload_types.go`` (``podSets``: at most 8).
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Path, lookup
-from gpugate.policies.workloads.kinds import RAY_CLUSTER, RAY_JOB
+from gpugate.policies.workloads.kinds import RayClusterSpec
 from gpugate.policies.workloads.workload import Workload
 
 _ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
@@ -20,12 +20,12 @@ _HEAD: Final = "head"
 
 
 class Rejection(NamedTuple):
-    """What keeps an object out of every queue.
+    """Why Kueue rejects an object in every queue.
 
     Attributes:
-        path: where it is.
-        what: what is wrong with it, in words that follow "Kueue takes".
-        remedy: what to write instead.
+        path: the field.
+        what: what is wrong with it, as text that follows "Kueue takes".
+        remedy: what to write instead, a sentence.
     """
 
     path: Path
@@ -34,36 +34,37 @@ class Rejection(NamedTuple):
 
 
 def kueue_rejects(workload: Workload) -> Rejection | None:
-    """Why Kueue would refuse the workload in any queue; None where nothing is known to be in the way."""
+    """Return why Kueue would reject the workload in any queue; None where no reason is known."""
     if len(workload.pod_sets) > _MOST_POD_SETS:
         return Rejection(
             ("spec",),
             f"no workload with more than {_MOST_POD_SETS} sorts of pods, and this has {len(workload.pod_sets)}",
             f"Make it {_MOST_POD_SETS} sorts of pods at most.",
         )
-    if workload.kind is RAY_JOB:
-        return _of_ray_job(workload)
-    return _of_ray_cluster(workload, ("spec",)) if workload.kind is RAY_CLUSTER else None
+    cluster = workload.kind.ray_cluster
+    return None if cluster is None else _of_ray_job(workload, cluster) or _of_ray_cluster(workload, cluster)
 
 
-def _of_ray_job(workload: Workload) -> Rejection | None:
-    if lookup(workload.root, ("spec", "clusterSelector")):
+def _of_ray_job(workload: Workload, cluster: RayClusterSpec) -> Rejection | None:
+    kind = workload.kind.kind
+    if cluster.existing is not None and lookup(workload.root, cluster.existing):
         return Rejection(
-            ("spec", "clusterSelector"),
-            "no RayJob that runs on a cluster which is there already",
+            cluster.existing,
+            f"no {kind} that runs on a cluster which is there already",
             "State rayClusterSpec, so that the job gets a cluster of its own, or leave the queue to that cluster.",
         )
-    if lookup(workload.root, ("spec", "shutdownAfterJobFinishes")) is not True:
+    if cluster.shutdown is not None and lookup(workload.root, cluster.shutdown) is not True:
         return Rejection(
-            ("spec", "shutdownAfterJobFinishes"),
-            "no RayJob that keeps its cluster, and the quota with it, when it has ended",
-            "Write shutdownAfterJobFinishes: true.",
+            cluster.shutdown,
+            f"no {kind} that keeps its cluster, and the quota with it, when it has ended",
+            f"Write {cluster.shutdown[-1]}: true.",
         )
-    return _of_ray_cluster(workload, ("spec", "rayClusterSpec"))
+    return None
 
 
-def _of_ray_cluster(workload: Workload, place: Path) -> Rejection | None:
-    is_elastic = workload.kind is RAY_CLUSTER and workload.annotations().get(_ELASTIC) == "true"
+def _of_ray_cluster(workload: Workload, cluster: RayClusterSpec) -> Rejection | None:
+    place, is_job = cluster.path, cluster.existing is not None
+    is_elastic = not is_job and workload.annotations().get(_ELASTIC) == "true"
     if lookup(workload.root, (*place, "enableInTreeAutoscaling")) is True and not is_elastic:
         return Rejection(
             (*place, "enableInTreeAutoscaling"),

@@ -11,7 +11,8 @@ import pytest
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.workloads.device_access import may_access_devices
-from gpugate.policies.workloads.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, STATEFUL_SET, WorkloadKind
+from gpugate.policies.workloads.kinds import POD, WorkloadKind
+from gpugate.policies.workloads.kinds.core import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, STATEFUL_SET
 from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.audit.subjects import may_ask
 from tests.e2e.controlplane import wait_until

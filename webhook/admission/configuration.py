@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.kube.accelerators import LOOKS_LIKE
 from gpugate.policies.kube.fields import Path
-from gpugate.policies.workloads.kinds import APP_WRAPPER, CRON_JOB, KINDS, POD, TRAIN_JOB, WorkloadKind
+from gpugate.policies.workloads.kinds import KINDS, WorkloadKind
 from gpugate.webhook.admission.match_conditions import taker_condition
 
 _ASKS: Final = """\
@@ -23,11 +23,14 @@ spec.?resourceClaims.orValue([]).size() > 0 ||
 name.contains('/') && amounts.value()[name] != '0' && !name.endsWith('_monitoring') &&
 name.matches('(?i)@LOOKS_LIKE@')))))""".replace("@LOOKS_LIKE@", LOOKS_LIKE)
 _OBJECTS: Final = "[object, oldObject].filter(o, o != null)"
-#: Groups of Kubernetes itself, whose objects the conditions see typed.
-_OWN_GROUPS: Final = ("apps", "batch")
+#: Kinds of Kubernetes itself, whose objects the conditions see typed: pods, what keeps a template, and what keeps a job's.
+_PODS: Final = tuple(kind.resource for kind in KINDS if kind.is_pod)
+_TEMPLATES: Final = [kind for kind in KINDS if kind.is_built_in and not kind.is_pod and not kind.scheduled]
+(_REVISION,) = (kind for kind in KINDS if kind.is_revision_of_owner)
+_SCHEDULED: Final = [kind for kind in KINDS if kind.is_built_in and kind.scheduled]
 _HEADS: Final = {
     "mutate": """\
-# Written by `make docs` from policies/workloads/kinds.py and webhook/admission/configuration.py: change it there.
+# Written by `make docs` from policies/workloads/kinds and webhook/admission/configuration.py: change it there.
 #
 # Rewrites objects that ask for an accelerator. Where gpugate can't answer they pass as they are: the validating webhooks,
 # which see the final object, turn away what must not run so.
@@ -35,7 +38,7 @@ _HEADS: Final = {
 # The name sorts before Kueue's, so that Kueue sees the queue names that gpugate puts in.
 """,
     "validate": """\
-# Written by `make docs` from policies/workloads/kinds.py and webhook/admission/configuration.py: change it there.
+# Written by `make docs` from policies/workloads/kinds and webhook/admission/configuration.py: change it there.
 #
 # Judges the final state of objects that ask for an accelerator; where gpugate can't answer, these and no others are refused.
 # The webhooks called takers-... see objects that ask for none, and take devices or go to accelerator nodes all the same. Where
@@ -54,7 +57,7 @@ _REMARK: Final = """\
 _CONDITIONS: Final = {
     "is-no-mirror-pod": "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))",
     "is-no-replica-set-of-a-controller": (
-        "request.resource.resource != 'replicasets' ||\n"
+        f"request.resource.resource != '{_REVISION.resource}' ||\n"
         "!object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
     ),
     "is-not-being-deleted": "!has(object.metadata.deletionTimestamp)",
@@ -119,34 +122,36 @@ webhooks:
 
 def _webhooks(door: str) -> Iterable[_Webhook]:
     updates = ("is-not-being-deleted", "changes-more-than-finalizers")
-    rules = [_Rule("", ("v1",), "CREATE" if door == "mutate" else "CREATE, UPDATE", (POD.resource,))]
+    rules = [_Rule("", ("v1",), "CREATE" if door == "mutate" else "CREATE, UPDATE", _PODS)]
     if door == "validate":
         rules.append(_Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers", "pods/resize")))
     mirror = ("is-no-mirror-pod",) if door == "mutate" else ("is-no-mirror-pod", *updates)
     yield _Webhook("pods", tuple(rules), mirror, _asks_of("o.spec"))
-    templates = [kind for kind in KINDS if kind.group in _OWN_GROUPS and kind is not CRON_JOB]
     yield _Webhook(
         "templates",
-        tuple(_rules(templates)),
+        tuple(_rules(_TEMPLATES)),
         ("is-no-replica-set-of-a-controller", *updates),
         _asks_of("o.spec.template.spec"),
     )
-    yield _Webhook("cronjobs", tuple(_rules([CRON_JOB])), updates, _asks_of("o.spec.jobTemplate.spec.template.spec"))
-    custom = [kind for kind in KINDS if kind.group and kind.group not in _OWN_GROUPS]
+    yield _Webhook("cronjobs", tuple(_rules(_SCHEDULED)), updates, _asks_of("o.spec.jobTemplate.spec.template.spec"))
+    custom = [kind for kind in KINDS if not kind.is_built_in]
     for group in dict.fromkeys(kind.group for kind in custom):
         kinds = [kind for kind in custom if kind.group == group]
         yield _Webhook(_name_of(group), tuple(_rules(kinds)), updates, _asks_of_custom(kinds))
     if door == "validate":
-        yield from _takers(templates, updates)
+        yield from _takers(updates)
 
 
-def _takers(templates: list[WorkloadKind], updates: tuple[str, ...]) -> Iterable[_Webhook]:
+def _takers(updates: tuple[str, ...]) -> Iterable[_Webhook]:
     """The webhooks for objects that ask for nothing. Pods of every other kind pass the first of them when they are made."""
-    pods = (_Rule("", ("v1",), "CREATE", (POD.resource,)), _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)))
+    pods = (
+        _Rule("", ("v1",), "CREATE", _PODS),
+        _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)),
+    )
     owned = ("is-no-replica-set-of-a-controller", *updates)
     yield _taker("pods", pods, ("is-no-mirror-pod", *updates), "object")
-    yield _taker("templates", tuple(_rules(templates)), owned, "object.spec.template")
-    yield _taker("cronjobs", tuple(_rules([CRON_JOB])), updates, "object.spec.jobTemplate.spec.template")
+    yield _taker("templates", tuple(_rules(_TEMPLATES)), owned, "object.spec.template")
+    yield _taker("cronjobs", tuple(_rules(_SCHEDULED)), updates, "object.spec.jobTemplate.spec.template")
 
 
 def _taker(name: str, rules: tuple[_Rule, ...], conditions: tuple[str, ...], place: str) -> _Webhook:
@@ -170,22 +175,30 @@ def _asks_of(place: str) -> str:
 
 
 def _asks_of_custom(kinds: list[WorkloadKind]) -> str:
-    if kinds == [APP_WRAPPER]:
-        wrapped = _specs([kind for kind in KINDS if kind.pod_sets and kind is not TRAIN_JOB], "c.?template")
-        # Where an AppWrapper itself says where pods are, they may be anywhere.
+    """Return the condition that an object of ``kinds``, those of one group, requests an accelerator."""
+    (wraps,) = {kind.wraps for kind in kinds}
+    if wraps is not None:
+        wrapped, resources = _specs(KINDS, "c.?template"), _resources(KINDS, "c.?template")
+        states = "".join(f"{found}.hasValue() ||\n" for found in resources)
+        # Where the wrapper itself says where pods are, they may be anywhere.
         return (
-            f"{_OBJECTS}.exists(o, o.?spec.?components.orValue([]).exists(c,\nc.?podSets.orValue([]).size() > 0 ||\n"
-            f"c.?template.?spec.?trainer.?resourcesPerNode.hasValue() ||\n({wrapped}).exists(spec,\n{_ASKS})))"
+            f"{_OBJECTS}.exists(o, {_optional('o', wraps)}.orValue([]).exists(c,\nc.?podSets.orValue([]).size() > 0 ||\n"
+            f"{states}({wrapped}).exists(spec,\n{_ASKS})))"
         )
-    if kinds == [TRAIN_JOB]:
-        specs = "[optional.of({'containers': [{?'resources': o.?spec.?trainer.?resourcesPerNode}]})]"
-        return f"{_OBJECTS}.exists(o, {specs}.exists(spec,\n{_ASKS}))"
-    return f"{_OBJECTS}.exists(o, ({_specs(kinds, 'o')}).exists(spec,\n{_ASKS}))"
+    lists = [f"[optional.of({{'containers': [{{?'resources': {found}}}]}})]" for found in _resources(kinds, "o")]
+    templates = _specs(kinds, "o")
+    lists += [f"({templates})"] if templates else []
+    return f"{_OBJECTS}.exists(o, {' + '.join(lists)}.exists(spec,\n{_ASKS}))"
+
+
+def _resources(kinds: Iterable[WorkloadKind], root: str) -> list[str]:
+    """Return the optional CEL values of the resources that objects of ``kinds`` at ``root`` state without a container."""
+    return [_optional(root, place.resources) for kind in kinds for place in kind.pod_sets if place.resources is not None]
 
 
 def _specs(kinds: Iterable[WorkloadKind], root: str) -> str:
     """A CEL list of the pod specs (optional values) that objects of ``kinds`` at ``root`` may have."""
-    paths = {(*place.template, "spec"): bool(place.role) for kind in kinds for place in kind.pod_sets}
+    paths = {(*place.template, "spec"): bool(place.role) for kind in kinds for place in kind.pod_sets if place.resources is None}
     plain = [_optional(root, path) for path in paths if "*" not in path]
     parts = ["[" + ",\n".join(plain) + "]"] if plain else []
     for path, is_map in paths.items():

@@ -19,7 +19,7 @@ from gpugate.policies.workloads.device_access import (
     SYSTEM_CLASSES,
     VARIABLES,
 )
-from gpugate.policies.workloads.kinds import DAEMON_SET
+from gpugate.policies.workloads.kinds import KINDS
 
 
 def _list(texts: Iterable[str]) -> str:
@@ -54,10 +54,11 @@ t.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.?
 term.?matchExpressions.orValue([]).exists(one, !(one.operator in {_list(AVOIDING)}) &&
 one.?values.orValue([]) != ['false'] && {_names("one.key")})))"""
 
-_NO_DAEMON_SET: Final = f"request.resource.resource != '{DAEMON_SET.resource}'"
+(_PER_NODE,) = (kind for kind in KINDS if kind.per_node)
+_NO_DAEMON_SET: Final = f"request.resource.resource != '{_PER_NODE.resource}'"
 _NO_POD_OF_ONE: Final = (
     "!object.metadata.?ownerReferences.orValue([]).exists(owner,\n"
-    f"owner.?controller.orValue(false) && owner.kind == '{DAEMON_SET.kind}')"
+    f"owner.?controller.orValue(false) && owner.kind == '{_PER_NODE.kind}')"
 )
 
 

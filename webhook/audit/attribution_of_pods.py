@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from gpugate.policies.cluster.gpu_usage import DeviceUse, Place, Usage, place_of
-from gpugate.policies.workloads.kinds import POD
 from gpugate.webhook.audit.subjects import AuditTarget, ControllerRef, OwnerTree, Subject, family_of
 from gpugate.webhook.prometheus.readings import Readings
 
@@ -22,7 +21,7 @@ def audited_owner_of_pods(subjects: Iterable[Subject], chosen: Sequence[AuditTar
     groups = {(one.subject.namespace, one.owner, one.subject.sort): place_of(one.subject) for one in chosen if one.owner}
     found: dict[PodName, Place] = {}
     for one in every:
-        if one.kind is not POD or not one.asks:
+        if not one.kind.is_pod or not one.asks:
             continue
         top = _top(one, family)
         owner: ControllerRef | None = family.above(top)

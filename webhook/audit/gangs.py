@@ -11,7 +11,6 @@ from gpugate.policies.gangs.status import GangState, StuckAfter, gang_states
 from gpugate.policies.kube.fields import MalformedError, Object
 from gpugate.policies.policy.models import PolicySet
 from gpugate.policies.rules.gangs.gang.rule import RULE, GangParams
-from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.audit.subjects import Subject
@@ -36,7 +35,7 @@ def gangs_among(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot, po
 
 def _opened(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot) -> Iterator[Workload]:
     for one in subjects:
-        if isinstance(one, str) or not one.asks or (one.kind is POD and one.owner is not None):
+        if isinstance(one, str) or not one.asks or (one.kind.is_pod and one.owner is not None):
             continue
         try:
             yield open_workload(one.kind, orjson.loads(one.text), snapshot)

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpugate.policies.kube.fields import Path, lookup, whole_number
-from gpugate.policies.workloads.kinds import CRON_JOB, JOB, KINDS, POD, RAY_JOB
 from gpugate.policies.workloads.workload import PodSet, Workload
 from gpugate.webhook.audit.model import Run
 from gpugate.webhook.runtime.times import moment
 
-#: Kinds whose status tells when their pods began (``status.startTime``); before that they hold nothing.
-_TELL_START: Final = frozenset({POD, JOB, RAY_JOB, *(kind for kind in KINDS if kind.group == "kubeflow.org")})
 _DEADLINE: Final = "activeDeadlineSeconds"
 #: The label by which Kueue ends a workload so long after its admission (v0.15 ``pkg/controller/constants``).
 _MOST_SECONDS: Final = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -59,12 +56,12 @@ def runs_of(workload: Workload, number: int) -> tuple[Run, ...]:
 def _start_of(workload: Workload) -> tuple[int | None, bool]:
     """When the pods began, as far as the object tells, and whether it tells that they have not."""
     kind, root = workload.kind, workload.root
-    if kind is CRON_JOB:  # its Jobs run, now and then
+    if kind.scheduled:  # its Jobs run, now and then
         return None, False
     if kind.suspend is not None and lookup(root, kind.suspend) is True:
         return None, True
     made = _seconds(workload.metadata().get("creationTimestamp"))
-    if kind in _TELL_START:
+    if kind.reports_start:
         begun = _seconds(lookup(root, ("status", "startTime")))
         return (begun, False) if begun is not None else (None, made is not None)
     return max((one for one in (made, _resumed(root)) if one is not None), default=None), False

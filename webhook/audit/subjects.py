@@ -14,7 +14,7 @@ from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.kube.managers import LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.workloads.device_access import asks_somehow, goes_to_reserved_nodes, may_access_devices, takes_devices
-from gpugate.policies.workloads.kinds import POD, WorkloadKind, kind_of
+from gpugate.policies.workloads.kinds import WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
 
@@ -93,7 +93,7 @@ def subject_of(item: JsonObject) -> Subject | None:
         _owner(workload),
         asks,
         _written(_kept(item, kind)) if asks else b"",
-        _sort_of(workload) if asks and kind is POD else b"",
+        _sort_of(workload) if asks and kind.is_pod else b"",
     )
 
 
@@ -135,10 +135,10 @@ def trim(subject: Subject) -> Subject | None:
     if not subject.asks:
         return None
     owner = subject.owner
-    if subject.kind is POD and owner is not None:
+    if subject.kind.is_pod and owner is not None:
         known = kind_of(owner.api_version, owner.kind)
         # No controller is a pod: who names one is judged for itself.
-        if known is not None and known is not POD and not known.is_revision_of_owner:
+        if known is not None and not known.is_pod and not known.is_revision_of_owner:
             return subject._replace(text=b"")
     return subject
 
@@ -170,7 +170,7 @@ def _kept(item: JsonObject, kind: WorkloadKind) -> JsonObject:
         metadata["annotations"] = {**annotations, **short}
     kept = {**item, "metadata": metadata}
     status = item.get("status")
-    if kind is POD and type(status) is dict:
+    if kind.is_pod and type(status) is dict:
         kept["status"] = {key: status[key] for key in _POD_STATUS if key in status}
     return kept
 
@@ -189,7 +189,7 @@ def choose(subjects: Iterable[Subject]) -> list[AuditTarget]:
         owner = family.above(one)
         if family.stands_under_another(one) or (owner is not None and not one.text):
             continue
-        if owner is None or one.kind is not POD or family.maker(one) is not None:
+        if owner is None or not one.kind.is_pod or family.maker(one) is not None:
             alone.append(AuditTarget(one, None, 1))
         else:
             grouped.setdefault((one.namespace, owner, one.sort), []).append(one)

@@ -68,7 +68,7 @@ class GangObserver:
 
         Nor is one of which nothing is kept, the ReplicaSet of a Deployment, and a pod that a controller has made or adopted.
         """
-        adopted = subject is not None and subject.owner is not None and place[:2] == ("", "Pod")
+        adopted = subject is not None and subject.owner is not None and subject.kind.is_pod
         if subject is None or adopted or not subject.asks or not subject.text:
             changed = self._book.gone(place)
         else:

@@ -233,8 +233,10 @@ class PolicyStatusReconciler:
         every = self._store.policies.seen()
         here = {one.name for one in every}
         self._written = {name: written for name, written in self._written.items() if name in here}
-        taken = [await self._write_one(one, reaches.get(one.name)) for one in every]
-        if all(taken):
+        # The watch is ahead of what reviews are judged by: a status says "in force" only of what is.
+        published = [one for one in every if one.policy is None or one.policy in policies.policies]
+        taken = [await self._write_one(one, reaches.get(one.name)) for one in published]
+        if all(taken) and len(published) == len(every):
             self._version, self._seen = version, seen
         return all(taken)
 

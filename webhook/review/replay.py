@@ -16,6 +16,7 @@ from gpugate.policies.findings import Judged, Severity
 from gpugate.policies.framework.decision import Change, Decision, Phase
 from gpugate.policies.kube.fields import MalformedError, clone
 from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.admission.admission_review import BadRequestError, Request, parse_review
 from gpugate.webhook.admission.handler import open_request
 from gpugate.webhook.admission.recorder import RECORDED, SUFFIX
@@ -231,7 +232,8 @@ def _decide(request: Request, then: RecordedAnswer | None, policies: PolicySet, 
 
 def _is_edited(request: Request) -> bool:
     """Whether the mutating door is asked first."""
-    return request.operation == "CREATE" or not (request.kind == "Pod" or request.subresource)
+    kind = kind_of(request.api_version, request.kind)
+    return request.operation == "CREATE" or not ((kind is not None and kind.is_pod) or request.subresource)
 
 
 def _phase(request: Request, policies: PolicySet, snapshot: ClusterSnapshot, phase: Phase) -> Decision | None:

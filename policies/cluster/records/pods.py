@@ -9,6 +9,7 @@ from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUE
 from gpugate.policies.cluster.records.pod_problems import PodProblem, trouble_of
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, whole_number
 from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME, REQUIRED_AFFINITY
+from gpugate.policies.workloads.kinds import KINDS
 from gpugate.policies.workloads.requests import PodRequests, limited_memory_of, pod_requests
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet
@@ -119,13 +120,8 @@ def pod_record_of(obj: Object) -> PodRecord | None:
     )
 
 
-#: Pod labels that name the workload above their controller, with its kind.
-_FAMILIES: Final = (
-    ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
-    ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
-    ("ray.io/cluster", "RayCluster"),
-)
-_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+#: How the pods of kinds whose controller creates them through other objects are found, by label.
+_BY_LABEL: Final = {kind.members.label: kind.members for kind in KINDS if kind.members is not None and kind.members.label}
 
 
 def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
@@ -136,10 +132,9 @@ def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
     """
     if not owner:
         return "" if group is None else shared_text(f"{group.system}/{group.name}")
-    for label, kind in _FAMILIES:
+    for label, members in _BY_LABEL.items():
         if label in labels:
-            index = f"/{labels[_GROUP_INDEX]}" if kind == "LeaderWorkerSet" and _GROUP_INDEX in labels else ""
-            return shared_text(f"{kind}/{labels[label]}{index}")
+            return shared_text(members.key(labels[label], labels.get(members.index_label)))
     return owner
 
 

@@ -37,7 +37,7 @@ metadata:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, get_args
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
@@ -46,34 +46,13 @@ from gpugate.policies.kube.cel import UNIQUE, LabelValue
 from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.webhook_limits import Rejection, kueue_rejects
+from gpugate.policies.workloads.kinds import QueuedKind
 from gpugate.policies.workloads.queue_name import PREBUILT, misplaced_queue_label, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
 _NAMESPACE_LABEL: Final = "gpugate.io/default-queue"
 #: Kueue's LocalQueueDefaulting names the LocalQueue of this name where a workload names none.
 _KUEUE_DEFAULT: Final = "default"
-
-
-#: The kinds that Kueue can manage (v0.15); Volcano's Job and RayService are not among them.
-QueuedKind = Literal[
-    "AppWrapper",
-    "CronJob",
-    "Deployment",
-    "JAXJob",
-    "Job",
-    "JobSet",
-    "LeaderWorkerSet",
-    "MPIJob",
-    "PaddleJob",
-    "Pod",
-    "PyTorchJob",
-    "RayCluster",
-    "RayJob",
-    "StatefulSet",
-    "TFJob",
-    "TrainJob",
-    "XGBoostJob",
-]
 
 
 class QueueParams(Params):

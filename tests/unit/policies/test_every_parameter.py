@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-import cases
 import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -18,6 +18,7 @@ from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.policy.models import PolicyError
 from gpugate.policies.rules.registry import BY_ID, RULES
+from tests.shared import cases
 
 _UNIT = Path(__file__).resolve().parents[1]
 #: Parameters that no rule reads at the door, and the test of who does.
@@ -64,8 +65,7 @@ _EVERY = [one for rule in RULES for one in _parameters(rule, rule.params)]
 
 @cache
 def _cases_of(rule: str) -> tuple[cases.Case, ...]:
-    found = (cases.load(path) for path in cases.all_paths() if path.parent.name == rule)
-    return tuple(case for case in found if case.content.get("params"))
+    return tuple(case for case in cases.cases_of(rule) if case.content.get("params"))
 
 
 def _places(value: Any, path: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def _hangs_on(case: cases.Case, parameter: _Parameter) -> bool:
         return bool(places)
     for place in places:
         del place[parameter.path[-1]]
-    without = cases.Case(case.path, {**case.content, "params": params})
+    without = replace(case, content={**case.content, "params": params})
     try:
         without.bound()
     except PolicyError:

@@ -1,12 +1,10 @@
-"""Every rule against its golden cases: ``tests/golden/<rule>/<case>.yaml``."""
+"""Every rule against its golden cases: ``tests/rules/<theme>/<rule>/cases/*.yaml``."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
-import cases
 import jsonpatch
 import orjson
 import pytest
@@ -15,41 +13,68 @@ from gpugate.policies.findings import Judged
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import clone, dotted
 from gpugate.policies.rules.registry import RULES
+from tests.shared import cases
 
-_EVERY_CASE = cases.all_paths()
+_RULES = cases.CLUSTERS.parents[1] / "rules"
 _FEWEST = 12
 #: Flux and kubectl with force take these words for "delete it and make it anew".
 _FATAL_WORDS = ("is immutable", "immutable field")
 
 
 def test_every_rule_has_a_folder_of_golden_cases_and_every_folder_is_a_rule() -> None:
-    assert cases.folders() == cases.rule_ids()
+    assert {folder.parent for folder in _RULES.glob("*/*/cases")} == {cases.folder_of(rule) for rule in RULES}
+    assert len({cases.folder_of(rule) for rule in RULES}) == len(RULES)
 
 
-@pytest.mark.parametrize("rule", sorted(cases.rule_ids()))
-def test_every_rule_has_a_dozen_cases_at_least(rule: str) -> None:
-    assert len([path for path in _EVERY_CASE if path.parent.name == rule]) >= _FEWEST
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_every_rule_has_a_dozen_cases_at_least(rule: Rule) -> None:
+    assert len(cases.cases_of(rule.id)) >= _FEWEST
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_every_reason_that_a_rule_gives_has_a_case(rule: Rule) -> None:
-    wanted = [cases.load(path).wanted.get("findings") or [] for path in _EVERY_CASE if path.parent.name == rule.id]
-    assert cases.reasons_in(rule) <= {one["reason"] for findings in wanted for one in findings}
+    wanted = [finding for case in cases.cases_of(rule.id) for finding in case.wanted.get("findings") or []]
+    assert cases.reasons_in(rule) <= {finding["reason"] for finding in wanted}
 
 
 def test_nothing_else_lies_among_the_golden_cases() -> None:
-    found = {path for path in cases.GOLDEN.rglob("*") if path.is_file()}
-    assert found == {*_EVERY_CASE, *cases.SHARED_FACTS.glob("*.yaml")}
+    files = {path for path in _RULES.rglob("*.yaml") if path.is_file()}
+    bases = {cases.folder_of(rule) / "bases.yaml" for rule in RULES}
+    assert files - bases == {case.file for case in cases.all_cases()}
+    assert {path for path in _RULES.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc"}} == files
+    assert {path for path in _RULES.rglob("cases/*") if path.is_file()} == {case.file for case in cases.all_cases()}
 
 
-def test_every_shared_facts_file_is_used_by_a_case() -> None:
-    named = {str(cases.load(path).content.get("facts")) for path in _EVERY_CASE}
-    assert {path.stem for path in cases.SHARED_FACTS.glob("*.yaml")} <= named
+def test_every_shared_cluster_is_used_by_a_case_and_every_cluster_that_a_case_names_is_there() -> None:
+    named = {case.content["facts"] for case in cases.all_cases() if isinstance(case.content.get("facts"), str)}
+    assert {path.name for path in cases.CLUSTERS.iterdir()} == {f"{name}.yaml" for name in named}
 
 
-@pytest.mark.parametrize("path", _EVERY_CASE, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_golden_case(path: Path) -> None:
-    case = cases.load(path)
+def test_every_base_is_used_by_two_cases_and_the_shared_ones_by_two_rules() -> None:
+    used = {
+        name: [rule.id for rule in RULES for used in _bases_used(rule) if used == name] for name in cases.read(cases.SHARED_BASES)
+    }
+    assert [name for name, rules in used.items() if len(set(rules)) < 2] == []
+    own = [(rule, name) for rule in RULES for name in set(cases.bases_of(rule)) - set(used)]
+    assert [(rule.id, name) for rule, name in own if _bases_used(rule).count(name) < 2] == []
+
+
+def _bases_used(rule: Rule) -> list[str]:
+    """The bases that the rule's files name, once for each case."""
+    names = []
+    for file in {case.file for case in cases.cases_of(rule.id)}:
+        listed = dict(cases.read(file))
+        defaults = listed.pop("defaults", {})
+        for stated in listed.values():
+            case = stated if {"base", "given", "old"} & set(stated) else {**defaults, **stated}
+            facts = case.get("facts", defaults.get("facts", []))
+            objects = [case, *(facts if isinstance(facts, list) else [])]
+            names += [one["base"] for one in objects if "base" in one]
+    return names
+
+
+@pytest.mark.parametrize("case", cases.all_cases(), ids=str)
+def test_golden_case(case: cases.Case) -> None:
     root = case.given
     decision = case.decide(root)
 

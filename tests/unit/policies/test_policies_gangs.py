@@ -23,7 +23,7 @@ from gpugate.policies.kube.fields import clone
 from gpugate.policies.rules.gangs.gang.minimum import check_minimum
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by, largest, pods_on
-from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind
+from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import PodSet
@@ -169,15 +169,20 @@ def test_a_pod_that_is_asked_about_again_does_not_stand_in_its_own_way() -> None
 
 
 @pytest.mark.parametrize(
-    ("group", "field"),
-    [("kubeflow.org", ("runPolicy", "schedulingPolicy", "minAvailable")), ("batch.volcano.sh", ("minAvailable",))],
+    ("api_version", "name", "field"),
+    [
+        ("kubeflow.org/v1", "PyTorchJob", ("runPolicy", "schedulingPolicy", "minAvailable")),
+        ("batch.volcano.sh/v1alpha1", "Job", ("minAvailable",)),
+    ],
 )
 @pytest.mark.parametrize(("minimum", "wanted"), [(3, ["PartialStart"]), (5, [])])
 def test_a_minimum_in_a_field_counts_the_pods_of_all_pod_sets(
-    group: str, field: tuple[str, ...], minimum: int, wanted: list[str]
+    api_version: str, name: str, field: tuple[str, ...], minimum: int, wanted: list[str]
 ) -> None:
-    sets = tuple(PodSetSpec(("spec", name, "template"), (("spec", name, "replicas"),)) for name in ("master", "worker"))
-    kind = WorkloadKind(group, "Training", "trainings", sets, batch=True)
+    sets = tuple(PodSetSpec(("spec", role, "template"), (("spec", role, "replicas"),)) for role in ("master", "worker"))
+    real = kind_of(api_version, name)
+    assert real is not None
+    kind = WorkloadKind(real.group, "Training", "trainings", sets, batch=True, min_available=real.min_available)
     root: Object = templated("Job", container())
     root["spec"] = {
         "master": {"template": {"spec": {"containers": [container(gpus=None)]}}, "replicas": 1},

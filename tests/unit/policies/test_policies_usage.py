@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import cases
 import pytest
 
 from gpugate.policies.cluster.gpu_usage import (
@@ -21,6 +20,7 @@ from gpugate.policies.cluster.gpu_usage import (
 from gpugate.policies.kube.accelerators import card_of, part_of, slices_of
 from gpugate.policies.kube.quantity import GIB
 from gpugate.policies.rules.ownership.idle import IdleParams, bounds_of
+from tests.shared import cases
 
 DEFAULT = bounds_of(IdleParams())
 #: GiB that slices really have, where NVIDIA's tools show it.

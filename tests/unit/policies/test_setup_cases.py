@@ -1,4 +1,4 @@
-"""What is found in objects that teams set up around workloads: ``tests/setup_cases/<check>.yaml``."""
+"""What is found in objects that teams set up around workloads: ``tests/lint/cases/<check>.yaml``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpugate.policies.lint.context import LintContext
 from gpugate.webhook.files.documents import Document, parse
 
 ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "tests" / "setup_cases"
+FOLDER = ROOT / "tests" / "lint" / "cases"
 MODULES = ROOT / "policies" / "lint"
 
 

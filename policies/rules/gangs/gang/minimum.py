@@ -6,20 +6,14 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.findings import Finding
-from gpugate.policies.gangs.gang import Gang, declared_min_size, min_count, min_size
+from gpugate.policies.gangs.gang import GANG_ELASTIC, Gang, declared_min_size, min_count, min_size
 from gpugate.policies.kube.fields import Object, Path, lookup
 from gpugate.policies.kube.names import MIN_PARALLELISM
 from gpugate.policies.rules.gangs.gang.schedulers import VOLCANO_MINIMUM
-from gpugate.policies.workloads.kinds import GANG_ELASTIC, VOLCANO_JOB
 from gpugate.policies.workloads.workload import Workload
 
 #: Kueue's partial admission (v0.15 ``pkg/controller/jobs/job``) and Volcano's minimum of what makes pods (v1.10).
 _ANNOTATIONS: Final = (MIN_PARALLELISM, VOLCANO_MINIMUM)
-#: API group to the fields that count the pods of all its pod sets together (Kubeflow v1 ``RunPolicy``, Volcano's Job v1alpha1).
-_FIELDS: Final[dict[str, tuple[Path, ...]]] = {
-    "kubeflow.org": (("spec", "runPolicy", "schedulingPolicy", "minAvailable"),),
-    "batch.volcano.sh": (("spec", "minAvailable"),),
-}
 _MOST_DIGITS: Final = 9
 
 
@@ -43,11 +37,10 @@ def _stated(workload: Workload, gang: Gang) -> Iterator[_Minimum]:
             # What is no number is for the scheduler to refuse.
             if type(written) is str and written.isascii() and written.isdigit():
                 yield _Minimum((*path, key), int(written[:_MOST_DIGITS]), gang.size, min_size(workload, gang.size))
-    for path in _FIELDS.get(workload.kind.group, ()):
-        minimum = lookup(workload.root, path)
-        # Volcano fills in a minimum of 0 as one that was left out.
-        if type(minimum) is int and (minimum or workload.kind is not VOLCANO_JOB):
-            yield _of_field(workload, path, minimum)
+    field = workload.kind.min_available
+    minimum = None if field is None else lookup(workload.root, field.path)
+    if field is not None and type(minimum) is int and (minimum or not field.zero_is_absent):
+        yield _of_field(workload, field.path, minimum)
 
 
 def _of_field(workload: Workload, path: Path, minimum: int) -> _Minimum:

@@ -13,11 +13,10 @@ from typing import Final, NamedTuple
 from gpugate.policies.cluster.records.pod_groups import MANAGED_BY, MANAGER, GroupKey, PodGroup
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.decision import BoundRule
-from gpugate.policies.gangs.gang import Gang, declared_size, gang_of, group_of, invalid_size, min_count, min_size
+from gpugate.policies.gangs.gang import GANG_NAME, Gang, declared_size, gang_of, group_of, invalid_size, min_count, min_size
 from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.rules.gangs.gang.rule import GangParams
-from gpugate.policies.workloads.kinds import CRON_JOB, GANG_NAME
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: API groups of the PodGroups by who reads them.
@@ -108,7 +107,7 @@ def plan(workload: Workload, gang_rule: BoundRule | None) -> PodGroupPlan:
     Raises:
         MalformedError: a field has a type that the API does not accept.
     """
-    if workload.is_pod() or workload.kind is CRON_JOB or workload.is_child() or is_over(workload.root):
+    if workload.is_pod() or workload.kind.scheduled or workload.is_child() or is_over(workload.root):
         return NOTHING
     asked, gang = _asked(gang_rule), gang_of(workload)
     if asked is None or invalid_size(workload) is not None:
@@ -226,7 +225,10 @@ def plan_together(members: Sequence[Workload], gang_rule: BoundRule | None) -> P
     size = sizes.pop()
     if size < 2:
         return NOTHING
-    owners = sorted(PodGroupOwner("v1", "Pod", one.name, str(one.metadata().get("uid") or ""), controller=False) for one in members)
+    owners = sorted(
+        PodGroupOwner(one.kind.versions[-1], one.kind.kind, one.name, str(one.metadata().get("uid") or ""), controller=False)
+        for one in members
+    )
     parts = [pods for one in here for pods in one.gpu_pod_sets()]
     minimum = min(min_size(one, size) for one in here)
     return PodGroupPlan(

@@ -55,7 +55,7 @@ from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_GROUP, KUEU
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule, Seconds
-from gpugate.policies.gangs.gang import Gang, gang_of, group_of, invalid_size, is_elastic, min_size
+from gpugate.policies.gangs.gang import GANG_NAME, GANG_SIZE, Gang, gang_of, group_of, invalid_size, is_elastic, min_size
 from gpugate.policies.kube.cel import LabelValue
 from gpugate.policies.kube.fields import Object, string
 from gpugate.policies.kube.names import QUEUE_NAME
@@ -71,7 +71,6 @@ from gpugate.policies.rules.gangs.gang.schedulers import (
 )
 from gpugate.policies.rules.gangs.gang.updates import check_count, check_pod_update, check_template, is_member, ran_before
 from gpugate.policies.scheduling.node_selection import matching_shapes
-from gpugate.policies.workloads.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, GANG_NAME, GANG_SIZE, JOB, REPLICA_SET
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -79,7 +78,6 @@ from gpugate.policies.workloads.workload import PodSet, Workload
 _SHOWN_SHAPES: Final = 4
 #: Schedulers that hold only pods together which name their group, and by what.
 _NAMED_BY: Final = {"Coscheduling": COSCHEDULING_GROUP, "Kubernetes": "schedulingGroup"}
-_ONE_BY_ONE: Final = frozenset({DAEMON_SET, DEPLOYMENT, REPLICA_SET})
 
 
 class GangParams(Params):
@@ -110,7 +108,7 @@ def mutate(workload: Workload, params: GangParams, _facts: ClusterSnapshot) -> I
     if invalid_size(workload) is not None:
         return
     gang = gang_of(workload)
-    if gang is None or workload.kind is CRON_JOB or (workload.is_pod() and workload.controller() is not None):
+    if gang is None or workload.kind.scheduled or (workload.is_pod() and workload.controller() is not None):
         return
     if workload.is_child() or gang.gangs > 1:
         # What it is a part of was marked; a group for each of several gangs is their controller's to make.
@@ -227,7 +225,7 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             f"Write the label {QUEUE_NAME} with the name of a LocalQueue.",
             Level.WARN,
         )
-    if workload.kind in _ONE_BY_ONE:
+    if workload.kind.one_by_one:
         yield Finding(
             "OneByOne",
             ("metadata", "annotations", GANG_SIZE),
@@ -235,7 +233,7 @@ def _check_mark(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
             "Use a Job with completions equal to parallelism, a JobSet or a LeaderWorkerSet for a gang.",
             Level.DENY if params.one_by_one == "Deny" else Level.WARN,
         )
-    if params.scheduler == "KAI" and workload.kind in {JOB, CRON_JOB}:
+    if params.scheduler == "KAI" and workload.kind.batch and not workload.kind.grouped_by_kai:
         yield Finding(
             "OneByOne",
             ("spec",),
@@ -256,7 +254,7 @@ def _check_name(workload: Workload, gang: Gang, params: GangParams) -> Iterator[
         )
     elif workload.kind.groups_itself or gang.gangs > 1:
         return
-    elif params.scheduler in _NAMED_BY and workload.kind is not CRON_JOB and gang.members == gang.size:
+    elif params.scheduler in _NAMED_BY and not workload.kind.scheduled and gang.members == gang.size:
         # The name that metadata.generateName stands for is made after the mutating webhooks have run.
         mark = _NAMED_BY[params.scheduler]
         yield Finding(

@@ -12,8 +12,6 @@ from gpugate.policies.workloads.workload import PodSet, Workload
 
 VOLCANO_MINIMUM: Final = "scheduling.volcano.sh/group-min-member"
 KAI_QUEUE: Final = "kai.scheduler/queue"
-#: API groups of the owners whose annotations Volcano hands on to the PodGroups that it makes (``pkg/controllers/podgroup``).
-_READ_BY_VOLCANO: Final = frozenset({"apps", "batch"})
 
 
 def mark_for_coscheduling(gang: Gang, name: str, scheduler: str | None) -> Iterator[Edit]:
@@ -70,7 +68,9 @@ def mark_for_volcano(
     if workload.is_pod() or by_name:
         for pods in gang.parts:
             yield from _set_once(pods, "annotations", VOLCANO_GROUP, name)
-    elif workload.kind.group not in _READ_BY_VOLCANO:
+    elif not workload.kind.is_built_in:
+        # Volcano copies the annotations of owners in ``apps`` and ``batch`` to the PodGroups that it creates, and no others'
+        # (``pkg/controllers/podgroup``).
         return
     elif VOLCANO_GROUP not in gang.pods.annotations() and VOLCANO_MINIMUM not in workload.annotations():
         least = str(min_size(workload, gang.size))

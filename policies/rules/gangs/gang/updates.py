@@ -10,6 +10,8 @@ from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT, GroupKey
 from gpugate.policies.cluster.records.pods import member_of
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.gangs.gang import (
+    GANG_ELASTIC,
+    GANG_SIZE,
     Gang,
     declared_min_size,
     declared_size,
@@ -22,7 +24,6 @@ from gpugate.policies.gangs.gang import (
     is_running,
 )
 from gpugate.policies.kube.fields import Path, lookup, mapping
-from gpugate.policies.workloads.kinds import GANG_ELASTIC, GANG_SIZE
 from gpugate.policies.workloads.queue_name import queue_label, queue_path
 from gpugate.policies.workloads.workload import PodSet, Workload
 

@@ -10,11 +10,10 @@ from gpugate.policies.cluster.records.pods import Member
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.gangs.gang import group_path
+from gpugate.policies.gangs.gang import GANG_SIZE, group_path
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
-from gpugate.policies.workloads.kinds import GANG_SIZE
 from gpugate.policies.workloads.workload import PodSet
 
 #: The LocalQueue that Kueue itself defaults to, once it sees the pod.

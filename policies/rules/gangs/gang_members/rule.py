@@ -47,7 +47,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule, no_edits
-from gpugate.policies.gangs.gang import gang_of, group_of, group_path, is_elastic, min_size
+from gpugate.policies.gangs.gang import GANG_ELASTIC, gang_of, group_of, group_path, is_elastic, min_size
 from gpugate.policies.rules.gangs.gang_members.consistency import (
     check_asks,
     check_capacity,
@@ -56,7 +56,6 @@ from gpugate.policies.rules.gangs.gang_members.consistency import (
     check_stated_size,
     size_path,
 )
-from gpugate.policies.workloads.kinds import GANG_ELASTIC
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NOBODY: Final = GroupMembers(0, 0, 0, 0, 0, (), (), (), (), (), ())

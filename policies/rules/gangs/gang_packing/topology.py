@@ -13,7 +13,6 @@ from gpugate.policies.gangs.gang import Gang, guaranteed_count, spare_by_annotat
 from gpugate.policies.kube.fields import Path, mapping, mappings, sequence, whole_number
 from gpugate.policies.kube.names import REQUIRED_AFFINITY, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
-from gpugate.policies.workloads.kinds import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, POD, REPLICA_SET
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -21,8 +20,6 @@ KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 _KAI_REQUIRED: Final = "kai.scheduler/topology-required-placement"
 #: JobSet v0.10 and LeaderWorkerSet v0.7: each child Job or group of pods has a domain to itself.
 _EXCLUSIVE: Final = ("alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology")
-#: Kinds whose pods KAI does not put into one group.
-_APART_UNDER_KAI: Final = frozenset({CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, REPLICA_SET})
 
 
 class TopologyRequirement(NamedTuple):
@@ -51,7 +48,7 @@ def requirements(workload: Workload, gang: Gang, pods: PodSet) -> Iterator[Topol
         key, size = annotations.get(SLICE_TOPOLOGY), whole_number(annotations.get(KUEUE_SLICE_SIZE))
         if type(key) is str and key and size is not None:
             yield TopologyRequirement(key, pods.meta("annotations", SLICE_TOPOLOGY), min(size, least), "Kueue")
-    for name in (*_EXCLUSIVE, *(() if workload.kind in _APART_UNDER_KAI else (_KAI_REQUIRED,))):
+    for name in (*_EXCLUSIVE, *((_KAI_REQUIRED,) if workload.kind.grouped_by_kai else ())):
         for path, found in ((("metadata", "annotations"), workload.annotations()), (pods.meta("annotations"), annotations)):
             key = found.get(name)
             if type(key) is str and key:
@@ -67,7 +64,7 @@ def _least(workload: Workload, gang: Gang, pods: PodSet) -> int:
 
 def _of_one_child(pods: PodSet, number: int) -> int:
     """How many of ``number`` pods are of one child, which has a domain to itself."""
-    return min(number, pods.numbers.child or number) if pods.kind is JOB_SET else number
+    return min(number, pods.numbers.child or number) if pods.kind.has_child_jobs else number
 
 
 def _own_affinity(workload: Workload, pods: PodSet, least: int) -> Iterator[TopologyRequirement]:
@@ -89,9 +86,7 @@ def _own_affinity(workload: Workload, pods: PodSet, least: int) -> Iterator[Topo
 def _labels(workload: Workload, pods: PodSet) -> dict[str, str]:
     """The labels that the pods will have, as far as they are known before the API has filled in its own."""
     own = {key: value for key, value in pods.labels().items() if type(value) is str}
-    if workload.kind is JOB and workload.name:
-        return {"batch.kubernetes.io/job-name": workload.name, "job-name": workload.name, **own}
-    return own
+    return {**(dict.fromkeys(workload.kind.template_labels, workload.name) if workload.name else {}), **own}
 
 
 LEVEL_FACTS: Final = ("localqueues", "clusterqueues", "resourceflavors", "topologies")

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.kube.fields import Object, Path, lookup
+from gpugate.policies.kube.fields import Object, Path, integer_at, lookup
 from gpugate.policies.kube.managers import is_user_set
 from gpugate.policies.patch import Edit
-from gpugate.policies.workloads.jobs import JobSpec, number
-from gpugate.policies.workloads.kinds import JOB_SET
+from gpugate.policies.rules.lifecycle.jobs.job_fields import JobSpec
 from gpugate.policies.workloads.workload import PodSet
 
 _DISRUPTED: Final = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
@@ -47,14 +46,14 @@ def _takes_failure_policy(pods: PodSet, spec: Path, root: Object) -> bool:
 def check_restarts(part: JobSpec, pods: PodSet, spec: Path, root: Object, *, refuse: bool) -> Iterator[Finding]:
     """Containers of a gang that are started again inside their pods."""
     written = pods.spec.get("restartPolicy")
-    in_place = written == "OnFailure" or (written is None and part.kind is JOB_SET)
+    policy = part.kind.default_restart_policy if written is None else written
     # A Job without retries fails at the first restart of a container.
-    if not in_place or number(root, (*spec, "backoffLimit")) == 0:
+    if policy != "OnFailure" or integer_at(root, (*spec, "backoffLimit")) == 0:
         return
     yield Finding(
         "RestartsInPlace",
         pods.field("restartPolicy"),
-        ("restartPolicy OnFailure" if written else "JobSet makes the missing restartPolicy OnFailure, which")
+        ("restartPolicy OnFailure" if written else f"{part.kind.kind} makes the missing restartPolicy OnFailure, which")
         + " starts a container of the gang again inside its pod, while the others wait for it in the operation that it left",
         "Write restartPolicy: Never.",
         Level.DENY if refuse else Level.WARN,

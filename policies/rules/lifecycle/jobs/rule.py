@@ -64,7 +64,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level, Mode
 from gpugate.policies.framework.rule import Rule, show_seconds
 from gpugate.policies.gangs.gang import Gang, gang_of, is_elastic
-from gpugate.policies.kube.fields import Object, Path, lookup
+from gpugate.policies.kube.fields import Object, Path, integer_at, lookup
 from gpugate.policies.kube.managers import is_gitops_managed, is_user_set
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.lifecycle.jobs.failure_policy import (
@@ -73,25 +73,21 @@ from gpugate.policies.rules.lifecycle.jobs.failure_policy import (
     give_failure_policy,
     without_failure_policy,
 )
-from gpugate.policies.rules.lifecycle.jobs.params import JobsParams
-from gpugate.policies.workloads.jobs import (
-    API_BACKOFF_LIMIT,
+from gpugate.policies.rules.lifecycle.jobs.job_fields import (
     JobSpec,
     deadlines_of,
     deadlines_read_of,
     goes_with_ttl,
     job_specs,
     kept_after_end,
-    number,
     parts_of,
     retry_limit,
     ttl_of,
 )
-from gpugate.policies.workloads.kinds import CRON_JOB, JOB
+from gpugate.policies.rules.lifecycle.jobs.params import JobsParams
+from gpugate.policies.workloads.kinds import API_BACKOFF_LIMIT
 from gpugate.policies.workloads.workload import Workload
 
-#: Kinds whose number of retries gpugate writes: the others count something else.
-_BACKED_OFF: Final = frozenset({JOB, CRON_JOB})
 #: Objects that a GitOps tool runs once for each sync, and does not miss when they are gone.
 _HOOKS: Final = ("argocd.argoproj.io/hook", "helm.sh/hook")
 
@@ -99,6 +95,12 @@ _HOOKS: Final = ("argocd.argoproj.io/hook", "helm.sh/hook")
 def _is_own(workload: Workload) -> bool:
     """Whether the job is nobody else's: what another made was judged with it, and is kept and ended by it."""
     return workload.controller() is None
+
+
+def _is_of_schedule(workload: Workload) -> bool:
+    """Whether a CronJob created the job."""
+    owner = workload.owner_kind()
+    return owner is not None and owner.scheduled
 
 
 def _is_kept_by_git(workload: Workload) -> bool:
@@ -114,7 +116,7 @@ def _writes(params: JobsParams) -> bool:
 
 def mutate(workload: Workload, params: JobsParams, _facts: ClusterSnapshot) -> Iterator[Edit]:
     """Write what the policy gives and the job does not state."""
-    if workload.is_pod() or not (_is_own(workload) or workload.owner_kind() is CRON_JOB):
+    if workload.is_pod() or not (_is_own(workload) or _is_of_schedule(workload)):
         return
     root = workload.root
     for part in parts_of(workload) if _writes(params) else ():
@@ -123,7 +125,7 @@ def mutate(workload: Workload, params: JobsParams, _facts: ClusterSnapshot) -> I
             yield from _give([] if ttl is None else [ttl], root, params.ttl_after_finished)
         if params.default_deadline is not None:
             yield from _give(deadlines_of(part), root, params.default_deadline)
-        if params.backoff_limit is not None and part.kind in _BACKED_OFF:
+        if params.backoff_limit is not None:
             yield from _give_limit(part, root, max(params.backoff_limit, _fewest(workload, part, params)))
         if params.release_after_end:
             kept = kept_after_end(part, root)
@@ -141,7 +143,7 @@ def _shown(value: object) -> str:
 
 def _give(paths: list[Path], root: Object, value: int) -> Iterator[Edit]:
     for path in paths:
-        if number(root, path) is None:
+        if integer_at(root, path) is None:
             yield Edit("set", path, value, f"{path[-1]} {value}")
 
 
@@ -156,7 +158,8 @@ def _fewest(workload: Workload, part: JobSpec, params: JobsParams) -> int:
 
 def _give_limit(part: JobSpec, root: Object, value: int) -> Iterator[Edit]:
     limit = retry_limit(part, root)
-    if limit is None or number(root, limit.path) not in {None, API_BACKOFF_LIMIT}:
+    # Only the limit that the API itself fills in is replaced; the limits of other kinds count something else.
+    if limit is None or limit.default != API_BACKOFF_LIMIT or integer_at(root, limit.path) not in {None, limit.default}:
         return
     stated = is_user_set(root, limit.path)
     if stated is not True:
@@ -184,7 +187,7 @@ def check(workload: Workload, params: JobsParams, _facts: ClusterSnapshot) -> It
 def _check_retries(workload: Workload, part: JobSpec, gang: Gang | None, params: JobsParams) -> Iterator[Finding]:
     root = workload.root
     limit = retry_limit(part, root)
-    stated = None if limit is None else number(root, limit.path)
+    stated = None if limit is None else integer_at(root, limit.path)
     if limit is not None and limit.zero_is_default:
         stated = stated or None
     allowed = stated if stated is not None or limit is None else limit.default
@@ -236,7 +239,7 @@ def _check_deadlines(part: JobSpec, root: Object, params: JobsParams) -> Iterato
     longest, shortest = params.longest_deadline, params.shortest_deadline
     owed = deadlines_of(part)
     for path in (*owed, *deadlines_read_of(part)) if longest is not None or shortest is not None else ():
-        stated = number(root, path)
+        stated = integer_at(root, path)
         if stated is None:
             if longest is not None and path in owed:
                 yield Finding(
@@ -280,7 +283,7 @@ def _check_end(workload: Workload, part: JobSpec, params: JobsParams) -> Iterato
     path = ttl_of(part)
     if path is None:
         return
-    stated, in_git = number(workload.root, path), _is_kept_by_git(workload)
+    stated, in_git = integer_at(workload.root, path), _is_kept_by_git(workload)
     if stated is not None and in_git and goes_with_ttl(part, workload.root):
         yield Finding(
             "RunsAgain",

@@ -15,7 +15,7 @@ from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU
 from gpugate.policies.kube.quantity import MIB, QuantityError, whole
 from gpugate.policies.rules.placement.gpu_selection.products import PRODUCT_LABEL, is_label_value, is_name, like, products_called
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, bound_above
-from gpugate.policies.workloads.annotations import annotation_before, annotation_for, had_any_annotation, has_any_annotation
+from gpugate.policies.workloads.metadata import annotation_before, annotation_for, had_any_annotation, has_any_annotation
 from gpugate.policies.workloads.node_affinity import Alternative
 from gpugate.policies.workloads.workload import PodSet, Workload
 

@@ -92,7 +92,7 @@ from gpugate.policies.rules.placement.gpu_selection.requirements import (
     says_something,
 )
 from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
-from gpugate.policies.workloads.annotations import annotation_path, copy_to_template
+from gpugate.policies.workloads.metadata import annotation_path, copy_to_template
 from gpugate.policies.workloads.node_affinity import both, fits, growth, require, required_terms, rules_out
 from gpugate.policies.workloads.workload import PodSet, Workload
 

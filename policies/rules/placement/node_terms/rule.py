@@ -74,8 +74,8 @@ from gpugate.policies.rules.placement.node_terms.terms import SPREAD, node_terms
 from gpugate.policies.rules.placement.node_terms.topology import check_selector, check_topology
 from gpugate.policies.scheduling.node_fit import doubt_about
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
+from gpugate.policies.workloads.metadata import pod_selector
 from gpugate.policies.workloads.resources import memo_key
-from gpugate.policies.workloads.selectors import pod_selector
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: What of a pod spec the rule reads.

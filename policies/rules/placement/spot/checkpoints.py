@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Object, Path, lookup, mappings, sequence
 from gpugate.policies.workloads.container import Container, normal_path
-from gpugate.policies.workloads.kinds import STATEFUL_SET, VOLCANO_JOB
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: What says that there is nothing to keep: a replica that serves from what others hold.
@@ -72,7 +71,7 @@ def loss_of(workload: Workload, pods: PodSet, written: str, place: Path) -> Loss
 
 def _loss_in(workload: Workload, pods: PodSet, container: Container, written: str, place: Path) -> Loss | None:
     mounts = mappings(container.spec, "volumeMounts", container.path)
-    if pods.kind is VOLCANO_JOB and _is_on_jobs_volume(workload, pods, written, mounts):
+    if _is_on_jobs_volume(workload, pods, written, mounts):
         return None
     if not written.startswith("/"):
         claimed = [at for at, mount in enumerate(mounts) if _claim_of(workload, pods, mount.get("name")) == written]
@@ -88,8 +87,10 @@ def _loss_in(workload: Workload, pods: PodSet, container: Container, written: st
 
 
 def _is_on_jobs_volume(workload: Workload, pods: PodSet, written: str, mounts: list[Object]) -> bool:
-    """Whether it is on a claim that Volcano mounts in every container (``spec.volumes``; v1.10 ``createJobPod``)."""
-    stated = lookup(workload.root, (*pods.path[:-3], "volumes"))
+    """Whether it is on a claim that the job's controller mounts in every container."""
+    if pods.kind.volumes is None:
+        return False
+    stated = lookup(workload.root, (*workload.owner_path(pods), *pods.kind.volumes))
     volumes = [one for one in stated if type(one) is dict] if type(stated) is list else []
     if not written.startswith("/"):
         return any(one.get("volumeClaimName") == written for one in volumes)
@@ -128,8 +129,9 @@ def _claim_of(workload: Workload, pods: PodSet, name: object) -> object:
     volume = pods.volume(name)
     if volume is not None:
         return lookup(volume[1], ("persistentVolumeClaim", "claimName"))
-    if workload.kind is STATEFUL_SET:
-        spec = lookup(workload.root, ("spec",)) or {}
-        made = [lookup(one, ("metadata", "name")) for one in sequence(spec, "volumeClaimTemplates", ("spec",))]
+    path = workload.kind.claim_templates
+    if path is not None:
+        holder = lookup(workload.root, path[:-1]) or {}
+        made = [lookup(one, ("metadata", "name")) for one in sequence(holder, str(path[-1]), path[:-1])]
         return name if name in made else None
     return None

@@ -14,12 +14,9 @@ from gpugate.policies.findings import Finding, Level
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.rules.placement.spot.operator_restarts import check_operators, number_or
-from gpugate.policies.workloads.jobs import API_BACKOFF_LIMIT
-from gpugate.policies.workloads.kinds import JOB_SET
+from gpugate.policies.workloads.kinds import API_BACKOFF_LIMIT, Recovery
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-#: Kinds whose pods are made by batch/v1 Jobs, with the Job's spec around their template.
-_BY_JOBS: Final = frozenset({("batch", "Job"), ("batch", "CronJob"), ("jobset.x-k8s.io", "JobSet")})
 _DISRUPTION: Final = "DisruptionTarget"
 
 
@@ -35,8 +32,7 @@ def check_restarts(workload: Workload, pods: PodSet, interruptions: int, *, refu
                 Level.WARN,
             )
         return
-    kind = (pods.kind.group, pods.kind.kind)
-    if kind in _BY_JOBS:
+    if pods.kind.recovery is Recovery.BACKOFF:
         yield from _check_job(workload, pods, interruptions, refuse=refuse)
     else:
         yield from check_operators(workload, pods, interruptions, refuse=refuse)
@@ -107,6 +103,8 @@ def _ignores_disruption(spec: Object) -> bool:
 
 
 def _whole_set_restarts(workload: Workload, pods: PodSet, interruptions: int) -> bool:
-    """Whether a JobSet makes all its Jobs anew so often, whatever their own limits say."""
-    restarts = (*pods.path[:-5], "failurePolicy", "maxRestarts")
-    return pods.kind is JOB_SET and number_or(lookup(workload.root, restarts), 0) >= interruptions
+    """Whether the kind re-creates all its Jobs so often, whatever the limits of the Jobs are."""
+    limit = pods.kind.retry
+    if limit is None or limit.by_pod:
+        return False
+    return number_or(lookup(workload.root, (*workload.owner_path(pods), *limit.path)), 0) >= interruptions

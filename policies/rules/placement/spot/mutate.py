@@ -25,7 +25,7 @@ from gpugate.policies.scheduling.spot_capacity import (
     on_spot,
     spot_taints,
 )
-from gpugate.policies.workloads.annotations import annotation_before, annotation_for, copy_to_template
+from gpugate.policies.workloads.metadata import annotation_before, annotation_for, copy_to_template
 from gpugate.policies.workloads.node_affinity import implies, node_affinity, require
 from gpugate.policies.workloads.workload import PodSet, Workload
 

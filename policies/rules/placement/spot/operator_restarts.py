@@ -30,14 +30,10 @@ from typing import Any, Final, NamedTuple
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.gangs.gang import gang_of, is_elastic
 from gpugate.policies.kube.fields import Object, Path, lookup
-from gpugate.policies.workloads.jobs import API_BACKOFF_LIMIT, VOLCANO_RUNS
-from gpugate.policies.workloads.kinds import JAX_JOB, MPI_JOB, RAY_JOB, TF_JOB, VOLCANO_JOB, XGBOOST_JOB, WorkloadKind
+from gpugate.policies.workloads.kinds import API_BACKOFF_LIMIT, Recovery
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-_KUBEFLOW: Final = "kubeflow.org"
 _NEVER: Final = "Never"
-#: Kinds of the training operator whose pods nobody starts again where nothing is stated.
-_NEVER_BY_DEFAULT: Final[frozenset[WorkloadKind]] = frozenset({TF_JOB, XGBOOST_JOB, JAX_JOB})
 _EVICTED: Final = "PodEvicted"
 _FAILED: Final = "PodFailed"
 _ANY_EVENT: Final = "*"
@@ -52,20 +48,21 @@ def number_or(value: Any, absent: int) -> int:  # noqa: ANN401 - any JSON value
 
 def check_operators(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
     """Speak of ``pods`` of an operator's kind that would not start again after so many ``interruptions``."""
-    if pods.kind is MPI_JOB:
+    recovery = pods.kind.recovery
+    if recovery is Recovery.LAUNCHER:
         yield from _check_mpi(workload, pods, interruptions, refuse=refuse)
-    elif pods.kind.group == _KUBEFLOW:
+    elif recovery is Recovery.ROLE:
         yield from _check_kubeflow(workload, pods, refuse=refuse)
-    elif pods.kind is VOLCANO_JOB:
+    elif recovery is Recovery.POLICIES:
         yield from _check_volcano(workload, pods, interruptions, refuse=refuse)
-    elif pods.kind is RAY_JOB:
+    elif recovery is Recovery.NEW_CLUSTER:
         yield from _check_ray_head(workload, pods, interruptions, refuse=refuse)
 
 
 def _check_kubeflow(workload: Workload, pods: PodSet, *, refuse: bool) -> Iterator[Finding]:
     path: Path = (*pods.path[:-1], "restartPolicy")
     stated = lookup(workload.root, path)
-    if stated == _NEVER or (stated is None and pods.kind in _NEVER_BY_DEFAULT):
+    if stated == _NEVER or (stated is None and pods.kind.default_restart_policy == _NEVER):
         written = f"restartPolicy: {_NEVER}" if stated else f"restartPolicy {_NEVER}, which is the default of a {pods.kind.kind},"
         yield Finding(
             "NotRestarted",
@@ -84,7 +81,7 @@ def _check_mpi(workload: Workload, pods: PodSet, interruptions: int, *, refuse: 
     if launcher is None or is_elastic(workload) or not interruptions:
         return
     restarts = lookup(roles, (launcher, "restartPolicy"))
-    if lookup(workload.root, (*spec[:-1], "apiVersion")) == f"{_KUBEFLOW}/v1":
+    if lookup(workload.root, (*spec[:-1], "apiVersion")) == f"{pods.kind.group}/v1":
         if restarts in (None, _NEVER):
             yield Finding(
                 "NotRestarted",
@@ -162,7 +159,8 @@ def _check_volcano(workload: Workload, pods: PodSet, interruptions: int, *, refu
         return
     spec = pods.path[:-3]
     stated = lookup(workload.root, (*spec, "maxRetry"))
-    runs, needed = number_or(stated, 0) or VOLCANO_RUNS, interruptions + 1
+    limit = pods.kind.retry
+    runs, needed = number_or(stated, 0) or (limit and limit.default) or 0, interruptions + 1
     more = f", and maxRetry: {needed} or more" if runs < needed else ""
     found = _reaction(workload, pods, _EVICTED)
     if found is None and _peers_stay_failed(workload, pods):

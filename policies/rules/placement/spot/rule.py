@@ -103,7 +103,7 @@ from gpugate.policies.scheduling.spot_capacity import (
     chosen_by_hand,
     notice_of,
 )
-from gpugate.policies.workloads.annotations import annotation_for, annotation_path, had_any_annotation, has_any_annotation
+from gpugate.policies.workloads.metadata import annotation_for, annotation_path, had_any_annotation, has_any_annotation
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _KEYS: Final = frozenset({SPOT, CHECKPOINT})

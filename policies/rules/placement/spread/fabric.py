@@ -7,20 +7,11 @@ from typing import Any, Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.cel import LONGEST_LABEL
-from gpugate.policies.kube.fields import Path, lookup, mapping
+from gpugate.policies.kube.fields import lookup, mapping
 from gpugate.policies.kube.names import REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
-from gpugate.policies.workloads.kinds import JOB, JOB_SET, VOLCANO_JOB
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-#: The label that each controller puts on all pods of one job, with the job's name (JobSet v0.10, Volcano v1.10).
-_NAMED_BY: Final = {
-    JOB: "batch.kubernetes.io/job-name",
-    JOB_SET: "jobset.sigs.k8s.io/jobset-name",
-    VOLCANO_JOB: "volcano.sh/job-name",
-}
-#: The same of Kubeflow's operators (training operator v1.9, MPI operator v0.7).
-_KUBEFLOW_LABEL: Final = "training.kubeflow.org/job-name"
 #: Annotations by which somebody else is asked to place the pods: Kueue, KAI, JobSet and LeaderWorkerSet.
 _PLACED_BY: Final = (
     REQUIRED_TOPOLOGY,
@@ -38,26 +29,20 @@ def gang_labels(workload: Workload, pods: PodSet) -> Mapping[str, str] | None:
 
     A CronJob's Jobs and a RayJob's cluster have names that nobody knows beforehand.
     """
-    key = _NAMED_BY.get(pods.kind) or (_KUBEFLOW_LABEL if pods.kind.group == "kubeflow.org" else None)
-    name = lookup(workload.root, (*_base(workload, pods), "metadata", "name"))
+    key = pods.kind.pod_label
+    name = lookup(workload.root, (*workload.owner_path(pods), "metadata", "name"))
     return {key: name} if key and type(name) is str and 0 < len(name) <= LONGEST_LABEL else None
-
-
-def _base(workload: Workload, pods: PodSet) -> Path:
-    """Where the object that makes the pods is: the workload itself, or what an AppWrapper wraps."""
-    wraps = workload.kind.wraps
-    return () if wraps is None else pods.path[: len(wraps) + 2]
 
 
 def is_placed_by_others(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> bool:
     """Whether somebody else decides how close together the pods run."""
-    base = _base(workload, pods)
+    base = workload.owner_path(pods)
     holders: list[Any] = [pods.annotations(), lookup(workload.root, (*base, "metadata", "annotations"))]
-    if pods.kind is JOB_SET:
+    if pods.kind.has_child_jobs:
         holders.append(lookup(workload.root, (*pods.path[:-2], "metadata", "annotations")))
     if any(type(held) is dict and not held.keys().isdisjoint(_PLACED_BY) for held in holders):
         return True
-    if pods.kind is VOLCANO_JOB and lookup(workload.root, (*base, "spec", "networkTopology")) is not None:
+    if pods.kind.topology is not None and lookup(workload.root, (*base, *pods.kind.topology)) is not None:
         return True
     return _queue_knows_topology(workload, snapshot)
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpugate.policies.kube.fields import Object, lookup, mapping, mappings
+from gpugate.policies.kube.fields import Object, integer_at, lookup, mapping, mappings
 from gpugate.policies.kube.managers import is_user_set
 from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
-from gpugate.policies.workloads.jobs import number
-from gpugate.policies.workloads.kinds import DEPLOYMENT, REPLICA_SET, STATEFUL_SET
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-#: Kinds whose replicas serve one by one, and the label that tells their revisions apart.
-SERVING: Final = {DEPLOYMENT: "pod-template-hash", STATEFUL_SET: "controller-revision-hash", REPLICA_SET: ""}
 _OTHERS: Final = ("podAffinity", "podAntiAffinity")
 
 
 def has_replicas(workload: Workload, pods: PodSet) -> bool:
-    """Whether there are several of the pods, or may be: an autoscaler's number of replicas is stated nowhere."""
+    """Whether the pods are replicas that serve one by one, and there are or may be several: an autoscaler states no number."""
+    if pods.kind.revision_label is None:
+        return False
     path = (*pods.path[:-1], "replicas")
-    written = number(workload.root, path)
+    written = integer_at(workload.root, path)
     return written is None or written > 1 or (written == 1 and is_user_set(workload.root, path) is False)
 
 
@@ -37,7 +35,7 @@ def selector_of(workload: Workload, pods: PodSet) -> Object | None:
 
 def revision_keys(pods: PodSet, selector: Object) -> list[str]:
     """The labels by which only pods of the same revision are counted; the API takes none that the selector has, too."""
-    key = SERVING[pods.kind]
+    key = pods.kind.revision_label
     named = {*selector.get("matchLabels", ()), *(str(one.get("key")) for one in selector.get("matchExpressions", ()))}
     return [key] if key and key not in named else []
 

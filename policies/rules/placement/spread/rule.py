@@ -65,7 +65,7 @@ from gpugate.policies.kube.fields import Object
 from gpugate.policies.kube.names import HOSTNAME, PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.spread.fabric import gang_labels, is_placed_by_others, states_affinity
-from gpugate.policies.rules.placement.spread.replicas import SERVING, has_replicas, placed_over, revision_keys, selector_of
+from gpugate.policies.rules.placement.spread.replicas import has_replicas, placed_over, revision_keys, selector_of
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -140,8 +140,8 @@ def _serving(workload: Workload, params: SpreadParams) -> list[PodSet]:
     """The pods whose replicas are to be spread."""
     if params.by == "Nothing":
         return []
-    found = [pods for pods in workload.templated_gpu_pod_sets() if pods.kind in SERVING and has_replicas(workload, pods)]
-    return [] if found and gang_of(workload) is not None else found
+    pod_sets = [pods for pods in workload.templated_gpu_pod_sets() if has_replicas(workload, pods)]
+    return [] if pod_sets and gang_of(workload) is not None else pod_sets
 
 
 def _known_domains(key: str, pods: PodSet, snapshot: ClusterSnapshot) -> int | None:

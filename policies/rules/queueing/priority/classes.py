@@ -13,7 +13,6 @@ from gpugate.policies.framework.rule import Params
 from gpugate.policies.kube.cel import LONGEST_LABEL, CelRule
 from gpugate.policies.kube.fields import Path, lookup, string, whole_number
 from gpugate.policies.kube.names import PRIORITY_CLASS
-from gpugate.policies.workloads.kinds import KINDS, VOLCANO_JOB, WorkloadKind
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
@@ -23,11 +22,6 @@ ClassName: TypeAlias = Annotated[str, Field(min_length=1, max_length=253, patter
 WorkloadClassName: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_LABEL, pattern=_NAME)]
 #: How the apiserver calls the classes of the cluster's own parts (``k8s.io/api/scheduling/v1``, 1.36).
 SYSTEM: Final = "system-"
-#: Where a kind states one class for all of its pods (Kueue v0.15 ``PriorityClass()`` of Kubeflow's jobs; Volcano v1.10).
-_FOR_ALL: Final[Mapping[WorkloadKind, Path]] = {
-    **{kind: ("spec", "runPolicy", "schedulingPolicy", "priorityClass") for kind in KINDS if kind.group == "kubeflow.org"},
-    VOLCANO_JOB: ("spec", "priorityClassName"),
-}
 #: Classes shown in a message.
 _SHOWN: Final = 8
 
@@ -132,7 +126,7 @@ class Named(NamedTuple):
 
 def class_for_all(workload: Workload) -> Named | None:
     """The class that the object itself states for all of its pods."""
-    path = _FOR_ALL.get(workload.kind)
+    path = workload.kind.priority_class
     if path is None:
         return None
     parent = lookup(workload.root, path[:-1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from gpugate.policies.workloads.kinds import DEPLOYMENT, LEADER_WORKER_SET, RAY_SERVICE, REPLICA_SET, STATEFUL_SET
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 Purpose: TypeAlias = Literal["training", "inference", "interactive"]
@@ -12,7 +11,6 @@ PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
 #: The annotation by which a workload says what it is for.
 WORKLOAD_KIND: Final = "gpugate.io/workload-kind"
 
-_SERVING: Final = frozenset({DEPLOYMENT, LEADER_WORKER_SET, RAY_SERVICE, REPLICA_SET, STATEFUL_SET})
 #: Owners that make somebody's workplace, by API group and kind: other groups have workspaces that serve (KAITO).
 _WORKPLACES: Final = frozenset(
     {("kubeflow.org", "Notebook"), ("kubeflow.org", "Workspace"), ("workspace.devfile.io", "DevWorkspace")}
@@ -37,7 +35,7 @@ def purpose_of(workload: Workload) -> Purpose | None:
     if workload.is_pod():
         return _purpose_of_pod(workload.pod_sets[0])
     made_by = [workload.kind] if workload.kind.wraps is None else [pods.kind for pods in workload.gpu_pod_sets()]
-    if all(kind in _SERVING for kind in made_by):
+    if all(kind.serving for kind in made_by):
         return "inference"
     return "training" if all(kind.batch for kind in made_by) else None
 

@@ -71,12 +71,12 @@ from gpugate.policies.kube.fields import Object, Path, mapping, mappings
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.names import PREFERRED_AFFINITY
 from gpugate.policies.patch import Edit
-from gpugate.policies.queueing.headroom_room import BOUNDING
+from gpugate.policies.queueing.headroom import BOUNDING
 from gpugate.policies.rules.resources.numa.guaranteed_qos import Memo, check_guaranteed, not_raised, raise_to, raised
 from gpugate.policies.rules.resources.numa.zones import check_zones
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
+from gpugate.policies.workloads.metadata import pod_selector
 from gpugate.policies.workloads.node_affinity import node_affinity, require, required_terms
-from gpugate.policies.workloads.selectors import pod_selector
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: What guides spread over, as if nodes had it (kubernetes/kubernetes and Node Feature Discovery set no such label).

@@ -23,7 +23,7 @@ from gpugate.policies.kube.fields import Path, whole_number
 from gpugate.policies.kube.quantity import GIB, QuantityError, format_bytes, show_bytes, whole
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, GpuCard, all_cards, bound_above
 from gpugate.policies.scheduling.node_fit import holds
-from gpugate.policies.workloads.kinds import RAY_CLUSTER, RAY_JOB, RAY_SERVICE, STATEFUL_SET
+from gpugate.policies.workloads.kinds import kinds_named
 from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -46,10 +46,6 @@ _LONGEST: Final = 64
 _MOST_DIGITS: Final = 5
 _WIDEST: Final = 1 << 12
 _SHOWN: Final = 3
-#: Controllers each of whose pods is a copy of its own, whatever their number.
-_COPIES: Final = frozenset({"ReplicaSet", "DaemonSet", "Deployment"})
-#: Kinds that are no gang by themselves, and all of whose pods may hold one copy together.
-_TOGETHER: Final = frozenset({RAY_CLUSTER, RAY_JOB, RAY_SERVICE, STATEFUL_SET})
 
 
 class AnnotationProblem(NamedTuple):
@@ -184,11 +180,13 @@ def copies_of(workload: Workload, pods: PodSet) -> tuple[int, bool]:
     devices = sum(pods.accelerators().values()) or 1
     owner = workload.controller()
     gang = gang_of(workload)
-    certain = owner is None or str(owner.get("kind")) in _COPIES or (gang is not None and gang.declared)
+    # A controller of this name in another API group works the same way.
+    one_by_one = owner is not None and any(kind.one_by_one for kind in kinds_named(str(owner.get("kind"))))
+    certain = owner is None or one_by_one or (gang is not None and gang.declared)
     if gang is not None:
         several = gang.members is not None and len(gang.parts) > 1
         found = _devices_of((part, gang.number_of(part)) for part in gang.parts) if several else devices * gang.size
-    elif pods.kind in _TOGETHER or (workload.kind.wraps is not None and pods.kind.kind not in _COPIES):
+    elif pods.kind.shares_model or (workload.kind.wraps is not None and not pods.kind.one_by_one):
         found = _devices_of((part, part.count or 0) for part in workload.gpu_pod_sets() if part.kind is pods.kind)
     else:
         found = devices

@@ -1,0 +1,334 @@
+"""What a workload kind states about itself. The entries are in the modules of this package, one module per API family.
+
+To add a kind, write one :class:`WorkloadKind` in the module of its API family and name it in ``KINDS`` of the package. The webhook
+configurations, the RBAC check, the audit's listing and all rules follow from the entry.
+
+A new kind must state:
+
+- ``group``, ``kind`` and ``resource``, and ``versions`` where it is served under another version than ``v1``;
+- ``pod_sets``: one :class:`PodSetSpec` per place that holds a pod template, with the paths of the pod counts. A kind that wraps
+  other objects states ``wraps`` instead;
+- ``template_mutable=False`` if the API rejects changes of the pod template.
+
+It should state, where it applies: ``batch``, ``suspend``, ``running``, ``managed_by`` with ``controller``, ``framework`` (then its
+name also goes into ``QueuedKind`` of the package), ``groups_itself``, ``members`` (gang states need it) and ``pod_label``.
+
+Every other field is an optional capability. A rule that needs one skips a kind that does not state it. State a capability with
+its source: the document or source file, and the version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from gpugate.policies.kube.fields import Path
+
+#: The ``backoffLimit`` that the API gives a Job without one (``k8s.io/kubernetes`` 1.36 ``pkg/apis/batch/v1/defaults.go``).
+API_BACKOFF_LIMIT: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetSpec:
+    """Where a kind keeps one set of equal pods.
+
+    In all paths a ``"*"`` matches every key of a map or element of a list; it has the same value in all paths of one spec.
+
+    Attributes:
+        template: path of the object with the pods' ``metadata`` and ``spec``.
+        counts: paths of numbers whose product is the pod count. The first is the number of pods per child object.
+        default: the pod count if the number is absent; None if the object does not state a count.
+        at_most: path of the total number of pods, which limits how many run at once in one child (a Job's completions).
+        leader: path of a template that, if set, creates one pod of each child in place of this template.
+        min_count: path of the number of pods that is enough to run.
+        elastic: path of the switch that enables ``min_count``; None if it needs no switch.
+        after: path of a field that, if set, makes these pods start after others have run.
+        resources: path of one container's resources, for a kind that states nothing else of its pods. ``template`` is then the
+            object that holds them.
+        starts_late: whether the pods wait for the others themselves, so that a gang may start without them (MPI's launcher).
+        unless: path of a field that, if set, means that another object provides these pods.
+        role: the key of a map that the ``"*"`` matches, in any case; empty for every key or element.
+    """
+
+    template: Path
+    counts: tuple[Path, ...] = ()
+    default: int | None = 1
+    at_most: Path | None = None
+    leader: Path | None = None
+    min_count: Path | None = None
+    elastic: Path | None = None
+    after: Path | None = None
+    resources: Path | None = None
+    starts_late: bool = False
+    unless: Path | None = None
+    role: str = ""
+
+
+class RetryLimit(NamedTuple):
+    """The field that limits how often a job is retried.
+
+    Attributes:
+        path: path of the limit.
+        default: the limit if the field is absent; None for no limit.
+        by_pod: whether each failed pod counts, and not the job as a whole.
+        zero_is_default: whether the API replaces a stated 0 by the default.
+        first: how many of the limit the first run uses.
+        unless: path of a field that, if set, replaces this limit.
+    """
+
+    path: Path
+    default: int | None
+    by_pod: bool
+    zero_is_default: bool = False
+    first: int = 0
+    unless: Path | None = None
+
+
+class Deadline(NamedTuple):
+    """The field that limits how long a job runs, in seconds.
+
+    Attributes:
+        path: path of the field, in each child Job if it has a ``"*"``.
+        always_served: whether every version of the API has the field. If not, it is read but never written or required.
+    """
+
+    path: Path
+    always_served: bool = True
+
+
+class TimeToLive(NamedTuple):
+    """The field that deletes a finished job, in seconds after its end.
+
+    Attributes:
+        path: path of the field.
+        deletes_object_in: the API versions in which the object itself is deleted; empty for all. In others a child is.
+    """
+
+    path: Path
+    deletes_object_in: tuple[str, ...] = ()
+
+
+class HeldAfterEnd(NamedTuple):
+    """Pods that keep running after a job has ended, unless a field releases them.
+
+    Attributes:
+        paths: paths where the field may be stated; gpugate writes the first.
+        value: the value that gpugate writes to release the pods.
+        held_by: values of the field, besides an absent one, that keep the pods running.
+        what: the pods, in words.
+        unless: path of a field that, if set, replaces this one.
+        role: the role whose pods are held; empty for all pods.
+    """
+
+    paths: tuple[Path, ...]
+    value: str | bool
+    held_by: tuple[str | bool, ...]
+    what: str
+    unless: Path | None = None
+    role: str = ""
+
+
+class MinAvailable(NamedTuple):
+    """The field that states how many pods of all pod sets together are enough to start.
+
+    Attributes:
+        path: path of the field.
+        zero_is_absent: whether the API treats a stated 0 as absent.
+    """
+
+    path: Path
+    zero_is_absent: bool = False
+
+
+class Members(NamedTuple):
+    """How the pods of a workload are found among the pods of its namespace.
+
+    Attributes:
+        label: the pod label with the workload's name; empty if the pods name the workload as their controller.
+        kind: the kind whose name the label carries.
+        name: path of that name in the object.
+        index_label: the pod label with the index of the gang, for a kind that creates several; empty for one gang.
+    """
+
+    label: str = ""
+    kind: str = ""
+    name: Path = ("metadata", "name")
+    index_label: str = ""
+
+    def key(self, name: object, index: object | None = None) -> str:
+        """Return the owner group of the pods of workload ``name``, or of its gang ``index``."""
+        return f"{self.kind}/{name}" if index is None else f"{self.kind}/{name}/{index}"
+
+
+class RayClusterSpec(NamedTuple):
+    """Where a kind that Kueue manages keeps the spec of a Ray cluster.
+
+    Attributes:
+        path: path of the spec.
+        existing: path of the selector of an existing cluster; None if the kind always creates one.
+        shutdown: path of the switch that deletes the cluster when the job has ended; None if it is the cluster itself.
+    """
+
+    path: Path
+    existing: Path | None = None
+    shutdown: Path | None = None
+
+
+class Recovery(Enum):
+    """What restarts the pods of a kind after a node was lost."""
+
+    BACKOFF = auto()
+    """The Job controller; each failed pod counts against ``backoffLimit``."""
+    ROLE = auto()
+    """The ``restartPolicy`` of the pod's role."""
+    LAUNCHER = auto()
+    """The restart of the launcher, which ends with the first lost worker."""
+    POLICIES = auto()
+    """The event policies of the pod's task and of the job."""
+    NEW_CLUSTER = auto()
+    """A new Ray cluster, after the loss of the head."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkloadKind:
+    """One kind of workload.
+
+    All paths start at the object. A ``"*"`` in a path of a capability matches as in the ``template`` of the pod set in question.
+
+    Attributes:
+        group: the API group, empty for the core group.
+        kind: the name in manifests.
+        resource: the plural name in URLs and RBAC rules.
+        pod_sets: where it keeps its pods.
+        versions: the API versions that the webhooks receive, the newest last.
+
+        template_mutable: whether the API accepts changes of the pod template.
+        immutable: fields below ``spec``, besides the template, that the API accepts no change of.
+        batch: whether it runs to completion, so that several pods of it are one gang.
+        gangs: path of the number of gangs that it creates, each with an equal part of the pods; None for one.
+        wraps: path of a list whose elements hold objects of other kinds in ``template``.
+        per_node: whether it runs one pod on every node that it selects.
+        one_by_one: whether its controller starts and replaces pods one by one, each complete in itself.
+        scheduled: whether it creates jobs on a schedule: it has no pods of its own, and each job is a workload of its own.
+        serving: whether it serves requests (inference), rather than run to completion.
+        only_trains: whether it exists for training alone and states whole pods, so that resources belong into them.
+        shares_model: whether its pods may hold one copy of a model together although they are no gang.
+
+        owner_creates_once: whether an owner creates it and never updates it (a CronJob its Jobs, a JobSet its own).
+        is_revision_of_owner: whether its owner finds it by an equal template and creates another if it finds none: the Deployment
+            controller a ReplicaSet (``k8s.io/kubernetes`` ``pkg/controller/deployment/util`` ``EqualIgnoreHash``). gpugate does
+            not edit such an object; its pods are reviewed on their own.
+        creates: the resource of the object that its controller creates, as a ResourceQuota counts it; empty if none is counted.
+        default_restart_policy: the restart policy that its API gives pods without one, if it is not ``Always``; empty otherwise.
+        controller: the name of its own controller in the field at ``managed_by``.
+        managed_by: path of the field that names the controller which runs it.
+        suspend: path of the switch that stops it as a whole.
+        running: paths in the status of values above zero, or ``Running``, while its pods run.
+        reports_start: whether ``status.startTime`` tells when its pods began; before that they hold nothing.
+
+        members: how its pods are found; None if they cannot be told from others.
+        pod_label: the label with the object's name that its controller puts on exactly the pods of one run; empty if none.
+        template_labels: labels with the object's name that the API itself writes into the template.
+        selector: path of the label selector of its pods.
+        revision_label: for a kind whose replicas serve one by one, the label that tells the pods of its revisions apart; empty
+            if it has one revision, None for every other kind.
+
+        job_spec: path of the batch/v1 Job spec around each template.
+        retry: the limit of retries.
+        deadline: the limit of the run time.
+        ttl: the field that deletes it after its end.
+        held_after_end: pods that keep running after its end.
+        recovery: what restarts its pods after the loss of a node; None if they are always re-created.
+        volumes: path of volumes that its controller mounts in every container, each with ``mountPath`` and ``volumeClaimName``.
+        claim_templates: path of the volumeClaimTemplates.
+
+        groups_itself: whether its own operator creates the pod groups that gang schedulers read.
+        grouped_by_kai: whether KAI puts all of its pods into one pod group.
+        min_available: the field for the number of pods that is enough to start.
+        priority_class: path of one priority class for all of its pods.
+        topology: path of the field by which its own scheduler places the pods close together.
+
+        framework: the name of the kind in Kueue's Configuration; empty if Kueue does not manage it.
+        queue: path of the object whose labels Kueue reads the queue name from.
+        counted_as_pods: whether Kueue counts its pods as the API keeps them, and not the template as written.
+        admitted_by_pod: whether each of its pods is a Kueue Workload of its own.
+        partial_admission: whether Kueue may admit it with fewer pods than its parallelism.
+        ray_cluster: the Ray cluster that Kueue's webhooks check.
+    """
+
+    group: str
+    kind: str
+    resource: str
+    pod_sets: tuple[PodSetSpec, ...]
+    versions: tuple[str, ...] = ("v1",)
+
+    template_mutable: bool = True
+    immutable: tuple[str, ...] = ()
+    batch: bool = False
+    gangs: Path | None = None
+    wraps: Path | None = None
+    per_node: bool = False
+    one_by_one: bool = False
+    scheduled: bool = False
+    serving: bool = False
+    only_trains: bool = False
+    shares_model: bool = False
+
+    owner_creates_once: bool = False
+    is_revision_of_owner: bool = False
+    creates: str = ""
+    default_restart_policy: str = ""
+    controller: str = ""
+    managed_by: Path | None = None
+    suspend: Path | None = None
+    running: tuple[Path, ...] = ()
+    reports_start: bool = False
+
+    members: Members | None = None
+    pod_label: str = ""
+    template_labels: tuple[str, ...] = ()
+    selector: Path | None = None
+    revision_label: str | None = None
+
+    job_spec: Path | None = None
+    retry: RetryLimit | None = None
+    deadline: Deadline | None = None
+    ttl: TimeToLive | None = None
+    held_after_end: HeldAfterEnd | None = None
+    recovery: Recovery | None = None
+    volumes: Path | None = None
+    claim_templates: Path | None = None
+
+    groups_itself: bool = False
+    grouped_by_kai: bool = True
+    min_available: MinAvailable | None = None
+    priority_class: Path | None = None
+    topology: Path | None = None
+
+    framework: str = ""
+    queue: Path = ()
+    counted_as_pods: bool = False
+    admitted_by_pod: bool = False
+    partial_admission: bool = False
+    ray_cluster: RayClusterSpec | None = None
+
+    @property
+    def queued(self) -> bool:
+        """Whether Kueue can manage the kind."""
+        return bool(self.framework)
+
+    @property
+    def is_pod(self) -> bool:
+        """Whether an object of the kind is itself a pod."""
+        return not self.group and self.resource == "pods"
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether Kubernetes itself has the kind: the groups of its own workloads have no dot."""
+        return "." not in self.group
+
+    @property
+    def has_child_jobs(self) -> bool:
+        """Whether it creates a Job from each of several templates."""
+        return self.job_spec is not None and "*" in self.job_spec
