@@ -93,9 +93,9 @@ class Health(NamedTuple):
     @property
     def signs(self) -> tuple[str, ...]:
         """Problems in words, the gravest first."""
-        found = []
+        signs_found = []
         if self.xid:
-            found.append(f"last Xid {self.xid}")
+            signs_found.append(f"last Xid {self.xid}")
         for count, one, many in (
             (self.double_bit, "double-bit ECC error", "double-bit ECC errors"),
             (self.link_errors, "NVLink error", "NVLink errors"),
@@ -103,10 +103,10 @@ class Health(NamedTuple):
             (self.single_bit, "corrected ECC error", "corrected ECC errors"),
         ):
             if count:
-                found.append(f"{count} {one if count == 1 else many}")
+                signs_found.append(f"{count} {one if count == 1 else many}")
         if self.throttled:
-            found.append("throttled by heat")
-        return tuple(found)
+            signs_found.append("throttled by heat")
+        return tuple(signs_found)
 
 
 class DeviceUse(NamedTuple):
@@ -156,7 +156,7 @@ class DeviceUse(NamedTuple):
 
     def span(self, seconds: int) -> Span | None:
         """Return the utilisation over so many seconds; None if it was not queried."""
-        return next((one for one in self.spans if one.seconds == seconds), None)
+        return next((span for span in self.spans if span.seconds == seconds), None)
 
     @property
     def part(self) -> float:
@@ -229,8 +229,8 @@ class Times(NamedTuple):
 def times_of(bounds: Iterable[IdleBounds]) -> Times:
     """Return the times to query for all ``bounds``."""
     every = list(bounds)
-    windows = {seconds for one in every for seconds in (one.idle_for, one.average_over)}
-    ages = {seconds for one in every for seconds in (one.idle_for, one.average_from, one.average_over, one.younger)}
+    windows = {seconds for bound in every for seconds in (bound.idle_for, bound.average_over)}
+    ages = {seconds for bound in every for seconds in (bound.idle_for, bound.average_from, bound.average_over, bound.younger)}
     return Times(tuple(sorted(windows)), tuple(sorted(ages)))
 
 
@@ -318,9 +318,13 @@ def hint_of(peak: Peak | None) -> Hint:
         return Hint("nothing")
     if peak.memory is None or peak.size is None:
         return Hint("unknown")
-    for one in slices_of(peak.card, peak.size):
-        if one.memory >= peak.memory and float(one.compute) * 100 >= peak.utilisation and float(one.compute) < peak.part:
-            return Hint("slice", slice=one)
+    for mig_slice in slices_of(peak.card, peak.size):
+        if (
+            mig_slice.memory >= peak.memory
+            and float(mig_slice.compute) * 100 >= peak.utilisation
+            and float(mig_slice.compute) < peak.part
+        ):
+            return Hint("slice", slice=mig_slice)
     if peak.part < 1:  # a slice is shared with nobody
         return Hint("whole")
     room = peak.size // max(peak.memory, 1)
@@ -334,13 +338,13 @@ def enough_cards(devices: Sequence[DeviceUse]) -> int | None:
 
     Their memory must hold the sum of the peaks, too.
     """
-    averages = [one.spans[-1].average for one in devices if one.spans]
-    if len(averages) < len(devices) or None in averages or not devices or any(one.profile for one in devices):
+    averages = [device.spans[-1].average for device in devices if device.spans]
+    if len(averages) < len(devices) or None in averages or not devices or any(device.profile for device in devices):
         return None
-    work = math.ceil(sum(one or 0.0 for one in averages) / 100)
-    sizes = [one.memory for one in devices]
-    peaks = [one.memory_peak for one in devices]
+    work = math.ceil(sum(average or 0.0 for average in averages) / 100)
+    sizes = [device.memory for device in devices]
+    peaks = [device.memory_peak for device in devices]
     if None in sizes or None in peaks:
         return None
-    memory = math.ceil(sum(one or 0 for one in peaks) / max(1, min(one or 0 for one in sizes)))
+    memory = math.ceil(sum(peak or 0 for peak in peaks) / max(1, min(size or 0 for size in sizes)))
     return max(1, work, memory)

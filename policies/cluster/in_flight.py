@@ -61,10 +61,10 @@ class InFlight:
 
     def remove(self, uid: str) -> Admitted | None:
         """Remove the object ``uid`` and return it; None if it is not in flight."""
-        found = self._entries.pop(uid, None)
-        if found is not None:
-            self._count(found, -1)
-        return found
+        removed = self._entries.pop(uid, None)
+        if removed is not None:
+            self._count(removed, -1)
+        return removed
 
     def _count(self, one: Admitted, sign: int) -> None:
         if one.queue:

@@ -86,7 +86,7 @@ class _Group:
 def _most_of(amounts: list[Mapping[str, int]]) -> Mapping[str, int]:
     """Return the maximum of each amount that every node states."""
     names = set(amounts[0]).intersection(*amounts)
-    return frozen({name: max(one[name] for one in amounts) for name in sorted(names)}) if names else NO_AMOUNTS
+    return frozen({name: max(stated[name] for stated in amounts) for name in sorted(names)}) if names else NO_AMOUNTS
 
 
 def _repeats(counts: Mapping[str, int]) -> bool:
@@ -130,10 +130,10 @@ class NodeShapeIndex:
 
     def _group_of(self, node: Node) -> _Group:
         key = _shape_key(node)
-        found = self._groups.get(key)
-        if found is None:
-            found = self._groups[key] = _Group(key)
-        return found
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(key)
+        return group
 
     def put_topology(self, name: str, topology: NodeTopology | None) -> None:
         """Set the NUMA zones of the node ``name``, or remove them (None)."""

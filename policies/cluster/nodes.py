@@ -74,14 +74,14 @@ def node_of(obj: Object) -> Node:
 
 
 def _extra(allocatable: Object) -> Mapping[str, int]:
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for name in sorted(allocatable):
         if name == "ephemeral-storage" or name.startswith("hugepages-"):
             size = amount_or_none(allocatable[name], name)
             # A kubelet reports zero before it has read its disk.
             if size is not None and (size > 0 or name != "ephemeral-storage"):
-                found[name] = max(0, size)
-    return frozen(found) if found else NO_AMOUNTS
+                amounts[name] = max(0, size)
+    return frozen(amounts) if amounts else NO_AMOUNTS
 
 
 def _none() -> Mapping[str, int]:
@@ -120,11 +120,11 @@ class NodeShape:
 
     def carriers(self, key: str) -> Mapping[str, int]:
         """Return the number of nodes by value of label ``key``."""
-        found = self.counts.get(key)
-        if found is None:
+        counts = self.counts.get(key)
+        if counts is None:
             # Names and serial numbers: one node per value, which the set of values already shows.
             return {value: 1 for value in self.labels.get(key, ()) if value is not None}
-        return found
+        return counts
 
     @property
     def accelerators(self) -> int:

@@ -112,5 +112,5 @@ def _sorted(troubles: dict[PodProblem, int]) -> list[ProblemCount]:
         known = counts.setdefault(trouble[1:], [0, trouble.since])
         known[0] += count
         known[1] = min(known[1], trouble.since)
-    found = [ProblemCount(*key, number=int(count), since=since) for key, (count, since) in counts.items()]
-    return sorted(found, key=lambda one: (-one.number, one[:3]))
+    problems = [ProblemCount(*key, number=int(count), since=since) for key, (count, since) in counts.items()]
+    return sorted(problems, key=lambda one: (-one.number, one[:3]))

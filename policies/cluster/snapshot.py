@@ -120,15 +120,15 @@ class ClusterSnapshot:
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Return the labels of namespace ``name``; just its name label if it is unknown."""
-        found = self.namespaces.get(name)
-        return found.labels if found else {"kubernetes.io/metadata.name": name}
+        namespace = self.namespaces.get(name)
+        return namespace.labels if namespace else {"kubernetes.io/metadata.name": name}
 
     def namespace_says(self, name: str, keys: Iterable[str]) -> str | None:
         """Return the first of ``keys`` that namespace ``name`` has, as label or annotation; None if it has none or is unknown."""
-        found = self.namespaces.get(name)
-        if found is None:
+        namespace = self.namespaces.get(name)
+        if namespace is None:
             return None
-        values = (found.labels.get(key) or found.annotations.get(key) for key in keys)
+        values = (namespace.labels.get(key) or namespace.annotations.get(key) for key in keys)
         return next(filter(None, values), None)
 
     def queue(self, namespace: str, name: str) -> LocalQueue | None:
@@ -165,8 +165,8 @@ class ClusterSnapshot:
 
     def counts_of(self, namespace: str, key: str) -> PodCounts:
         """Return the counters of the pods of owner or group ``key``."""
-        found: PodCounts = self.pod_counts.get(namespace, _EMPTY).get(key, NO_PODS)
-        return found
+        counts: PodCounts = self.pod_counts.get(namespace, _EMPTY).get(key, NO_PODS)
+        return counts
 
 
 EMPTY_SNAPSHOT: Final = ClusterSnapshot()

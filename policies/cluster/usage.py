@@ -186,9 +186,9 @@ class UsageIndex:
                 self._add_to_crew(namespace, pod, sign)
 
     def _add_to_node(self, pod: PodRecord, sign: int) -> None:
-        found = self._nodes.setdefault(pod.node, _NodeSum())
-        found.add(pod, sign)
-        if not found.pods:
+        usage = self._nodes.setdefault(pod.node, _NodeSum())
+        usage.add(pod, sign)
+        if not usage.pods:
             del self._nodes[pod.node]
         self._changed.add(pod.node)
 
@@ -198,9 +198,9 @@ class UsageIndex:
             groups[key] = _GroupSum()
             self._homes.setdefault(key, set()).add(namespace)
             self._published_homes = None
-        found = groups[key]
-        found.add(pod, sign)
-        if not found.phases:
+        members = groups[key]
+        members.add(pod, sign)
+        if not members.phases:
             del groups[key]
             self._leave_home(namespace, key)
             if not groups:
@@ -209,9 +209,9 @@ class UsageIndex:
 
     def _add_to_crew(self, namespace: str, pod: PodRecord, sign: int) -> None:
         crews = self._crews.setdefault(namespace, {})
-        found = crews.setdefault(pod.owner_group, PodCountsSum())
-        found.add(pod, sign)
-        if not any(found.phases):
+        counts = crews.setdefault(pod.owner_group, PodCountsSum())
+        counts.add(pod, sign)
+        if not any(counts.phases):
             del crews[pod.owner_group]
             if not crews:
                 del self._crews[namespace]
@@ -238,7 +238,7 @@ class UsageIndex:
     def homes(self) -> Mapping[GroupKey, tuple[str, ...]]:
         """Return the namespaces that have members of a group of each key, sorted; recomputed only if one came or went."""
         if self._published_homes is None:
-            self._published_homes = frozen({key: tuple(sorted(found)) for key, found in self._homes.items()})
+            self._published_homes = frozen({key: tuple(sorted(namespaces)) for key, namespaces in self._homes.items()})
         return self._published_homes
 
     def groups(self) -> Mapping[str, Mapping[GroupKey, GroupMembers]]:
@@ -271,10 +271,10 @@ class UsageIndex:
 
     def node(self, name: str) -> NodeUsage:
         """Return the sums over the pods on the node ``name``."""
-        found = self._nodes.get(name)
-        if found is None:
+        usage = self._nodes.get(name)
+        if usage is None:
             return NodeUsage(0, 0, 0, 0, NO_AMOUNTS)
-        return NodeUsage(found.pods, found.memory, found.memory_limit, found.cpu, frozen(found.devices))
+        return NodeUsage(usage.pods, usage.memory, usage.memory_limit, usage.cpu, frozen(usage.devices))
 
     def pools(self, shapes: tuple[NodeShape, ...]) -> Mapping[str, ShapeUsage]:
         """Return the sums over the pods on each of ``shapes``, by the shape's first node; only changed shapes are recomputed."""

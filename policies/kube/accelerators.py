@@ -205,7 +205,7 @@ def slices_of(model: str, memory: int) -> tuple[Slice, ...]:
 
 
 def _family(model: str) -> _Family | None:
-    return next((one for one in _FAMILIES if one.models.search(model)), None)
+    return next((family for family in _FAMILIES if family.models.search(model)), None)
 
 
 def _slices(family: _Family, sizes: tuple[int, ...], memory: int) -> Iterator[Slice]:
@@ -219,15 +219,15 @@ def card_of(profile: str, model: str) -> int | None:
     if family is None:
         return None
     for size, sizes in sorted(family.sizes.items()):
-        if any(one.profile == profile for one in _slices(family, sizes, size * GIB)):
+        if any(mig_slice.profile == profile for mig_slice in _slices(family, sizes, size * GIB)):
             return size * GIB
     return None
 
 
 def part_of(profile: str, model: str) -> Fraction:
     """Return the fraction of a card's compute that a slice has; 1 for no slice, or an unreadable profile."""
-    found = _PROFILE.fullmatch(profile)
-    if found is None:
+    match = _PROFILE.fullmatch(profile)
+    if match is None:
         return Fraction(1)
     family = _family(model)
-    return min(Fraction(1), Fraction(int(found[1] or found[2]), family.compute if family else 7))
+    return min(Fraction(1), Fraction(int(match[1] or match[2]), family.compute if family else 7))

@@ -126,15 +126,15 @@ def mappings(parent: Object, key: str, path: Path) -> list[Object]:
     Raises:
         MalformedError: the field is no list, or an element of it is no map.
     """
-    found = parent.get(key)
-    if found is None:
+    elements = parent.get(key)
+    if elements is None:
         return []
-    if type(found) is not list:
-        raise wrong_type((*path, key), "a list", found)
-    for element in found:
+    if type(elements) is not list:
+        raise wrong_type((*path, key), "a list", elements)
+    for element in elements:
         if type(element) is not dict:
-            raise wrong_type((*path, key, found.index(element)), "a map", element)
-    return found
+            raise wrong_type((*path, key, elements.index(element)), "a map", element)
+    return elements
 
 
 def string(parent: Object, key: str, path: Path) -> str | None:
@@ -163,15 +163,15 @@ def integer(parent: Object, key: str, path: Path) -> int | None:
 
 def lookup(root: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
     """Return the value at ``path`` below ``root``; None if it, or anything on the way to it, is absent."""
-    found = root
+    value = root
     for part in path:
-        if type(found) is dict:
-            found = found.get(part)
-        elif type(found) is list and type(part) is int and part < len(found):
-            found = found[part]
+        if type(value) is dict:
+            value = value.get(part)
+        elif type(value) is list and type(part) is int and part < len(value):
+            value = value[part]
         else:
             return None
-    return found
+    return value
 
 
 def integer_at(root: Object, path: Path) -> int | None:
@@ -189,11 +189,11 @@ def named_path(root: Object, path: Path) -> Path:
 
     A container or volume keeps its path if another is inserted before it.
     """
-    found: Any = root
+    holder: Any = root
     named: list[str | int] = []
     for part in path:
-        found = lookup(found, (part,))
-        name = found.get("name") if type(part) is int and type(found) is dict else None
+        holder = lookup(holder, (part,))
+        name = holder.get("name") if type(part) is int and type(holder) is dict else None
         named.append(name if type(name) is str else part)
     return tuple(named)
 

@@ -64,15 +64,15 @@ def read_image(written: str) -> Image | None:
 def _read(written: str) -> Image | None:
     first, slash, rest = written.partition("/")
     registry = first if slash and _is_registry(first) else DEFAULT_REGISTRY
-    found = _REST.fullmatch(rest if registry is first else written)
-    if found is None or _REGISTRY.fullmatch(registry) is None:
+    match = _REST.fullmatch(rest if registry is first else written)
+    if match is None or _REGISTRY.fullmatch(registry) is None:
         return None
-    path = found["path"]
+    path = match["path"]
     if registry == "index.docker.io":
         registry = DEFAULT_REGISTRY
     if registry == DEFAULT_REGISTRY and "/" not in path:
         path = f"{_OFFICIAL}/{path}"
-    return Image(f"{registry}/{path}", found["tag"] or "", found["digest"] or "")
+    return Image(f"{registry}/{path}", match["tag"] or "", match["digest"] or "")
 
 
 def _is_registry(part: str) -> bool:

@@ -66,13 +66,13 @@ def with_kueue_marks(template: Object, before: Object) -> Object:
     """
     metadata, _, _ = _marks(template)
     _, *holders = _marks(before)
-    found = dict(metadata)
+    result = dict(metadata)
     for holder, had in zip(("labels", "annotations"), holders, strict=True):
         present = metadata.get(holder) or {}
         marks = {key: value for key, value in had.items() if str(key).startswith(_KUEUE) and not str(key).endswith(_TOPOLOGY)}
         if marks and type(present) is dict:
-            found[holder] = {**marks, **present}
-    return template if found == metadata else {**template, "metadata": found}
+            result[holder] = {**marks, **present}
+    return template if result == metadata else {**template, "metadata": result}
 
 
 def _marks(root: Object) -> tuple[Object, Object, Object]:
@@ -102,9 +102,9 @@ def is_user_set(root: Object, path: Path) -> bool | None:
     if not managed:
         return True
     place = ("fieldsV1", *(f"f:{part}" for part in path))
-    if any(one.get("operation") == "Apply" and lookup(one, place) is not None for one in managed):
+    if any(entry.get("operation") == "Apply" and lookup(entry, place) is not None for entry in managed):
         return True
-    return None if any(one.get("operation") != "Apply" for one in managed) else False
+    return None if any(entry.get("operation") != "Apply" for entry in managed) else False
 
 
 def _is_in(applied: str, path: Path) -> bool | None:
@@ -125,23 +125,23 @@ def applied_in_short(applied: str) -> str:
 def managed_in_short(fields: Any) -> list[Object]:  # noqa: ANN401 - any JSON value
     """Return the managed fields reduced to the fields that rules read, without duplicates, in order."""
     names = frozenset(f"f:{name}" for name in ASKED)
-    found: list[Object] = []
+    entries: list[Object] = []
     for entry in fields if isinstance(fields, list) else ():
         if isinstance(entry, dict):
             kept = {key: entry[key] for key in ("manager", "operation") if isinstance(entry.get(key), str)}
             told = _pruned(entry.get("fieldsV1"), names)
             short = {**kept, "fieldsV1": told} if told else kept
-            if short not in found:
-                found.append(short)
-    return found
+            if short not in entries:
+                entries.append(short)
+    return entries
 
 
 def _pruned(value: Any, names: frozenset[str]) -> Object:  # noqa: ANN401 - any JSON value
     """Return the maps of ``value`` that lead to fields in ``names``, with empty maps in place of those fields."""
-    found: Object = {}
+    kept: Object = {}
     for key, item in value.items() if isinstance(value, dict) else ():
         if key in names and item is not None:
-            found[key] = {}
+            kept[key] = {}
         elif below := _pruned(item, names):
-            found[key] = below
-    return found
+            kept[key] = below
+    return kept

@@ -63,8 +63,8 @@ def _part_apart(one: str, other: str) -> int | None:
         # An abbreviation: TOPO for TOPOLOGY.
         return 1
     most = next((slips for length, slips in _SLIPS if len(longer) <= length), _MOST_SLIPS)
-    found = distance(one, other, most)
-    return found if found <= most else None
+    edits = distance(one, other, most)
+    return edits if edits <= most else None
 
 
 class _Word(NamedTuple):
@@ -103,13 +103,13 @@ def _names_apart(one: _Word, other: _Word) -> int | None:
     if len(one.parts) != len(other.parts):
         # At most one separator is missing or superfluous.
         return 1 if _is_one_slip(one.text, other.text) else None
-    found = 0
+    total = 0
     for mine, theirs in zip(one.parts, other.parts, strict=True):
         slips = _part_apart(mine, theirs)
-        if slips is None or found + slips > _MOST_SLIPS:
+        if slips is None or total + slips > _MOST_SLIPS:
             return None
-        found += slips
-    return found
+        total += slips
+    return total
 
 
 def closest_match(word: str, known: Collection[str]) -> str | None:
@@ -121,8 +121,8 @@ def closest_match(word: str, known: Collection[str]) -> str | None:
         return None
     written = word.lower()
     best: tuple[int, str] | None = None
-    for one in sorted(known):
-        slips = _apart(written, one.lower())
+    for candidate in sorted(known):
+        slips = _apart(written, candidate.lower())
         if slips is not None and (best is None or slips < best[0]):
-            best = (slips, one)
+            best = (slips, candidate)
     return None if best is None else best[1]

@@ -79,8 +79,8 @@ def _cards_for(shapes: Iterable[NodeShape], names: Iterable[str]) -> list[GpuCar
 
 def all_cards(shapes: Iterable[NodeShape]) -> list[GpuCard]:
     """Return the devices of ``shapes`` with known memory, smallest first."""
-    found = [card_of(shape, name) for shape in shapes for name in shape.devices if form_of(name) is not None]
-    return sorted((card for card in found if card.memory is not None), key=lambda card: (card.memory, card.title))
+    cards = [card_of(shape, name) for shape in shapes for name in shape.devices if form_of(name) is not None]
+    return sorted((card for card in cards if card.memory is not None), key=lambda card: (card.memory, card.title))
 
 
 def cards_in_reach(pods: PodSet, snapshot: ClusterSnapshot) -> list[GpuCard]:

@@ -37,16 +37,16 @@ def node_request(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> Pod
         return _filled_in(pods, snapshot, namespace)
     key = (namespace if namespace in snapshot.limit_ranges else "", totals)
     rests_on = (snapshot.limit_ranges, snapshot.device_classes, snapshot.offered)
-    found: PodRequests | None = recall(snapshot.memo, "asks", key, *rests_on)
-    if found is None:
-        found = _filled_in(pods, snapshot, namespace)
-        keep(snapshot.memo, "asks", key, found, *rests_on)
-    return found
+    request: PodRequests | None = recall(snapshot.memo, "asks", key, *rests_on)
+    if request is None:
+        request = _filled_in(pods, snapshot, namespace)
+        keep(snapshot.memo, "asks", key, request, *rests_on)
+    return request
 
 
 def _filled_in(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> PodRequests:
     requests = resolved_resources(pods, snapshot, namespace).requests
-    claimed = {one.extended_resource for one in snapshot.device_classes.values()}
+    claimed = {device_class.extended_resource for device_class in snapshot.device_classes.values()}
     return PodRequests(
         requests.get("memory", 0),
         requests.get("cpu", 0),
@@ -88,10 +88,10 @@ def fitting(pods: PodSet, chosen: NodeCandidates, ask: PodRequests) -> tuple[Nod
     if remembered is not None and remembered[0] is open_to:
         known: tuple[NodeShape, ...] = remembered[1]
         return known
-    found = tuple(shape for shape in open_to if holds(shape, ask))
+    fitting_shapes = tuple(shape for shape in open_to if holds(shape, ask))
     if not ask.others:
-        remember(chosen.memo, key, (open_to, found))
-    return found
+        remember(chosen.memo, key, (open_to, fitting_shapes))
+    return fitting_shapes
 
 
 def unschedulable_finding(pods: PodSet, snapshot: ClusterSnapshot, ask: PodRequests, shapes: Sequence[NodeShape]) -> Finding:

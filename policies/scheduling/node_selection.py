@@ -38,7 +38,7 @@ def untolerated_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration
         for taint in shape.taints
         if taint.effect != "PreferNoSchedule"
         and not is_transient_taint(taint.key, taint.value)
-        and not any(one.covers(taint) for one in tolerations)
+        and not any(toleration.covers(taint) for toleration in tolerations)
     ]
 
 
@@ -60,22 +60,22 @@ def _number(value: str | None) -> int | None:
         return None
 
 
-def meets(expression: Object, found: frozenset[str | None]) -> bool:
-    """Return whether label values ``found`` (None: nodes without the label) meet the ``expression`` of a node selector."""
+def meets(expression: Object, values: frozenset[str | None]) -> bool:
+    """Return whether label ``values`` (None: nodes without the label) meet the ``expression`` of a node selector."""
     operator = expression.get("operator")
     wanted = {str(value) for value in sequence(expression, "values", ())}
     if operator == "In":
-        return bool(wanted & found)
+        return bool(wanted & values)
     if operator == "NotIn":
-        return any(value not in wanted for value in found)
+        return any(value not in wanted for value in values)
     if operator == "Exists":
-        return any(value is not None for value in found)
+        return any(value is not None for value in values)
     if operator == "DoesNotExist":
-        return None in found
+        return None in values
     bound = _number(next(iter(wanted), None))
     if bound is None:
         return False
-    numbers = [number for number in map(_number, found) if number is not None]
+    numbers = [number for number in map(_number, values) if number is not None]
     return (operator == "Gt" and any(number > bound for number in numbers)) or (
         operator == "Lt" and any(number < bound for number in numbers)
     )
@@ -104,8 +104,8 @@ def _term_meets(term: Object, shape: NodeShape) -> bool:
     fields = mappings(term, "matchFields", ())
     if not expressions and not fields:
         return False
-    return all(meets(one, _values(shape.labels, shape, str(one.get("key")))) for one in expressions) and all(
-        meets(one, frozenset(shape.nodes)) for one in fields
+    return all(meets(expression, _values(shape.labels, shape, str(expression.get("key")))) for expression in expressions) and all(
+        meets(expression, frozenset(shape.nodes)) for expression in fields
     )
 
 
@@ -156,11 +156,11 @@ def node_candidates(pods: PodSet, snapshot: ClusterSnapshot) -> NodeCandidates:
         runtime = runtime_class(pods, snapshot)
         if key is not None and runtime is not None:
             key = (*key, *runtime.node_selector.items(), *runtime.tolerations)
-    found: NodeCandidates | None = snapshot.memo.get(key)
-    if found is None:
-        found = _select(pods, wanted, snapshot, runtime)
-        remember(snapshot.memo, key, found)
-    return found
+    candidates: NodeCandidates | None = snapshot.memo.get(key)
+    if candidates is None:
+        candidates = _select(pods, wanted, snapshot, runtime)
+        remember(snapshot.memo, key, candidates)
+    return candidates
 
 
 def runtime_class(pods: PodSet, snapshot: ClusterSnapshot) -> RuntimeClass | None:
@@ -218,11 +218,11 @@ def open_shapes(pods: PodSet, chosen: NodeCandidates) -> tuple[NodeShape, ...]:
     key = tolerations_key(pods)
     if key is None:
         return tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
-    found: tuple[NodeShape, ...] | None = chosen.memo.get(key)
-    if found is None:
-        found = tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
-        remember(chosen.memo, key, found)
-    return found
+    shapes: tuple[NodeShape, ...] | None = chosen.memo.get(key)
+    if shapes is None:
+        shapes = tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
+        remember(chosen.memo, key, shapes)
+    return shapes
 
 
 #: Labels of nodes that an autoscaler creates for pending pods, of any size (Karpenter; GKE's flex-start and queued provisioning).

@@ -63,12 +63,12 @@ def _needs(pods: PodSet, scope: str, cpus: Mapping[int, int] | None) -> Iterator
 
 def _by_zone(shape: NodeShape, name: str) -> list[int] | None:
     """Return how much of ``name`` each zone has; None if that is uncertain."""
-    found = [zone.allocatable.get(name, 0) for zone in shape.topology.zones] if shape.topology else []
+    amounts = [zone.allocatable.get(name, 0) for zone in shape.topology.zones] if shape.topology else []
     if name == "cpu":
         # The kubelet reports no CPUs for zones unless its CPU manager hands them out (policy_none.go GetAllocatableCPUs).
-        return found if all(found) else None
+        return amounts if all(amounts) else None
     # Devices in no zone have no hint, and a device in two zones is counted twice.
-    return found if sum(found) == shape.devices.get(name, 0) else None
+    return amounts if sum(amounts) == shape.devices.get(name, 0) else None
 
 
 def _fewest(zones: Sequence[int], amount: int) -> int:

@@ -83,7 +83,7 @@ class ResolvedResources(NamedTuple):
 
 
 def _items(ranges: Iterable[LimitRange]) -> list[LimitRangeItem]:
-    return [item for one in ranges for item in one.limits if item.type == "Container"]
+    return [item for limit_range in ranges for item in limit_range.limits if item.type == "Container"]
 
 
 def _defaults_in(item: LimitRangeItem) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -93,14 +93,14 @@ def _defaults_in(item: LimitRangeItem) -> tuple[Mapping[str, int], Mapping[str, 
 
 
 def _least_of(choices: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], set[str]]:
-    found: dict[str, int] = {}
+    least: dict[str, int] = {}
     unsure: set[str] = set()
-    for one in choices:
-        for name, amount in one.items():
-            if found.setdefault(name, amount) != amount:
+    for choice in choices:
+        for name, amount in choice.items():
+            if least.setdefault(name, amount) != amount:
                 unsure.add(name)
-                found[name] = min(found[name], amount)
-    return found, unsure
+                least[name] = min(least[name], amount)
+    return least, unsure
 
 
 def defaults_for(snapshot: ClusterSnapshot, namespace: str) -> Defaults:
@@ -108,11 +108,11 @@ def defaults_for(snapshot: ClusterSnapshot, namespace: str) -> Defaults:
     ranges = snapshot.limit_ranges.get(namespace)
     if ranges is None:
         return NO_DEFAULTS
-    found: Defaults | None = recall(snapshot.memo, "defaults", namespace, snapshot.limit_ranges)
-    if found is None:
-        found = _defaults_of(ranges)
-        keep(snapshot.memo, "defaults", namespace, found, snapshot.limit_ranges)
-    return found
+    defaults: Defaults | None = recall(snapshot.memo, "defaults", namespace, snapshot.limit_ranges)
+    if defaults is None:
+        defaults = _defaults_of(ranges)
+        keep(snapshot.memo, "defaults", namespace, defaults, snapshot.limit_ranges)
+    return defaults
 
 
 def _defaults_of(ranges: Iterable[LimitRange]) -> Defaults:
@@ -126,21 +126,21 @@ def _defaults_of(ranges: Iterable[LimitRange]) -> Defaults:
 
 
 def _lowest(choices: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
-    found: dict[str, _Number] = {}
-    for one in choices:
-        for name, amount in one.items():
-            found[name] = min(amount, found.get(name, amount))
-    return found
+    lowest: dict[str, _Number] = {}
+    for choice in choices:
+        for name, amount in choice.items():
+            lowest[name] = min(amount, lowest.get(name, amount))
+    return lowest
 
 
 def _ratios_in(item: LimitRangeItem) -> dict[str, Fraction]:
-    found = {}
+    ratios = {}
     for name, written in item.ratios.items():
         try:
-            found[name] = exact(written)
+            ratios[name] = exact(written)
         except QuantityError:
             continue
-    return found
+    return ratios
 
 
 def limit_range_bounds(snapshot: ClusterSnapshot, namespace: str) -> ContainerBounds:
@@ -153,7 +153,7 @@ def limit_range_bounds(snapshot: ClusterSnapshot, namespace: str) -> ContainerBo
     for item in items:
         for name, amount in item.least.items():
             least[name] = max(amount, least.get(name, amount))
-    whole = _lowest(item.most for one in ranges for item in one.limits if item.type == "Pod")
+    whole = _lowest(item.most for limit_range in ranges for item in limit_range.limits if item.type == "Pod")
     return ContainerBounds(least, _lowest(item.most for item in items), _lowest(map(_ratios_in, items)), whole)
 
 
@@ -167,7 +167,7 @@ def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, re
         return amount
     request = container.every[1].get(resource)
     if resource in bounds.most_in_pod:
-        others = add_up((one.container.role, one.limits) for one in filled(pods) if one.container is not container)
+        others = add_up((other.container.role, other.limits) for other in filled(pods) if other.container is not container)
         amount = min(amount, max(1, bounds.most_in_pod[resource] - others.get(resource, 0)))
     if request and resource in bounds.ratio:
         amount = min(amount, int(request * bounds.ratio[resource]))
@@ -186,20 +186,20 @@ def filled(pods: PodSet, defaults: Defaults = NO_DEFAULTS, changes: Changes = NO
     Raises:
         MalformedError: an amount is no quantity.
     """
-    found = []
+    containers = []
     for at, container in enumerate(pods.containers):
         if container.role is not EPHEMERAL:
             limits, requests = container.every
             if at in changes:
                 limits, requests = {**limits, **changes[at][0]}, {**requests, **changes[at][1]}
             all_requests = {**defaults.requests, **limits, **requests}
-            found.append(ResolvedContainer(container, all_requests, {**defaults.limits, **limits}, (limits, requests)))
-    return found
+            containers.append(ResolvedContainer(container, all_requests, {**defaults.limits, **limits}, (limits, requests)))
+    return containers
 
 
 def requested_parts(containers: Iterable[ResolvedContainer]) -> list[Part]:
     """Return role and requests of each container."""
-    return [(one.container.role, one.requests) for one in containers]
+    return [(container.container.role, container.requests) for container in containers]
 
 
 def overhead_of(pods: PodSet, snapshot: ClusterSnapshot) -> Mapping[str, int]:
@@ -227,11 +227,11 @@ def resolved_resources(
         return _resolve(pods, snapshot, namespace, with_overhead=with_overhead, changes=changes)
     # Pods whose containers state the same have the identical totals, and nothing else changes the sum.
     key = (namespace if namespace in snapshot.limit_ranges else "", pods.totals)
-    found: ResolvedResources | None = recall(snapshot.memo, "effective", key, snapshot.limit_ranges)
-    if found is None:
-        found = _resolve(pods, snapshot, namespace, with_overhead=False, changes=NO_CHANGES)
-        keep(snapshot.memo, "effective", key, found, snapshot.limit_ranges)
-    return found
+    resolved: ResolvedResources | None = recall(snapshot.memo, "effective", key, snapshot.limit_ranges)
+    if resolved is None:
+        resolved = _resolve(pods, snapshot, namespace, with_overhead=False, changes=NO_CHANGES)
+        keep(snapshot.memo, "effective", key, resolved, snapshot.limit_ranges)
+    return resolved
 
 
 def states_by_container(pods: PodSet) -> bool:
@@ -246,7 +246,7 @@ def _resolve(
     overhead = overhead_of(pods, snapshot) if with_overhead else NO_AMOUNTS
     # The API fills in pod-level requests before the LimitRanger sees the pod.
     stated = pod_level_requests(pods, requested_parts(filled(pods, changes=changes))) if "resources" in pods.spec else NO_AMOUNTS
-    limits = add_up([(one.container.role, one.limits) for one in containers], pod_level(pods, "limits"))
+    limits = add_up([(container.container.role, container.limits) for container in containers], pod_level(pods, "limits"))
     for name, amount in overhead.items():
         if limits.get(name):
             limits[name] += amount

@@ -79,12 +79,12 @@ CLOUDS: Final[Mapping[str, Cloud]] = {
 
 def clouds_on_nodes(snapshot: ClusterSnapshot) -> tuple[str, ...]:
     """Return the platforms whose labels nodes have, spot or not."""
-    found: tuple[str, ...] | None = snapshot.memo.get("spot")
-    if found is None:
+    clouds: tuple[str, ...] | None = snapshot.memo.get("spot")
+    if clouds is None:
         keys = {key for shape in snapshot.shapes for key in shape.labels}
-        found = tuple(name for name, cloud in CLOUDS.items() if any(key.startswith(cloud.marks) for key in keys))
-        remember(snapshot.memo, "spot", found)
-    return found
+        clouds = tuple(name for name, cloud in CLOUDS.items() if any(key.startswith(cloud.marks) for key in keys))
+        remember(snapshot.memo, "spot", clouds)
+    return clouds
 
 
 def every_label(own: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -167,7 +167,7 @@ def notice_of(labels: Iterable[str], clouds: Iterable[str]) -> int | None:
 
 def spot_taints(pods: PodSet, labels: Sequence[tuple[str, str]], snapshot: ClusterSnapshot) -> list[Taint]:
     """Return the spot taints of spot nodes that offer what ``pods`` request, sorted."""
-    found = {
+    taints = {
         taint
         for shape in node_candidates(pods, snapshot).with_resource
         if any(value in shape.labels.get(key, ()) for key, value in labels)
@@ -176,4 +176,4 @@ def spot_taints(pods: PodSet, labels: Sequence[tuple[str, str]], snapshot: Clust
         and not _SPOT_WORDS.isdisjoint(words_in(taint.key, taint.value))
         and not is_never_tolerated(taint.key, taint.value)
     }
-    return sorted(found)
+    return sorted(taints)

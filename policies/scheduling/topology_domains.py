@@ -55,12 +55,12 @@ def domains_by(key: str, pods: PodSet, shapes: Sequence[NodeShape], chosen: Node
     """Return the domains of label ``key`` among ``shapes`` (those that the pods tolerate), stored with the candidates."""
     tolerations = tolerations_key(pods)
     place = None if tolerations is None else ("domains", key, tolerations)
-    found: tuple[Domain, ...] | None = None if place is None else chosen.memo.get(place)
-    if found is None:
-        found = _domains(key, shapes)
+    domains: tuple[Domain, ...] | None = None if place is None else chosen.memo.get(place)
+    if domains is None:
+        domains = _domains(key, shapes)
         if place is not None:
-            remember(chosen.memo, place, found)
-    return found
+            remember(chosen.memo, place, domains)
+    return domains
 
 
 def _domains(key: str, shapes: Sequence[NodeShape]) -> tuple[Domain, ...]:

@@ -91,10 +91,10 @@ class Container:
         Raises:
             MalformedError: one of them is no quantity.
         """
-        found = self.stated.amounts
-        if type(found) is Fault:
-            raise MalformedError(self.place(found.kind, found.resource), found.problem)
-        return found
+        amounts = self.stated.amounts
+        if type(amounts) is Fault:
+            raise MalformedError(self.place(amounts.kind, amounts.resource), amounts.problem)
+        return amounts
 
     @property
     def every(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -103,10 +103,10 @@ class Container:
         Raises:
             MalformedError: one of them is no quantity.
         """
-        found = self.stated.every
-        if type(found) is Fault:
-            raise MalformedError(self.place(found.kind, found.resource), found.problem)
-        return found
+        amounts = self.stated.every
+        if type(amounts) is Fault:
+            raise MalformedError(self.place(amounts.kind, amounts.resource), amounts.problem)
+        return amounts
 
     def memory(self, kind: str) -> int | None:
         """Return memory under ``kind`` in bytes; None if it is not stated."""
@@ -138,10 +138,10 @@ class Container:
         Raises:
             MalformedError: a count is no quantity.
         """
-        found = self.stated.accelerators
-        if type(found) is Fault:
-            raise MalformedError(self.place(found.kind, found.resource), found.problem)
-        return found
+        counts = self.stated.accelerators
+        if type(counts) is Fault:
+            raise MalformedError(self.place(counts.kind, counts.resource), counts.problem)
+        return counts
 
     def claims(self) -> list[str]:
         """Return the names of the pod's resource claims that the container uses."""

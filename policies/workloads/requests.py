@@ -91,7 +91,7 @@ def totals_of(containers: tuple[Container, ...]) -> PodTotals:
     """
     if len(containers) > _MOST_CONTAINERS:
         return PodTotals(containers)
-    key = tuple([part for one in containers for part in (one.stated, one.role)])
+    key = tuple([part for container in containers for part in (container.stated, container.role)])
     totals = _memo.get(key)
     if totals is None:
         totals = PodTotals(containers)

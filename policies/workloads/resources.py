@@ -111,17 +111,17 @@ def _all_in(holder: Object, kind: str) -> Mapping[str, int]:
 
 
 def _accelerators(names: tuple[str, ...], limits: Object, requests: Object) -> dict[str, int] | Fault:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     try:
         for name in names:
             if is_accelerator(name):
                 limit, request = _read(whole, limits, "limits", name), _read(whole, requests, "requests", name)
                 count = max(limit or 0, request or 0)
                 if count > 0:
-                    found[name] = count
+                    counts[name] = count
     except _UnreadableError as error:
         return error.fault
-    return found
+    return counts
 
 
 def _is_plain(name: str, limits: Object, requests: Object) -> bool:
@@ -163,10 +163,10 @@ def read_resources(stated: Object, limits: Object, requests: Object) -> Resource
     key = memo_key(stated)
     if key is None:
         return Resources(limits, requests)
-    found = _memo.get(key)
-    if found is None:
-        found = Resources(limits, requests)
+    resources = _memo.get(key)
+    if resources is None:
+        resources = Resources(limits, requests)
         if len(_memo) >= _REMEMBERED:
             _memo.clear()
-        _memo[key] = found
-    return found
+        _memo[key] = resources
+    return resources

@@ -37,8 +37,8 @@ class CohortTree:
 
     def parent(self, name: str) -> str:
         """Return the parent of cohort ``name``; empty for none, and for a cohort without an object."""
-        found = self.cohorts.get(name)
-        return found.parent if found else ""
+        cohort = self.cohorts.get(name)
+        return cohort.parent if cohort else ""
 
     def way_up(self, name: str) -> list[str] | None:
         """Return cohort ``name`` and its ancestors up to the root; None for a cycle."""

@@ -95,10 +95,10 @@ def amount_or_none(quantity: object, resource: str) -> int | None:
 
 def amounts(parent: Object, key: str) -> Mapping[str, int]:
     """Return the amounts at ``key`` by resource name; invalid ones are left out."""
-    found = mapping(parent, key, ())
-    if not found:
+    stated = mapping(parent, key, ())
+    if not stated:
         return NO_AMOUNTS
-    read = {name: amount_or_none(quantity, name) for name, quantity in found.items()}
+    read = {name: amount_or_none(quantity, name) for name, quantity in stated.items()}
     return frozen({name: value for name, value in read.items() if value is not None})
 
 
@@ -112,11 +112,11 @@ class Taint(NamedTuple):
 
 def taints_in(parent: Object, key: str, path: Path = ()) -> tuple[Taint, ...]:
     """Return the taints in the list at ``key`` of ``parent`` (which lies at ``path``), sorted."""
-    found = (
+    taints = (
         Taint(str(taint.get("key") or ""), str(taint.get("value") or ""), str(taint.get("effect") or ""))
         for taint in mappings(parent, key, path)
     )
-    return tuple(sorted(found))
+    return tuple(sorted(taints))
 
 
 class Toleration(NamedTuple):
@@ -169,7 +169,7 @@ class Selector(NamedTuple):
 
     def matches(self, labels: Mapping[str, Any]) -> bool:
         """Return whether ``labels`` are selected (``k8s.io/apimachinery/pkg/labels``, 1.36)."""
-        return all(meets(*one, labels) for one in self.expressions)
+        return all(meets(*expression, labels) for expression in self.expressions)
 
 
 def meets(key: str, operator: str, values: Collection[str], labels: Mapping[str, Any]) -> bool:
@@ -185,10 +185,12 @@ def selector_in(parent: Object, key: str) -> Selector | None:
     """Return the label selector at ``key``; None if there is none."""
     if parent.get(key) is None:
         return None
-    found = mapping(parent, key, ())
-    equal = [Expression(name, "In", frozenset({str(value)})) for name, value in mapping(found, "matchLabels", ()).items()]
+    selector = mapping(parent, key, ())
+    equal = [Expression(name, "In", frozenset({str(value)})) for name, value in mapping(selector, "matchLabels", ()).items()]
     more = [
-        Expression(str(one.get("key")), str(one.get("operator")), frozenset(map(str, sequence(one, "values", ()))))
-        for one in mappings(found, "matchExpressions", ())
+        Expression(
+            str(expression.get("key")), str(expression.get("operator")), frozenset(map(str, sequence(expression, "values", ())))
+        )
+        for expression in mappings(selector, "matchExpressions", ())
     ]
     return Selector((*sorted(equal), *more))

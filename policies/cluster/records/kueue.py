@@ -67,7 +67,7 @@ class ResourceGroup(NamedTuple):
 
 
 class ClusterQueue(NamedTuple):
-    """A Kueue ClusterQueue. It admits no workload that asks for a resource that it does not cover.
+    """A Kueue ClusterQueue. It admits no workload that requests a resource outside its groups.
 
     Attributes:
         name: its name.
@@ -174,19 +174,19 @@ def _groups_of(spec: Object) -> tuple[ResourceGroup, ...]:
     groups = []
     for group in mappings(spec, "resourceGroups", ("spec",)):
         covered = frozenset(str(name) for name in sequence(group, "coveredResources", ("spec", "resourceGroups")))
-        flavors = tuple((str(one.get("name") or ""), _quotas_of(one)) for one in mappings(group, "flavors", ()))
+        flavors = tuple((str(flavor.get("name") or ""), _quotas_of(flavor)) for flavor in mappings(group, "flavors", ()))
         groups.append(ResourceGroup(covered, flavors))
     return tuple(groups)
 
 
 def _quotas_of(flavor: Object) -> Mapping[str, Quota]:
-    found = {}
+    quotas = {}
     for one in mappings(flavor, "resources", ()):
         name = str(one.get("name") or "")
         nominal = amount_or_none(one.get("nominalQuota"), name)
         borrowing = amount_or_none(one.get("borrowingLimit"), name)
-        found[name] = Quota(nominal or 0, borrowing, amount_or_none(one.get("lendingLimit"), name))
-    return frozen(found)
+        quotas[name] = Quota(nominal or 0, borrowing, amount_or_none(one.get("lendingLimit"), name))
+    return frozen(quotas)
 
 
 def cluster_queue_of(obj: Object) -> ClusterQueue:
@@ -209,12 +209,12 @@ def cluster_queue_of(obj: Object) -> ClusterQueue:
 
 
 def _reserved(status: Object) -> Mapping[tuple[str, str], int]:
-    found = {}
+    amounts = {}
     for flavor in mappings(status, "flavorsReservation", ("status",)):
         for one in mappings(flavor, "resources", ()):
             resource = str(one.get("name") or "")
-            found[(str(flavor.get("name") or ""), resource)] = amount_or_none(one.get("total"), resource) or 0
-    return frozen(found)
+            amounts[(str(flavor.get("name") or ""), resource)] = amount_or_none(one.get("total"), resource) or 0
+    return frozen(amounts)
 
 
 def _why_inactive(status: Object) -> str:
@@ -262,6 +262,8 @@ def priority_class_of(obj: Object) -> PriorityClass:
 def kueue_workload_of(obj: Object) -> KueueWorkload:
     """Return the record of a Workload."""
     status = mapping(obj, "status", ())
-    holds = {str(one.get("type")) for one in mappings(status, "conditions", ("status",)) if one.get("status") == "True"}
+    holds = {
+        str(condition.get("type")) for condition in mappings(status, "conditions", ("status",)) if condition.get("status") == "True"
+    }
     owners = mappings(mapping(obj, "metadata", ()), "ownerReferences", ("metadata",))
     return KueueWorkload(tuple(str(owner.get("uid") or "") for owner in owners), "QuotaReserved" in holds, "Finished" in holds)

@@ -42,13 +42,13 @@ class KueueConfiguration(NamedTuple):
 
 
 def _factors(transformation: Object) -> Mapping[str, Fraction]:
-    found = {}
+    factors = {}
     for name, quantity in mapping(transformation, "outputs", ()).items():
         try:
-            found[str(name)] = exact(quantity)
+            factors[str(name)] = exact(quantity)
         except QuantityError:
             continue
-    return frozen(found)
+    return frozen(factors)
 
 
 def kueue_configuration_of(obj: Object) -> KueueConfiguration:

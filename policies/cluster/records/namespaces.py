@@ -92,14 +92,14 @@ def limit_range_of(obj: Object) -> LimitRange:
     metadata = mapping(obj, "metadata", ())
     limits = tuple(
         LimitRangeItem(
-            str(one.get("type") or ""),
-            amounts(one, "max"),
-            amounts(one, "min"),
-            amounts(one, "default"),
-            amounts(one, "defaultRequest"),
-            frozen({name: str(value) for name, value in mapping(one, "maxLimitRequestRatio", ()).items()}),
+            str(item.get("type") or ""),
+            amounts(item, "max"),
+            amounts(item, "min"),
+            amounts(item, "default"),
+            amounts(item, "defaultRequest"),
+            frozen({name: str(value) for name, value in mapping(item, "maxLimitRequestRatio", ()).items()}),
         )
-        for one in mappings(mapping(obj, "spec", ()), "limits", ("spec",))
+        for item in mappings(mapping(obj, "spec", ()), "limits", ("spec",))
     )
     return LimitRange(namespace_in(metadata), name_of(metadata), limits)
 

@@ -48,13 +48,13 @@ _LEGACY: Final = {
 
 def node_topology_of(obj: Object) -> NodeTopology:
     """Return the record of a NodeResourceTopology, which has the name of its node."""
-    attributes = {str(one.get("name")): str(one.get("value")) for one in mappings(obj, "attributes", ())}
-    old = next((_LEGACY[str(one)] for one in sequence(obj, "topologyPolicies", ()) if str(one) in _LEGACY), ("", ""))
+    attributes = {str(zone.get("name")): str(zone.get("value")) for zone in mappings(obj, "attributes", ())}
+    old = next((_LEGACY[str(zone)] for zone in sequence(obj, "topologyPolicies", ()) if str(zone) in _LEGACY), ("", ""))
     return NodeTopology(
         name_of(mapping(obj, "metadata", ())),
         attributes.get("topologyManagerPolicy", old[0]),
         attributes.get("topologyManagerScope", old[1]),
-        tuple(sorted((_zone_of(one) for one in mappings(obj, "zones", ()) if one.get("type") == "Node"), key=_name)),
+        tuple(sorted((_zone_of(zone) for zone in mappings(obj, "zones", ()) if zone.get("type") == "Node"), key=_name)),
     )
 
 
@@ -64,12 +64,12 @@ def _name(zone: Zone) -> str:
 
 def _zone_of(zone: Object) -> Zone:
     found: dict[str, int] = {}
-    for one in mappings(zone, "resources", ()):
-        name = str(one.get("name") or "")
-        amounts = [amount_or_none(one.get("allocatable"), name)]
+    for resource in mappings(zone, "resources", ()):
+        name = str(resource.get("name") or "")
+        amounts = [amount_or_none(resource.get("allocatable"), name)]
         if "/" in name:
             # An unhealthy device still belongs to the zone.
-            amounts.append(amount_or_none(one.get("capacity"), name))
+            amounts.append(amount_or_none(resource.get("capacity"), name))
         known = [amount for amount in amounts if amount is not None]
         if known:
             found[name] = max(known)

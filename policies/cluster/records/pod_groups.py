@@ -107,5 +107,5 @@ def pod_group_of(obj: Object) -> PodGroup:
         minimum if type(minimum) is int else None,
         str(mapping(obj, "status", ()).get("phase") or ""),
         mapping(metadata, "labels", ("metadata",)).get(MANAGED_BY) == MANAGER,
-        tuple(str(one.get("uid") or "") for one in mappings(metadata, "ownerReferences", ("metadata",))),
+        tuple(str(owner.get("uid") or "") for owner in mappings(metadata, "ownerReferences", ("metadata",))),
     )

@@ -78,7 +78,7 @@ def _pending(metadata: Object, status: Object, node: str) -> PodProblem:
 
 def _condition(status: Object, wanted: str) -> Object:
     found = mappings(status, "conditions", ("status",)) if "conditions" in status else ()
-    return next((one for one in found if one.get("type") == wanted), {})
+    return next((condition for condition in found if condition.get("type") == wanted), {})
 
 
 def _starting(status: Object, created: float, node: str) -> PodProblem:

@@ -141,17 +141,17 @@ def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
 def _held_by(obj: Object, spec: Object) -> _Held:
     """Return the requests of one pod, computed once for all pods whose containers state the same."""
     key = _stated(spec)
-    found = _held.get(key) if key is not None else None
-    if found is None:
+    requests = _held.get(key) if key is not None else None
+    if requests is None:
         pods = PodSet(obj, spec, (), 1, _NO_CLAIMS)
         demand = pod_requests(pods)
         devices = tuple(sorted(demand.devices.items()))
-        found = _Held(demand.memory, limited_memory_of(pods), demand.cpu, devices, _asks(demand))
+        requests = _Held(demand.memory, limited_memory_of(pods), demand.cpu, devices, _asks(demand))
         if key is not None:
             if len(_held) >= _REMEMBERED:
                 _held.clear()
-            _held[key] = found
-    return found
+            _held[key] = requests
+    return requests
 
 
 def _stated(spec: Object) -> bytes | None:
@@ -219,16 +219,16 @@ def _size(annotations: Object, labels: Object) -> int:
 def capacity_of(pods: PodSet) -> str:
     """Return ``spot`` or ``on-demand`` if nodeSelector or required affinity of the pods requires either; else empty."""
     spec = pods.spec
-    found = {_kind(key, [value]) for key, value in mapping(spec, "nodeSelector", pods.field()).items() if key in CAPACITY}
+    capacities = {_kind(key, [value]) for key, value in mapping(spec, "nodeSelector", pods.field()).items() if key in CAPACITY}
     if "affinity" in spec:
         affinity = mapping(mapping(spec, "affinity", pods.field()), "nodeAffinity", pods.field("affinity"))
         required = mapping(affinity, REQUIRED_AFFINITY, pods.field("affinity"))
         for term in mappings(required, "nodeSelectorTerms", pods.field("affinity")):
-            for one in mappings(term, "matchExpressions", pods.field("affinity")):
-                key = str(one.get("key"))
-                if key in CAPACITY and one.get("operator") == "In":
-                    found.add(_kind(key, sequence(one, "values", pods.field("affinity"))))
-    return found.pop() if len(found) == 1 else ""
+            for expression in mappings(term, "matchExpressions", pods.field("affinity")):
+                key = str(expression.get("key"))
+                if key in CAPACITY and expression.get("operator") == "In":
+                    capacities.add(_kind(key, sequence(expression, "values", pods.field("affinity"))))
+    return capacities.pop() if len(capacities) == 1 else ""
 
 
 def _kind(key: str, values: list[object]) -> str:
