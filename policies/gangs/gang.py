@@ -14,7 +14,7 @@ from gpugate.policies.cluster.records.pod_groups import (
     GroupKey,
     group_key,
 )
-from gpugate.policies.kube.fields import Path, lookup, whole_number
+from gpugate.policies.kube.fields import Path, whole_number
 from gpugate.policies.workloads.pod_sets import values_at
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -148,7 +148,8 @@ def gang_of(workload: Workload) -> Gang | None:
     if workload.is_pod():
         pods = pod_sets[0]
         return Gang(pods, size, declared=True, members=None, parts=(pods,)) if size is not None else None
-    return None if is_being_stopped(workload) else _gang_of_templates(workload, tuple(pod_sets), size)
+    stops = workload.transition is not None and workload.transition.suspended
+    return None if stops else _gang_of_templates(workload, tuple(pod_sets), size)
 
 
 def _gang_of_templates(workload: Workload, pod_sets: tuple[PodSet, ...], size: int | None) -> Gang | None:
@@ -183,12 +184,6 @@ def _sizes_of(workload: Workload, gpu_pod_sets: tuple[PodSet, ...]) -> frozenset
     for count in counts.values():
         sizes |= {size + count for size in sizes}
     return frozenset(size // workload.gangs for size in sizes if size)
-
-
-def is_being_stopped(workload: Workload) -> bool:
-    """Whether an UPDATE suspends the workload, so that all its pods stop, whatever its size becomes."""
-    switch = workload.kind.suspend
-    return workload.operation == "UPDATE" and switch is not None and lookup(workload.root, switch) is True
 
 
 def is_running(workload: Workload) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, string
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
@@ -18,6 +18,9 @@ from gpugate.policies.workloads.kinds import POD, WorkloadKind, kind_of
 from gpugate.policies.workloads.pod_sets import PodSetSize, PodSetSource, gangs_of
 from gpugate.policies.workloads.requests import PodTotals, totals_of
 from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
+
+if TYPE_CHECKING:
+    from gpugate.policies.workloads.transition import Transition
 
 #: Fields that decide which nodes a pod may run on (a preference does not).
 _SELECTING: Final = frozenset({"nodeSelector", REQUIRED_AFFINITY})
@@ -249,6 +252,7 @@ class Workload:
         old: the object before an UPDATE.
         operation: ``CREATE`` or ``UPDATE``.
         subresource: ``resize``, ``ephemeralcontainers`` or empty.
+        transition: the changes of an UPDATE; None on CREATE.
         pod_sets: its pods.
         gangs: the number of gangs, each with an equal part of the pods.
         is_whole: whether the object states all of its pods whole, so that nothing of them comes from another object.
@@ -256,7 +260,7 @@ class Workload:
 
     __slots__ = (
         *("_gpu_pod_sets", "_is_pod", "gangs", "is_whole", "kind", "namespace"),
-        *("old", "operation", "pod_sets", "root", "subresource"),
+        *("old", "operation", "pod_sets", "root", "subresource", "transition"),
     )
 
     def __init__(
@@ -277,6 +281,7 @@ class Workload:
         self.operation = operation
         self.old = old
         self.subresource = subresource
+        self.transition: Transition | None = None
         self.gangs = gangs_of(kind, root)
         self.is_whole = all(pods.is_whole for pods in pod_sets)
         self._is_pod = kind.is_pod

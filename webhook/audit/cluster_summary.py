@@ -10,7 +10,8 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.cluster.usage import NodeUsage
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
-from gpugate.policies.policy.models import Match, Policy, PolicySet
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import Match, Policy
 from gpugate.webhook.audit.model import NamespaceQuota, NodeSummary, PolicyLine, QueueLine, ShapeSummary
 
 #: An accelerator is stranded where less than this part of its fair share of memory or CPU is left for it.

@@ -19,7 +19,7 @@ from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import BoundRule, Change, Decision
 from gpugate.policies.kube.fields import MalformedError, dotted
 from gpugate.policies.kube.managers import is_gitops_managed
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.rules.ownership import idle
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import queue_label

@@ -9,7 +9,7 @@ import orjson
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.status import GangState, StuckAfter, gang_states
 from gpugate.policies.kube.fields import MalformedError, Object
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.rules.gangs.gang.rule import RULE, GangParams
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload

@@ -13,7 +13,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.cluster.usage import NodeUsage
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit import cluster_summary as picture
 from gpugate.webhook.audit.attribution_of_pods import PodName, audited_owner_of_pods
 from gpugate.webhook.audit.evaluate import AuditContext, audit_one, sort_key, unreadable

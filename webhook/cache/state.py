@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy.models import Policy, PolicySet, default_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import Policy, default_policy
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.kube.types import KindState
 

@@ -18,7 +18,8 @@ from gpugate.policies.cluster.builder import SnapshotBuilder
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import lookup
-from gpugate.policies.policy.models import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import KIND, Policy, PolicyError, default_policy, parse_policy
 from gpugate.webhook.audit.attribution_of_pods import usage_of
 from gpugate.webhook.audit.compare import ComparisonOutcome, as_json, compare
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.cli.context import (
     ClusterFiles,
     Colour,

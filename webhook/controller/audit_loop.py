@@ -13,7 +13,7 @@ from gpugate.policies.cluster.gpu_usage import Place, Usage
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.times import instant_of
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit.attribution_of_pods import usage_of
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
 from gpugate.webhook.audit.index import Surroundings

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gpugate.policies.cluster.gpu_usage import IdleBounds, Times, times_of
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy.models import PolicySet, mode_of, settings_of
+from gpugate.policies.policy.binding import PolicySet, mode_of, settings_of
 from gpugate.policies.rules.ownership import idle
 from gpugate.webhook.prometheus.client import Address, Prometheus
 from gpugate.webhook.prometheus.readings import Readings, read

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from gpugate.policies.cluster.gpu_usage import Times
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.prometheus.client import Address, PrometheusError
 from gpugate.webhook.prometheus.collect import ask, times_wanted
 from gpugate.webhook.prometheus.readings import Readings

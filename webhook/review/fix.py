@@ -10,7 +10,7 @@ from typing import Any, Final
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Judged, Severity
 from gpugate.policies.kube.fields import clone, lookup
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.files.documents import STDIN, Document, FileText, UnreadableInput, load, parse, unfolded
 from gpugate.webhook.files.parts import Patches, chart_of, is_template
 from gpugate.webhook.files.rewrite.rewrite import RewriteFailure, rewrite

@@ -14,7 +14,7 @@ from gpugate.policies.lint import lost_indentation as flattened
 from gpugate.policies.lint import registry as catalogue
 from gpugate.policies.lint.context import LintContext
 from gpugate.policies.lint.snippets import Part, part_in
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.review.entry import Outcome, ReviewEntry

@@ -15,7 +15,7 @@ from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Judged, Severity
 from gpugate.policies.framework.decision import Change, Decision, Phase
 from gpugate.policies.kube.fields import MalformedError, clone
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.admission.admission_review import BadRequestError, Request, parse_review
 from gpugate.webhook.admission.handler import open_request

@@ -12,7 +12,7 @@ from gpugate.policies.kube.accelerators import is_accelerator, suggestion
 from gpugate.policies.kube.fields import MalformedError, clone
 from gpugate.policies.lint.api_versions import current
 from gpugate.policies.lint.context import LintContext
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.admission.handler import JUDGED, SUBRESOURCES

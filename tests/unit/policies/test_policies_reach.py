@@ -8,8 +8,8 @@ from typing import Any
 from builders import policy
 
 from gpugate.policies.findings import Mode
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.coverage import reach_of
-from gpugate.policies.policy.models import PolicySet
 from gpugate.policies.rules.registry import RULES
 
 NAMESPACES = {"a": {"team": "a"}, "b": {"team": "b"}, "c": {}}

@@ -9,7 +9,8 @@ from reviews import pod, policy
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy.models import Policy, PolicySet
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
 from gpugate.webhook.audit.index import WorkloadIndex, filled
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item

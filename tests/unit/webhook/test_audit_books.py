@@ -9,7 +9,7 @@ from reviews import overcommitted_pod, policy
 
 from gpugate.policies.cluster.gpu_usage import place_of
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit.evaluate import AuditContext
 from gpugate.webhook.audit.index import WorkloadIndex, filled
 from gpugate.webhook.audit.model import AuditedWorkload

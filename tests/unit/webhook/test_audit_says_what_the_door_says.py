@@ -12,7 +12,8 @@ from reviews import CLUSTER, POLICY, WORKLOADS, InProcess, admission, patched
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import clone
-from gpugate.policies.policy.models import Policy, PolicySet, settings_of
+from gpugate.policies.policy.binding import PolicySet, settings_of
+from gpugate.policies.policy.models import Policy
 from gpugate.policies.rules.registry import RULES
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.admission.response import strip_immutable_words

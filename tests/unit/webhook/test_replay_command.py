@@ -14,7 +14,8 @@ from reviews import CLUSTER, POLICY, WORKLOADS, admission, overcommitted_pod, pa
 from running import run
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
-from gpugate.policies.policy.models import Policy, PolicySet
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import Policy
 from gpugate.webhook.admission.handler import AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder

@@ -31,7 +31,7 @@ from running import PATIENCE, Server, serving
 
 from gpugate.certs.issue import issue_ca, issue_client
 from gpugate.policies.engine.engine import decide
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.files.inputs import load_facts, load_policies

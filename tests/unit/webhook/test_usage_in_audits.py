@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 from gpugate.policies.cluster.gpu_usage import DeviceUse, Health, Span, Times
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
-from gpugate.policies.policy.models import Policy, PolicySet
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.attribution_of_pods import audited_owner_of_pods, usage_of
 from gpugate.webhook.audit.evaluate import AuditContext
 from gpugate.webhook.audit.index import Surroundings, filled
