@@ -10,10 +10,9 @@ from typing import Final
 
 from gpugate.policies.findings import Finding
 from gpugate.policies.kube.fields import Object, clone
+from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 
 _ANY_AFFINITY: Final = ("nodeAffinity", "podAffinity", "podAntiAffinity")
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 #: What fields belong below that never stand at the root of anything.
 _PARENTS: Final[dict[str, tuple[str, ...]]] = {
     "limits": ("resources",),
@@ -32,11 +31,11 @@ _PARENTS: Final[dict[str, tuple[str, ...]]] = {
     "labels": ("metadata",),
     "annotations": ("metadata",),
     **dict.fromkeys(_ANY_AFFINITY, ("affinity",)),
-    _REQUIRED: _ANY_AFFINITY,
-    _PREFERRED: _ANY_AFFINITY,
-    "nodeSelectorTerms": (_REQUIRED,),
-    "labelSelector": (_REQUIRED, _PREFERRED),
-    "topologyKey": (_REQUIRED, _PREFERRED),
+    REQUIRED_AFFINITY: _ANY_AFFINITY,
+    PREFERRED_AFFINITY: _ANY_AFFINITY,
+    "nodeSelectorTerms": (REQUIRED_AFFINITY,),
+    "labelSelector": (REQUIRED_AFFINITY, PREFERRED_AFFINITY),
+    "topologyKey": (REQUIRED_AFFINITY, PREFERRED_AFFINITY),
     "matchExpressions": ("nodeSelectorTerms", "labelSelector"),
     "matchLabels": ("labelSelector", "selector"),
     "timeSlicing": ("sharing",),

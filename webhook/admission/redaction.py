@@ -11,8 +11,7 @@ import re
 from typing import Any, Final
 
 from gpugate.policies.cluster.records.pod_groups import KAI_GROUP
-from gpugate.policies.kube.field_ownership import LAST_APPLIED, applied_in_short, managed_in_short
-from gpugate.policies.kube.managers import GITOPS_MANAGERS
+from gpugate.policies.kube.managers import GITOPS_MANAGERS, LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.rules.ownership.attribution.keys import DEFAULT_KEYS
 from gpugate.policies.workloads.device_access import DEVICE_ANNOTATIONS, VARIABLES
 from gpugate.policies.workloads.recorded_edits import ANNOTATION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gpugate.policies.kube.fields import Path, lookup
+from gpugate.policies.kube.fields import Path, lookup, whole_number
 from gpugate.policies.workloads.workload import PodSet, Workload
 from gpugate.webhook.audit.model import Run
 from gpugate.webhook.runtime.times import moment
@@ -102,9 +102,9 @@ def _ends_of_all(workload: Workload, pods: PodSet) -> Iterator[int]:
         seconds = _span(lookup(workload.root, (*holder, _DEADLINE)))
         if seconds:
             yield seconds
-    label = workload.labels().get(_MOST_SECONDS)
-    if type(label) is str and label.isascii() and label.isdigit() and len(label) <= _MOST_DIGITS and int(label):
-        yield int(label)
+    most = whole_number(workload.labels().get(_MOST_SECONDS), _MOST_DIGITS)
+    if most:
+        yield most
 
 
 def _span(value: Any) -> int:  # noqa: ANN401 - any JSON value

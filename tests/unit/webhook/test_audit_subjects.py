@@ -13,7 +13,7 @@ from reviews import cpu_pod, pod
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.gangs.status import is_over
-from gpugate.policies.kube.field_ownership import LAST_APPLIED
+from gpugate.policies.kube.managers import LAST_APPLIED
 from gpugate.policies.workloads.kinds import KINDS, POD
 from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.audit.subjects import Subject, choose, may_ask, subject_of, subjects_in, trim

@@ -58,6 +58,7 @@ from gpugate.policies.framework.rule import Params, Rule, Seconds
 from gpugate.policies.gangs.gang import GANG_NAME, GANG_SIZE, Gang, gang_of, group_of, invalid_size, is_elastic, min_size
 from gpugate.policies.kube.cel import LabelValue
 from gpugate.policies.kube.fields import string
+from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.webhook_limits import kueue_rejects
 from gpugate.policies.rules.gangs.gang.minimum import check_minimum
@@ -70,7 +71,7 @@ from gpugate.policies.rules.gangs.gang.schedulers import (
 )
 from gpugate.policies.rules.gangs.gang.updates import check_count, check_pod_update, check_template, is_member, running_gang
 from gpugate.policies.scheduling.node_selection import matching_shapes
-from gpugate.policies.workloads.queue_name import QUEUE_NAME, queue_label
+from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import PodSet, Workload
 
