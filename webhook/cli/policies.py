@@ -1,4 +1,4 @@
-"""`gpugate policies`: the rules with their parameters, the default policy, the rule reference and the CRD."""
+"""`gpugate policies`: print rules with their parameters, the default policy, the rule reference and the CRD."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DEFAULT_HEAD: Final = (
 
 
 class PolicyFormat(StrEnum):
-    """What is printed, and how."""
+    """What to print, and in which format."""
 
     TEXT = "text"
     JSON = "json"
@@ -72,22 +72,22 @@ def policies(
 
 
 def crd_yaml() -> str:
-    """The CustomResourceDefinition as YAML."""
+    """Return the CustomResourceDefinition as YAML."""
     return _CRD_HEAD + yaml_out.dump(gpupolicy_crd())
 
 
 def default_yaml() -> str:
-    """The default GPUPolicy as YAML."""
+    """Return the default GPUPolicy as YAML."""
     return _DEFAULT_HEAD + yaml_out.dump(default_policy_object(Mode.DRY_RUN.value))
 
 
 def reference() -> str:
-    """The rule reference as Markdown."""
+    """Return the rule reference as Markdown."""
     return reference_markdown()
 
 
 def rules_document() -> list[dict[str, Any]]:
-    """The rules as JSON has them."""
+    """Return the rules as JSON data."""
     return [
         {
             "id": rule.id,
@@ -96,8 +96,8 @@ def rules_document() -> list[dict[str, Any]]:
             "needs": sorted(rule.needs),
             "onUpdate": rule.on_update,
             "parameters": [
-                {"name": one.name, "type": one.type, "default": one.default, "description": one.description}
-                for one in (*parameters(rule), *common_parameters())
+                {"name": parameter.name, "type": parameter.type, "default": parameter.default, "description": parameter.description}
+                for parameter in (*parameters(rule), *common_parameters())
             ],
             "reasons": [
                 {"reason": name, "action": _action(reason), "outcome": outcome_of(reason), "title": reason.title}
@@ -116,15 +116,15 @@ def _action(reason: Reason) -> str:
 def _print_text() -> None:
     console = Console(highlight=False)
     rules = [(rule.id, rule.title, parameters(rule)) for rule in RULES]
-    for name, title, found in (*rules, ("every rule", "has these, too", common_parameters())):
+    for name, title, value in (*rules, ("every rule", "has these, too", common_parameters())):
         if not console.is_terminal:
             typer.echo(f"{name}: {title}")
-            for one in found:
+            for one in value:
                 typer.echo(f"  {one.name} ({one.type}){f' = {one.written}' if one.written else ''}: {one.description}")
             continue
         console.print(f"\n[bold cyan]{name}[/]  {escape(title)}")
-        if found:
-            console.print(_parameter_table(found))
+        if value:
+            console.print(_parameter_table(value))
 
 
 def _parameter_table(found: Sequence[Parameter]) -> Table:

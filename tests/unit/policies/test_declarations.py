@@ -20,9 +20,9 @@ from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import ENGINE_REASONS, FIXED_ACTIONS
 from gpugate.policies.framework.rule import COMMON_READS, Rule
-from gpugate.policies.kube.field_ownership import ASKED
 from gpugate.policies.kube.fields import MalformedError, clone, dotted, lookup
 from gpugate.policies.kube.fields import Path as FieldPath
+from gpugate.policies.kube.managers import ASKED
 from gpugate.policies.rules.registry import BY_ID, RULES, USER_SET_FIELDS, WRITTEN_FIELDS
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload

@@ -91,7 +91,7 @@ def books_of(
     """Books in which all of ``objects`` are judged."""
     books = filled(subjects_in(objects))
     chosen = PolicySet([policy()] if policies is None else policies)
-    for _ in books.judge(AuditContext(chosen, snapshot, team_labels, now), anew=True):
+    for _ in books.judge(AuditContext(chosen, snapshot, team_labels, now), everything=True):
         pass
     return books
 

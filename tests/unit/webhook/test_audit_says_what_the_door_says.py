@@ -68,7 +68,7 @@ def stored(obj: dict[str, Any]) -> dict[str, Any]:
 
 def audited(obj: dict[str, Any], mode: Mode) -> AuditedWorkload | None:
     books = filled(subjects_in([obj]))
-    list(books.judge(AuditContext(PolicySet(policies(mode)), snapshot()), anew=True))
+    list(books.judge(AuditContext(PolicySet(policies(mode)), snapshot()), everything=True))
     assert books.remarks() == ()
     found = books.workloads()
     return found[0] if found else None

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from rewriting import GONE, documents, text_after, written
 
+from gpugate.webhook.files.rewrite.layout import OverlapError, Splice, spliced
 from gpugate.webhook.files.rewrite.rewrite import rewrite
-from gpugate.webhook.files.rewrite.splices import OverlapError, Splice, spliced
 
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "a key goes behind the last one, before comments of what follows": (

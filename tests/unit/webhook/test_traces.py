@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from reviews import InProcess, admission, overcommitted_pod, patched, pod, policy
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.webhook.admission.denials import EventSink
 from gpugate.webhook.kube.event_series import Kind, Reference, cut_bytes
+from gpugate.webhook.kube.events import EventSink
 
 UID = "0f7a3c1e-0000-4000-8000-000000000001"
 OWNER_UID = "0f7a3c1e-0000-4000-8000-000000000002"

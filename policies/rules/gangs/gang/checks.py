@@ -11,13 +11,14 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.gangs.gang import GANG_NAME, GANG_SIZE, Gang, gang_of, group_of, invalid_size
 from gpugate.policies.kube.fields import string
+from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.queueing.webhook_limits import kueue_rejects
 from gpugate.policies.rules.gangs.gang.minimum import check_minimum
 from gpugate.policies.rules.gangs.gang.mutate import has_its_size
 from gpugate.policies.rules.gangs.gang.params import GangParams
 from gpugate.policies.rules.gangs.gang.updates import check_count, check_pod_update, check_template, is_member, running_gang
 from gpugate.policies.scheduling.node_selection import matching_shapes
-from gpugate.policies.workloads.queue_name import QUEUE_NAME, queue_label
+from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import PodSet, Workload
 

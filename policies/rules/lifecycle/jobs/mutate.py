@@ -7,9 +7,8 @@ from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import gang_of
-from gpugate.policies.kube.field_ownership import is_user_set
 from gpugate.policies.kube.fields import Object, Path, integer_at
-from gpugate.policies.kube.managers import is_gitops_managed
+from gpugate.policies.kube.managers import is_gitops_managed, is_user_set
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.lifecycle.jobs.failure_policy import failure_rules, give_failure_policy
 from gpugate.policies.rules.lifecycle.jobs.job_fields import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Final
 
-from gpugate.policies.cluster.records.common import NO_AMOUNTS
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.kube.memo import remembered
+from gpugate.policies.kube.quantity import NO_AMOUNTS
 from gpugate.policies.queueing.budget import Charge, exceeds_ever, exceeds_together, pod_fingerprint, waits_now
 from gpugate.policies.queueing.cluster_queue import not_yet_counted
 from gpugate.policies.queueing.limit_range import limit_violations

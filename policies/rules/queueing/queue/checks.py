@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
+from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.queueing.webhook_limits import Rejection, kueue_rejects
 from gpugate.policies.rules.queueing.queue.mutate import applies
 from gpugate.policies.rules.queueing.queue.params import QueueParams
-from gpugate.policies.workloads.queue_name import QUEUE_NAME, queue_label, queue_path
+from gpugate.policies.workloads.queue_name import queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
 

@@ -16,7 +16,7 @@ from gpugate.policies.scheduling.node_selection import node_candidates, open_sha
 from gpugate.policies.scheduling.pod_resources import defaults_for
 from gpugate.policies.workloads.container import Container
 from gpugate.policies.workloads.queue_name import queue_label
-from gpugate.policies.workloads.shm import pod_memory_limit
+from gpugate.policies.workloads.requests import pod_level
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -27,7 +27,7 @@ def _devices(pods: PodSet, container: Container) -> int:
 def check(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse missing limits, overcommitted ones, too large a /dev/shm, and pods that fit nowhere."""
     for pods in workload.gpu_pod_sets():
-        pod_limit = pod_memory_limit(pods)
+        pod_limit = pod_level(pods, "limits").get("memory")
         for container in pods.holders():
             limit, request, _, _ = container.amounts
             if limit is None:

@@ -14,7 +14,7 @@ from gpugate.policies.scheduling.gpu_share import share_of
 from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.scheduling.pod_resources import limit_range_bounds, limit_within
 from gpugate.policies.workloads.container import Container
-from gpugate.policies.workloads.shm import pod_memory_limit
+from gpugate.policies.workloads.requests import pod_level
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -45,7 +45,7 @@ def mutate(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapsh
     """Put in memory limits, and requests with them, where a container with accelerators states none."""
     found: list[Edit] = []
     for pods in workload.gpu_pod_sets() if params.default_limits else ():
-        lacking = pod_memory_limit(pods) is None and any(one.amounts.memory_limit is None for one in pods.holders())
+        lacking = "memory" not in pod_level(pods, "limits") and any(one.amounts.memory_limit is None for one in pods.holders())
         if lacking and "memory" not in uncovered(workload, snapshot):
             room, sources = memory_limits_for(workload, pods, params, snapshot)
             for at, size in room.limits.items():

@@ -9,12 +9,13 @@ from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
 from gpugate.policies.kube.memo import remember
+from gpugate.policies.kube.names import PREFERRED_AFFINITY
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.resources.numa.guaranteed_qos import Memo, not_raised, raise_to, raised
 from gpugate.policies.rules.resources.numa.params import NodeLabel, NumaParams
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
 from gpugate.policies.workloads.metadata import pod_selector
-from gpugate.policies.workloads.node_affinity import PREFERRED, node_affinity, require, required_terms
+from gpugate.policies.workloads.node_affinity import node_affinity, require, required_terms
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -56,7 +57,7 @@ def _align(pods: PodSet, label: NodeLabel, params: NumaParams) -> Iterable[Edit]
     if params.affinity == "Required":
         expression = {"key": label.key, "operator": "In", "values": [label.value]}
         return require(pods, [(expression,)], f"node affinity {label.key}={label.value}")
-    return (_prefer(pods.field("affinity", "nodeAffinity", PREFERRED), label.key, label.value),)
+    return (_prefer(pods.field("affinity", "nodeAffinity", PREFERRED_AFFINITY), label.key, label.value),)
 
 
 @lru_cache(maxsize=64)
@@ -71,7 +72,7 @@ def _already_bound(pods: PodSet, key: str) -> bool:
         return True
     path = pods.field("affinity", "nodeAffinity")
     terms = required_terms(pods)
-    terms += [mapping(one, "preference", path) for one in mappings(node_affinity(pods), PREFERRED, path)]
+    terms += [mapping(one, "preference", path) for one in mappings(node_affinity(pods), PREFERRED_AFFINITY, path)]
     return any(one.get("key") == key for term in terms for one in mappings(term, "matchExpressions", path))
 
 

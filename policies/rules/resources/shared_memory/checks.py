@@ -10,7 +10,7 @@ from gpugate.policies.kube.quantity import format_bytes
 from gpugate.policies.rules.resources.shared_memory.mutate import consumers, left_alone, size_for
 from gpugate.policies.rules.resources.shared_memory.params import SharedMemoryParams
 from gpugate.policies.workloads.container import Container
-from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory, shared_memory_of
+from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
 from gpugate.policies.workloads.workload import Workload
 
 
@@ -20,7 +20,7 @@ def check(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapsho
         if left_alone(pods):
             continue
         for container in consumers(pods, params):
-            mounted = shared_memory_of(pods, container)
+            mounted = pods.shared_memory(container)
             if mounted is None:
                 yield _not_mounted(container, params)
             else:

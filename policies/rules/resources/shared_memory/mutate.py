@@ -12,7 +12,8 @@ from gpugate.policies.kube.quantity import MIB, format_bytes
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.resources.shared_memory.params import SharedMemoryParams
 from gpugate.policies.workloads.container import INIT, LONGEST_NAME, Container
-from gpugate.policies.workloads.shm import DIRECTORY, pod_memory_limit, shared_memory_of
+from gpugate.policies.workloads.requests import pod_level
+from gpugate.policies.workloads.shm import DIRECTORY
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NAME: Final = "gpugate-shm"
@@ -61,7 +62,7 @@ def mutate(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapsh
     found: list[Edit] = []
     for pods in workload.templated_gpu_pod_sets():
         if not left_alone(pods):
-            bare = [one for one in consumers(pods, params) if shared_memory_of(pods, one) is None]
+            bare = [one for one in consumers(pods, params) if pods.shared_memory(one) is None]
             if bare:
                 found += _mount(pods, bare, params)
     return found
@@ -69,7 +70,7 @@ def mutate(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapsh
 
 def _mount(pods: PodSet, bare: list[Container], params: SharedMemoryParams) -> Iterable[Edit]:
     # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
-    smallest = pod_memory_limit(pods)
+    smallest = pod_level(pods, "limits").get("memory")
     for one in bare:
         limit = one.amounts.memory_limit
         if limit is not None and (smallest is None or limit < smallest):
