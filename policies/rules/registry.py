@@ -1,9 +1,9 @@
 """Every rule, one line each, in the order in which their edits are applied.
 
 ``Rule.after`` names the rules whose edits a rule builds on; a test holds the order to it. Tolerations decide which cards pods
-may get, and the affinity that excludes small cards decides of which nodes they get a share. The queue comes before default resources,
-since its quota may not cover them. Memory limits come before the shared memory that is sized from them; Guaranteed quality of
-service comes between the two, since it raises requests and not limits.
+may get, and the affinity that excludes small cards decides of which nodes they get a share. The queue comes before default
+resources, since its quota may not cover them. Memory limits come before the shared memory that is sized from them; Guaranteed
+quality of service comes between the two, since it raises requests and not limits.
 """
 
 from __future__ import annotations
