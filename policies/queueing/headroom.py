@@ -23,7 +23,14 @@ from gpugate.policies.queueing.budget import Budget, exceeds_ever, pod_fingerpri
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorQuota, fit_of, queue_facts
 from gpugate.policies.queueing.limit_range import limit_violations
-from gpugate.policies.queueing.resource_quota import NamespaceQuota, in_scope, missing_requests, quotas_of, usage_of_pod
+from gpugate.policies.queueing.resource_quota import (
+    NamespaceQuota,
+    in_scope,
+    missing_requests,
+    namespace_facts,
+    quotas_of,
+    usage_of_pod,
+)
 from gpugate.policies.queueing.workload_demand import (
     PodSetDemand,
     counted_requests,
@@ -95,14 +102,7 @@ def headroom_key(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) ->
 
 def headroom_facts(workload: Workload, snapshot: ClusterSnapshot) -> tuple[object, ...]:
     """Return the records and views that decide the headroom of the workload's pods, nodes aside."""
-    return (
-        *queue_facts(bounding_queue(workload, snapshot), snapshot),
-        snapshot.runtime_classes,
-        snapshot.priorities,
-        snapshot.sync_state("priorityclasses"),
-        *snapshot.limit_ranges.get(workload.namespace, ()),
-        *snapshot.quotas.get(workload.namespace, ()),
-    )
+    return (*queue_facts(bounding_queue(workload, snapshot), snapshot), *namespace_facts(workload, snapshot))
 
 
 def number_together(workload: Workload, pods: PodSet) -> int | None:

@@ -101,6 +101,18 @@ def quotas_of(workload: Workload, snapshot: ClusterSnapshot) -> list[NamespaceQu
     return [NamespaceQuota(workload, snapshot, quota) for quota in snapshot.quotas.get(workload.namespace, ())]
 
 
+def namespace_facts(workload: Workload, snapshot: ClusterSnapshot) -> tuple[object, ...]:
+    """Return the records and views that decide what the workload's namespace accepts, apart from what the pods request."""
+    return (
+        snapshot.runtime_classes,
+        snapshot.priorities,
+        snapshot.sync_state("priorityclasses"),
+        snapshot.sync_state("limitranges"),
+        *snapshot.limit_ranges.get(workload.namespace, ()),
+        *snapshot.quotas.get(workload.namespace, ()),
+    )
+
+
 def usage_of_pod(resources: ResolvedResources) -> dict[str, int]:
     """Return what one pod counts for, by the names that quotas use: bytes, millicores or counts."""
     usage = {"count/pods": 1, "pods": 1}

@@ -12,6 +12,7 @@ from gpugate.policies.findings import Finding
 from gpugate.policies.gangs.gang import Gang, guaranteed_count, spare_by_annotation
 from gpugate.policies.kube.fields import Path, mapping, mappings, sequence
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
+from gpugate.policies.workloads.kinds import EXCLUSIVE_TOPOLOGY
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -19,8 +20,6 @@ KUEUE_REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
 KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 _KAI_REQUIRED: Final = "kai.scheduler/topology-required-placement"
-#: JobSet v0.10 and LeaderWorkerSet v0.7: each child Job or group of pods has a domain to itself.
-_EXCLUSIVE: Final = ("alpha.jobset.sigs.k8s.io/exclusive-topology", "leaderworkerset.sigs.k8s.io/exclusive-topology")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _MOST_DIGITS: Final = 7
 
@@ -51,11 +50,13 @@ def requirements(workload: Workload, gang: Gang, pods: PodSet) -> Iterator[Topol
         key, size = annotations.get(KUEUE_SLICE_TOPOLOGY), annotations.get(KUEUE_SLICE_SIZE)
         if type(key) is str and key and type(size) is str and size.isascii() and size.isdigit() and len(size) <= _MOST_DIGITS:
             yield TopologyRequirement(key, pods.meta("annotations", KUEUE_SLICE_TOPOLOGY), min(int(size), least), "Kueue")
-    for name in (*_EXCLUSIVE, *((_KAI_REQUIRED,) if workload.kind.grouped_by_kai else ())):
+    for name in (*EXCLUSIVE_TOPOLOGY, *((_KAI_REQUIRED,) if workload.kind.grouped_by_kai else ())):
         for path, found in ((("metadata", "annotations"), workload.annotations()), (pods.meta("annotations"), annotations)):
             key = found.get(name)
             if type(key) is str and key:
-                yield TopologyRequirement(key, (*path, name), _of_one_child(pods, least) if name in _EXCLUSIVE else least, "label")
+                yield TopologyRequirement(
+                    key, (*path, name), _of_one_child(pods, least) if name in EXCLUSIVE_TOPOLOGY else least, "label"
+                )
                 break
     yield from _own_affinity(workload, pods, least)
 

@@ -9,6 +9,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.cel import LONGEST_LABEL
 from gpugate.policies.kube.fields import lookup, mapping
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
+from gpugate.policies.workloads.kinds import EXCLUSIVE_TOPOLOGY
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: Annotations by which somebody else is asked to place the pods: Kueue, KAI, JobSet and LeaderWorkerSet.
@@ -18,8 +19,7 @@ _PLACED_BY: Final = (
     "kueue.x-k8s.io/podset-unconstrained-topology",
     "kueue.x-k8s.io/podset-slice-required-topology",
     "kai.scheduler/topology",
-    "alpha.jobset.sigs.k8s.io/exclusive-topology",
-    "leaderworkerset.sigs.k8s.io/exclusive-topology",
+    *EXCLUSIVE_TOPOLOGY,
 )
 
 

@@ -308,13 +308,7 @@ def _key(
     return None if key is None else (key, tuple(targets))
 
 
-def _facts(
-    workload: Workload, _pods: PodSet, _targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
-) -> tuple[object, ...]:
-    return (shapes, *headroom_facts(workload, snapshot))
-
-
-@remembered(by=_key, on=_facts)
+@remembered(by=_key, on=lambda workload, _pods, _targets, shapes, snapshot: (shapes, *headroom_facts(workload, snapshot)))
 def _violation(
     workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
 ) -> str:
