@@ -23,6 +23,9 @@ from gpugate.policies.workloads.node_affinity import required_terms
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet
 
+#: Fields of a pod spec that decide which nodes its pods may land on.
+SCHEDULING_FIELDS: Final = frozenset({"affinity", "nodeSelector", "runtimeClassName", "tolerations"})
+
 
 def tolerates_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> bool:
     """Return whether the pods, with the tolerations ``more``, tolerate every permanent taint of ``shape`` that keeps pods off."""

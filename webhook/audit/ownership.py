@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.kube.fields import MalformedError, Path, lookup, whole_number
-from gpugate.policies.rules.ownership.attribution.keys import DEFAULT_KEYS, AttributionKey, told_by
+from gpugate.policies.rules.ownership.attribution import DEFAULT_KEYS, AttributionKey, told_by
 from gpugate.policies.workloads.workload import PodSet, Workload
 from gpugate.webhook.admission.response import cut
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Run

@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from gpugate.policies.findings import Mode
+from gpugate.policies.framework.reasons import ENGINE_REASONS
 from gpugate.policies.policy import crd
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import SETTINGS, default_policy, parse_policy
@@ -153,8 +154,10 @@ def test_every_finding_of_every_rule_has_a_reason_that_can_be_read() -> None:
         assert not [one for one in reasons if one["outcome"] == "depends on the policy"]
 
 
-def test_the_reference_does_without_reasons() -> None:
-    assert "Findings" not in reference_markdown()
+def test_the_reference_lists_the_reasons_of_the_engine() -> None:
+    page = reference_markdown()
+    assert "| `HeldBack` | refused; a warning if `onGitConflict` is not Deny |" in page
+    assert all(f"| `{reason}` |" in page for reason in ENGINE_REASONS)
 
 
 def test_text_is_plain_where_nobody_looks() -> None:

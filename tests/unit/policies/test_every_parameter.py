@@ -109,8 +109,9 @@ def test_a_golden_case_hangs_on_every_parameter(parameter: _Parameter) -> None:
 @pytest.mark.parametrize(("place", "test"), _READ_BY_THE_CONTROLLER.items())
 def test_what_the_controller_reads_no_rule_does_and_a_test_of_its_own_sets_it(place: tuple[str, ...], test: str) -> None:
     (parameter,) = (one for one in _EVERY if (one.rule.id, *one.path) == place)
-    module = inspect.getmodule(BY_ID[place[0]].check)
-    assert module is not None
-    read = {node.attr for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Attribute)}
-    assert parameter.name not in read
+    for function in (BY_ID[place[0]].check, BY_ID[place[0]].mutate):
+        module = inspect.getmodule(function)
+        assert module is not None
+        read = {node.attr for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Attribute)}
+        assert parameter.name not in read
     assert parameter.path[-1] in (_UNIT / test).read_text(encoding="utf-8")

@@ -585,3 +585,15 @@ def test_odd_places_in_a_record_do_no_harm(path: str, value: Any) -> None:
     live = _forged(clone(_PLAIN), [["add", path, value], ["replace", path, value, value], ["remove", path]])
     root, _ = _updated(_PLAIN, live, ())
     assert root["spec"] == _PLAIN["spec"]
+
+
+def test_the_scheduling_group_of_a_template_is_given_back() -> None:
+    bound = bind({"gang": {"scheduler": "Kubernetes"}}, mode="Enforce")
+    git = _job()
+    git["metadata"]["name"] = "train"
+    git["spec"] |= {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
+    live = clone(git)
+    decided(live, bound, snapshot=_QUEUES)
+    assert live["spec"]["template"]["spec"]["schedulingGroup"]
+    again, _ = _updated(git, live, bound)
+    assert again["spec"]["template"] == live["spec"]["template"]

@@ -24,7 +24,7 @@ from gpugate.policies.rules.resources.vram.estimate import (
     vram_request,
     vram_statement,
 )
-from gpugate.policies.rules.resources.vram.rule import HeadroomParams
+from gpugate.policies.rules.resources.vram.params import HeadroomParams
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, card_of
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload

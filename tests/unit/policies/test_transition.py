@@ -10,7 +10,8 @@ from builders import container, decided, opened, pod, templated
 
 from gpugate.policies.findings import Finding, Mode
 from gpugate.policies.framework.decision import BoundRule, Decision, Phase
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.rule import Rule, no_edits
 from gpugate.policies.kube.fields import clone, lookup
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads import transition

@@ -9,7 +9,7 @@ from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUE
 from gpugate.policies.cluster.records.pods import Member
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import GroupMembers
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding
 from gpugate.policies.gangs.gang import GANG_SIZE, group_path
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME
@@ -41,7 +41,6 @@ def check_stated_size(pods: PodSet, key: GroupKey, member: Member, group: GroupM
             f" {member.size} != {others[0]}",
             f'Write {size_path(pods, key)[-1]}: "{others[0]}", the same in every member.',
             measure=1,
-            rests_on=("pods",),
         )
 
 
@@ -57,7 +56,6 @@ def check_queue(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers
         " Kueue admits no group that is in two",
         f"Write {QUEUE_NAME}: {others[0]}." if others[0] else f"Name the queue {member.queue} in every member.",
         measure=1,
-        rests_on=("pods",),
     )
 
 
@@ -66,7 +64,7 @@ def _queue(name: str) -> str:
 
 
 def check_priority(
-    pods: PodSet, key: GroupKey, member: Member, group: GroupMembers, snapshot: ClusterSnapshot, *, refuse: bool
+    pods: PodSet, key: GroupKey, member: Member, group: GroupMembers, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
     """Refuse another priority class than the others have: what is higher would push the rest of its own gang aside."""
     others = [name for name in group.priorities if name != member.priority and not _is_same(member.priority, name, snapshot)]
@@ -82,9 +80,7 @@ def check_priority(
         f"Give every member the same priority class ({other} as those that are there)."
         if others[0]
         else "Give every member the same priority class, or none.",
-        Level.DENY if refuse else Level.WARN,
         measure=1,
-        rests_on=("pods", "priorityclasses"),
     )
 
 
@@ -111,7 +107,6 @@ def check_asks(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers)
             " with fast admission Kueue counts the whole group from one pod",
             f"Ask for the same in every member, or leave {KUEUE_FAST_ADMISSION} out.",
             measure=1,
-            rests_on=("pods",),
         )
 
 
@@ -131,5 +126,4 @@ def check_capacity(pods: PodSet, key: GroupKey, member: Member, group: GroupMemb
             " a reclaimed spot node ends the whole gang, and what the on-demand ones cost is lost with it",
             f"Select {others[0]} capacity in every member, as those that are there do.",
             measure=1,
-            rests_on=("pods",),
         )

@@ -119,7 +119,6 @@ def check_level(workload: Workload, pods: PodSet, needed: TopologyRequirement, s
             if levels
             else "Leave the requirement out, or name another queue.",
             measure=1,
-            rests_on=LEVEL_FACTS,
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import Taint
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, whole_number
 from gpugate.policies.kube.suggest import closest_match
 from gpugate.policies.rules.placement.node_terms.node_labels import (
@@ -108,8 +108,7 @@ def check_label(wish: RequestedLabel, carried: Collection[str] | None, shapes: S
         wish.path,
         f"{wish.shown}: {what}",
         _instead(wish, proper, shapes),
-        Level.WARN,
-        rests_on=() if carried is None else _NODES,
+        rests_on=() if carried is None else ("nodes",),
     )
 
 
@@ -131,7 +130,6 @@ def check_unit(wish: RequestedLabel) -> Iterator[Finding]:
         (*wish.path, "values") if "values" in wish.expression and wish.path[-1] != MEMORY else wish.path,
         f"{wish.shown}: {MEMORY} counts MiB, and no card has as little as {amount} MiB",
         f'Write "{int(amount) * 1024}" for {amount} GiB.',
-        Level.WARN,
     )
 
 
@@ -152,8 +150,6 @@ def check_selected(
             unmet[0].path if unmet else pods.field("nodeSelector"),
             f"{of_all}, its nodeSelector and affinity match none{why}",
             _cure(unmet, offering, carried),
-            Level.WARN,
-            rests_on=_NODES,
         )
     elif not open_shapes(pods, chosen):
         taints = sorted({taint for shape in chosen.matching for taint in shape.taints if taint.effect != "PreferNoSchedule"})
@@ -162,8 +158,6 @@ def check_selected(
             pods.field("tolerations"),
             f"{of_all}, its tolerations let it onto none: {', '.join(map(shown_taint, taints[:_SHOWN]))}",
             "Tolerate the taint of the nodes meant.",
-            Level.WARN,
-            rests_on=_NODES,
         )
 
 

@@ -113,6 +113,5 @@ def _on_no_node(term: PodTerm, key: str, why: str, proper: str | None, *, rests_
         (*term.path, "topologyKey"),
         f"{_name(term)} over {key}: {why}; over a label that no node has it {then}",
         remedy,
-        Level.WARN,
         rests_on=rests_on,
     )

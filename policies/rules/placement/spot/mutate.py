@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
@@ -25,7 +25,13 @@ from gpugate.policies.scheduling.spot_capacity import (
     on_spot,
     spot_taints,
 )
-from gpugate.policies.workloads.metadata import annotation_before, annotation_for, copy_to_template
+from gpugate.policies.workloads.metadata import (
+    annotation_before,
+    annotation_for,
+    copy_to_template,
+    had_any_annotation,
+    has_any_annotation,
+)
 from gpugate.policies.workloads.node_affinity import implies, node_affinity, require
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -109,3 +115,13 @@ def _tolerate(pods: PodSet, labels: Sequence[tuple[str, str]], params: SpotParam
         if not any(covers(toleration, one.key, one.value, one.effect) for toleration in present):
             present.append(one.toleration)
             yield Edit("append", pods.field("tolerations"), one.toleration, one.note)
+
+
+KEYS: Final = frozenset({SPOT, CHECKPOINT})
+
+
+def mutate(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
+    """Send the pods to spot nodes, or keep them off, as the annotation says."""
+    if not has_any_annotation(workload, KEYS) and not had_any_annotation(workload, KEYS):
+        return ()
+    return [edit for pods in workload.templated_gpu_pod_sets() for edit in send(workload, pods, params, snapshot)]

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from gpugate.policies.cluster.records.kueue import PriorityClass
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.framework.rule import Params
+from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.cel import LONGEST_LABEL, CelRule
 from gpugate.policies.kube.fields import Path, lookup, string, whole_number
 from gpugate.policies.kube.names import PRIORITY_CLASS

@@ -38,12 +38,12 @@ _DECISIVE: Final = (*QUOTA_FACTS, "configurations", "namespaces")
 _SHOWN: Final = 4
 
 
-def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse what the queue could never admit; warn of what waits."""
     managed = is_managed(workload, snapshot)
     path, name = queue_path(workload), queue_label(workload)
     if not managed and managed is not None:
-        return ()
+        return
     if (
         path is None
         or not name
@@ -51,22 +51,24 @@ def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapsho
         or workload.controller() is not None
         or PREBUILT in workload.labels()
     ):
-        return ()
+        return
     pending = _pending(workload, snapshot)
     if pending:
-        return (not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload"),)
+        yield not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload")
+        return
     queue = snapshot.queue(workload.namespace, name)
     if queue is None:
-        return ()
+        return
     findings = [*_of_priority(workload, snapshot), *_of_queue(workload, path, queue, params, snapshot)]
     if managed is not None and params.never_fits == "Deny":
-        return findings
+        yield from findings
+        return
     # Whether Kueue manages such kinds, only its Configuration says.
     kind = workload.kind.kind
     unless = (
         f" (a warning, for Kueue's Configuration is not known, and so not whether it manages a {kind})" if managed is None else ""
     )
-    return [finding._replace(level=Level.WARN, message=f"{finding.message}{unless}") for finding in findings]
+    yield from [finding._replace(level=Level.WARN, message=f"{finding.message}{unless}") for finding in findings]
 
 
 def _pending(workload: Workload, snapshot: ClusterSnapshot) -> list[str]:

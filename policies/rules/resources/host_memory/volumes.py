@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding
 from gpugate.policies.kube.fields import Object, Path, mappings
 from gpugate.policies.kube.quantity import MIB, format_bytes, show_bytes
 from gpugate.policies.workloads.container import EPHEMERAL, Container
@@ -101,7 +101,6 @@ def _volume_unbounded(container: Container, volume: MemoryVolume) -> Finding:
         f"the memory-backed volume {volume.name} has no sizeLimit and {container.name}, which may write it, has no memory limit:"
         " it may grow to all of the node's allocatable memory",
         "Write a sizeLimit for the volume, and a memory limit for the container.",
-        Level.WARN,
     )
 
 

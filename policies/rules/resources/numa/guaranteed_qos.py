@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding
 from gpugate.policies.kube.fields import Path, dotted
 from gpugate.policies.kube.memo import remember, remembered
 from gpugate.policies.kube.quantity import format_millicores
@@ -229,7 +229,6 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaisePar
             pods.field("resources"),
             "pod-level resources make the kubelet skip NUMA alignment for the pod",
             "State the resources of each container instead of spec.resources.",
-            Level.WARN,
         )
         return
     if not params.guaranteed:
@@ -241,7 +240,6 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaisePar
             pods.field("containers"),
             f"the pod is not Guaranteed and the kubelet aligns nothing: {'; '.join(missing)}",
             "Write limits for cpu (whole cores) and memory in every container.",
-            Level.WARN,
         )
         return
     if _is_left(targets):
@@ -255,7 +253,6 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaisePar
             f"the memory limit of {container.name} is more than {params.max_raise_ratio:g} times its request: the request is not"
             " raised to it, and the kubelet aligns nothing",
             "Write the memory that the container needs as both request and limit.",
-            Level.WARN,
         )
     elif not _keeps_shapes(pods, targets, shapes):
         yield Finding(
@@ -264,7 +261,6 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaisePar
             "with requests raised to the limits the pod would no longer fit nodes that can hold it now, so it stays Burstable"
             " and the kubelet aligns nothing",
             "Lower the limits to what the pod really needs, or select the nodes that are large enough.",
-            Level.WARN,
         )
     elif _strands(pods, targets, shapes, params):
         yield Finding(
@@ -273,8 +269,6 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaisePar
             f"with requests raised to the limits the pod would take more than {params.max_share_ratio:g} times what belongs to its"
             " accelerators and leave others of the node unusable, so it stays Burstable and the kubelet aligns nothing",
             "Lower the limits to what the pod really needs, or write the requests that it needs yourself.",
-            Level.WARN,
-            rests_on=("nodes",),
         )
 
 
@@ -323,7 +317,6 @@ def _beyond_bounds(pods: PodSet, obstacle: str) -> Finding:
         "with requests raised to the limits and CPU to whole cores the pod could not be made or admitted any more"
         f" ({obstacle}), so it stays as it is and the kubelet aligns nothing",
         "Write requests and limits that are equal, with whole CPUs, within that bound.",
-        Level.WARN,
     )
 
 
@@ -335,5 +328,4 @@ def _quota_without_cpu(pods: PodSet) -> Finding:
         "the pod states no CPU, and none is put in: its queue's quota covers none, so Kueue would never admit a workload that"
         " asks for some; the pod is not Guaranteed and the kubelet aligns nothing",
         "Have cpu covered by the ClusterQueue, or left out of Kueue's accounting by excludeResourcePrefixes.",
-        Level.WARN,
     )
