@@ -221,7 +221,7 @@ def test_ca_bundle_refuses_a_store_without_a_usable_ca(tmp_path: Path) -> None:
     assert "ca.crt: holds no readable" in _refused(_run("ca-bundle", tmp_path))
     expired = issue_ca(datetime.now(UTC) - timedelta(days=4000))
     (tmp_path / "ca.crt").write_bytes(expired.certificate_pem)
-    assert "still in its time" in _refused(_run("ca-bundle", tmp_path))
+    assert "no unexpired certificate" in _refused(_run("ca-bundle", tmp_path))
 
 
 def test_a_foreign_ca_in_a_store_is_replaced_and_stays_trusted(

@@ -70,7 +70,7 @@ def test_a_change_says_what_is_changed_and_is_its_own_remedy() -> None:
 def test_the_object_itself_is_not_changed_by_being_judged() -> None:
     books = books_of(a_pod())
     before = [each.subject.text for each in books.targets()]
-    assert before == [each.subject.text for each in books_of(a_pod()).target()]
+    assert before == [each.subject.text for each in books_of(a_pod()).targets()]
     assert b"toleration" not in before[0]
 
 

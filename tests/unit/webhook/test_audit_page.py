@@ -181,7 +181,7 @@ def test_a_long_text_is_cut_and_says_by_how_much() -> None:
 def test_a_workload_with_very_many_findings_shows_some_and_counts_the_rest() -> None:
     said = tuple(item(4)._replace(path=f"spec.containers[{place}]") for place in range(MOST_FINDINGS + 3))
     page = Page(render(only(*said)))
-    assert "3 more findings are not listed here" in page.text
+    assert "3 more findings are not listed" in page.text
     assert page.text.count("would change") == MOST_FINDINGS + 1  # and once beside the name
 
 
@@ -408,7 +408,7 @@ def test_what_there_is_no_room_for_is_counted_and_the_gravest_are_listed_first()
     assert 1000 < listed < 3000
     assert f"{listed // 1000}_{listed % 1000:03d} of 3_002 workloads are listed" in page.text
     assert "team-a/z" in page.text
-    assert "1 more without findings are not listed here" in page.text
+    assert "1 more without findings are not listed" in page.text
     assert figures_of(audit).all.workloads == 3002
 
 

@@ -53,14 +53,14 @@ def test_what_is_not_known_is_a_dash_and_no_zero() -> None:
     bare = DeviceUse("a", "p", "main", "n1", "0", "GPU-1", "NVIDIA L4")
     audit = dataclasses.replace(sample_audits.empty(), fleet=Fleet("2026-03-02T09:30:00Z", (3600,), (bare,)))
     text = plain(section(audit))
-    assert re.search("unknown pod n1 GPU 0NVIDIA L4 Pod a/p [^0-9a-z]* not told", text)
+    assert re.search("unknown pod n1 GPU 0NVIDIA L4 Pod a/p [^0-9a-z]* unknown", text)
     assert text.count("\N{EN DASH}") == 4
     assert "1 GPU held: nothing is known of their use." in text
 
 
 def test_a_prometheus_without_series_and_none_at_all_are_told_apart() -> None:
     asked = dataclasses.replace(sample_audits.empty(), fleet=Fleet("2026-03-02T09:30:00Z", (), ()))
-    assert "has no series of dcgm-exporter" in section(asked)
+    assert "had no series of dcgm-exporter" in section(asked)
     assert "No Prometheus was asked" in section(sample_audits.empty())
 
 
@@ -69,4 +69,4 @@ def test_devices_for_which_there_is_no_room_are_counted() -> None:
     audit = dataclasses.replace(REALISTIC, workloads=(dataclasses.replace(REALISTIC.workloads[0], used=many),))
     html = section(audit)
     assert html.count("<tr>\n") == 300
-    assert "153 more GPUs are counted above and not listed here" in plain(html)
+    assert "153 more GPUs are counted above but not listed" in plain(html)

@@ -358,7 +358,7 @@ async def test_nothing_is_kept_of_gangs_that_are_gone() -> None:
         stand.api.stored.clear()
     await stand.observe()
     assert not stand.reconciler._delays
-    assert not stand.reconciler._told
+    assert not stand.reconciler._reported
 
 
 async def test_a_workload_whose_insides_nobody_checked_keeps_no_other_from_its_pod_group() -> None:

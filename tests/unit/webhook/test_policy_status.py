@@ -130,7 +130,7 @@ async def test_a_good_policy_is_ready_and_says_what_it_binds() -> None:
 @pytest.mark.asyncio
 async def test_a_generation_that_reviews_are_not_judged_by_yet_is_not_said_to_be_in_force() -> None:
     cluster = Cluster(gpu_policy(**GOOD))
-    await cluster.settle()
+    await cluster.gather()
     newer = {**gpu_policy(generation=2, mode="Warn"), "status": cluster.status()}
     cluster.objects["p"] = newer | {"metadata": {**newer["metadata"], "resourceVersion": "7"}}
     cluster.store.changed(POLICIES, "MODIFIED", reducer_for(POLICIES)(cluster.objects["p"]))

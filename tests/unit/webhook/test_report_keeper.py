@@ -113,7 +113,7 @@ async def test_a_report_of_somebody_else_is_left_alone_and_the_log_says_so_once(
         await stand.reconcile("w")
     assert api.stored[_PATH] == before
     assert stand.log().count("another owner has a report of this name") == 1
-    assert "has no report of gpugate's until you delete it" in stand.log()
+    assert "has no report of gpugate until you delete it" in stand.log()
     del api.stored[_PATH]
     await stand.reconcile("w")
     assert _named(api.stored[_PATH]) == {"w"}

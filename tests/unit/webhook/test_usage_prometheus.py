@@ -162,7 +162,7 @@ async def test_questions_wait_for_their_turn_and_not_for_their_patience() -> Non
         under_way[0] -= 1
         return web.json_response(vector())
 
-    async with served(answer) as url, Prometheus(Address(url), 0.5) as prometheus, asyncio.seconds(30):
+    async with served(answer) as url, Prometheus(Address(url), 0.5) as prometheus, asyncio.timeout(30):
         assert await asyncio.gather(*(prometheus.ask("up", 1) for _ in range(60))) == [[]] * 60
     assert under_way[1] <= 4
 
