@@ -49,19 +49,19 @@ docs: install ## Write the rule reference, the CRD and the webhook configuration
 bench: install ## CPU per review, against a trivial handler in the same run.
 	$(BIN)/python -m benchmarks.bench
 
-bench-facts: install ## What knowing 5,000 nodes and 100,000 pods costs, and that no review's time grows with them.
+bench-facts: install ## The cost of a snapshot of 5,000 nodes and 100,000 pods; fails if reviews get slower with it.
 	$(BIN)/python -m benchmarks.facts $(BENCH_FACTS)
 
 e2e-build: install ## Build the control plane that the end-to-end tests run on (once; cached).
 	$(BIN)/python -m tests.e2e.controlplane.build
 
-e2e: e2e-build ## The real kube-apiserver, scheduler, Kueue and KWOK with gpugate at the door.
+e2e: e2e-build ## The real kube-apiserver, scheduler, Kueue and KWOK with gpugate as their webhook.
 	$(BIN)/python -m pytest tests/e2e -v
 
 e2e-gitops-build: e2e-build ## Build Argo CD, Flux, Helm and kustomize for the tests with them (once; cached).
 	$(BIN)/python -m tests.e2e_gitops.build
 
-e2e-gitops: e2e-gitops-build ## The real Argo CD and Flux beside that control plane: nothing drifts, nothing is lost.
+e2e-gitops: e2e-gitops-build ## The real Argo CD and Flux with that control plane: nothing drifts, nothing is lost.
 	$(BIN)/python -m pytest tests/e2e_gitops -v
 
 BROWSER_STAMP := $(VENV)/.browser
@@ -70,7 +70,7 @@ $(BROWSER_STAMP): $(STAMP) tests/browser/requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/browser/requirements.lock
 	@touch $(BROWSER_STAMP)
 
-browser: $(BROWSER_STAMP) ## The audit's page in headless Chromium (installed by apt where it is missing); pictures in build/screenshots.
+browser: $(BROWSER_STAMP) ## The audit page in headless Chromium (installed by apt if missing); pictures in build/screenshots.
 	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m pytest tests/browser
 

@@ -1,4 +1,4 @@
-"""Which workloads are gangs: pods that must all start together or not at all."""
+"""Tell which workloads are gangs: pods that must all start together or not at all."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ GANG_NAME: Final = "gpugate.io/gang-name"
 GANG_ELASTIC: Final = "gpugate.io/gang-elastic"
 #: The annotation that states the fewest pods that an elastic gang may run with.
 GANG_MINIMUM: Final = "gpugate.io/gang-min-size"
-#: The longest gang size that is read: more digits are a slip, not a gang.
+#: The most digits of a gang size: a longer number is a typing error.
 _MOST_DIGITS: Final = 7
-#: A workload whose pods may become more or fewer while it runs (Kueue v0.15 ``pkg/workloadslicing``).
+#: The annotation of a workload that Kueue may scale while it runs (Kueue v0.15 ``pkg/workloadslicing``).
 _KUEUE_ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
 
 
@@ -36,14 +36,14 @@ class Gang(NamedTuple):
     """Pods that must start together.
 
     Attributes:
-        pods: what they are made from; the first where they are of several sorts.
-        size: how many there are to be.
-        declared: whether the size is stated in an annotation, and not only by the number of pods.
-        members: how many pods with accelerators the workload makes itself for one gang; None for a pod that joins others.
-        parts: all sorts of pods of the gang that ask for accelerators: master and workers are one gang.
-        sizes: how many pods it may be said to have: whether those count that have no accelerators (an MPI launcher, the head
-            of a Ray cluster), and those that come later, is for whoever declares the size.
-        gangs: how many such gangs the workload makes.
+        pods: its pod set; the first of several.
+        size: the number of its pods.
+        declared: whether an annotation states the size, and not the pod counts alone.
+        members: the number of pods with accelerators that the workload creates for one gang; None for a pod that joins a group.
+        parts: all pod sets of the gang that request accelerators: master and workers are one gang.
+        sizes: every size that may be declared for it: the user decides whether pods without accelerators count (an MPI
+            launcher, the head of a Ray cluster), and pods that start later.
+        gangs: the number of such gangs that the workload creates.
     """
 
     pods: PodSet
@@ -55,7 +55,7 @@ class Gang(NamedTuple):
     gangs: int = 1
 
     def number_of(self, part: PodSet) -> int:
-        """How many pods of ``part`` one gang has; of a pod that joins others, all."""
+        """Return the number of pods of ``part`` in one gang; for a pod that joins a group, the size of the group."""
         return self.size if self.members is None or len(self.parts) == 1 else (part.count or 0) // self.gangs
 
 
@@ -64,16 +64,16 @@ def _is_size(written: str) -> bool:
 
 
 class InvalidSize(NamedTuple):
-    """An annotation that should state a number of pods, and what it says."""
+    """An annotation that should state a number of pods, with its text."""
 
     key: str
     written: str
 
 
 def invalid_size(workload: Workload) -> InvalidSize | None:
-    """The annotation for the size, or the least size, that is no whole number of at least 1; None where both can be read.
+    """Return the annotation for the size, or the minimum size, that is no whole number above 0; None if both are valid.
 
-    The API accepts any text in an annotation, so that this is the rule's to judge, by its mode.
+    The API accepts any text in an annotation, so the rule reports it, by its mode.
     """
     for key in (GANG_SIZE, GANG_MINIMUM):
         written = workload.annotation(key)
@@ -83,24 +83,24 @@ def invalid_size(workload: Workload) -> InvalidSize | None:
 
 
 def declared_size(workload: Workload) -> int | None:
-    """The size that ``gpugate.io/gang-size`` states; None where it states none that can be read."""
+    """Return the size that ``gpugate.io/gang-size`` states; None if it is absent or invalid."""
     written = workload.annotation(GANG_SIZE)
     return int(written) if written is not None and _is_size(written) else None
 
 
 def min_size(workload: Workload, size: int) -> int:
-    """The fewest pods that a gang of ``size`` may run with: all of them, but for one that is declared elastic."""
+    """Return the fewest pods that a gang of ``size`` may run with: all of them, unless it is elastic."""
     stated = declared_min_size(workload, size)
     if stated is not None:
         return stated
-    asking = workload.gpu_pod_sets()
-    if all(pods.numbers.min_count is None for pods in asking):
+    pod_sets = workload.gpu_pod_sets()
+    if all(pods.numbers.min_count is None for pods in pod_sets):
         return size
-    return max(1, min(size, sum(min_count(pods) for pods in asking) // workload.gangs))
+    return max(1, min(size, sum(min_count(pods) for pods in pod_sets) // workload.gangs))
 
 
 def declared_min_size(workload: Workload, size: int) -> int | None:
-    """The fewest pods of a gang of ``size`` by its annotations; None where they say nothing of it."""
+    """Return the minimum size that the annotations of a gang of ``size`` state; None if they state none."""
     written = workload.annotation(GANG_MINIMUM)
     if written is not None and _is_size(written):
         return min(int(written), size)
@@ -108,25 +108,25 @@ def declared_min_size(workload: Workload, size: int) -> int | None:
 
 
 def min_count(pods: PodSet) -> int:
-    """How many of ``pods`` there are at least, where their kind states a range."""
-    count, fewest = pods.count or 0, pods.numbers.min_count
-    return count if fewest is None else min(count, fewest)
+    """Return the least number of ``pods``: the lower end if the workload states a range, else the count."""
+    count, least = pods.count or 0, pods.numbers.min_count
+    return count if least is None else min(count, least)
 
 
 def guaranteed_count(gang: Gang, part: PodSet) -> int:
-    """How many pods of ``part`` one gang has at least, where their kind states a range."""
+    """Return the least number of pods of ``part`` in one gang."""
     number = gang.number_of(part)
     return number if gang.members is None else number - ((part.count or 0) - min_count(part)) // gang.gangs
 
 
 def spare_by_annotation(workload: Workload, gang: Gang) -> int:
-    """How many of its pods a gang may do without, by its annotations."""
+    """Return the number of pods that the gang may lack, by its annotations."""
     stated = declared_min_size(workload, gang.size)
     return 0 if stated is None else gang.size - stated
 
 
 def is_elastic(workload: Workload) -> bool:
-    """Whether the gang says that it may run with fewer pods than its size, to gpugate or to Kueue."""
+    """Whether the workload states, for gpugate or Kueue, that its gang may run with fewer pods than its size."""
     if _may_lose_any(workload) or workload.annotation(GANG_MINIMUM) is not None:
         return True
     return any(pods.numbers.min_count is not None for pods in workload.gpu_pod_sets())
@@ -137,30 +137,30 @@ def _may_lose_any(workload: Workload) -> bool:
 
 
 def gang_of(workload: Workload) -> Gang | None:
-    """The gang that ``workload`` is, or that the pod joins; None where its pods may start one by one.
+    """Return the gang that ``workload`` is, or that the pod joins; None if its pods may start one by one.
 
     A size of 1 declares that a parallel workload is no gang.
     """
-    asking = workload.gpu_pod_sets()
-    if not asking:
+    pod_sets = workload.gpu_pod_sets()
+    if not pod_sets:
         return None
     size = declared_size(workload)
     if size == 1:
         return None
     if workload.is_pod():
-        pods = asking[0]
+        pods = pod_sets[0]
         return Gang(pods, size, declared=True, members=None, parts=(pods,)) if size is not None else None
-    return None if is_being_stopped(workload) else _gang_of_templates(workload, tuple(asking), size)
+    return None if is_being_stopped(workload) else _gang_of_templates(workload, tuple(pod_sets), size)
 
 
-def _gang_of_templates(workload: Workload, asking: tuple[PodSet, ...], size: int | None) -> Gang | None:
-    parts = tuple(pods for pods in asking if pods.count != 0)
+def _gang_of_templates(workload: Workload, pod_sets: tuple[PodSet, ...], size: int | None) -> Gang | None:
+    parts = tuple(pods for pods in pod_sets if pods.count != 0)
     counts = [pods.count for pods in parts]
     if not parts:
         return None
     gangs = workload.gangs
     members = None if None in counts else sum(count or 0 for count in counts) // gangs
-    sizes = _sizes_of(workload, asking)
+    sizes = _sizes_of(workload, pod_sets)
     is_one = members is not None and members > 1 and (workload.is_batch or workload.kind.gangs is not None)
     if size is None and not is_one:
         return None
@@ -175,32 +175,32 @@ def _gang_of_templates(workload: Workload, asking: tuple[PodSet, ...], size: int
     )
 
 
-def _sizes_of(workload: Workload, asking: tuple[PodSet, ...]) -> frozenset[int]:
-    """Every number of pods that the workload makes for one gang, by what is counted with it."""
-    sorts: dict[tuple[bool, bool], int] = {}
+def _sizes_of(workload: Workload, gpu_pod_sets: tuple[PodSet, ...]) -> frozenset[int]:
+    """Return every number of pods of one gang, with and without the pods that need not count."""
+    counts: dict[tuple[bool, bool], int] = {}
     for pods in workload.pod_sets:
-        sort = (pods in asking, pods.starts_late or pods.follows)
-        sorts[sort] = sorts.get(sort, 0) + (pods.count or 0)
-    found = {sorts.pop((True, False), 0)}
-    for number in sorts.values():
-        found |= {one + number for one in found}
-    return frozenset(one // workload.gangs for one in found if one)
+        group = (pods in gpu_pod_sets, pods.starts_late or pods.follows)
+        counts[group] = counts.get(group, 0) + (pods.count or 0)
+    sizes = {counts.pop((True, False), 0)}
+    for count in counts.values():
+        sizes |= {size + count for size in sizes}
+    return frozenset(size // workload.gangs for size in sizes if size)
 
 
 def is_being_stopped(workload: Workload) -> bool:
-    """Whether an UPDATE suspends the workload: it stops as a whole, whatever its size becomes."""
+    """Whether an UPDATE suspends the workload, so that all its pods stop, whatever its size becomes."""
     switch = workload.kind.suspend
     return workload.operation == "UPDATE" and switch is not None and lookup(workload.root, switch) is True
 
 
 def is_running(workload: Workload) -> bool:
-    """Whether the old object of an UPDATE has pods that run."""
+    """Whether the object had running pods before the UPDATE."""
     old = workload.old or {}
-    found = [value for path in workload.kind.running for value in values_at(old, path)]
-    return any(value == "Running" or (type(value) is int and value > 0) for value in found)
+    values = [value for path in workload.kind.running for value in values_at(old, path)]
+    return any(value == "Running" or (type(value) is int and value > 0) for value in values)
 
 
-#: Where each system reads the name of a pod's group.
+#: The label or annotation from which each system reads the name of a pod's group.
 _NAMED_AT: Final[dict[str, tuple[str, str]]] = {
     "Kueue": ("labels", KUEUE_GROUP),
     "Coscheduling": ("labels", COSCHEDULING_GROUP),
@@ -211,12 +211,12 @@ _NAMED_AT: Final[dict[str, tuple[str, str]]] = {
 
 
 def group_of(pods: PodSet) -> GroupKey | None:
-    """The group that the pods say they belong to; None for pods on their own."""
+    """Return the group that the pods name; None if they name none."""
     return group_key(pods.labels(), pods.annotations(), pods.spec)
 
 
 def group_path(pods: PodSet, key: GroupKey) -> Path:
-    """Where the pods name their group ``key``."""
+    """Return the path at which the pods name their group ``key``."""
     if key.system == "Kubernetes":
         return pods.field("schedulingGroup", "podGroupName")
     where, name = _NAMED_AT[key.system]

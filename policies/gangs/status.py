@@ -1,4 +1,4 @@
-"""The state of every gang: whether its members are there and run."""
+"""Return the state of every gang: whether its members exist and run."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class GangState(NamedTuple):
         kind: the kind of its owner; ``Pod`` for plain pods in a group.
         name: the name of the owner, or of the group.
         uid: the owner's uid; empty for plain pods.
-        system: who holds it together, as in :class:`~gpugate.policies.cluster.records.pod_groups.GroupKey`; empty for its
-            owner alone.
-        size: how many members it is to have.
+        system: the system of its pod group, as in :class:`~gpugate.policies.cluster.records.pod_groups.GroupKey`; empty if it has
+            none.
+        size: the number of its members.
         running: members that run.
-        pending: members that are there and do not run.
-        missing: members that are not there.
+        pending: members that exist and do not run.
+        missing: members that do not exist.
         failed: members that have failed.
-        held: accelerators that its running members hold.
+        held: accelerators of its running members.
         state: ``running``, ``queued``, ``starting``, ``stuck`` or ``done``.
-        since: when it came into this state, seconds since the epoch; None where that is not known.
+        since: start of this state, in seconds since 1970; None if not known.
         reason: why it is stuck or waits, in words; empty otherwise.
     """
 
@@ -55,13 +55,13 @@ class GangState(NamedTuple):
 
 
 StuckAfter: TypeAlias = Callable[[str, Object], float | None]
-"""Seconds after which a gang is stuck, by namespace and labels of the workload; None where no rule looks at gangs."""
+"""Return the seconds after which a gang is stuck, by namespace and labels of its workload; None if no rule reports it."""
 Place: TypeAlias = tuple[str, str, str]
 """Namespace, kind and name of a gang."""
 
 STUCK_AFTER: Final = 600.0
 _NOTHING: Final[Mapping[Any, Any]] = {}
-#: Taints by which Kubernetes marks a node whose kubelet does not answer, or is not ready.
+#: Taints of nodes whose kubelet does not answer, or is not ready.
 _LOST: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 
@@ -78,39 +78,39 @@ def gang_states(
     noticed: Mapping[Place, float] = _NOTHING,
     refusals: Mapping[str, str] = _NOTHING,
 ) -> list[GangState]:
-    """The state of every gang, sorted; none while the pods are not known.
+    """Return the state of every gang, sorted; an empty list until the pods are synced.
 
     Args:
         snapshot: the cluster.
-        subjects: the workloads that are there, plain pods among them; a gang of a kind whose pods cannot be told is left out.
+        subjects: the workloads in the cluster, with plain pods. Kinds without ``members`` are left out.
         now: the time, in seconds since 1970.
-        stuck_after: when the policy says that a gang is stuck.
-        noticed: when a gang was first seen to be incomplete, by who looks all the time.
-        refusals: why a controller could make no more pods, by the uid of the workload.
+        stuck_after: the time after which the policy calls a gang stuck.
+        noticed: the time at which a permanent observer first saw a gang incomplete, in seconds since 1970.
+        refusals: why a controller could create no more pods, by the uid of the workload.
     """
     if snapshot.sync_state("pods") is not SyncState.SYNCED:
         return []
-    sight = _StatusContext(snapshot, now, stuck_after, noticed, refusals, _lost_nodes(snapshot))
-    found: list[GangState] = []
+    context = _StatusContext(snapshot, now, stuck_after, noticed, refusals, _lost_nodes(snapshot))
+    states: list[GangState] = []
     joined: dict[tuple[str, GroupKey], list[Workload]] = {}
     for workload in subjects:
         try:
             if not workload.is_pod():
-                found += [*_of_workload(workload, sight)]
+                states += [*_of_workload(workload, context)]
             elif workload.controller() is None and (key := group_of(workload.pod_sets[0])) is not None:
                 joined.setdefault((workload.namespace, key), []).append(workload)
         except MalformedError:
-            # One workload that cannot be read is left out, and spoils no other.
+            # Skip a malformed workload and go on with the others.
             continue
     for namespace, groups in snapshot.groups.items():
         for key, group in groups.items():
             if "" in group.owners or joined.get((namespace, key)):
-                found += _of_group(namespace, key, group, joined.get((namespace, key), []), sight)
-    return sorted(found)
+                states += _of_group(namespace, key, group, joined.get((namespace, key), []), context)
+    return sorted(states)
 
 
 class _StatusContext(NamedTuple):
-    """What all gangs are looked at with; the fields are the arguments of :func:`gang_states`."""
+    """The arguments of :func:`gang_states` and the lost nodes."""
 
     snapshot: ClusterSnapshot
     now: float
@@ -124,34 +124,34 @@ def _lost_nodes(snapshot: ClusterSnapshot) -> frozenset[str]:
     return frozenset(name for shape in snapshot.shapes if any(taint.key in _LOST for taint in shape.taints) for name in shape.nodes)
 
 
-def _of_workload(workload: Workload, sight: _StatusContext) -> Iterator[GangState]:
+def _of_workload(workload: Workload, context: _StatusContext) -> Iterator[GangState]:
     gang = gang_of(workload)
-    # Pods whose devices are claims say nothing of them while they wait.
+    # Pending pods do not show which devices their claims request.
     if gang is None or gang.members is None or any(not pods.accelerators() for pods in gang.parts):
         return
     uid = str(workload.metadata().get("uid") or "")
     kind, name = workload.kind.kind, workload.name
     key = group_of(gang.pods)
-    for index, crew_key in enumerate(_owner_groups(workload, gang, uid)):
+    for index, owner_group in enumerate(_owner_groups(workload, gang, uid)):
         own = f"{name}/{index}" if gang.gangs > 1 else name
         place = (workload.namespace, kind, own)
-        look = GangObservation(
+        observation = GangObservation(
             size=gang.members,
             least=_least(workload, gang),
-            pods=sight.snapshot.counts_of(workload.namespace, crew_key),
+            pods=context.snapshot.counts_of(workload.namespace, owner_group),
             over=is_over(workload.root),
             suspended=_is_suspended(workload),
             queue=queue_label(workload) or "",
             ended=_ended(workload),
             staged=any(pods.follows for pods in gang.parts),
-            lost=sight.lost,
+            lost=context.lost,
             began=_began(workload),
-            noticed=sight.noticed.get(place),
-            refusal=sight.refusals.get(uid, ""),
+            noticed=context.noticed.get(place),
+            refusal=context.refusals.get(uid, ""),
         )
-        standing = evaluate(look, sight.now, sight.stuck_after(workload.namespace, workload.labels()))
-        system = key.system if key is not None else "Kueue" if look.queue else ""
-        yield GangState(workload.namespace, kind, own, uid, system, gang.members, *standing)
+        status = evaluate(observation, context.now, context.stuck_after(workload.namespace, workload.labels()))
+        system = key.system if key is not None else "Kueue" if observation.queue else ""
+        yield GangState(workload.namespace, kind, own, uid, system, gang.members, *status)
 
 
 def _owner_groups(workload: Workload, gang: Gang, uid: str) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _owner_groups(workload: Workload, gang: Gang, uid: str) -> Iterator[str]:
 
 
 def _least(workload: Workload, gang: Gang) -> int:
-    """How many members have to run: those that start late do so when the others run."""
+    """Return how many members must run; those that start late wait until the others do."""
     at_once = sum((part.count or 0) // gang.gangs for part in gang.parts if not part.starts_late)
     return max(1, min(min_size(workload, gang.members or gang.size), at_once))
 
@@ -179,56 +179,59 @@ def _is_suspended(workload: Workload) -> bool:
     return switch is not None and lookup(workload.root, switch) is True
 
 
-#: Conditions, and words for where a workload stands (Ray: ``jobDeploymentStatus``; Volcano: ``state.phase``), of its end.
+#: Condition types and phases of a workload that has ended (Ray: ``jobDeploymentStatus``; Volcano: ``state.phase``).
 _ENDS: Final = frozenset({"Aborted", "Complete", "Completed", "Failed", "Finished", "Succeeded", "Terminated"})
 _PHASES: Final = (("status", "phase"), ("status", "jobDeploymentStatus"), ("status", "state", "phase"))
 
 
 def is_over(root: Object) -> bool:
-    """Whether a workload has done its work, or has failed for good."""
-    said = (lookup(root, path) for path in _PHASES)
-    if any(type(one) is str and one in _ENDS for one in said):
+    """Whether a workload has succeeded, or has failed for good."""
+    phases = (lookup(root, path) for path in _PHASES)
+    if any(type(phase) is str and phase in _ENDS for phase in phases):
         return True
     conditions = lookup(root, ("status", "conditions"))
     return any(
-        type(one) is dict and one.get("status") == "True" and type(one.get("type")) is str and one["type"] in _ENDS
-        for one in (conditions if type(conditions) is list else ())
+        type(condition) is dict
+        and condition.get("status") == "True"
+        and type(condition.get("type")) is str
+        and condition["type"] in _ENDS
+        for condition in (conditions if type(conditions) is list else ())
     )
 
 
-#: Where kinds count their pods that have ended well (Job and Volcano; Kubeflow).
-_COUNTED: Final = (("status", "succeeded"), ("status", "replicaStatuses", "*", "succeeded"))
+#: Paths of the counts of succeeded pods (Job and Volcano; Kubeflow).
+_SUCCEEDED: Final = (("status", "succeeded"), ("status", "replicaStatuses", "*", "succeeded"))
 
 
 def _ended(workload: Workload) -> int:
-    return sum(value for path in _COUNTED for value in values_at(workload.root, path) if type(value) is int)
+    return sum(value for path in _SUCCEEDED for value in values_at(workload.root, path) if type(value) is int)
 
 
 def _began(workload: Workload) -> float | None:
-    """When it was made, or was last let run."""
+    """Return when the workload was created or last started, in seconds since 1970; None if not known."""
     moments = (moment(workload.metadata().get("creationTimestamp")), moment(lookup(workload.root, ("status", "startTime"))))
     return max(moments) or None
 
 
 def _of_group(
-    namespace: str, key: GroupKey, group: GroupMembers, members: list[Workload], sight: _StatusContext
+    namespace: str, key: GroupKey, group: GroupMembers, members: list[Workload], context: _StatusContext
 ) -> Iterator[GangState]:
-    crew = sight.snapshot.counts_of(namespace, f"{key.system}/{key.name}")
-    object_ = sight.snapshot.pod_groups.get((namespace, key))
-    minimum = object_.minimum if object_ is not None else None
+    counts = context.snapshot.counts_of(namespace, f"{key.system}/{key.name}")
+    pod_group = context.snapshot.pod_groups.get((namespace, key))
+    minimum = pod_group.minimum if pod_group is not None else None
     size = group.sizes[-1] if group.sizes else minimum or 0
-    if size < 2 or not any(crew[:5]):
+    if size < 2 or not any(counts[:5]):
         return
-    began = max((moment(one.metadata().get("creationTimestamp")) for one in members), default=0.0) or None
-    look = GangObservation(
+    began = max((moment(pod.metadata().get("creationTimestamp")) for pod in members), default=0.0) or None
+    observation = GangObservation(
         size=size,
         least=min(size, minimum or size),
-        pods=crew,
+        pods=counts,
         queue=next(iter(group.queues), ""),
-        lost=sight.lost,
+        lost=context.lost,
         began=began,
-        noticed=sight.noticed.get((namespace, "Pod", key.name)),
+        noticed=context.noticed.get((namespace, "Pod", key.name)),
     )
     labels = members[0].labels() if members else _NOTHING
-    standing = evaluate(look, sight.now, sight.stuck_after(namespace, dict(labels)))
-    yield GangState(namespace, "Pod", key.name, "", key.system, size, *standing)
+    status = evaluate(observation, context.now, context.stuck_after(namespace, dict(labels)))
+    yield GangState(namespace, "Pod", key.name, "", key.system, size, *status)

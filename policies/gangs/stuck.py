@@ -1,4 +1,4 @@
-"""Where a gang stands: whether it runs, waits as a whole, starts, or is stuck with a part of its members missing."""
+"""Evaluate one gang: it runs, waits as a whole, starts, or is stuck because some of its members do not run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.pod_counts import PodCounts, ProblemCount
 
-#: Sentences of a reason: each names one thing that is wrong.
+#: The most problems that a reason names.
 _MOST: Final = 4
-#: Words for what a scheduler, a kubelet or gpugate calls it.
+#: The words for a reason of the scheduler, the kubelet or gpugate.
 _WORDS: Final = {
     "Starting": "start on their nodes",
     "Unschedulable": "have no node",
@@ -23,21 +23,21 @@ _WORDS: Final = {
 
 
 class GangObservation(NamedTuple):
-    """What is known of one gang at one moment.
+    """The data of one gang at one moment.
 
     Attributes:
-        size: how many members with accelerators it is to have.
-        least: how many of them have to run for it to work.
-        pods: its pods.
-        over: whether the workload has come to its end.
-        suspended: whether the workload is stopped as a whole, by its queue or by somebody else.
+        size: the number of its members with accelerators.
+        least: how many of them must run for it to work.
+        pods: the counts of its pods.
+        over: whether the workload has ended.
+        suspended: whether the workload is suspended, by its queue or by a user.
         queue: the queue that it waits in; empty for none.
-        ended: members that have ended well, by the status of the workload.
-        staged: whether some members come only when others have run: that they are missing says nothing.
+        ended: members that have succeeded, by the status of the workload.
+        staged: whether some members are created only after others have run, so that a missing member means nothing.
         lost: nodes that do not answer.
-        began: when the workload was made or started last, in seconds since 1970; None where that is not known.
-        noticed: when it was first seen not to be complete, by whoever looks all the time; None where nobody does.
-        refusal: why its controller could make no more pods, in the words of the apiserver; empty where nobody looked.
+        began: when the workload was created or last started, in seconds since 1970; None if not known.
+        noticed: when a permanent observer first saw it incomplete, in seconds since 1970; None if there is no such observer.
+        refusal: why its controller could create no more pods, in the words of the apiserver; empty if not known.
     """
 
     size: int
@@ -55,7 +55,7 @@ class GangObservation(NamedTuple):
 
 
 class GangStatus(NamedTuple):
-    """Where a gang stands; the fields are those of :class:`gpugate.policies.gangs.status.GangState`."""
+    """The status of one gang; the fields are those of :class:`gpugate.policies.gangs.status.GangState`."""
 
     running: int
     pending: int
@@ -67,84 +67,83 @@ class GangStatus(NamedTuple):
     reason: str
 
 
-def evaluate(look: GangObservation, now: float, stuck_after: float | None) -> GangStatus:
-    """Where the gang stands at ``now``; it is never stuck where ``stuck_after``, in seconds, is None."""
-    crew = look.pods
-    gone = tuple(one for one in crew.unready if one.node in look.lost)
-    lost = sum(one.number for one in gone)
-    running, ended = crew.running - lost, max(look.ended, crew.succeeded)
-    there = ended + crew.running + crew.pending
-    missing = 0 if look.staged else max(0, look.size - there)
-    counts = (running, crew.pending, missing, crew.failed + lost, crew.held)
-    if look.over or (ended and ended >= look.size):
+def evaluate(gang: GangObservation, now: float, stuck_after: float | None) -> GangStatus:
+    """Return the status of the gang at ``now``, in seconds since 1970; it is never stuck if ``stuck_after`` is None."""
+    pods = gang.pods
+    on_lost_nodes = tuple(problem for problem in pods.unready if problem.node in gang.lost)
+    lost = sum(problem.number for problem in on_lost_nodes)
+    running, ended = pods.running - lost, max(gang.ended, pods.succeeded)
+    missing = 0 if gang.staged else max(0, gang.size - (ended + pods.running + pods.pending))
+    counts = (running, pods.pending, missing, pods.failed + lost, pods.held)
+    if gang.over or (ended and ended >= gang.size):
         return GangStatus(*counts[:2], 0, *counts[3:], "done", None, "")
-    if _runs(look, running, ended, crew.pending + lost):
+    if _runs(gang, running, ended, pods.pending + lost):
         return GangStatus(*counts, "running", None, "")
-    if _waits_whole(look, missing):
-        return GangStatus(*counts, "queued", _first(crew.sorts) or look.began, _why_queued(look))
-    since = _since(look, gone)
-    late = stuck_after is not None and since is not None and now - since >= stuck_after
-    return GangStatus(*counts, "stuck" if late else "starting", since, _why(look, running, ended, missing, gone))
+    if _waits_whole(gang, missing):
+        return GangStatus(*counts, "queued", _first(pods.sorts) or gang.began, _why_queued(gang))
+    since = _since(gang, on_lost_nodes)
+    is_late = stuck_after is not None and since is not None and now - since >= stuck_after
+    return GangStatus(*counts, "stuck" if is_late else "starting", since, _why(gang, running, ended, missing, on_lost_nodes))
 
 
-def _runs(look: GangObservation, running: int, ended: int, waiting: int) -> bool:
-    if look.staged:
+def _runs(gang: GangObservation, running: int, ended: int, waiting: int) -> bool:
+    if gang.staged:
         return running + ended > 0 and waiting == 0
-    return running + ended >= look.least
+    return running + ended >= gang.least
 
 
-def _waits_whole(look: GangObservation, missing: int) -> bool:
-    """Whether nothing of the gang is on a node, and all of it waits until its queue lets it in."""
-    crew = look.pods
-    if crew.running or crew.held:
+def _waits_whole(gang: GangObservation, missing: int) -> bool:
+    """Whether no pod of the gang is on a node, and all of them wait for admission by a queue."""
+    pods = gang.pods
+    if pods.running or pods.held:
         return False
-    if look.suspended:
+    if gang.suspended:
         return True
-    return bool(crew.pending) and crew.gated == crew.pending and not missing
+    return bool(pods.pending) and pods.gated == pods.pending and not missing
 
 
-def _why_queued(look: GangObservation) -> str:
-    where = f" in queue {look.queue}" if look.queue else ""
+def _why_queued(gang: GangObservation) -> str:
+    where = f" in queue {gang.queue}" if gang.queue else ""
     return f"waits{where} as a whole: nothing of it runs, and it holds nothing" if where else "is suspended, and holds nothing"
 
 
-def _since(look: GangObservation, gone: tuple[ProblemCount, ...]) -> float | None:
-    """When it became incomplete, as its pods tell it: so a new observer knows what the one before knew."""
-    told = _first((*gone, *(one for one in look.pods.sorts if one.reason != "Failed" and one.since)))
-    if told is not None:
-        return told
-    # What was never made, or is gone without a trace, says nothing: not before the whole began, nor before it was noticed.
-    moments = [one for one in (look.began, look.noticed) if one is not None]
+def _since(gang: GangObservation, on_lost_nodes: tuple[ProblemCount, ...]) -> float | None:
+    """Return the time since which the gang is incomplete, by its pods' conditions, so that a restarted controller agrees."""
+    since = _first((*on_lost_nodes, *(problem for problem in gang.pods.sorts if problem.reason != "Failed" and problem.since)))
+    if since is not None:
+        return since
+    # Pods that do not exist have no conditions: take the later of the start of the workload and the first observation.
+    moments = [moment for moment in (gang.began, gang.noticed) if moment is not None]
     return max(moments) if moments else None
 
 
-def _first(sorts: Iterable[ProblemCount]) -> float | None:
-    return min((one.since for one in sorts if one.since), default=None)
+def _first(problems: Iterable[ProblemCount]) -> float | None:
+    return min((problem.since for problem in problems if problem.since), default=None)
 
 
-def _why(look: GangObservation, running: int, ended: int, missing: int, gone: tuple[ProblemCount, ...]) -> str:
-    crew = look.pods
-    there = running + ended
-    parts = [f"{there} of {look.size} run" + (f" and {_devices(crew.held)} held meanwhile" if crew.held else "")]
+def _why(gang: GangObservation, running: int, ended: int, missing: int, on_lost_nodes: tuple[ProblemCount, ...]) -> str:
+    pods = gang.pods
+    parts = [f"{running + ended} of {gang.size} run" + (f" and {_devices(pods.held)} held meanwhile" if pods.held else "")]
     if missing:
-        parts.append(f"{missing} of {look.size} {_are(missing)} not there" + (f": {look.refusal}" if look.refusal else ""))
-    parts += [f"{one.number} {_are(one.number)} on node {one.node}, which does not answer" for one in gone]
-    # Those that have failed were replaced, unless somebody is missing.
-    parts += [_told(one) for one in crew.sorts if missing or one.reason in _PRESENT or one.reason not in _ENDED]
+        parts.append(f"{missing} of {gang.size} {_are(missing)} not there" + (f": {gang.refusal}" if gang.refusal else ""))
+    parts += [f"{lost.number} {_are(lost.number)} on node {lost.node}, which does not answer" for lost in on_lost_nodes]
+    # Failed pods were replaced, unless members are missing.
+    parts += [_words(problem) for problem in pods.sorts if missing or problem.reason in _PRESENT or problem.reason not in _ENDED]
     return "; ".join(parts[: 1 + _MOST])
 
 
 _PRESENT: Final = frozenset({"Starting", "Unschedulable", "SchedulingGated"})
-#: Reasons of pods that have failed (``status.reason``), by who ended them.
+#: Reasons of failed pods (``status.reason``).
 _ENDED: Final = frozenset(
     {"Failed", "Evicted", "NodeLost", "NodeShutdown", "Preempted", "Shutdown", "Terminated", "DeadlineExceeded"}
 )
 
 
-def _told(one: ProblemCount) -> str:
-    words = _WORDS.get(one.reason, f"wait: {one.reason}")
-    place = f" ({one.node})" if one.node and one.reason != "Starting" else ""
-    return f"{one.number} {_singular(words) if one.number == 1 else words}{place}" + (f": {one.message}" if one.message else "")
+def _words(problem: ProblemCount) -> str:
+    words = _WORDS.get(problem.reason, f"wait: {problem.reason}")
+    text = f"{problem.number} {_singular(words) if problem.number == 1 else words}"
+    text += f" ({problem.node})" if problem.node and problem.reason != "Starting" else ""
+    return text + (f": {problem.message}" if problem.message else "")
 
 
 def _singular(words: str) -> str:

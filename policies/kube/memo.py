@@ -1,23 +1,64 @@
-"""What was worked out once, kept to be found again while all that it rests on is the very same."""
+"""Results that are kept and found again while everything that they rest on is the very same."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from functools import wraps
+from inspect import signature
 from operator import is_not
-from typing import Any, Final
+from typing import Any, Final, TypeVar, TypeVarTuple
 
+_Arguments = TypeVarTuple("_Arguments")
+_Result = TypeVar("_Result")
 #: Different results remembered under one name; workloads of one team are much alike.
 _REMEMBERED: Final = 2048
 
 
+def remembered(
+    *, by: Callable[[*_Arguments], Hashable | None], on: Callable[[*_Arguments], tuple[object, ...]]
+) -> Callable[[Callable[[*_Arguments], _Result]], Callable[[*_Arguments], _Result]]:
+    """Remember the results of a function in the memo of its argument ``snapshot``.
+
+    Args:
+        by: returns a key that only arguments with equal results have; None where the result is not remembered.
+        on: returns the records and views of the snapshot that the result rests on. They never change, so they are compared by
+            identity.
+
+    Returns:
+        A decorator for functions that are called with positional arguments alone and never return None.
+    """
+
+    def decorate(function: Callable[[*_Arguments], _Result]) -> Callable[[*_Arguments], _Result]:
+        name = f"{function.__module__}.{function.__qualname__}"
+        at = list(signature(function).parameters).index("snapshot")
+
+        @wraps(function)
+        def remembering(*args: *_Arguments) -> _Result:
+            key = by(*args)
+            if key is None:
+                return function(*args)
+            snapshot: Any = args[at]
+            rests_on = on(*args)
+            result: _Result | None = recall(snapshot.memo, name, key, *rests_on)
+            if result is None:
+                result = function(*args)
+                keep(snapshot.memo, name, key, result, *rests_on)
+            return result
+
+        return remembering
+
+    return decorate
+
+
 def remember(memo: dict[Any, Any], key: Any, value: Any) -> None:  # noqa: ANN401 - any hashable, anything
-    """Keep ``value`` in a memo, which stays small."""
+    """Keep ``value`` in ``memo``, which is emptied before it grows beyond its limit."""
     if len(memo) >= _REMEMBERED:
         memo.clear()
     memo[key] = value
 
 
 def recall(memo: dict[Any, Any], name: str, key: Any, *rests_on: object) -> Any | None:  # noqa: ANN401 - any hashable, anything
-    """What :func:`keep` was given under ``name`` for ``key``; None where it rests on other objects than ``rests_on``."""
+    """Return what :func:`keep` stored under ``name`` for ``key``; None where it rests on other objects than ``rests_on``."""
     entries = memo.get(name)
     found = entries.get(key) if entries else None
     if found is None or len(found[0]) != len(rests_on) or any(map(is_not, found[0], rests_on)):
@@ -26,9 +67,6 @@ def recall(memo: dict[Any, Any], name: str, key: Any, *rests_on: object) -> Any 
 
 
 def keep(memo: dict[Any, Any], name: str, key: Any, value: Any, *rests_on: object) -> None:  # noqa: ANN401 - any hashable, anything
-    """Keep ``value``, which follows from ``key`` and ``rests_on`` and is not None; a ``key`` of None is not kept.
-
-    What it rests on are records and views of facts, which never change: they are told apart by identity.
-    """
+    """Store ``value``, which follows from ``key`` and ``rests_on`` and is not None; a ``key`` of None is not stored."""
     if key is not None:
         remember(memo.setdefault(name, {}), key, (rests_on, value))

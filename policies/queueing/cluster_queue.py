@@ -1,4 +1,4 @@
-"""Find the ClusterQueue of a workload, and whether the workload may already count in a quota's usage."""
+"""Find the ClusterQueue of a workload, and tell whether a quota may count the workload already."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import Workload
 
 _NOTHING: Final[frozenset[str]] = frozenset()
-#: Resources that gpugate itself may put into a workload.
+#: Resources that gpugate itself may add to a workload.
 _ADDED: Final = frozenset({"cpu", "memory"})
 
 
 def uncovered(workload: Workload, snapshot: ClusterSnapshot) -> frozenset[str]:
-    """Which of CPU and memory the quota of the workload's queue does not cover; none where that is not known.
+    """Return those of CPU and memory that the quota of the workload's queue does not cover; none where that is not known.
 
-    Kueue admits no workload that asks for a resource which no flavor of its ClusterQueue covers
+    Kueue admits no workload that requests a resource which no flavor of its ClusterQueue covers
     (v0.15.0, ``pkg/scheduler/flavorassigner``: "resource memory unavailable in ClusterQueue").
     """
-    found = cluster_queue_of(workload, snapshot)
-    return _ADDED - found.covered if found else _NOTHING
+    queue = cluster_queue_of(workload, snapshot)
+    return _ADDED - queue.covered if queue else _NOTHING
 
 
 def cluster_queue_of(workload: Workload, snapshot: ClusterSnapshot) -> ClusterQueue | None:
-    """The ClusterQueue that the queue name of ``workload`` leads to; None where it has none, or that is not known."""
+    """Return the ClusterQueue behind the queue name of ``workload``; None where it names none or that is not known."""
     if not snapshot.cluster_queues:
         return None
     name = queue_label(workload)
@@ -33,11 +33,11 @@ def cluster_queue_of(workload: Workload, snapshot: ClusterSnapshot) -> ClusterQu
     return snapshot.cluster_queues.get(local.cluster_queue) if local else None
 
 
-#: Fields of a status that only a controller or kubelet writes, once it has seen the object.
+#: Fields of a status that only a controller or kubelet writes.
 _SEEN: Final = frozenset({"conditions", "observedGeneration", "startTime"})
 
 
 def not_yet_counted(workload: Workload) -> bool:
-    """Whether nothing is taken for the workload yet: what its controller has seen may be counted as used already."""
+    """Return whether no quota counts the workload as used yet: none does before a controller has seen the object."""
     status = workload.root.get("status")
     return workload.operation != "UPDATE" and (type(status) is not dict or _SEEN.isdisjoint(status))

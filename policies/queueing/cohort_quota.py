@@ -1,8 +1,8 @@
-"""How much of a resource a ClusterQueue has in a flavor, with what its cohort lends it.
+"""Work out how much of a resource a ClusterQueue has in a flavor, with what it may borrow from its cohort.
 
-The arithmetic is that of Kueue v0.15.0, ``pkg/cache/scheduler/resource_node.go``: a cohort's quota is its own and what its
-children lend it; a node has what it keeps to itself and what its parent has, up to its borrowing limit. Amounts are bytes,
-millicores or counts.
+The arithmetic is that of Kueue v0.15.0, ``pkg/cache/scheduler/resource_node.go``: the quota of a cohort is its own and what
+its children lend it; a ClusterQueue or cohort has its local quota and what its parent has, up to its borrowing limit. Amounts
+are bytes, millicores or counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from gpugate.policies.cluster.records.cohorts import CohortTree
 from gpugate.policies.cluster.records.kueue import ClusterQueue, Quota, ResourceGroup
 
-#: A tree of cohorts deeper than this is nobody's; its sums are not known.
+#: Sums of a tree of cohorts deeper than this are not known.
 _DEEPEST: Final = 64
 _NO_QUOTA: Final = Quota(0)
 
@@ -22,9 +22,10 @@ class QuotaNode(NamedTuple):
     """A ClusterQueue or cohort, for one flavor and resource.
 
     Attributes:
-        quota: what it states itself.
+        quota: its own quota.
         subtree: its own quota and what its children lend it (``SubtreeQuota``).
-        usage: what is used of that (``Usage``): a ClusterQueue's reservations, a cohort's children's beyond what they keep.
+        usage: what is used of that (``Usage``): reservations of a ClusterQueue, or of a cohort's children beyond their local
+            quota.
     """
 
     quota: Quota
@@ -33,25 +34,25 @@ class QuotaNode(NamedTuple):
 
     @property
     def local_quota(self) -> int:
-        """What it lends to nobody (``localQuota``)."""
+        """The part of the quota that is never lent (``localQuota``)."""
         lending = self.quota.lending
         return 0 if lending is None else max(0, self.subtree - lending)
 
     @property
     def local_available(self) -> int:
-        """What is unused of what it lends to nobody (``LocalAvailable``)."""
+        """The unused part of the local quota (``LocalAvailable``)."""
         return max(0, self.local_quota - self.usage)
 
 
 class Capacity(NamedTuple):
-    """What a ClusterQueue has of one resource in one flavor.
+    """The quota of a ClusterQueue for one resource in one flavor.
 
     Attributes:
         nominal: its own quota.
-        potential: the most that it could ever have: nothing used by anybody (``potentialAvailable``).
+        potential: the most that it could ever have, with nothing reserved in its cohort (``potentialAvailable``).
         available: what it could get now; below zero where more is reserved than there is (``available``).
-        reserved: what is reserved for its own workloads.
-        reserved_by_others: what the rest of its cohort's tree has reserved.
+        reserved: reserved for its own workloads.
+        reserved_by_others: reserved in the rest of its cohort's tree.
     """
 
     nominal: int
@@ -66,7 +67,7 @@ class _TooDeepError(Exception):
 
 
 def quota_in(groups: Iterable[ResourceGroup], flavor: str, resource: str) -> Quota:
-    """What ``groups`` state for ``resource`` in ``flavor``; none where they state nothing."""
+    """Return the quota that ``groups`` state for ``resource`` in ``flavor``; zero where they state none."""
     for group in groups:
         for name, quotas in group.flavors:
             if name == flavor and resource in quotas:
@@ -80,7 +81,7 @@ def _node_of_queue(queue: ClusterQueue, flavor: str, resource: str) -> QuotaNode
 
 
 class _Sums:
-    """Nodes of all cohorts below one root, for one flavor and resource."""
+    """The sums of all cohorts below one root, for one flavor and resource."""
 
     def __init__(self, tree: CohortTree, flavor: str, resource: str) -> None:
         self.tree = tree
@@ -101,43 +102,43 @@ class _Sums:
         for child in (*below, *queues):
             subtree += child.subtree - child.local_quota
             usage += max(0, child.usage - child.local_quota)
-        found = self.nodes[name] = QuotaNode(quota, subtree, usage)
-        return found
+        node = self.nodes[name] = QuotaNode(quota, subtree, usage)
+        return node
 
 
-def _potential(way: list[QuotaNode]) -> int:
-    """``potentialAvailable`` of the first of ``way``, which leads up to the root."""
-    *below, root = way
-    found = root.subtree
+def _potential(path: list[QuotaNode]) -> int:
+    """Return ``potentialAvailable`` of the first node of ``path``, which leads up to the root."""
+    *below, root = path
+    potential = root.subtree
     for node in reversed(below):
-        found += node.local_quota
+        potential += node.local_quota
         if node.quota.borrowing is not None:
-            found = min(node.subtree + node.quota.borrowing, found)
-    return found
+            potential = min(node.subtree + node.quota.borrowing, potential)
+    return potential
 
 
-def _available(way: list[QuotaNode]) -> int:
-    """``available`` of the first of ``way``, which leads up to the root."""
-    *below, root = way
-    found = root.subtree - root.usage
+def _available(path: list[QuotaNode]) -> int:
+    """Return ``available`` of the first node of ``path``, which leads up to the root."""
+    *below, root = path
+    available = root.subtree - root.usage
     for node in reversed(below):
         if node.quota.borrowing is not None:
             stored, used = node.subtree - node.local_quota, max(0, node.usage - node.local_quota)
-            found = min(stored - used + node.quota.borrowing, found)
-        found += node.local_available
-    return found
+            available = min(stored - used + node.quota.borrowing, available)
+        available += node.local_available
+    return available
 
 
 def capacity(tree: CohortTree, queue: ClusterQueue, flavor: str, resource: str) -> Capacity | None:
-    """What ``queue`` has of ``resource`` in ``flavor``; None where its cohorts go in a circle.
+    """Return what ``queue`` has of ``resource`` in ``flavor``; None where its cohorts form a circle or are nested too deep.
 
-    Costs what the cohort's own tree holds, once for each state of ClusterQueues and Cohorts.
+    The sums visit the whole tree of the cohort, once for each state of ClusterQueues and Cohorts.
     """
     key = (queue.name, flavor, resource)
     if key not in tree.memo:
         tree.memo[key] = _capacity(tree, queue, flavor, resource)
-    found: Capacity | None = tree.memo[key]
-    return found
+    result: Capacity | None = tree.memo[key]
+    return result
 
 
 def _capacity(tree: CohortTree, queue: ClusterQueue, flavor: str, resource: str) -> Capacity | None:
@@ -152,12 +153,12 @@ def _capacity(tree: CohortTree, queue: ClusterQueue, flavor: str, resource: str)
         sums.add_up(names[-1])
     except _TooDeepError:
         return None
-    way = [own, *(sums.nodes[name] for name in names)]
-    return Capacity(own.quota.nominal, _potential(way), _available(way), own.usage, sums.reserved - own.usage)
+    path = [own, *(sums.nodes[name] for name in names)]
+    return Capacity(own.quota.nominal, _potential(path), _available(path), own.usage, sums.reserved - own.usage)
 
 
 def bound_without_cohort(queue: ClusterQueue, flavor: str, resource: str) -> int | None:
-    """The most that ``queue`` could have whatever its cohort holds: nominal and borrowing limit; None without limit."""
+    """Return the most that ``queue`` could have in any cohort: nominal quota and borrowing limit; None without such a limit."""
     quota = quota_in(queue.groups, flavor, resource)
     if not queue.cohort:
         return quota.nominal

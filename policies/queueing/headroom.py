@@ -1,83 +1,276 @@
-"""What is left of a bound that all pods of a workload share, where it has several sorts of them: master and workers.
+"""Headroom: how far gpugate may raise the requests of a pod before something rejects it that accepts it as it is.
 
-What one sort is given must leave room for what the others are as they are, and for their being given as much.
+What gpugate adds must never make an object impossible. So the raised pod is compared with everything that bounds it: the nodes
+that hold it now, the LimitRanges and ResourceQuotas of its namespace, and the quota of its Kueue queue. Where the pod is over a
+bound already, it may stay there and go no further.
+
+Amounts are bytes, millicores or counts. Pods that nothing but nodes bounds need none of this: see :func:`is_bounded`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
-from gpugate.policies.cluster.records.kueue import ClusterQueue, ResourceGroup
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.records.common import NO_AMOUNTS
+from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
+from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.queueing.flavor_fit import fit_of
-from gpugate.policies.queueing.resource_quota import in_scope, usage_of_pod
-from gpugate.policies.queueing.workload_demand import PodSetDemand, counted_requests, number_of_pods, pod_counts
-from gpugate.policies.scheduling.pod_resources import resolved_resources
+from gpugate.policies.kube.quantity import show_amount
+from gpugate.policies.queueing.budget import Budget, exceeds_ever, pod_fingerprint
+from gpugate.policies.queueing.cluster_queue import cluster_queue_of
+from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorQuota, fit_of, queue_facts
+from gpugate.policies.queueing.limit_range import limit_violations
+from gpugate.policies.queueing.resource_quota import NamespaceQuota, in_scope, missing_requests, quotas_of, usage_of_pod
+from gpugate.policies.queueing.workload_demand import (
+    PodSetDemand,
+    counted_requests,
+    is_managed,
+    number_of_pods,
+    pod_counts,
+    whole_number,
+)
+from gpugate.policies.scheduling.pod_resources import (
+    NO_CHANGES,
+    Changes,
+    ResolvedResources,
+    defaults_for,
+    filled,
+    resolved_resources,
+    states_by_container,
+)
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-
-class OtherPodSets(NamedTuple):
-    """The other pods of the same workload.
-
-    Attributes:
-        taken: what they come to together as they are: bytes, millicores or counts, by the names of the bound.
-        number: how many of them ask for accelerators, and so may be given something, too.
-    """
-
-    taken: Mapping[str, int]
-    number: int
-
-    def share(self, name: str, most: int, each: int, number: int) -> int:
-        """What each of ``number`` pods may come to of ``name``: now it is ``each``, and all pods together may have ``most``."""
-        if not self.number and not self.taken.get(name):
-            return most // number
-        left = most - each * number - self.taken.get(name, 0)
-        return each + max(0, left) // (number + self.number)
+#: Resources that gpugate adds or raises.
+ADDED: Final = ("memory", "cpu")
+#: Resource names of the kinds that bound a pod, besides nodes.
+BOUNDING: Final = frozenset(
+    {
+        "clusterqueues",
+        "cohorts",
+        "configurations",
+        "limitranges",
+        "localqueues",
+        "priorityclasses",
+        "resourceflavors",
+        "resourcequotas",
+        "runtimeclasses",
+    }
+)
 
 
-def others_in_quota(quota: ResourceQuota, workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> OtherPodSets:
-    """What the other pods take of ``quota``.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
-    taken: dict[str, int] = {}
-    number = 0
-    for other in workload.pod_sets if len(workload.pod_sets) > 1 else ():
-        count = number_of_pods(workload, other)[0] if other is not pods and other.count else 0
-        if (
-            not count
-            or in_scope(quota, other, resolved_resources(other, snapshot, workload.namespace, with_overhead=False), snapshot)
-            is False
-        ):
-            continue
-        number += count if other.requests_gpu() else 0
-        for name, amount in usage_of_pod(resolved_resources(other, snapshot, workload.namespace)).items():
-            taken[name] = taken.get(name, 0) + amount * count
-    return OtherPodSets(taken, number)
+#: The most that one pod may request of a resource, and where that is stated, as text.
+_Bound: TypeAlias = tuple[int, str]
 
 
-def others_in_queue(
-    workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, queue: ClusterQueue, group: ResourceGroup, flavor: str
-) -> OtherPodSets:
-    """What Kueue counts for the other pods, of those that may be given ``flavor`` of ``group`` as well.
+def is_bounded(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> bool:
+    """Return whether a queue, a quota, a LimitRange or a RuntimeClass bounds the pods, and not nodes alone."""
+    namespace = workload.namespace
+    return (
+        namespace in snapshot.limit_ranges
+        or namespace in snapshot.quotas
+        or "runtimeClassName" in pods.spec
+        or bounding_queue(workload, snapshot) is not None
+    )
 
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
-    taken: dict[str, int] = {}
-    number = 0
-    for other in workload.pod_sets if len(workload.pod_sets) > 1 else ():
-        count, fewest = pod_counts(workload, other) if other is not pods else (0, 0)
-        if not count:
-            continue
-        each = counted_requests(workload, other, snapshot)
-        fit = fit_of(workload, PodSetDemand(other, count, fewest, each), queue, group, snapshot)
-        if fit is not None and any(offer.flavor == flavor and offer.mismatch for offer in fit.offers):
-            continue
-        number += count if other.requests_gpu() else 0
+
+def bounding_queue(workload: Workload, snapshot: ClusterSnapshot) -> ClusterQueue | None:
+    """Return the ClusterQueue whose quota counts the pods; None where there is none."""
+    queue = cluster_queue_of(workload, snapshot)
+    return None if queue is None or is_managed(workload, snapshot) is False else queue
+
+
+def headroom_key(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> Hashable | None:
+    """Return a key that only pods with the same headroom have; None for pods whose headroom is better worked out each time."""
+    namespace = workload.namespace
+    # Other pod sets take a part of each bound. What is in flight counts against the quotas of pods, and changes all the time.
+    in_flight = namespace in snapshot.quotas and workload.is_pod() and snapshot.in_flight.namespace(namespace)
+    if len(workload.pod_sets) > 1 or in_flight:
+        return None
+    fingerprint = pod_fingerprint(workload, pods)
+    return fingerprint and (fingerprint, number_together(workload, pods), pod_counts(workload, pods)[0] > 0)
+
+
+def headroom_facts(workload: Workload, snapshot: ClusterSnapshot) -> tuple[object, ...]:
+    """Return the records and views that decide the headroom of the workload's pods, nodes aside."""
+    return (
+        *queue_facts(bounding_queue(workload, snapshot), snapshot),
+        snapshot.runtime_classes,
+        snapshot.priorities,
+        snapshot.sync_state("priorityclasses"),
+        *snapshot.limit_ranges.get(workload.namespace, ()),
+        *snapshot.quotas.get(workload.namespace, ()),
+    )
+
+
+def number_together(workload: Workload, pods: PodSet) -> int | None:
+    """Return how many pods run at once; None where the object does not say: a controller's pod, a DaemonSet."""
+    if not workload.is_pod():
+        return None if pods.count is None else max(1, number_of_pods(workload, pods)[0])
+    if workload.controller() is not None:
+        return None
+    return max(1, whole_number(pods.annotations().get(KUEUE_COUNT)) or 1, number_of_pods(workload, pods)[0])
+
+
+class _Size(NamedTuple):
+    """The size of one pod: ``own`` without overhead, ``usage`` by quotas' names, ``counted`` by Kueue, violations as text."""
+
+    own: ResolvedResources
+    requests: Mapping[str, int]
+    usage: Mapping[str, int]
+    counted: Mapping[str, int]
+    limit_violations: frozenset[str]
+
+
+class Headroom:
+    """The bounds of one pod of a pod set."""
+
+    def __init__(self, workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, shapes: Iterable[NodeShape]) -> None:
+        """Work out the bounds of a pod that may land on ``shapes``.
+
+        Raises:
+            MalformedError: an amount is no quantity.
+        """
+        self._workload, self._pods, self._snapshot = workload, pods, snapshot
+        self._queue = bounding_queue(workload, snapshot)
+        now = self._size(NO_CHANGES)
+        self._violations = now.limit_violations
+        self._shapes = [shape for shape in shapes if _holds(shape, now.requests)]
+        #: ResourceQuotas that count the pod once it states memory or CPU, and do not count it yet.
+        self._entered: list[ResourceQuota] = []
+        self._usage: dict[str, _Bound] = {}
+        for budget in quotas_of(workload, snapshot):
+            for name, bound in self._bounds_of_quota(budget, now):
+                self._usage[name] = min(bound, self._usage.get(name, bound))
+        self._counted = dict(self._bounds_of_queue(self._queue, now.counted)) if self._queue else {}
+
+    def _size(self, changes: Changes) -> _Size:
+        """Return the size of the pod once its containers state ``changes``."""
+        pods, snapshot, namespace = self._pods, self._snapshot, self._workload.namespace
+        own = resolved_resources(pods, snapshot, namespace, with_overhead=False, changes=changes)
+        whole = own if states_by_container(pods) else resolved_resources(pods, snapshot, namespace, changes=changes)
+        violations = frozenset[str]()
+        if namespace in snapshot.limit_ranges:
+            defaults = defaults_for(snapshot, namespace)
+            broken = limit_violations(snapshot.limit_ranges[namespace], filled(pods, defaults, changes), own, defaults)
+            violations = frozenset(
+                f"the {violation.bound} of LimitRange {violation.source} for {violation.resource} of"
+                f" {violation.container.container.name if violation.container else 'the pod'}"
+                for violation in broken
+            )
+        usage = usage_of_pod(whole) if namespace in snapshot.quotas else NO_AMOUNTS
+        counted = counted_requests(self._workload, pods, snapshot, changes) if self._queue else NO_AMOUNTS
+        return _Size(own, whole.requests, usage, counted, violations)
+
+    def _bounds_of_quota(self, budget: NamespaceQuota, now: _Size) -> Iterator[tuple[str, _Bound]]:
+        """Bound each pod by its share of the hard limit, and a pod on its own by what is left of that now as well."""
+        quota, pods, before = budget.quota, self._pods, now.usage
+        # A pod that states memory or CPU is not BestEffort.
+        stating = now.own._replace(requests={**now.own.requests, "memory": max(1, now.own.requests.get("memory", 0))})
+        if in_scope(quota, pods, stating, self._snapshot) is False:
+            return
+        if in_scope(quota, pods, now.own, self._snapshot) is False:
+            # The quota counts nothing for the pod yet, so all of its hard limit is there.
+            self._entered.append(quota)
+            before = NO_AMOUNTS
+        number = number_together(self._workload, pods)
+        if number is None and self._lacks_requests(quota, NO_CHANGES):
+            # The API accepts none of them as they are.
+            number = 1
+        each = {name: before.get(name, 0) for name in quota.hard}
+        yield from self._bounds(budget, each, number, budget.in_flight() if self._workload.is_pod() else None)
+
+    def _lacks_requests(self, quota: ResourceQuota, changes: Changes) -> bool:
+        defaults = defaults_for(self._snapshot, self._workload.namespace)
+        return bool(missing_requests(quota, self._pods, filled(self._pods, defaults, changes)))
+
+    def _bounds_of_queue(self, queue: ClusterQueue, before: Mapping[str, int]) -> Iterator[tuple[str, _Bound]]:
+        """Bound each pod by its share of the flavor that holds the pods as they are and has most memory and CPU."""
+        workload, pods, kueue = self._workload, self._pods, self._snapshot.kueue
+        transformed = [name for rule in (kueue.transformations if kueue else ()) for name in rule.outputs]
+        amounts = {**dict.fromkeys((*ADDED, *transformed), 0), **before}
+        for name in amounts.keys() - queue.covered:
+            yield name, (amounts[name], f"by ClusterQueue {queue.name}, which covers no {name}")
+        count, min_count = pod_counts(workload, pods)
+        # Each pod of a Deployment, and each group of a LeaderWorkerSet, is admitted by itself.
+        number = number_together(workload, pods) if workload.is_pod() else count
+        demand = PodSetDemand(pods, count, min_count, amounts)
+        for group in queue.groups if count else ():
+            fit = fit_of(workload, demand, queue, group, self._snapshot)
+            budget = fit and _roomiest(fit, number)
+            if fit and budget:
+                yield from self._bounds(budget, fit.charge.each, number)
+            elif fit:
+                # Were the quota raised to what the pods request, they would still not be admitted with more.
+                source = f"by ClusterQueue {queue.name}, which could never admit the pods even as they are"
+                yield from ((name, (amount, source)) for name, amount in fit.charge.each.items())
+
+    def _bounds(
+        self, budget: Budget, each: Mapping[str, int], number: int | None, in_flight: Mapping[str, int] | None = None
+    ) -> Iterator[tuple[str, _Bound]]:
+        """Bound each pod by its share of ``budget``, never below what it requests now.
+
+        Args:
+            budget: the budget.
+            each: what one pod counts for now, by resource.
+            number: how many pods there are; None where the object does not say, so that their share is not known.
+            in_flight: admitted and not counted yet, where what is unused now bounds the pods, too.
+        """
+        taken, others = self._other_pod_sets(budget)
+        count = number + others if number else None
+        sharing = "all pods together" if count is None else f"{count} pod{'s' if count > 1 else ''}"
         for name, amount in each.items():
-            taken[name] = taken.get(name, 0) + amount * count
-    return OtherPodSets(taken, number)
+            total = budget.total(name)
+            more = max(0, total - amount * number - taken.get(name, 0)) // (number + others) if number else 0
+            if in_flight is not None:
+                more = min(more, max(0, budget.available(name, in_flight.get(name, 0)) - amount))
+            yield name, (amount + more, f"by {budget.source}, {show_amount(name, total)} for {sharing}")
+
+    def _other_pod_sets(self, budget: Budget) -> tuple[dict[str, int], int]:
+        """Return what ``budget`` counts for the workload's other pods, and how many of them request a GPU and may be raised."""
+        taken: dict[str, int] = {}
+        number = 0
+        for other in self._workload.pod_sets:
+            count = budget.count(other) if other is not self._pods else 0
+            if not count or budget.applies(other) is False:
+                continue
+            number += count if other.requests_gpu() else 0
+            for name, amount in budget.charge(other).items():
+                taken[name] = taken.get(name, 0) + amount * count
+        return taken, number
+
+    def violation(self, changes: Changes) -> str:
+        """Return the first bound that the pod violates once its containers state ``changes``, with the sums; empty for none.
+
+        Raises:
+            MalformedError: an amount is no quantity.
+        """
+        size = self._size(changes)
+        for amounts, bounds in ((size.usage, self._usage), (size.counted, self._counted)):
+            for name, amount in sorted(amounts.items()):
+                most, source = bounds.get(name, (amount, ""))
+                if amount > most:
+                    return f"{show_amount(name, amount)} of {name} > {show_amount(name, most)}, what is set for one pod {source}"
+        violations = sorted(size.limit_violations - self._violations)
+        if violations:
+            return f"against {violations[0]}"
+        for quota in self._entered:
+            if self._lacks_requests(quota, changes):
+                return f"ResourceQuota {quota.name} would count the pod, and not all that it must state for that is stated"
+        for shape in self._shapes:
+            if not _holds(shape, size.requests):
+                return f"more than a node {shape.title} has"
+        return ""
+
+
+def _holds(shape: NodeShape, requests: Mapping[str, int]) -> bool:
+    return requests.get("memory", 0) <= shape.memory and requests.get("cpu", 0) <= shape.cpu
+
+
+def _roomiest(fit: FlavorFit, number: int | None) -> FlavorQuota | None:
+    """Return the flavor that holds ``number`` pods as they are and has most memory and CPU; None where none holds them."""
+    charge = fit.charge._replace(number=number or 1)
+    holding = [budget for budget in fit.open if not exceeds_ever(budget, charge)]
+    return max(holding, key=lambda budget: [budget.total(name) if name in budget.capacities else 0 for name in ADDED], default=None)

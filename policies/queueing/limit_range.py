@@ -1,4 +1,4 @@
-"""What the LimitRanger plugin turns a pod away for (``k8s.io/kubernetes`` 1.36.3, ``plugin/pkg/admission/limitranger``)."""
+"""Find the bounds of LimitRanges that a pod violates (``k8s.io/kubernetes`` 1.36.3, ``plugin/pkg/admission/limitranger``)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gpugate.policies.scheduling.pod_resources import Defaults, ResolvedContaine
 
 
 class LimitViolation(NamedTuple):
-    """One bound that a container or pod does not keep to.
+    """One bound that a container or pod violates.
 
     Attributes:
         bound: ``max``, ``min``, ``ratio``, or ``default`` (a request above the limit that the LimitRange gives).
         container: the container; None for the pod as a whole.
-        kind: ``requests`` or ``limits``: which of the two is out of bounds or missing.
+        kind: ``requests`` or ``limits``, whichever is out of bounds or missing.
         resource: the resource.
         found: its amount; None where it is missing.
-        allowed: the bound; for a ratio the other amount that it is held against.
+        allowed: the bound; for a ratio the other amount of the two.
         ratio: the ratio allowed, as text; empty for another bound.
         source: the LimitRange.
     """
@@ -38,22 +38,22 @@ class LimitViolation(NamedTuple):
 def limit_violations(
     ranges: Sequence[LimitRange], containers: Sequence[ResolvedContainer], pod: ResolvedResources, defaults: Defaults
 ) -> Iterator[LimitViolation]:
-    """What of ``ranges`` is not kept to.
+    """Find the bounds of ``ranges`` that a pod or its containers violate.
 
     Args:
         ranges: the LimitRanges of the namespace.
-        containers: the containers with all defaults in.
-        pod: what they come to, without overhead.
-        defaults: what the LimitRanges give; what they are not sure about is not judged.
+        containers: the containers, with all defaults.
+        pod: requests and limits of the pod, without overhead.
+        defaults: the defaults of the LimitRanges; a resource whose default is not certain is left out.
     """
-    for one in ranges:
-        for item in one.limits:
+    for limit_range in ranges:
+        for item in limit_range.limits:
             if item.type == "Container":
                 for container in containers:
                     unsure = _unsure(container, defaults)
-                    yield from _of_item(one.name, item, container, container.requests, container.limits, unsure)
+                    yield from _of_item(limit_range.name, item, container, container.requests, container.limits, unsure)
             elif item.type == "Pod":
-                yield from _of_item(one.name, item, None, pod.requests, pod.limits, defaults.unsure)
+                yield from _of_item(limit_range.name, item, None, pod.requests, pod.limits, defaults.unsure)
     if ranges:
         for container in containers:
             yield from _of_default(ranges[0].name, container, defaults)
@@ -104,7 +104,7 @@ def _of_ratio(
 
 
 def _of_default(source: str, container: ResolvedContainer, defaults: Defaults) -> Iterator[LimitViolation]:
-    """A stated request above the limit that is put in: the API takes no request above its limit."""
+    """Find requests above the limit that the LimitRange adds: the API rejects a request above its limit."""
     limits, requests = container.stated
     for name, request in sorted(requests.items()):
         given = defaults.limits.get(name)

@@ -1,4 +1,4 @@
-"""What counts against a ResourceQuota, and whose pods it is about.
+"""ResourceQuotas as budgets: which pods they count, and what for.
 
 Formulas: ``k8s.io/kubernetes`` 1.36.3, ``pkg/quota/v1/evaluator/core/pods.go`` (``PodUsageFunc``, ``podMatchesScopeFunc``,
 ``Constraints``) and ``pkg/quota/v1/generic``.
@@ -6,23 +6,19 @@ Formulas: ``k8s.io/kubernetes`` 1.36.3, ``pkg/quota/v1/evaluator/core/pods.go`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from gpugate.policies.cluster.in_flight import InFlight
-from gpugate.policies.cluster.records.common import Expression, Selector
+from gpugate.policies.cluster.records.common import NO_AMOUNTS, Expression, Selector
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.fields import Object, mapping, mappings
-from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.workload_demand import number_of_pods
 from gpugate.policies.scheduling.pod_resources import ResolvedContainer, ResolvedResources, resolved_resources, stated_for_pod
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
-#: Names in a quota that make every container state the resource, and where.
+#: Names in a quota for which every container must state a request or limit, and which.
 _MUST_STATE: Final = {
     "cpu": ("requests", "cpu"),
     "limits.cpu": ("limits", "cpu"),
@@ -35,7 +31,7 @@ _AFFINITIES: Final = ("requiredDuringSchedulingIgnoredDuringExecution", "preferr
 
 
 class Missing(NamedTuple):
-    """What a container must state because a quota counts it: ``resources.<kind>.<resource>``."""
+    """A request or limit that a container lacks and a quota counts: ``resources.<kind>.<resource>``."""
 
     container: ResolvedContainer
     kind: str
@@ -43,64 +39,115 @@ class Missing(NamedTuple):
     quota_name: str
 
 
-def usage_of_pod(effective: ResolvedResources) -> dict[str, int]:
-    """What one pod counts for, by the names that quotas use: bytes, millicores or counts."""
-    found = {"count/pods": 1, "pods": 1}
-    for name, amount in effective.requests.items():
+class NamespaceQuota(NamedTuple):
+    """The budget that a ResourceQuota gives the pods of its namespace.
+
+    Attributes:
+        workload: the workload that requests it.
+        snapshot: the cluster.
+        quota: the ResourceQuota.
+    """
+
+    workload: Workload
+    snapshot: ClusterSnapshot
+    quota: ResourceQuota
+
+    @property
+    def source(self) -> str:
+        """The ResourceQuota."""
+        return f"ResourceQuota {self.quota.name}"
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Resource names of the kinds that the amounts are read from."""
+        return ("resourcequotas",)
+
+    def count(self, pods: PodSet) -> int:
+        """Return how many pods there are to be; zero where the object does not say."""
+        return number_of_pods(self.workload, pods)[0] if pods.count else 0
+
+    def applies(self, pods: PodSet) -> bool | None:
+        """Return whether the pods are in all scopes of the quota; None where that is not known."""
+        if not self.quota.scopes:
+            return True
+        resources = resolved_resources(pods, self.snapshot, self.quota.namespace, with_overhead=False)
+        return in_scope(self.quota, pods, resources, self.snapshot)
+
+    def charge(self, pods: PodSet) -> Mapping[str, int]:
+        """Return what one pod counts for, of what the quota limits, sorted; none of zero."""
+        usage = usage_of_pod(resolved_resources(pods, self.snapshot, self.quota.namespace))
+        return {name: usage[name] for name in sorted(self.quota.hard) if usage.get(name)}
+
+    def total(self, name: str) -> int:
+        """Return the hard limit."""
+        return self.quota.hard[name]
+
+    def available(self, name: str, in_flight: int) -> int:
+        """Return what is left of the hard limit."""
+        return max(0, self.quota.hard[name] - self.quota.used.get(name, 0) - in_flight)
+
+    def in_flight(self) -> Mapping[str, int]:
+        """Return what was just admitted into the namespace; nothing for a quota with scopes, which may not count that."""
+        amounts = self.snapshot.in_flight.namespace(self.quota.namespace)
+        if self.quota.scopes or not amounts:
+            return NO_AMOUNTS
+        requests = {name: amount for name, amount in amounts.items() if name != "pods"}
+        pods = amounts.get("pods", 0)
+        return {**usage_of_pod(ResolvedResources(requests, {})), "pods": pods, "count/pods": pods}
+
+
+def quotas_of(workload: Workload, snapshot: ClusterSnapshot) -> list[NamespaceQuota]:
+    """Return the ResourceQuotas of the workload's namespace."""
+    return [NamespaceQuota(workload, snapshot, quota) for quota in snapshot.quotas.get(workload.namespace, ())]
+
+
+def usage_of_pod(resources: ResolvedResources) -> dict[str, int]:
+    """Return what one pod counts for, by the names that quotas use: bytes, millicores or counts."""
+    usage = {"count/pods": 1, "pods": 1}
+    for name, amount in resources.requests.items():
         if name in _NATIVE or name.startswith("hugepages-"):
-            found[name] = amount
-        found[f"requests.{name}"] = amount
+            usage[name] = amount
+        usage[f"requests.{name}"] = amount
     for name in _NATIVE:
-        if name in effective.limits:
-            found[f"limits.{name}"] = effective.limits[name]
-    return found
+        if name in resources.limits:
+            usage[f"limits.{name}"] = resources.limits[name]
+    return usage
 
 
 def usage_of_object(workload: Workload) -> dict[str, int]:
-    """What the object itself counts for where it is no pod, and what its controller makes of it: ``count/jobs.batch``."""
+    """Return what an object other than a pod counts for, and what its controller makes of it: ``count/jobs.batch``."""
     if workload.is_pod():
         return {}
     kind = workload.kind
-    found = {f"count/{kind.resource}.{kind.group}" if kind.group else f"count/{kind.resource}": 1}
+    usage = {f"count/{kind.resource}.{kind.group}" if kind.group else f"count/{kind.resource}": 1}
     if kind.creates:
-        found[f"count/{kind.creates}"] = 1
-    return found
+        usage[f"count/{kind.creates}"] = 1
+    return usage
 
 
-def usage_in_flight(in_flight: InFlight, namespace: str) -> dict[str, int]:
-    """What was just admitted into ``namespace``, by the names that quotas use."""
-    amounts = in_flight.namespace(namespace)
-    if not amounts:
-        return {}
-    requests = {name: amount for name, amount in amounts.items() if name != "pods"}
-    found = usage_of_pod(ResolvedResources(requests, {}))
-    found["pods"] = found["count/pods"] = amounts.get("pods", 0)
-    return found
-
-
-def in_scope(quota: ResourceQuota, pods: PodSet, effective: ResolvedResources, snapshot: ClusterSnapshot) -> bool | None:
-    """Whether the pods are in all scopes of ``quota``; None where that is not known.
+def in_scope(quota: ResourceQuota, pods: PodSet, resources: ResolvedResources, snapshot: ClusterSnapshot) -> bool | None:
+    """Return whether the pods are in all scopes of ``quota``; None where that is not known.
 
     Args:
         quota: the quota.
         pods: the pods.
-        effective: what one of them comes to, without overhead.
+        resources: requests and limits of one of them, without overhead.
         snapshot: the cluster, for the priority class that pods get by default.
     """
-    answers = [_in_scope(scope, pods, effective, snapshot) for scope in quota.scopes]
+    answers = [_matches(scope, pods, resources, snapshot) for scope in quota.scopes]
     if False in answers:
         return False
     return None if None in answers else True
 
 
-def _in_scope(scope: Expression, pods: PodSet, effective: ResolvedResources, snapshot: ClusterSnapshot) -> bool | None:
+def _matches(scope: Expression, pods: PodSet, resources: ResolvedResources, snapshot: ClusterSnapshot) -> bool | None:
     if scope.key in {"Terminating", "NotTerminating"}:
         deadline = pods.spec.get("activeDeadlineSeconds")
         ends = type(deadline) is int and deadline >= 0
         return ends == (scope.key == "Terminating")
     if scope.key in {"BestEffort", "NotBestEffort"}:
-        states = any(amounts.get(name) for amounts in effective for name in ("cpu", "memory"))
-        return states == (scope.key == "NotBestEffort")
+        has_any = any(amounts.get(name) for amounts in resources for name in ("cpu", "memory"))
+        return has_any == (scope.key == "NotBestEffort")
     if scope.key == "PriorityClass":
         return _has_priority(scope, pods, snapshot)
     if scope.key == "CrossNamespacePodAffinity":
@@ -113,7 +160,7 @@ def _has_priority(scope: Expression, pods: PodSet, snapshot: ClusterSnapshot) ->
     if not name:
         if snapshot.sync_state("priorityclasses") in {SyncState.PENDING, SyncState.NOT_GIVEN}:
             return None
-        name = next((one.name for one in snapshot.priorities.values() if one.is_default), "")
+        name = next((priority.name for priority in snapshot.priorities.values() if priority.is_default), "")
     return Selector((scope,)).matches({scope.key: name} if name else {})
 
 
@@ -121,9 +168,9 @@ def _crosses_namespaces(pods: PodSet) -> bool:
     affinity = mapping(pods.spec, "affinity", pods.field())
     for kind in ("podAffinity", "podAntiAffinity"):
         path = pods.field("affinity", kind)
-        held = mapping(affinity, kind, pods.field("affinity"))
-        required = mappings(held, _AFFINITIES[0], path)
-        preferred = [mapping(one, "podAffinityTerm", path) for one in mappings(held, _AFFINITIES[1], path)]
+        stated = mapping(affinity, kind, pods.field("affinity"))
+        required = mappings(stated, _AFFINITIES[0], path)
+        preferred = [mapping(weighted, "podAffinityTerm", path) for weighted in mappings(stated, _AFFINITIES[1], path)]
         if any(_names_namespaces(term) for term in (*required, *preferred)):
             return True
     return False
@@ -135,55 +182,17 @@ def _names_namespaces(term: Object) -> bool:
 
 
 def missing_requests(quota: ResourceQuota, pods: PodSet, containers: Sequence[ResolvedContainer]) -> list[Missing]:
-    """What containers do not state though ``quota`` counts it, which makes the API refuse every such pod.
+    """Return what containers lack though ``quota`` counts it: the API then refuses every such pod.
 
-    Only CPU and memory must be stated so, and not where the pod states them for all containers together.
+    That is so for CPU and memory alone, and not where the pod states either for all containers together.
     """
-    wanted = [(name, *_MUST_STATE[name]) for name in sorted(quota.hard) if name in _MUST_STATE]
-    if not wanted or stated_for_pod(pods, "requests") or stated_for_pod(pods, "limits"):
+    required = [(name, *_MUST_STATE[name]) for name in sorted(quota.hard) if name in _MUST_STATE]
+    if not required or stated_for_pod(pods, "requests") or stated_for_pod(pods, "limits"):
         return []
-    found: dict[tuple[str, str, str], Missing] = {}
-    for one in containers:
-        for name, kind, resource in wanted:
-            held: Mapping[str, int] = one.limits if kind == "limits" else one.requests
-            if resource not in held:
-                found.setdefault((one.container.name, kind, resource), Missing(one, kind, resource, name))
-    return list(found.values())
-
-
-def check_together(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    """Refuse sorts of pods each of which is within a quota, and which together are not.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
-    space = workload.namespace
-    for quota in snapshot.quotas.get(space, ()):
-        totals: dict[str, list[int]] = {}
-        together = True
-        for pods in workload.pod_sets:
-            number, whole = number_of_pods(workload, pods) if pods.count and not pods.follows else (0, True)
-            if (
-                not number
-                or in_scope(quota, pods, resolved_resources(pods, snapshot, space, with_overhead=False), snapshot) is not True
-            ):
-                continue
-            together = together and whole
-            for name, amount in usage_of_pod(resolved_resources(pods, snapshot, space)).items():
-                if amount and name in quota.hard:
-                    totals.setdefault(name, []).append(amount * number)
-        above = [name for name, parts in totals.items() if len(parts) > 1 and sum(parts) > quota.hard[name]]
-        if above:
-            name = min(above, key=lambda one: (not is_accelerator(one.removeprefix("requests.")), one))
-            parts, hard = totals[name], show_amount(name, quota.hard[name])
-            sums = " + ".join(show_amount(name, part) for part in parts)
-            yield Finding(
-                "QuotaNeverFits",
-                workload.gpu_pod_sets()[0].field("containers"),
-                f"all pods together ask for {sums} = {show_amount(name, sum(parts))} of {name} > {hard}, the hard limit of"
-                f" ResourceQuota {quota.name} in namespace {quota.namespace}",
-                f"Ask for at most {hard} of {name} in all pods together.",
-                Level.DENY if together else Level.WARN,
-                measure=sum(parts),
-                rests_on=("resourcequotas", "limitranges", "runtimeclasses"),
-            )
+    missing: dict[tuple[str, str, str], Missing] = {}
+    for container in containers:
+        for name, kind, resource in required:
+            stated = container.limits if kind == "limits" else container.requests
+            if resource not in stated:
+                missing.setdefault((container.container.name, kind, resource), Missing(container, kind, resource, name))
+    return list(missing.values())

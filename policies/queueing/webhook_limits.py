@@ -1,4 +1,4 @@
-"""What Kueue's own webhooks turn away once an object names a queue, so that naming one would stop what runs without it.
+"""Objects that Kueue's own webhooks reject once they name a queue, though they run without one.
 
 Source: Kueue v0.15.0 ``pkg/controller/jobs/raycluster/raycluster_webhook.go``, ``.../rayjob/rayjob_webhook.go`` and
 ``apis/kueue/v1beta2/workload_types.go`` (``podSets``: at most 8).
@@ -20,12 +20,12 @@ _HEAD: Final = "head"
 
 
 class Rejection(NamedTuple):
-    """What keeps an object out of every queue.
+    """Why Kueue rejects an object in every queue.
 
     Attributes:
-        path: where it is.
-        what: what is wrong with it, in words that follow "Kueue takes".
-        remedy: what to write instead.
+        path: the field.
+        what: what is wrong with it, as text that follows "Kueue takes".
+        remedy: what to write instead, a sentence.
     """
 
     path: Path
@@ -34,7 +34,7 @@ class Rejection(NamedTuple):
 
 
 def kueue_rejects(workload: Workload) -> Rejection | None:
-    """Why Kueue would refuse the workload in any queue; None where nothing is known to be in the way."""
+    """Return why Kueue would reject the workload in any queue; None where no reason is known."""
     if len(workload.pod_sets) > _MOST_POD_SETS:
         return Rejection(
             ("spec",),

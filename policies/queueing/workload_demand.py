@@ -1,7 +1,7 @@
-"""What Kueue counts against quota for a workload (v0.15.0, ``pkg/workload``: ``resources.go``, ``workload.go``).
+"""Work out what Kueue counts against quota for a workload (v0.15.0, ``pkg/workload``: ``resources.go``, ``workload.go``).
 
-Not counted are devices of dynamic resource allocation: Kueue counts them only with a feature gate that nothing in the
-cluster shows.
+Devices of dynamic resource allocation are left out: Kueue counts them only with a feature gate, which nothing in the cluster
+shows.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _MOST_DIGITS: Final = 7
 
 
 class PodSetDemand(NamedTuple):
-    """What one pod set asks of Kueue.
+    """What Kueue counts for one pod set.
 
     Attributes:
         pods: the pod set.
-        number: how many pods are admitted together.
+        number: how many pods Kueue admits together.
         min_count: how many of them are enough (partial admission); ``number`` where all are needed.
         each: what one pod counts for: bytes, millicores or counts by resource, none of zero.
     """
@@ -50,9 +50,9 @@ class PodSetDemand(NamedTuple):
 
 
 def is_managed(workload: Workload, snapshot: ClusterSnapshot) -> bool | None:
-    """Whether Kueue manages objects of the workload's kind; None where only its Configuration, which is not known, says.
+    """Return whether Kueue manages objects of the workload's kind; None where that takes its Configuration, which is not known.
 
-    ``batch/job`` is what it manages where its Configuration names no framework.
+    Kueue manages ``batch/job`` alone where its Configuration names no framework.
     """
     framework = workload.kind.framework
     if not framework:
@@ -62,36 +62,36 @@ def is_managed(workload: Workload, snapshot: ClusterSnapshot) -> bool | None:
     return framework in (snapshot.kueue.frameworks or _BY_DEFAULT)
 
 
-def asked_of(workload: Workload, snapshot: ClusterSnapshot) -> list[PodSetDemand]:
-    """What the pod sets of ``workload`` ask of Kueue; those without pods left out.
+def demands_of(workload: Workload, snapshot: ClusterSnapshot) -> list[PodSetDemand]:
+    """Return what Kueue counts for each pod set of ``workload`` that has pods.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
-    found = []
+    demands = []
     for pods in workload.pod_sets:
-        count, fewest = pod_counts(workload, pods)
+        count, min_count = pod_counts(workload, pods)
         if count:
             amounts = {name: amount for name, amount in counted_requests(workload, pods, snapshot).items() if amount > 0}
-            found.append(PodSetDemand(pods, count, fewest, amounts))
-    return found
+            demands.append(PodSetDemand(pods, count, min_count, amounts))
+    return demands
 
 
 def pod_counts(workload: Workload, pods: PodSet) -> tuple[int, int]:
-    """How many of ``pods`` Kueue admits as one Workload, and how many of them are enough."""
+    """Return how many of ``pods`` Kueue admits as one Workload, and how many of them are enough."""
     count = _count(workload, pods)
-    return count, _fewest(workload, count)
+    return count, _min_count(workload, count)
 
 
 def whole_number(written: object) -> int | None:
-    """The number that an annotation states; None where it states none."""
+    """Return the number that an annotation states; None where it states none."""
     if type(written) is str and written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS:
         return int(written)
     return None
 
 
 def _count(workload: Workload, pods: PodSet) -> int:
-    """How many pods Kueue admits as one Workload."""
+    """Return how many pods Kueue admits as one Workload."""
     if workload.is_pod():
         labels, annotations = pods.labels(), pods.annotations()
         if KUEUE_GROUP in labels and KUEUE_FAST_ADMISSION in annotations:
@@ -103,7 +103,7 @@ def _count(workload: Workload, pods: PodSet) -> int:
     return pods.numbers.at_once // workload.gangs
 
 
-def _fewest(workload: Workload, count: int) -> int:
+def _min_count(workload: Workload, count: int) -> int:
     if not workload.kind.partial_admission:
         return count
     stated = whole_number(annotations_and_labels(workload)[0].get(MIN_PARALLELISM))
@@ -113,7 +113,7 @@ def _fewest(workload: Workload, count: int) -> int:
 def counted_requests(
     workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, changes: Changes = NO_CHANGES
 ) -> Mapping[str, int]:
-    """What Kueue counts for one pod of ``pods``, by resource; ``changes``: what its containers would state instead.
+    """Return what Kueue counts for one pod of ``pods``, by resource, once its containers state ``changes``.
 
     Raises:
         MalformedError: an amount is no quantity.
@@ -121,7 +121,7 @@ def counted_requests(
     if not workload.kind.counted_as_pods:
         requests: Mapping[str, int] = _requests_of_template(workload.namespace, pods, snapshot, changes)
     else:
-        # Pods come to Kueue as the API keeps them.
+        # Kueue reads pods as the API stores them.
         requests = resolved_resources(pods, snapshot, workload.namespace, changes=changes).requests
     return _adjusted(requests, snapshot.kueue) if snapshot.kueue else requests
 
@@ -138,23 +138,23 @@ def _requests_of_template(namespace: str, pods: PodSet, snapshot: ClusterSnapsho
 
 
 def _adjusted(requests: Mapping[str, int], kueue: KueueConfiguration) -> dict[str, int]:
-    """``requests`` as the Configuration has them counted (``dropExcludedResources``, ``applyResourceTransformations``)."""
+    """Exclude and transform ``requests`` by the Configuration (``dropExcludedResources``, ``applyResourceTransformations``)."""
     kept = {name: amount for name, amount in requests.items() if not name.startswith(kueue.excluded)}
-    by_input = {one.resource: one for one in kueue.transformations}
-    made: dict[str, Fraction] = {}
+    by_input = {rule.resource: rule for rule in kueue.transformations}
+    outputs: dict[str, Fraction] = {}
     for name, amount in kept.items():
         rule = by_input.get(name)
         if rule is not None:
             units = -(-amount // 1000) if name == "cpu" else amount
             for output, factor in rule.outputs.items():
-                made[output] = made.get(output, Fraction(0)) + factor * units * (1000 if output == "cpu" else 1)
+                outputs[output] = outputs.get(output, Fraction(0)) + factor * units * (1000 if output == "cpu" else 1)
         if rule is None or not rule.replaces:
-            made[name] = made.get(name, Fraction(0)) + amount
-    return {name: -(-amount.numerator // amount.denominator) for name, amount in made.items()}
+            outputs[name] = outputs.get(name, Fraction(0)) + amount
+    return {name: -(-amount.numerator // amount.denominator) for name, amount in outputs.items()}
 
 
 def annotations_and_labels(workload: Workload) -> tuple[Object, Object]:
-    """Annotations and labels of the object that Kueue reads: a CronJob's are its job template's."""
+    """Return annotations and labels of the object that Kueue reads: those of the job template for a CronJob."""
     metadata = lookup(workload.root, (*workload.kind.queue, "metadata"))
     holder: Object = metadata if type(metadata) is dict else {}
     annotations, labels = holder.get("annotations"), holder.get("labels")
@@ -162,14 +162,14 @@ def annotations_and_labels(workload: Workload) -> tuple[Object, Object]:
 
 
 def number_of_pods(workload: Workload, pods: PodSet) -> tuple[int, bool]:
-    """How many pods there are to be, and whether all must run together."""
+    """Return how many pods there are to be, and whether all must run together."""
     declared = declared_size(workload)
     if workload.is_pod():
-        # Only where Kueue counts a group from one pod are the others known to ask for as much.
+        # The other pods of a group are known to request as much only where Kueue counts the group from one pod.
         return (declared or 1), declared is None or KUEUE_FAST_ADMISSION in pods.annotations()
     number = 1 if pods.count is None else pods.count
     if pods.numbers.min_count is not None and pods.numbers.min_count < number:
-        # An autoscaler asks for more than there is room for, and goes on with what it gets.
+        # An autoscaler may request more than fits, and goes on with what it gets.
         return number, False
     if not workload.is_batch:
         return number, True
@@ -179,6 +179,6 @@ def number_of_pods(workload: Workload, pods: PodSet) -> tuple[int, bool]:
         return number, declared > 1
     if MIN_PARALLELISM in annotations_and_labels(workload)[0]:
         return number, False
-    # A Job that nobody declares a gang, and that no queue admits as a whole, gets done with fewer pods at once, too.
+    # A Job that is not declared a gang, and that no queue admits as a whole, completes with fewer pods at once, too.
     waits = total == number if workload.kind.partial_admission else total is None
     return number, waits and queue_label(workload) is not None

@@ -24,9 +24,8 @@ from gpugate.policies.rules.placement.gpu_selection import rule as placement
 from gpugate.policies.rules.placement.node_terms import rule as node_terms
 from gpugate.policies.rules.placement.spot import rule as spot
 from gpugate.policies.rules.placement.spread import rule as spread
-from gpugate.policies.rules.queueing import namespace_limits, queue
+from gpugate.policies.rules.queueing import namespace_limits, queue, queue_quota
 from gpugate.policies.rules.queueing.priority import rule as priority
-from gpugate.policies.rules.queueing.queue_quota import rule as queue_quota
 from gpugate.policies.rules.resources import accelerator_names, commitment, shared_memory, stranding
 from gpugate.policies.rules.resources.host_memory import rule as host_memory
 from gpugate.policies.rules.resources.numa import rule as numa

@@ -28,39 +28,39 @@ from gpugate.policies.workloads.kinds import kinds_named
 from gpugate.policies.workloads.node_affinity import required_terms
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-#: Variables by which a container runtime hands devices to a container, with what the resources are called that ask for them.
+#: Variables by which a container runtime gives devices to a container, with the resource that requests such devices.
 VARIABLES: Final[Mapping[str, str]] = {
     "AMD_VISIBLE_DEVICES": "amd.com/gpu",
     "ASCEND_VISIBLE_DEVICES": "huawei.com/Ascend",
     "HABANA_VISIBLE_DEVICES": "habana.ai/gaudi",
     "NVIDIA_VISIBLE_DEVICES": "nvidia.com/gpu",
 }
-#: Values of theirs that hand out no device.
+#: Values of these variables that give no device.
 NO_DEVICES: Final = frozenset({"", "none", "void"})
 #: Device files of accelerators, however the path is spelled (the API takes no ``..`` in it).
 DEVICE_FILES: Final = r"^/[/.]*dev/[/.]*(nvidia|kfd|accel|neuron|davinci)"
-#: What the paths of mounts that list devices have in them.
+#: Part of the paths of mounts that list devices.
 DEVICE_LIST: Final = "nvidia-container-devices"
-#: What the annotations begin with that name devices to the runtime.
+#: Prefix of the annotations that name devices to the runtime.
 DEVICE_ANNOTATIONS: Final = "cdi.k8s.io/"
 #: Classes of pods that a cluster needs to run at all.
 SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
 #: Operators of node affinity that keep pods off the nodes with a label.
 AVOIDING: Final = frozenset({"DoesNotExist", "NotIn"})
 
-#: Annotations by which a pod asks KAI for a part of a GPU (KAI-Scheduler, ``docs/gpu-sharing``).
+#: Annotations by which a pod requests a part of a GPU from KAI (KAI-Scheduler, ``docs/gpu-sharing``).
 _FRACTIONS: Final = frozenset({"gpu-fraction", "gpu-memory"})
 _DEVICE_FILES: Final = re.compile(DEVICE_FILES)
 
 
 @lru_cache(maxsize=1024)
 def is_device_file(path: str) -> bool:
-    """Whether the path of a host is that of an accelerator's device file."""
+    """Whether the host path is an accelerator's device file."""
     return _DEVICE_FILES.search(path) is not None
 
 
 def takes(entry: Object) -> bool:
-    """Whether an entry of a container's environment may hand devices to it; what it takes from elsewhere cannot be seen."""
+    """Whether an environment entry may give devices to its container; a value from another object cannot be seen."""
     name = entry.get("name")
     if type(name) is not str or name not in VARIABLES:
         return False
@@ -68,16 +68,16 @@ def takes(entry: Object) -> bool:
 
 
 def value_of(entry: Object) -> str:
-    """The value of an entry of a container's environment; a number that stands without quotes is what it is written for."""
+    """Return the value of an environment entry; a number without quotes counts as its text."""
     value = entry.get("value")
     return "" if value is None else str(value)
 
 
 def host_path(volume: Object) -> str:
-    """The path of a hostPath volume; empty where it is none."""
+    """Return the path of a hostPath volume; empty for any other volume."""
     source = volume.get("hostPath")
-    found = source.get("path") if type(source) is dict else None
-    return found if type(found) is str else ""
+    path = source.get("path") if type(source) is dict else None
+    return path if type(path) is str else ""
 
 
 def takes_devices(pods: PodSet) -> bool:
@@ -98,15 +98,15 @@ def _lists_devices(mount: Object) -> bool:
 
 
 def reserved_tolerations(pods: PodSet) -> Iterator[tuple[int, Object]]:
-    """The tolerations that name a taint which may keep others off accelerator nodes, with their indices."""
+    """Yield the tolerations, with their indices, of taints that may reserve accelerator nodes."""
     if "tolerations" in pods.spec:
-        for at, one in enumerate(mappings(pods.spec, "tolerations", pods.field())):
-            if names_accelerators(str(one.get("key") or ""), str(one.get("value") or "")):
-                yield at, one
+        for at, toleration in enumerate(mappings(pods.spec, "tolerations", pods.field())):
+            if names_accelerators(str(toleration.get("key") or ""), str(toleration.get("value") or "")):
+                yield at, toleration
 
 
 def reserved_labels(pods: PodSet) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """The labels of accelerator nodes by which the pods choose their nodes, with their paths below the pod spec."""
+    """Yield the labels of accelerator nodes that the pods select, with their paths below the pod spec."""
     if "nodeSelector" in pods.spec:
         for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
             if value != "false" and names_accelerators(key):
@@ -118,14 +118,14 @@ def reserved_labels(pods: PodSet) -> Iterator[tuple[tuple[str | int, ...], str]]
 def _reserved_terms(terms: Iterable[Object]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     place = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
     for at, term in enumerate(terms):
-        for number, one in enumerate(mappings(term, "matchExpressions", ())):
-            key = str(one.get("key") or "")
-            if str(one.get("operator")) not in AVOIDING and sequence(one, "values", ()) != ["false"] and names_accelerators(key):
+        for number, expression in enumerate(mappings(term, "matchExpressions", ())):
+            key, operator = str(expression.get("key") or ""), str(expression.get("operator"))
+            if operator not in AVOIDING and sequence(expression, "values", ()) != ["false"] and names_accelerators(key):
                 yield (*place, at, "matchExpressions", number), key
 
 
 def is_of_daemon_set(workload: Workload) -> bool:
-    """Whether the object is a DaemonSet, or a pod that one made."""
+    """Whether the object is a DaemonSet, or a pod that one created."""
     if workload.kind.per_node:
         return True
     owner = workload.controller() if workload.is_pod() else None
@@ -133,14 +133,14 @@ def is_of_daemon_set(workload: Workload) -> bool:
 
 
 def goes_to_reserved_nodes(pods: PodSet) -> bool:
-    """Whether the pods name accelerator nodes, by their taints or their labels; not those that a cluster needs to run."""
+    """Whether the pods select accelerator nodes by taints or labels; pods that the cluster needs to run do not count."""
     if str(pods.spec.get("priorityClassName")) in SYSTEM_CLASSES:
         return False
     return any(True for _ in reserved_tolerations(pods)) or any(True for _ in reserved_labels(pods))
 
 
 def asks_somehow(pods: PodSet) -> bool:
-    """Whether the pods ask for what may be an accelerator, rightly spelt or not, by resource or by claim."""
+    """Whether the pods request, by resource or by claim, what may be an accelerator, even if its name is misspelled."""
     if pods.spec.get("resourceClaims"):
         return True
     for container in pods.containers:
@@ -159,12 +159,12 @@ def _is_zero(amount: object) -> bool:
 
 
 def asks_for_a_part(pods: PodSet) -> bool:
-    """Whether the pods ask KAI for a part of a GPU, which is no resource: its binder names the device in a ConfigMap."""
+    """Whether the pods request a part of a GPU from KAI: no resource, since its binder names the device in a ConfigMap."""
     return not _FRACTIONS.isdisjoint(pods.annotations())
 
 
 def may_access_devices(workload: Workload) -> bool:
-    """Whether the object's pods may get at accelerators, or at the nodes kept for them, whatever they ask for."""
+    """Whether the object's pods may reach accelerators, or the nodes reserved for them, whatever they request."""
     if any(map(takes_devices, workload.pod_sets)):
         return True
     return not is_of_daemon_set(workload) and any(map(goes_to_reserved_nodes, workload.pod_sets))
@@ -179,7 +179,7 @@ AccountPattern: TypeAlias = Annotated[
 ]
 AccountPatterns: TypeAlias = Annotated[tuple[AccountPattern, ...], *UNIQUE]
 
-#: Images of what runs on every accelerator node, from the makers' own registries.
+#: Images of the agents on accelerator nodes, from the makers' own registries.
 STACK_IMAGES: Final = (
     "docker.io/rocm/device-metrics-exporter*",
     "docker.io/rocm/k8s-device-plugin*",
@@ -211,7 +211,7 @@ STACK_ACCOUNTS: Final = (
 )
 
 
-#: The account under which the GPU operator tries out the devices of a node before it calls the node ready (GPU operator v25.3,
+#: The account under which the GPU operator tests the devices of a node before it reports the node as ready (GPU operator v25.3,
 #: ``validator/manifests/plugin-workload-validation.yaml``).
 _VALIDATOR: Final = "nvidia-operator-validator"
 
@@ -228,10 +228,10 @@ def has_account(workload: Workload, pods: PodSet, patterns: tuple[str, ...]) -> 
 
 
 def is_operator_validator(workload: Workload) -> bool:
-    """Whether it is the pod by which the GPU operator sees that a node's devices work, bound to that node from the start.
+    """Whether it is the pod by which the GPU operator tests a node's devices, bound to that node at creation.
 
-    What is written into it for the sake of others (the memory of a share of the node) is refused by the kubelet of a node that
-    is in use, and then no GPU of the node is offered to anybody.
+    If a rule gave it a share of the node's memory, the kubelet of a node in use would reject it, and the node would then offer no
+    GPU at all.
     """
     if not workload.is_pod():
         return False

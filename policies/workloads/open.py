@@ -1,4 +1,4 @@
-"""Opening an object under review as a workload."""
+"""Open an object under review as a workload."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpugate.policies.workloads.workload import PodSet, Workload
 
 
 class DeviceClaims(Protocol):
-    """What the cluster knows of resource claims (dynamic resource allocation)."""
+    """The resource claims of the cluster (dynamic resource allocation)."""
 
     def is_gpu_claim(self, namespace: str, claim: str, template: str) -> bool:
         """Whether the ResourceClaim or ResourceClaimTemplate of this name requests a GPU or a part of one."""
 
     def may_be_slice(self, namespace: str, claim: str, template: str) -> bool:
-        """Whether what it requests may be a part of a GPU."""
+        """Whether it may request a part of a GPU."""
 
 
 def open_workload(
@@ -30,53 +30,53 @@ def open_workload(
     old: Object | None = None,
     subresource: str = "",
 ) -> Workload:
-    """``root`` as a workload of ``kind``.
+    """Return ``root`` as a workload of ``kind``.
 
     Args:
-        kind: its entry in the table of kinds.
+        kind: its kind.
         root: the object; edits change it in place.
-        claims: the cluster, for what the pods' resource claims stand for.
-        namespace: where the request puts it; its own metadata says so where this is empty.
+        claims: the resource claims of the cluster.
+        namespace: the namespace of the request; if empty, that of its metadata.
         operation: ``CREATE`` or ``UPDATE``.
-        old: the object that an UPDATE replaces.
-        subresource: the sub-resource that is written to, if any.
+        old: the object before an UPDATE.
+        subresource: the subresource of the request, if any.
 
     Raises:
         MalformedError: a field that gpugate reads has a type that the API does not accept.
     """
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
-    pod_sets = tuple(_pod_set(found, space, claims) for found in find_pods(kind, root))
+    pod_sets = tuple(_pod_set(source, space, claims) for source in find_pods(kind, root))
     return Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
 
 
-def _pod_set(found: PodSetSource, namespace: str, claims: DeviceClaims) -> PodSet:
-    path, place, template = found.path, found.place, found.template
-    if place.resources is not None:
-        return _resources_alone(found)
+def _pod_set(source: PodSetSource, namespace: str, claims: DeviceClaims) -> PodSet:
+    path, template = source.path, source.template
+    if source.place.resources is not None:
+        return _resources_alone(source)
     spec = mapping(template, "spec", path)
     gpu_claims, slices = _gpu_claims(spec, path, namespace, claims) if "resourceClaims" in spec else (_NO_CLAIMS, _NO_CLAIMS)
-    return PodSet(template, spec, path, found.numbers.total, gpu_claims, slices, found=found)
+    return PodSet(template, spec, path, source.numbers.total, gpu_claims, slices, source=source)
 
 
-def _resources_alone(found: PodSetSource) -> PodSet:
-    """The pods of a place that keeps the resources of a container and nothing else: one container that has these."""
-    resources = found.place.resources or ()
-    held = found.template.get(str(resources[-1]))
-    container = {"name": "node", "resources": {} if held is None else held}
+def _resources_alone(source: PodSetSource) -> PodSet:
+    """Return a pod set with one container that has the resources, for a kind that states nothing else of its pods."""
+    resources = source.place.resources or ()
+    stated = source.template.get(str(resources[-1]))
+    container = {"name": "node", "resources": {} if stated is None else stated}
     try:
-        return PodSet({}, {"containers": [container]}, found.path, found.numbers.total, _NO_CLAIMS, found=found)
+        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
     except MalformedError as error:
-        # The container's own path, without what stands for it here.
-        stem = (*found.path, "spec", "containers", 0, "resources")
-        raise MalformedError((*found.path, resources[-1], *error.path[len(stem) :]), error.problem) from error
+        # Name the field in the object, not in the container made here.
+        stem = (*source.path, "spec", "containers", 0, "resources")
+        raise MalformedError((*source.path, resources[-1], *error.path[len(stem) :]), error.problem) from error
 
 
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 
 
 def _gpu_claims(spec: Object, path: Path, namespace: str, claims: DeviceClaims) -> tuple[frozenset[str], frozenset[str]]:
-    """The claims that stand for a GPU, and those among them that may stand for a part of one."""
+    """Return the claims that request a GPU, and those of them that may request a part of one."""
     names: set[str] = set()
     slices: set[str] = set()
     for claim in mappings(spec, "resourceClaims", (*path, "spec")):

@@ -1,4 +1,4 @@
-"""Finding the pods of an object by the places that its kind keeps them at, and how many there are of each."""
+"""Find the pod sets of an object at the paths that its kind states, with their pod counts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _DEEPEST: Final = 2
 
 
 class PodSetSize(NamedTuple):
-    """How many pods a set has.
+    """The pod counts of a pod set.
 
     Attributes:
-        total: how many there are to be in all; None where the object does not say.
-        child: how many of them one child of the workload makes (a Job of a JobSet, a group of a LeaderWorkerSet).
-        completions: how many of one child's are to end well, after which it makes no more; None where nobody says.
-        min_count: how many are enough to run, where the workload states a range; None where all are needed.
-        paths: the numbers that people change; none where the object has none.
-        completions_path: where ``completions`` stands.
+        total: the number of pods; None if the object does not state it.
+        child: how many of them one child of the workload creates (a Job of a JobSet, a group of a LeaderWorkerSet).
+        completions: how many pods of one child must succeed, after which it creates no more; None if not stated.
+        min_count: how many are enough to run, if the workload states a range; None if all are needed.
+        paths: paths of the numbers that users change; empty if the object has none.
+        completions_path: path of ``completions``.
     """
 
     total: int | None
@@ -36,21 +36,21 @@ class PodSetSize(NamedTuple):
 
     @property
     def at_once(self) -> int:
-        """How many run at most at one time; zero where the object does not say."""
+        """The most pods that run at one time; zero if the object does not state it."""
         total, child, completions = self.total or 0, self.child or 0, self.completions
         return total if completions is None or not child or completions >= child else total // child * completions
 
 
 class PodSetSource(NamedTuple):
-    """Pods that were found in an object.
+    """A pod template found in an object.
 
     Attributes:
-        kind: the kind that makes them: for what an AppWrapper wraps, that of the wrapped object.
-        place: where the kind keeps them.
-        path: where that is in this object.
-        template: what is there.
-        numbers: how many pods there are.
-        follows: whether they start when others have run.
+        kind: the kind that creates the pods; of a wrapped object, its own.
+        place: the entry of the kind for the template.
+        path: the path of the template in the object.
+        template: the template.
+        numbers: the pod counts.
+        follows: whether the pods start after others have run.
     """
 
     kind: WorkloadKind
@@ -66,10 +66,10 @@ _TEMPLATE: Final = "template"
 
 
 def find_pods(kind: WorkloadKind, root: Object) -> Iterator[PodSetSource]:
-    """All pods of ``root``, an object of ``kind``, in the order of its places.
+    """Yield the pod sets of ``root``, an object of ``kind``, in the order of the kind's entry.
 
     Raises:
-        MalformedError: something on the way is of the wrong type.
+        MalformedError: a field on the way has a wrong type.
     """
     return _find(kind, root, (), 0)
 
@@ -101,23 +101,23 @@ def _at(root: Object, path: Path) -> Object:
 
 
 def _check_absent(root: Object, path: Path) -> None:
-    """Make sure that nothing is at ``path`` because it, or a map on the way to it, is absent.
+    """Check that ``path``, or a map on the way to it, is absent.
 
     Raises:
-        MalformedError: something else than a map is there.
+        MalformedError: a value that is no map is there.
     """
-    found: Any = root
+    value: Any = root
     for depth, part in enumerate(path):
-        if found is None:
+        if value is None:
             return
-        if type(found) is list and type(part) is int:
-            found = found[part]
-        elif type(found) is dict:
-            found = found.get(part)
+        if type(value) is list and type(part) is int:
+            value = value[part]
+        elif type(value) is dict:
+            value = value.get(part)
         else:
-            raise wrong_type(path[:depth], "a map", found)
-    if found is not None:
-        raise wrong_type(path, "a map", found)
+            raise wrong_type(path[:depth], "a map", value)
+    if value is not None:
+        raise wrong_type(path, "a map", value)
 
 
 def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator[PodSetSource]:
@@ -137,7 +137,7 @@ def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator
 
 
 def _find_declared(component: Object, root: Object, path: Path) -> Iterator[PodSetSource]:
-    """Pods of a component of a kind that is not in the table, where the AppWrapper itself says where they are."""
+    """Yield the pod sets that an AppWrapper declares for a component of a kind that gpugate does not know."""
     seen: set[Path] = set()
     for at, declared in enumerate(mappings(component, "podSets", path)):
         here = (*path, "podSets", at)
@@ -151,12 +151,12 @@ def _find_declared(component: Object, root: Object, path: Path) -> Iterator[PodS
             yield PodSetSource(_DECLARED, _DECLARED.pod_sets[0], (*path, *steps), template, numbers, follows=False)
 
 
-#: What runs the pods of a component of an unknown kind is not known: they may start one by one.
+#: The controller of such a component is not known: its pods may start one by one.
 _DECLARED: Final = WorkloadKind("", "", "", (PodSetSpec((_TEMPLATE,)),))
 
 
 def _steps(written: str) -> Path:
-    """``template.spec.roles[0].template`` as a path; empty where it is none (AppWrapper v1.1 ``pkg/utils``)."""
+    """Return ``template.spec.roles[0].template`` as a path; empty if it is none (AppWrapper v1.1 ``pkg/utils``)."""
     steps: list[str | int] = []
     text, at = f".{written}", 0
     while at < len(text):
@@ -170,47 +170,46 @@ def _steps(written: str) -> Path:
 
 def _numbers(place: PodSetSpec, root: Object, base: Path, keys: Sequence[str | int]) -> PodSetSize:
     defaults = (place.default, *(1 for _ in place.counts[1:]))
-    found = [_number(root, _place(base, path, keys), absent) for path, absent in zip(place.counts, defaults, strict=False)]
-    found = found or [place.default]
-    child = found[0]
+    counts = [_number(root, _place(base, path, keys), absent) for path, absent in zip(place.counts, defaults, strict=False)]
+    child, *factors = counts or [place.default]
     if child is not None and place.leader is not None and type(lookup(root, (*base, *place.leader))) is dict:
         child = max(0, child - 1)
     count = child
-    for factor in found[1:]:
+    for factor in factors:
         count = None if count is None or factor is None else count * factor
     at_most = () if place.at_most is None else _place(base, place.at_most, keys)
     return PodSetSize(
         count,
         child,
         _number(root, at_most, None) if at_most else None,
-        _fewest(place, root, base, keys, found[1:], count),
+        _min_count(place, root, base, keys, factors, count),
         tuple(_place(base, path, keys) for path in place.counts),
         at_most,
     )
 
 
-def _fewest(
+def _min_count(
     place: PodSetSpec, root: Object, base: Path, keys: Sequence[str | int], factors: Sequence[int | None], count: int | None
 ) -> int | None:
     if place.min_count is None or (place.elastic is not None and lookup(root, _place(base, place.elastic, keys)) is not True):
         return None
-    fewest = _number(root, _place(base, place.min_count, keys), None)
-    if fewest is None or count is None:
-        return fewest
+    least = _number(root, _place(base, place.min_count, keys), None)
+    if least is None or count is None:
+        return least
     for factor in factors:
-        fewest *= factor or 0
-    # Where an autoscaler changes the number, its operator makes the minimum whatever is asked for.
-    return fewest if place.elastic is None else min(fewest, count)
+        least *= factor or 0
+    # With an autoscaler, the operator creates the minimum whatever the stated number is.
+    return least if place.elastic is None else min(least, count)
 
 
 def _number(root: Object, path: Path, default: int | None) -> int | None:
-    found = integer_at(root, path)
-    # The API takes no negative number where it knows the kind; nobody makes fewer pods than none.
-    return default if found is None else max(0, found)
+    number = integer_at(root, path)
+    # The API rejects a negative number if it knows the kind; no controller creates fewer pods than none.
+    return default if number is None else max(0, number)
 
 
 def _keys(path: Path, pattern: Path) -> list[str | int]:
-    """What stands in ``path`` for each ``"*"`` of ``pattern``."""
+    """Return the element of ``path`` for each ``"*"`` of ``pattern``."""
     return [part for part, form in zip(path, pattern, strict=True) if form == "*"]
 
 
@@ -220,7 +219,7 @@ def _place(base: Path, pattern: Path, keys: Sequence[str | int]) -> Path:
 
 
 def _expand(root: Object, pattern: Path, done: Path, wanted: type | None = None) -> Iterator[Path]:
-    """All paths that ``pattern`` stands for; ``wanted``: what must hold the keys where it is not absent."""
+    """Yield all paths that ``pattern`` matches; ``wanted`` is the type that must hold the keys, if present."""
     if "*" not in pattern:
         yield (*done, *pattern)
         return
@@ -237,17 +236,17 @@ def _expand(root: Object, pattern: Path, done: Path, wanted: type | None = None)
 
 
 def values_at(root: Object, pattern: Path) -> list[Any]:
-    """What is at every place of ``pattern`` in ``root``."""
+    """Return the values in ``root`` at all paths that ``pattern`` matches."""
     return [lookup(root, path) for path in _expand(root, pattern, ())]
 
 
 def gangs_of(kind: WorkloadKind, root: Object) -> int:
-    """How many gangs an object of ``kind`` makes, each with an equal part of its pods.
+    """Return the number of gangs of an object of ``kind``, each with an equal part of its pods.
 
     Raises:
-        MalformedError: the number is none.
+        MalformedError: the field is no whole number.
     """
     if kind.gangs is None:
         return 1
-    found = _number(root, kind.gangs, 1)
-    return 1 if found is None else max(1, found)
+    number = _number(root, kind.gangs, 1)
+    return 1 if number is None else max(1, number)

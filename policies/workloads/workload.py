@@ -1,7 +1,7 @@
-"""The lens: any kind of workload as sets of alike pods and their containers.
+"""A typed view of an object under review: its pod sets and their containers.
 
-Nothing is copied: the lens reads the very object under review, so what an edit changed is seen by the next rule. What it
-works out from resources and selectors is kept until an edit touches those.
+Nothing is copied: the view reads the object itself, so that each rule sees the edits of the rules before it. Values derived from
+resources and selectors are cached until an edit touches those.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from gpugate.policies.workloads.kinds import POD, WorkloadKind, kind_of
 from gpugate.policies.workloads.pod_sets import PodSetSize, PodSetSource, gangs_of
 from gpugate.policies.workloads.pod_totals import PodTotals, totals_of
 
-#: Fields that decide which nodes a pod may land on (a preference does not).
+#: Fields that decide which nodes a pod may run on (a preference does not).
 _SELECTING: Final = frozenset({"nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution"})
 
 
 class PodSet:
-    """A set of alike pods: a pod, or the template of a controller.
+    """A set of equal pods: a pod, or the pods of one template.
 
     Attributes:
         root: the object with ``metadata`` and ``spec``.
-        path: its path from the root of the workload.
-        count: how many such pods there are to be; None where the workload does not say (DaemonSet).
+        path: its path in the object under review.
+        count: the number of pods; None if the object does not state it (DaemonSet).
         spec: the pod spec.
-        gpu_claims: names of the pod's resource claims that stand for a GPU (dynamic resource allocation).
-        slice_claims: names of those among them that may stand for a part of one.
-        containers: all containers, init containers and sidecars first as the kubelet starts them.
-        predicted_tolerations: tolerations that the pods will be given when they are made, beside those of the spec.
-        selection: what :mod:`gpugate.policies.scheduling.node_selection` worked out for the pods; None until it is asked.
-        kind: the kind that makes the pods: the workload's own, or that of an object which it wraps.
-        numbers: how many pods there are, in all and of each child.
-        follows: whether the pods start when others of the workload have run.
+        gpu_claims: names of the pod's resource claims that request a GPU (dynamic resource allocation).
+        slice_claims: names of those of them that may request a part of a GPU.
+        containers: all containers in the order in which the kubelet starts them: init containers and sidecars first.
+        predicted_tolerations: tolerations that the pods will get at creation, besides those of the spec.
+        selection: cache of :mod:`gpugate.policies.scheduling.node_selection`; None until it is filled.
+        kind: the kind that creates the pods: the workload's own, or that of an object which it wraps.
+        numbers: the pod counts, in total and per child.
+        follows: whether the pods start after others of the workload have run.
         starts_late: whether the pods wait for the others themselves.
-        resources_at: path of the resources where the workload states nothing else of its pods; None where it states them whole.
+        resources_at: path of the resources, if the object states nothing else of these pods; None if it states them whole.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class PodSet:
         gpu_claims: frozenset[str],
         slice_claims: frozenset[str] = frozenset(),
         *,
-        found: PodSetSource | None = None,
+        source: PodSetSource | None = None,
     ) -> None:
         self.root = root
         self.path = path
@@ -79,14 +79,14 @@ class PodSet:
         self.slice_claims = slice_claims
         self.containers = self._walk()
         self.predicted_tolerations: tuple[Object, ...] = ()
-        if found is None:
+        if source is None:
             self.kind, self.numbers, self.follows, self.starts_late = POD, PodSetSize(count, count), False, False
             self.resources_at: Path | None = None
         else:
-            self.kind, self.numbers, self.follows = found.kind, found.numbers, found.follows
-            self.starts_late = found.place.starts_late
-            resources = found.place.resources
-            self.resources_at = None if resources is None else (*found.path, resources[-1])
+            self.kind, self.numbers, self.follows = source.kind, source.numbers, source.follows
+            self.starts_late = source.place.starts_late
+            resources = source.place.resources
+            self.resources_at = None if resources is None else (*source.path, resources[-1])
         self._forget()
 
     def _forget(self) -> None:
@@ -96,43 +96,42 @@ class PodSet:
 
     def _walk(self) -> tuple[Container, ...]:
         spec, path = self.spec, (*self.path, "spec")
-        found: list[Container] = []
+        containers: list[Container] = []
         if "initContainers" in spec:
             for at, container in enumerate(mappings(spec, "initContainers", path)):
                 role = SIDECAR if container.get("restartPolicy") == "Always" else INIT
-                found.append(Container(container, (*path, "initContainers", at), role))
+                containers.append(Container(container, (*path, "initContainers", at), role))
         for at, container in enumerate(mappings(spec, "containers", path)):
-            found.append(Container(container, (*path, "containers", at), REGULAR))
+            containers.append(Container(container, (*path, "containers", at), REGULAR))
         if "ephemeralContainers" in spec:
             for at, container in enumerate(mappings(spec, "ephemeralContainers", path)):
-                found.append(Container(container, (*path, "ephemeralContainers", at), EPHEMERAL))
-        return tuple(found)
+                containers.append(Container(container, (*path, "ephemeralContainers", at), EPHEMERAL))
+        return tuple(containers)
 
     def refresh(self) -> None:
-        """Forget what was worked out, after an edit changed what it rests on."""
+        """Drop all cached values, after an edit changed what they derive from."""
         self._forget()
         for container in self.containers:
             container.reload()
 
     def reload(self, touched: Sequence[Path]) -> None:
-        """Forget only what depends on memory, CPU and mounts at the paths ``touched``."""
+        """Drop the cached values that derive from memory, CPU and mounts at the paths ``touched``."""
         self._totals = None
         for container in self.containers:
             container.shared_memory = NOT_ASKED
-            place = container.path
-            depth = len(place)
+            depth = len(container.path)
             for path in touched:
-                if path[:depth] == place:
+                if path[:depth] == container.path:
                     container.reload()
                     break
 
     @property
     def is_whole(self) -> bool:
-        """Whether the workload states its pods, and not the resources of a container alone."""
+        """Whether the object states its pods whole, and not the resources of one container alone."""
         return self.resources_at is None
 
     def path_in_object(self, path: Path) -> Path | None:
-        """Where ``path`` below these pods is in the object; None where the object has no such place."""
+        """Return the path in the object of ``path`` below these pods; None if the object has no such field."""
         if self.resources_at is None:
             return path
         stem = (*self.path, "spec", "containers", 0, "resources")
@@ -140,15 +139,15 @@ class PodSet:
 
     @property
     def totals(self) -> PodTotals:
-        """What the containers come to together.
+        """Return the sums over the containers.
 
         Raises:
             MalformedError: a count of accelerators is no quantity.
         """
-        found = self._totals
-        if found is None:
-            found = self._totals = totals_of(self.containers)
-        return found
+        totals = self._totals
+        if totals is None:
+            totals = self._totals = totals_of(self.containers)
+        return totals
 
     def path_like(self, base: Path, pattern: Path) -> Path:
         """Return ``base`` and ``pattern`` of the kind as one path, each ``"*"`` replaced by what these pods have there."""
@@ -156,67 +155,69 @@ class PodSet:
         return (*base, *(self.path[depth + at] if part == "*" else part for at, part in enumerate(pattern)))
 
     def field(self, *parts: str | int) -> Path:
-        """A path below the pod spec."""
+        """Return a path below the pod spec."""
         return (*self.path, "spec", *parts)
 
     def meta(self, *parts: str) -> Path:
-        """A path below the pods' metadata."""
+        """Return a path below the pods' metadata."""
         return (*self.path, "metadata", *parts)
 
     def labels(self) -> Object:
-        """The pods' labels."""
+        """Return the pods' labels."""
         metadata = self.root.get("metadata")
-        found = metadata.get("labels") if type(metadata) is dict else None
-        return found if type(found) is dict else mapping(mapping(self.root, "metadata", self.path), "labels", self.meta())
+        labels = metadata.get("labels") if type(metadata) is dict else None
+        return labels if type(labels) is dict else mapping(mapping(self.root, "metadata", self.path), "labels", self.meta())
 
     def annotations(self) -> Object:
-        """The pods' annotations."""
+        """Return the pods' annotations."""
         metadata = self.root.get("metadata")
-        found = metadata.get("annotations") if type(metadata) is dict else None
-        return found if type(found) is dict else mapping(mapping(self.root, "metadata", self.path), "annotations", self.meta())
+        annotations = metadata.get("annotations") if type(metadata) is dict else None
+        if type(annotations) is dict:
+            return annotations
+        return mapping(mapping(self.root, "metadata", self.path), "annotations", self.meta())
 
     def holds(self, container: Container) -> bool:
-        """Whether ``container`` itself asks for an accelerator, by resource or by claim."""
+        """Whether ``container`` itself requests an accelerator, by resource or by claim."""
         if container.accelerators():
             return True
         return bool(self.gpu_claims) and not self.gpu_claims.isdisjoint(container.claims())
 
     def holders(self) -> list[Container]:
-        """The containers that ask for accelerators, ephemeral ones left out (the API gives them none)."""
-        found = self._holders
-        if found is None:
+        """Return the containers that request accelerators, without ephemeral ones (the API gives them none)."""
+        holders = self._holders
+        if holders is None:
             if self.gpu_claims:
-                found = [one for one in self.containers if one.role is not EPHEMERAL and self.holds(one)]
+                holders = [container for container in self.containers if container.role is not EPHEMERAL and self.holds(container)]
             else:
-                found = [self.containers[at] for at in self.totals.holders]
-            self._holders = found
-        return found
+                holders = [self.containers[at] for at in self.totals.holders]
+            self._holders = holders
+        return holders
 
     def accelerators(self) -> dict[str, int]:
-        """What the scheduler counts for one pod: accelerator name to count."""
+        """Return what the scheduler counts for one pod: accelerator name to count."""
         return self.totals.accelerators
 
     def requests_gpu(self) -> bool:
-        """Whether a pod of the set asks for an accelerator at all."""
+        """Whether a pod of the set requests an accelerator."""
         return bool(self.totals.accelerators) or bool(self.gpu_claims)
 
     def whole_devices(self) -> int:
-        """How many whole devices one pod holds; zero where it holds slices, shares or none."""
+        """Return the number of whole devices of one pod; zero if it has slices, shares or none."""
         return self.totals.whole_devices or len(self.gpu_claims - self.slice_claims)
 
     def volumes(self) -> list[Object]:
-        """The pod's volumes."""
+        """Return the pod's volumes."""
         return mappings(self.spec, "volumes", self.field())
 
     def volume(self, name: object) -> tuple[int, Object] | None:
-        """The volume called ``name``, with its index; None where there is none."""
+        """Return the volume called ``name`` with its index; None if there is none."""
         for at, volume in enumerate(self.volumes()):
             if volume.get("name") == name:
                 return at, volume
         return None
 
     def is_windows(self) -> bool:
-        """Whether the pods are for Windows, where no rule about Linux's memory or devices applies."""
+        """Whether the pods run on Windows, to which no rule about Linux memory or devices applies."""
         return "os" in self.spec and mapping(self.spec, "os", self.field()).get("name") == "windows"
 
 
@@ -224,19 +225,19 @@ class Workload:
     """One object under review.
 
     Attributes:
-        kind: its entry in the table of kinds.
+        kind: its kind.
         root: the object itself.
-        namespace: the namespace it is in, from the request or its metadata.
-        old: the object it replaces, for an UPDATE.
+        namespace: its namespace, from the request or its metadata.
+        old: the object before an UPDATE.
         operation: ``CREATE`` or ``UPDATE``.
         subresource: ``resize``, ``ephemeralcontainers`` or empty.
         pod_sets: its pods.
-        gangs: how many gangs its pods make up, each with an equal part of them.
-        is_whole: whether the object states its pods whole: nothing of them is made from another object.
+        gangs: the number of gangs, each with an equal part of the pods.
+        is_whole: whether the object states all of its pods whole, so that nothing of them comes from another object.
     """
 
     __slots__ = (
-        *("_asking", "_is_pod", "gangs", "is_whole", "kind", "namespace"),
+        *("_gpu_pod_sets", "_is_pod", "gangs", "is_whole", "kind", "namespace"),
         *("old", "operation", "pod_sets", "root", "subresource"),
     )
 
@@ -261,36 +262,36 @@ class Workload:
         self.gangs = gangs_of(kind, root)
         self.is_whole = all(pods.is_whole for pods in pod_sets)
         self._is_pod = kind.is_pod
-        self._asking: list[PodSet] | None = None
+        self._gpu_pod_sets: list[PodSet] | None = None
 
     def metadata(self) -> Object:
-        """The object's metadata."""
-        found = self.root.get("metadata")
-        return found if type(found) is dict else mapping(self.root, "metadata", ())
+        """Return the object's metadata."""
+        metadata = self.root.get("metadata")
+        return metadata if type(metadata) is dict else mapping(self.root, "metadata", ())
 
     @property
     def name(self) -> str:
-        """The object's name; empty while it has only a generateName."""
+        """The object's name; empty if it has only a generateName."""
         return string(self.metadata(), "name", ("metadata",)) or ""
 
     def labels(self) -> Object:
-        """The object's own labels."""
+        """Return the object's own labels."""
         metadata = self.root.get("metadata")
-        found = metadata.get("labels") if type(metadata) is dict else None
-        return found if type(found) is dict else mapping(self.metadata(), "labels", ("metadata",))
+        labels = metadata.get("labels") if type(metadata) is dict else None
+        return labels if type(labels) is dict else mapping(self.metadata(), "labels", ("metadata",))
 
     def annotations(self) -> Object:
-        """The object's own annotations."""
+        """Return the object's own annotations."""
         metadata = self.root.get("metadata")
-        found = metadata.get("annotations") if type(metadata) is dict else None
-        return found if type(found) is dict else mapping(self.metadata(), "annotations", ("metadata",))
+        annotations = metadata.get("annotations") if type(metadata) is dict else None
+        return annotations if type(annotations) is dict else mapping(self.metadata(), "annotations", ("metadata",))
 
     def annotation(self, key: str) -> str | None:
-        """The object's own annotation ``key``, or that of its only template; None where neither has it."""
+        """Return the object's annotation ``key``, or that of its only template; None if neither has it."""
         return self._annotation(key, most=1)
 
     def agreed(self, key: str) -> str | None:
-        """The object's own annotation ``key``, or what all its templates, however many, say there."""
+        """Return the object's annotation ``key``, or the one on which all its templates agree; None if there is none."""
         return self._annotation(key, most=len(self.pod_sets))
 
     def _annotation(self, key: str, most: int) -> str | None:
@@ -303,13 +304,13 @@ class Workload:
         return own
 
     def gpu_pod_sets(self) -> list[PodSet]:
-        """The pod sets whose pods ask for accelerators and run on Linux."""
-        if self._asking is None:
-            self._asking = [pods for pods in self.pod_sets if pods.requests_gpu() and not pods.is_windows()]
-        return self._asking
+        """Return the pod sets that request an accelerator and run on Linux."""
+        if self._gpu_pod_sets is None:
+            self._gpu_pod_sets = [pods for pods in self.pod_sets if pods.requests_gpu() and not pods.is_windows()]
+        return self._gpu_pod_sets
 
     def templated_gpu_pod_sets(self) -> list[PodSet]:
-        """Those of :meth:`gpu_pod_sets` that the object states whole, so that what they lack is lacking."""
+        """Return the pod sets of :meth:`gpu_pod_sets` whose full template is in this object, so that an absent field is absent."""
         return self.gpu_pod_sets() if self.is_whole else [pods for pods in self.gpu_pod_sets() if pods.is_whole]
 
     def is_pod(self) -> bool:
@@ -317,7 +318,7 @@ class Workload:
         return self._is_pod
 
     def controller(self) -> Object | None:
-        """The ownerReference of the controller that made the object; None where somebody else did."""
+        """Return the ownerReference of the controller that created the object; None if no controller did."""
         metadata = self.root.get("metadata")
         if type(metadata) is dict and "ownerReferences" not in metadata:
             return None
@@ -327,16 +328,16 @@ class Workload:
         return None
 
     def owner_kind(self) -> WorkloadKind | None:
-        """The entry in the table for the controller that made the object; None where none did, or one that is not in it."""
+        """Return the kind of the controller that created the object; None if none did, or if gpugate does not know its kind."""
         owner = self.controller()
         return None if owner is None else kind_of(str(owner.get("apiVersion")), str(owner.get("kind")))
 
     def owner_was_reviewed(self) -> bool:
-        """Whether the pod comes from a template that was judged itself: nodes may have gone since, and its controller waits."""
+        """Whether the object is a pod from a template that was reviewed: nodes may be gone since, and its controller waits."""
         return self._is_pod and self.owner_kind() is not None
 
     def is_child(self) -> bool:
-        """Whether the object is a part of a workload that was judged as a whole: the Job of a JobSet, but not a CronJob's."""
+        """Whether the object is a part of a workload that was reviewed as a whole: the Job of a JobSet, but not of a CronJob."""
         owner = self.owner_kind()
         return owner is not None and not owner.scheduled
 
@@ -347,42 +348,42 @@ class Workload:
 
     @property
     def is_batch(self) -> bool:
-        """Whether it runs to completion; where it wraps others, whether all do that ask for accelerators."""
+        """Whether it runs to completion; for a wrapper, whether all wrapped objects that request accelerators do."""
         if self.kind.wraps is None:
             return self.kind.batch
         return all(pods.kind.batch for pods in self.gpu_pod_sets())
 
     def path_in_object(self, path: Path) -> Path | None:
-        """Where ``path`` is in the object itself; None where the object has no such place: another object has it."""
+        """Return ``path`` as a path in the object itself; None if another object has that field."""
         for pods in self.pod_sets:
             if not pods.is_whole and path[: len(pods.path)] == pods.path:
                 return pods.path_in_object(path)
         return path
 
     def reported_path(self, path: Path) -> Path:
-        """Where a finding about ``path`` is told: there, or at what the object has of the pods."""
+        """Return the path that a finding about ``path`` names: that path, or the field that the object has of the pods."""
         for pods in self.pod_sets:
             if pods.resources_at is not None and path[: len(pods.path)] == pods.path:
                 return pods.path_in_object(path) or pods.resources_at
         return path
 
     def edit_in_object(self, edit: Edit) -> Edit | None:
-        """``edit`` at its place in the object itself; None where it has none, so that it is left to what is made later."""
+        """Map ``edit`` to the object's own field; None if it has no such field (TrainJob): the created pods get the edit then."""
         path = self.path_in_object(edit.path)
         return None if path is None else edit._replace(path=path)
 
     def is_template(self) -> bool:
-        """Whether edits reach the pods through a template, which somebody else may state."""
+        """Whether edits reach the pods through a template, which another tool may own."""
         return not self.is_pod()
 
     def refresh(self) -> None:
-        """Forget all that was worked out."""
-        self._asking = None
+        """Drop all cached values."""
+        self._gpu_pod_sets = None
         for pods in self.pod_sets:
             pods.refresh()
 
     def edited(self, edits: Sequence[Edit]) -> None:
-        """Forget what these edits, just applied, made wrong."""
+        """Drop the cached values that these applied edits invalidate."""
         touched: list[Path] = []
         if edits and not self.is_whole:
             self.refresh()
@@ -405,7 +406,7 @@ _SOME: Final = "some"
 
 @lru_cache(maxsize=1024)
 def _effect_of(path: Path) -> str:
-    """How much of what is kept an edit at ``path`` makes wrong: all, some (memory, CPU, mounts), or nothing."""
+    """Return which cached values an edit at ``path`` invalidates: all, some (memory, CPU, mounts), or none."""
     if path[-1] == "volumes":
         return _SOME
     if "resources" in path or "volumeMounts" in path:

@@ -1,4 +1,4 @@
-"""What the documentation says can be done: its commands run, its links lead somewhere, its YAML is what it claims to be."""
+"""Run the commands of the documentation and check its links, file names, indexes and YAML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ from gpugate.policies.policy.models import parse_policy
 from gpugate.policies.rules.registry import RULES
 from tests.shared.paths import ROOT
 
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples" / "README.md", *ROOT.glob("manifests/**/*.md")])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        ROOT / "examples" / "README.md",
+        *ROOT.glob("manifests/**/*.md"),
+        *ROOT.glob("tests/**/*.md"),
+    ]
+)
 #: Commands that install, or run this very test; what they do has tests of its own.
 ELSEWHERE = (
     "make ",
@@ -34,12 +42,10 @@ def console_commands(page: Path) -> list[str]:
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
-COMMANDS = list(
-    dict.fromkeys(one for page in ("README.md", "docs/fix.md", "docs/review.md") for one in console_commands(ROOT / page))
-)
+COMMANDS = list(dict.fromkeys(command for page in PAGES for command in console_commands(page)))
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if not one.startswith(ELSEWHERE)])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if not command.startswith(ELSEWHERE)])
 def test_a_command_of_the_documentation_runs_and_says_something(command: str) -> None:
     here = command.replace(".venv/bin/", f"{shlex.quote(str(Path(sys.executable).parent))}/")
     done = subprocess.run(["/bin/sh", "-c", here], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -63,6 +69,57 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_heading_leads_to_one(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
+# The change log names files as they were.
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_every_file_of_the_repository_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(r"`((?:benchmarks|certs|docs|examples|manifests|policies|tests|webhook)/[\w./-]*)`", page.read_text("utf-8"))
+    missing = [path for path in named if not (ROOT / path).exists() and not (ROOT / f"{path}.yaml").exists()]
+    assert missing == []
+
+
+#: Words of gpugate's former private dialect, for which Kubernetes has better ones (docs/glossary.md).
+DIALECT = re.compile(
+    r"\b(?:crews?|takers?|alike|pleas?|doors?|lens|shelf|held cures?|told|stands?|standing|anew|let be)\b"
+    r"|\b(?:asks? for|asked for|judged?)\b"
+)
+#: Generated from the rules' docstrings, and the history.
+NOT_HELD_TO_WORDS = {"CHANGELOG.md", "rules.md"}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name not in NOT_HELD_TO_WORDS], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_a_page_uses_no_word_of_the_former_dialect(page: Path) -> None:
+    """Code, quoted messages and link targets aside."""
+    text = re.sub(r"^```.*?^```|^>.*?$|`[^`]*`|\]\([^)]*\)", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert DIALECT.findall(text) == []
+
+
+def test_the_index_has_one_line_for_every_page() -> None:
+    docs = ROOT / "docs"
+    pages = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} - {"README.md"}
+    # Decision records have an index of their own.
+    pages = {path for path in pages if not re.match(r"decisions/\d{4}-", path)}
+    lines = re.findall(r"^- \[[^\]]+\]\(([^)]+\.md)\): .+\.$", (docs / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(lines) == sorted(pages)
+
+
 def test_every_folder_that_the_documentation_applies_is_a_kustomization() -> None:
     named = {one for page in PAGES for one in re.findall(r"-k (manifests/[\w/-]+)", page.read_text(encoding="utf-8"))}
     assert "manifests/cluster/kueue" in named
@@ -70,7 +127,7 @@ def test_every_folder_that_the_documentation_applies_is_a_kustomization() -> Non
 
 
 def test_every_policy_on_the_page_about_them_is_one() -> None:
-    text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guide" / "policies.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^( *)```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)
     policies = [YAML(typ="safe").load(textwrap.dedent(block)) for _, block in blocks if "kind: GPUPolicy" in block]
     assert [parse_policy(one).name for one in policies] == ["team-a", "default", "default", "enforced"]
@@ -82,10 +139,10 @@ def test_the_policy_in_the_readme_is_one() -> None:
     assert [parse_policy(one).name for one in policies] == ["default"]
 
 
-def test_the_readme_names_every_rule() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for rule in RULES:
-        assert f"| `{rule.id}` |" in text
+def test_the_reference_opens_with_the_table_of_rules() -> None:
+    text = (ROOT / "docs" / "reference" / "rules.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[`([^`]+)`\]\(#([^)]+)\) \| (.+) \|$", text.partition("\n## ")[0], re.MULTILINE)
+    assert rows == [(rule.id, rule.id, rule.title) for rule in RULES]
 
 
 #: How the documentation calls the guides that the rules answer.

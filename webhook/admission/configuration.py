@@ -48,7 +48,7 @@ _HEADS: Final = {
 }
 _REMARK: Final = """\
 #
-# sideEffects: a refusal may leave an Event, and nothing else is written; a dry run leaves nothing (traces in docs/observing.md).
+# sideEffects: a refusal may create an Event, and nothing else is written; a dry run creates none (docs/operate/observing.md).
 #
 # Every field that the apiserver would default is written out, and clientConfig.caBundle is left out: what a GitOps tool
 # states here is what it finds again, while the bundle belongs to whoever issues the certificate. matchConditions see typed

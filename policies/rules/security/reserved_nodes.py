@@ -15,7 +15,7 @@ accelerators (the head of a RayCluster, a launcher, a driver), and where the pod
 Never judged are DaemonSets and their pods, which run on every node there is (device plugin, exporter, CNI), pods of the classes
 `system-node-critical` and `system-cluster-critical`, tolerations without a key, and pods that ask KAI for a part of a GPU. In a
 cluster gpugate sees pods that ask for no accelerator only where they name such a taint or label: one that names nothing but a
-node is found by `gpugate review` alone ([isolation](../isolation.md)).
+node is found by `gpugate review` alone ([isolation](../guide/isolation.md)).
 
 ## Why
 

@@ -17,7 +17,7 @@ Warns where accelerators that were asked for stay hidden: `CUDA_VISIBLE_DEVICES`
 container asks for, `NVIDIA_VISIBLE_DEVICES: none`.
 
 Left alone are DaemonSets of the node stack by their images, and service accounts of its operators. In a cluster this rule also
-sees pods that ask for no accelerator; no other pod waits for it ([isolation](../isolation.md)).
+sees pods that ask for no accelerator; no other pod waits for it ([isolation](../guide/isolation.md)).
 
 ## Why
 

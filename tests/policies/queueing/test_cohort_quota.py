@@ -15,7 +15,7 @@ from gpugate.policies.cluster.records.common import frozen
 from gpugate.policies.cluster.records.kueue import ClusterQueue, Cohort, Quota, ResourceGroup
 from gpugate.policies.queueing.cohort_quota import Capacity, bound_without_cohort, capacity
 from gpugate.policies.queueing.flavor_fit import fit_of, in_flight_into
-from gpugate.policies.queueing.workload_demand import asked_of
+from gpugate.policies.queueing.workload_demand import demands_of
 from tests.shared.builders import container, opened, templated
 
 _KEY = ("h100", "nvidia.com/gpu")
@@ -213,13 +213,14 @@ def test_what_is_in_flight_takes_other_flavors_first(in_flight: int, left: int) 
     assert flying.get(_KEY[1], 0) == in_flight
 
     workload = opened(templated("Job", container(memory=None), parallelism=2), snapshot=snapshot)
-    fit = fit_of(workload, asked_of(workload, snapshot)[0], queue, queue.groups[0], snapshot)
+    fit = fit_of(workload, demands_of(workload, snapshot)[0], queue, queue.groups[0], snapshot)
     assert fit is not None
-    assert fit.left_now(fit.offers[0], _KEY[1], flying.get(_KEY[1], 0)) == left
+    budget = fit.open[0]
+    assert budget.available(_KEY[1], fit.in_flight_in(budget, flying).get(_KEY[1], 0)) == left
 
 
 def test_a_template_takes_a_limit_ranges_request_before_its_own_limit_and_a_pod_the_other_way_round() -> None:
     bounds = {"kind": "LimitRange", "metadata": {"name": "l", "namespace": "team-a"}}
     snapshot = snapshot_from_objects([bounds | {"spec": {"limits": [{"type": "Container", "defaultRequest": {"memory": "1Gi"}}]}}])
     job, statefulset = templated("Job", container(memory="8Gi")), templated("StatefulSet", container(memory="8Gi"))
-    assert [asked_of(opened(one), snapshot)[0].each["memory"] >> 30 for one in (job, statefulset)] == [1, 8]
+    assert [demands_of(opened(one), snapshot)[0].each["memory"] >> 30 for one in (job, statefulset)] == [1, 8]

@@ -10,7 +10,7 @@ from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.kube.quantity import GIB
-from gpugate.policies.queueing.headroom_room import first_violation, headroom_for, is_bounded, number_together
+from gpugate.policies.queueing.headroom import Headroom, is_bounded, number_together
 from tests.shared.builders import container, node, opened, pod, templated
 
 Object = dict[str, Any]
@@ -33,9 +33,7 @@ def _stands_in_the_way(root: Object, snapshot: ClusterSnapshot, memory: int, cpu
     workload = opened(root, snapshot=snapshot)
     pods = workload.pod_sets[0]
     amounts = {"memory": memory * GIB, "cpu": cpu}
-    return first_violation(
-        headroom_for(workload, pods, snapshot, snapshot.shapes), workload, pods, snapshot, {0: (amounts, amounts)}
-    )
+    return Headroom(workload, pods, snapshot, snapshot.shapes).violation({0: (amounts, amounts)})
 
 
 @pytest.mark.parametrize(

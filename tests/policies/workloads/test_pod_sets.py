@@ -147,7 +147,7 @@ def test_a_place_is_written_as_kubernetes_writes_it() -> None:
 
 
 def test_the_page_about_kinds_has_every_one() -> None:
-    page = (ROOT / "docs" / "kinds.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guide" / "kinds.md").read_text(encoding="utf-8")
     rows = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| "))
     wanted = {"Volcano's Job" if kind.group == "batch.volcano.sh" else kind.kind for kind in KINDS}
     assert [name for name in sorted(wanted) if name not in rows] == []

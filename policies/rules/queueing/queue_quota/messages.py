@@ -1,30 +1,139 @@
-"""The sums behind a finding about Kueue's quota, for people."""
+"""Findings of `queue-quota`, with their sums and remedies."""
 
 from __future__ import annotations
 
-from gpugate.policies.cluster.records.kueue import ClusterQueue
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gpugate.policies.cluster.records.kueue import ClusterQueue, LocalQueue
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.kube.accelerators import is_accelerator
+from gpugate.policies.kube.fields import Object, Path, lookup
 from gpugate.policies.kube.quantity import show_amount
+from gpugate.policies.queueing.budget import exceeds_ever, show_sum
 from gpugate.policies.queueing.cohort_quota import Capacity
-from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorOffer
+from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQuota, is_certain
 from gpugate.policies.queueing.workload_demand import PodSetDemand
+from gpugate.policies.workloads.workload import PodSet, Workload
+
+#: How many flavors or priority classes a message lists, and how many pod sets.
+_SHOWN: Final = 4
+_SHOWN_POD_SETS: Final = 8
+#: Where an element of a list has its name: a job or task, a group of a Ray cluster, a component of an AppWrapper.
+_NAMED_AT: Final = (("name",), ("groupName",), ("template", "metadata", "name"))
 
 
-def sum_of(asked: PodSetDemand, each: int, name: str) -> str:
-    """What the pods ask for together: ``4 pods x 8 = 32 of nvidia.com/gpu``; ``each`` is what one asks for."""
-    if asked.min_count == 1:
-        return f"{show_amount(name, each)} of {name}"
-    least = " at least" if asked.min_count < asked.number else ""
-    total = show_amount(name, each * asked.min_count)
-    return f"{asked.min_count} pods{least} x {show_amount(name, each)} = {total} of {name}"
+def unknown(path: Path, name: str, pending: Sequence[str]) -> Finding:
+    """Report that kinds which decide the answer are not synced yet."""
+    return not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload")
 
 
-def beyond(fit: FlavorFit, offer: FlavorOffer, name: str, queue: ClusterQueue) -> str:
-    """That the pods ask for more of ``name`` than ``queue`` could ever have in the flavor of ``offer``."""
-    has = offer.capacities[name]
+def priority_class_unknown(path: Path, name: object, snapshot: ClusterSnapshot) -> Finding:
+    """Report a WorkloadPriorityClass that does not exist."""
+    known = ", ".join(sorted(snapshot.workload_priorities)[:_SHOWN]) or "none"
+    return Finding(
+        "PriorityClassUnknown",
+        path,
+        f"there is no WorkloadPriorityClass {name}, so Kueue makes no Workload of the object and never admits it; there is {known}",
+        "Name a WorkloadPriorityClass that exists, or have this one made.",
+        rests_on=("workloadpriorityclasses",),
+    )
+
+
+def queue_unknown(path: Path, local: LocalQueue) -> Finding:
+    """Report a LocalQueue whose ClusterQueue does not exist."""
+    return Finding(
+        "ClusterQueueUnknown",
+        path,
+        f"LocalQueue {local.name} leads to ClusterQueue {local.cluster_queue}, which does not exist: nothing is admitted there",
+        "Name another queue, or have the ClusterQueue made.",
+        Level.WARN,
+        rests_on=("clusterqueues", "localqueues"),
+    )
+
+
+def namespace_not_admitted(path: Path, workload: Workload, queue: ClusterQueue) -> Finding:
+    """Report a ClusterQueue that admits nothing from the workload's namespace."""
+    why = "it has no namespaceSelector" if queue.namespaces is None else "its namespaceSelector does not select it"
+    return Finding(
+        "NamespaceNotAdmitted",
+        path,
+        f"ClusterQueue {queue.name} admits nothing from namespace {workload.namespace}: {why}",
+        "Name a queue that admits the namespace, or have the namespaceSelector of the ClusterQueue select it.",
+        rests_on=("clusterqueues", "localqueues", "namespaces"),
+    )
+
+
+def queue_stopped(path: Path, why: str) -> Finding:
+    """Report a queue that admits nothing now."""
+    return Finding(
+        "QueueStopped",
+        path,
+        f"{why}; the workload waits until that changes",
+        "Wait until the queue admits again, or name another one.",
+        Level.WARN,
+        rests_on=QUOTA_FACTS,
+    )
+
+
+def not_covered(demand: PodSetDemand, queue: ClusterQueue, names: list[str], snapshot: ClusterSnapshot) -> Finding:
+    """Report requests for resources that no flavor of the ClusterQueue covers."""
+    sums = ", ".join(_sum(demand, demand.each[name], name) for name in names)
+    return Finding(
+        "NotCovered",
+        demand.pods.field("containers"),
+        f"ClusterQueue {queue.name} covers no {' and no '.join(names)}, so Kueue never admits a workload that asks for some:"
+        f" {sums}; it covers {', '.join(sorted(queue.covered)) or 'nothing'}",
+        f"Ask for no {' and no '.join(names)}, name a queue that covers what is asked for, or have it left out of Kueue's"
+        " accounting by excludeResourcePrefixes.",
+        # Without Kueue's Configuration it is not known what it leaves out.
+        Level.WARN if snapshot.kueue is None else Level.DENY,
+        measure=len(names),
+        rests_on=("clusterqueues", "configurations", "localqueues"),
+    )
+
+
+def no_flavor_matches(fit: FlavorFit, queue: ClusterQueue, workload: Workload) -> Finding:
+    """Report pods that tolerate or select none of the flavors."""
+    reasons = "; ".join(f"{flavor}: {mismatch}" for flavor, mismatch in [*fit.mismatches.items()][:_SHOWN])
+    taint = any(" taint " in mismatch for mismatch in fit.mismatches.values())
+    resources = ", ".join(fit.charge.each)
+    return Finding(
+        "NoFlavorMatches",
+        fit.demand.pods.field("tolerations" if taint else "nodeSelector"),
+        f"ClusterQueue {queue.name} has {resources} in no flavor that the pods may be given: {reasons or 'it has none'}",
+        "Tolerate the taint of the flavor meant, in the template that Kueue reads."
+        if taint
+        else "Select node labels that one of the flavors has, or name another queue.",
+        Level.WARN if workload.kind.counted_as_pods else Level.DENY,
+        rests_on=QUOTA_FACTS,
+    )
+
+
+def never_fits(fit: FlavorFit, queue: ClusterQueue, snapshot: ClusterSnapshot) -> Finding:
+    """Report pods that request more than any flavor that they may be given could ever have."""
+    sums = [" and ".join(_excess(fit, budget, name) for name in exceeds_ever(budget, fit.charge)) for budget in fit.open[:_SHOWN]]
+    sums += [f"flavor {flavor} is out: {mismatch}" for flavor, mismatch in fit.mismatches.items()][:_SHOWN]
+    return Finding(
+        "QuotaNeverFits",
+        fit.demand.pods.field("containers"),
+        "; ".join(sums),
+        _remedy(fit),
+        Level.DENY if is_certain(fit, queue, snapshot) else Level.WARN,
+        measure=sum(map(fit.charge.total, fit.charge.each)),
+        rests_on=QUOTA_FACTS,
+    )
+
+
+def _sum(demand: PodSetDemand, each: int, name: str) -> str:
+    return show_sum(name, each, demand.min_count, " at least" if demand.min_count < demand.number else "")
+
+
+def _excess(fit: FlavorFit, budget: FlavorQuota, name: str) -> str:
     return (
-        f"{sum_of(fit.asked, fit.each[name], name)} > {show_amount(name, has.potential)}, the most that ClusterQueue {queue.name}"
-        f" could ever have in flavor {offer.flavor} ({_origin(has, name, queue)})"
+        f"{_sum(fit.demand, fit.charge.each[name], name)} > {show_amount(name, budget.total(name))}, the most that"
+        f" {budget.source} could ever have in flavor {budget.flavor} ({_origin(budget.capacities[name], name, budget.queue)})"
     )
 
 
@@ -35,31 +144,87 @@ def _origin(has: Capacity, name: str, queue: ClusterQueue) -> str:
     return f"{nominal} + borrowing {show_amount(name, has.potential - has.nominal)} from cohort {queue.cohort}"
 
 
-def remedy_of(fit: FlavorFit) -> str:
-    """The most that would fit, in the flavor with room for the most pods."""
+def _remedy(fit: FlavorFit) -> str:
+    """Name the most that would fit, in the flavor that could hold the most pods."""
     best = max(fit.open, key=fit.most_pods)
-    name = max(best.lacking(fit.totals), key=lambda one: (is_accelerator(one), one))
-    most, each = best.capacities[name].potential, fit.each[name]
+    name = max(exceeds_ever(best, fit.charge), key=lambda name: (is_accelerator(name), name))
+    most, each = best.total(name), fit.charge.each[name]
     if most <= 0:
         return f"Name a queue that has quota for {name}."
     pods = fit.most_pods(best)
-    if pods and fit.asked.number > 1:
+    if pods and fit.demand.number > 1:
         whole = show_amount(name, each * pods)
         return f"Ask for at most {whole} of {name}: {pods} pod{'s' if pods > 1 else ''} of {show_amount(name, each)}."
-    together = " in all pods together" if fit.asked.number > 1 else ""
+    together = " in all pods together" if fit.demand.number > 1 else ""
     return f"Ask for at most {show_amount(name, most)} of {name}{together}."
 
 
-def short_now(fit: FlavorFit, offer: FlavorOffer, name: str, queue: ClusterQueue, in_flight: int) -> str:
-    """That less of ``name`` is left now in the flavor of ``offer`` than the pods ask for."""
-    has = offer.capacities[name]
+def waits_for_quota(fit: FlavorFit, queue: ClusterQueue, in_flight: Mapping[str, int]) -> Finding:
+    """Report pods for which no flavor has enough unused now, with the sums of the flavor that lacks the fewest resources."""
+    budget = min(fit.open, key=lambda budget: len(fit.waits_now(budget, in_flight)))
+    sums = "; ".join(_shortage(fit, budget, name, in_flight) for name in fit.waits_now(budget, in_flight))
+    waiting = f"; {queue.pending} workload{'s wait' if queue.pending > 1 else ' waits'} there already" if queue.pending else ""
+    return Finding(
+        "WaitsForQuota",
+        fit.demand.pods.field("containers"),
+        f"does not fit now: {sums}{waiting}",
+        "Nothing need be changed: Kueue admits the workload once there is room; to start sooner, ask for what is left.",
+        Level.WARN,
+        rests_on=QUOTA_FACTS,
+    )
+
+
+def _shortage(fit: FlavorFit, budget: FlavorQuota, name: str, in_flight: Mapping[str, int]) -> str:
+    has = budget.capacities[name]
     taken = [f"{show_amount(name, has.reserved)} reserved"]
     if has.reserved_by_others:
-        taken.append(f"{show_amount(name, has.reserved_by_others)} reserved by others in cohort {queue.cohort}")
-    if in_flight:
-        taken.append(f"{show_amount(name, in_flight)} in flight")
-    left = show_amount(name, fit.left_now(offer, name, in_flight))
+        taken.append(f"{show_amount(name, has.reserved_by_others)} reserved by others in cohort {budget.queue.cohort}")
+    if in_flight.get(name):
+        taken.append(f"{show_amount(name, in_flight[name])} in flight")
+    left = budget.available(name, fit.in_flight_in(budget, in_flight).get(name, 0))
     return (
-        f"{sum_of(fit.asked, fit.each[name], name)} > {left} left of {show_amount(name, has.potential)} in flavor {offer.flavor} of"
-        f" ClusterQueue {queue.name} ({', '.join(taken)})"
+        f"{_sum(fit.demand, fit.charge.each[name], name)} > {show_amount(name, left)} left of {show_amount(name, has.potential)}"
+        f" in flavor {budget.flavor} of {budget.source} ({', '.join(taken)})"
     )
+
+
+def never_fits_together(
+    root: Object,
+    fits: Sequence[FlavorFit],
+    queue: ClusterQueue,
+    name: str,
+    total: int,
+    flavors: Sequence[str],
+    snapshot: ClusterSnapshot,
+) -> Finding:
+    """Report pod sets of ``root`` that together request more of ``name`` than ``total``, the most in their ``flavors``."""
+    requested = sum(fit.charge.total(name) for fit in fits)
+    shown = [
+        f"{_title(root, fit.demand.pods)} {fit.charge.number} x {show_amount(name, fit.charge.each[name])}"
+        for fit in fits[:_SHOWN_POD_SETS]
+    ]
+    more = " + ..." if len(fits) > _SHOWN_POD_SETS else ""
+    most, where = show_amount(name, total), f"flavor{'s' if len(flavors) > 1 else ''} {', '.join(flavors)}"
+    return Finding(
+        "QuotaNeverFits",
+        fits[0].demand.pods.field("containers"),
+        f"{' + '.join(shown)}{more} = {show_amount(name, requested)} of {name} > {most}, the most that"
+        f" ClusterQueue {queue.name} could ever have in {where}: Kueue admits all pods of the workload or none",
+        f"Ask for at most {most} of {name} in all pods together, or name a queue that has more.",
+        Level.DENY if not queue.cohort or snapshot.sync_state("cohorts") is not SyncState.NOT_GIVEN else Level.WARN,
+        measure=requested,
+        rests_on=QUOTA_FACTS,
+    )
+
+
+def _title(root: Object, pods: PodSet) -> str:
+    """Name a pod set by the step of its path that tells it from the others: ``Worker``, or the name of an element of a list."""
+    path = pods.path
+    depth = next((at for at in reversed(range(len(path))) if path[at] not in {"template", "spec"}), None)
+    if depth is None:
+        return "pods"
+    if type(path[depth]) is not int:
+        return str(path[depth])
+    element = lookup(root, path[: depth + 1])
+    names = (lookup(element, place) for place in _NAMED_AT)
+    return next((name for name in names if type(name) is str), f"{path[depth - 1]}[{path[depth]}]")

@@ -14,7 +14,7 @@ from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.quantity import GIB, MIB
-from gpugate.policies.queueing.headroom_room import first_violation, headroom_for, is_bounded
+from gpugate.policies.queueing.headroom import Headroom, is_bounded
 from gpugate.policies.scheduling.node_fit import NodeRequest, holds, node_request
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.pod_resources import Changes, add_up, filled, resolved_resources
@@ -47,15 +47,15 @@ def fitted(workload: Workload, pods: PodSet, wanted: Mapping[int, int], snapshot
         MalformedError: an amount is no quantity.
     """
     most = _most_on_nodes(workload, pods, wanted, snapshot)
-    room = headroom_for(workload, pods, snapshot, ()) if is_bounded(workload, pods, snapshot) else None
-    if most is None and room is None:
+    headroom = Headroom(workload, pods, snapshot, ()) if is_bounded(workload, pods, snapshot) else None
+    if most is None and headroom is None:
         return Fitted(wanted)
 
     def hindrance(limits: Mapping[int, int]) -> str:
         changes = _changes(pods, limits)
         if most is not None and _requested(workload, pods, changes, snapshot) > most.requests:
             return "the other containers of the pod leave less of a node"
-        return first_violation(room, workload, pods, snapshot, changes) if room is not None else ""
+        return headroom.violation(changes) if headroom is not None else ""
 
     def overcommits(limits: Mapping[int, int]) -> str:
         if most is not None and _limited(pods, limits) > most.limits:

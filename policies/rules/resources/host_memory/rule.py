@@ -52,7 +52,7 @@ from gpugate.policies.framework.rule import Bytes, Params, Rule
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes, show_bytes
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.cluster_queue import uncovered
-from gpugate.policies.queueing.headroom_room import BOUNDING
+from gpugate.policies.queueing.headroom import BOUNDING
 from gpugate.policies.rules.resources.host_memory.defaults import Fitted, fitted
 from gpugate.policies.rules.resources.host_memory.volumes import check_memory_volumes
 from gpugate.policies.scheduling.gpu_share import share_of

@@ -5,19 +5,19 @@ The kubelet's CPU and Memory Manager align only such pods (Kubernetes documentat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Path, dotted
-from gpugate.policies.kube.memo import remember
+from gpugate.policies.kube.memo import remember, remembered
 from gpugate.policies.kube.quantity import format_millicores
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.cluster_queue import uncovered
-from gpugate.policies.queueing.headroom_room_memo import Target, first_violation_of
+from gpugate.policies.queueing.headroom import Headroom, headroom_facts, headroom_key, is_bounded
 from gpugate.policies.scheduling.gpu_share import excess, portion_of, share_of
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
 from gpugate.policies.scheduling.pod_resources import add_up
@@ -53,6 +53,42 @@ class RaiseParams(Protocol):
     @property
     def node_reserve(self) -> float:
         """Part of a node's CPU kept back."""
+
+
+class Target(NamedTuple):
+    """The resources of one container as they are, and the CPU and memory that it gets under Guaranteed quality of service."""
+
+    at: int
+    role: str
+    cpu: int
+    memory: int
+    cpu_limit: int | None
+    cpu_request: int | None
+    memory_request: int | None
+
+    @property
+    def changes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Limits and requests to write; a request that is not stated is the limit."""
+        requests = {}
+        if self.cpu_request is not None and self.cpu_request != self.cpu:
+            requests["cpu"] = self.cpu
+        if self.memory_request is not None and self.memory_request != self.memory:
+            requests["memory"] = self.memory
+        return {} if self.cpu_limit == self.cpu else {"cpu": self.cpu}, requests
+
+    @property
+    def lowers(self) -> bool:
+        """Whether a request is above the limit, which the API rejects: gpugate can not know which of the two is meant."""
+        return (self.cpu_request or 0) > self.cpu or (self.memory_request or 0) > self.memory
+
+    @property
+    def is_met(self) -> bool:
+        """Whether nothing is left to raise."""
+        return (
+            self.cpu_limit == self.cpu
+            and (self.cpu_request is None or self.cpu_request == self.cpu)
+            and (self.memory_request is None or self.memory_request == self.memory)
+        )
 
 
 def _whole_cores(amount: int) -> int:
@@ -261,8 +297,29 @@ def not_raised(
     # Kueue would never admit a workload with CPU put in where its quota covers none.
     if any(one.cpu_limit is None and one.cpu_request is None for one in targets) and "cpu" in uncovered(workload, snapshot):
         return (_quota_without_cpu(pods),)
-    found = first_violation_of(workload, pods, targets, shapes, snapshot)
-    return (_beyond_bounds(pods, found),) if found else ()
+    violation = _violation(workload, pods, targets, shapes, snapshot) if is_bounded(workload, pods, snapshot) else ""
+    return (_beyond_bounds(pods, violation),) if violation else ()
+
+
+def _key(
+    workload: Workload, pods: PodSet, targets: Sequence[Target], _shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
+) -> Hashable | None:
+    key = headroom_key(workload, pods, snapshot)
+    return None if key is None else (key, tuple(targets))
+
+
+def _facts(
+    workload: Workload, _pods: PodSet, _targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
+) -> tuple[object, ...]:
+    return (shapes, *headroom_facts(workload, snapshot))
+
+
+@remembered(by=_key, on=_facts)
+def _violation(
+    workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
+) -> str:
+    """Return the first bound that the pods violate once their containers are raised to ``targets``; empty for none."""
+    return Headroom(workload, pods, snapshot, shapes).violation({target.at: target.changes for target in targets})
 
 
 def _beyond_bounds(pods: PodSet, obstacle: str) -> Finding:

@@ -70,7 +70,7 @@ from gpugate.policies.kube.cel import MOST, VARIABLE, CelRule, LabelKey, LabelVa
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.patch import Edit
-from gpugate.policies.queueing.headroom_room import BOUNDING
+from gpugate.policies.queueing.headroom import BOUNDING
 from gpugate.policies.rules.resources.numa.guaranteed_qos import Memo, check_guaranteed, not_raised, raise_to, raised
 from gpugate.policies.rules.resources.numa.zones import check_zones
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates

@@ -25,7 +25,7 @@ written beside `privileged: true` or `SYS_ADMIN`, which the API refuses.
 
 By default it only warns of the first seven and writes nothing. AppArmor, SELinux, sysctls, host probes and types of volumes are Pod
 Security's alone; a namespace under its `baseline` or `restricted` refuses them for every pod, with or without gpugate
-([isolation](../isolation.md)).
+([isolation](../guide/isolation.md)).
 
 ## Why
 

@@ -1,0 +1,117 @@
+"""Compare pods with the budgets that they share: ResourceQuotas, and the flavors of a Kueue ClusterQueue.
+
+Amounts are bytes, millicores or counts, by the names that the budget uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from gpugate.policies.kube.accelerators import is_accelerator
+from gpugate.policies.kube.quantity import show_amount
+from gpugate.policies.workloads.resources import memo_key
+from gpugate.policies.workloads.workload import PodSet, Workload
+
+#: Fields of a pod spec that, with its containers, decide its requests, its flavors, and which quotas count it.
+_DECIDING: Final = (
+    "activeDeadlineSeconds",
+    "affinity",
+    "nodeSelector",
+    "overhead",
+    "priorityClassName",
+    "resources",
+    "runtimeClassName",
+    "tolerations",
+)
+
+
+class Budget(Protocol):
+    """An amount of resources that the pods of a namespace or queue share, seen from one workload."""
+
+    @property
+    def source(self) -> str:
+        """Kind and name of the object that states the budget, for messages."""
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Resource names of the kinds that the amounts are read from."""
+
+    def count(self, pods: PodSet) -> int:
+        """Return how many pods of the pod set the budget counts at once; zero where that is not known."""
+
+    def applies(self, pods: PodSet) -> bool | None:
+        """Return whether the budget counts the pods; None where that is not known."""
+
+    def charge(self, pods: PodSet) -> Mapping[str, int]:
+        """Return what the budget counts for one pod, of the resources that it bounds.
+
+        Raises:
+            MalformedError: an amount is no quantity.
+        """
+
+    def total(self, name: str) -> int:
+        """Return the most of resource ``name`` that could ever be used."""
+
+    def available(self, name: str, in_flight: int) -> int:
+        """Return how much of resource ``name`` is unused once ``in_flight`` of it is counted; never below zero."""
+
+
+class Charge(NamedTuple):
+    """What a budget counts for the pods of one pod set.
+
+    Attributes:
+        pods: the pod set.
+        number: how many of its pods are counted together.
+        each: what one pod counts for.
+    """
+
+    pods: PodSet
+    number: int
+    each: Mapping[str, int]
+
+    def total(self, name: str) -> int:
+        """Return what all pods count for; zero for a resource that they do not request."""
+        return self.number * self.each.get(name, 0)
+
+
+def exceeds_ever(budget: Budget, charge: Charge) -> list[str]:
+    """Return the resources of which ``budget`` could never have enough, sorted."""
+    return sorted(name for name in charge.each if charge.total(name) > budget.total(name))
+
+
+def waits_now(budget: Budget, charge: Charge, in_flight: Mapping[str, int]) -> list[str]:
+    """Return the resources of which ``budget`` has too little unused now; ``in_flight``: admitted and not counted yet."""
+    return [name for name in charge.each if charge.total(name) > budget.available(name, in_flight.get(name, 0))]
+
+
+def exceeds_together(charges: Sequence[Charge], total: Callable[[str], int]) -> str | None:
+    """Return a resource of which several pod sets together request more than ``total``, accelerators first."""
+    names = {name for charge in charges for name in charge.each}
+    for name in sorted(names, key=lambda name: (not is_accelerator(name.removeprefix("requests.")), name)):
+        amounts = [charge.total(name) for charge in charges if charge.each.get(name)]
+        if len(amounts) > 1 and sum(amounts) > total(name):
+            return name
+    return None
+
+
+def show_sum(name: str, each: int, number: int, qualifier: str = "") -> str:
+    """Return the requests of ``number`` pods as text: ``4 pods x 8 = 32 of nvidia.com/gpu``; ``qualifier`` follows ``pods``."""
+    if number == 1:
+        return f"{show_amount(name, each)} of {name}"
+    return f"{number} pods{qualifier} x {show_amount(name, each)} = {show_amount(name, each * number)} of {name}"
+
+
+def pod_fingerprint(workload: Workload, pods: PodSet) -> Hashable | None:
+    """Return a key that pods of one namespace share if every budget treats them the same, their number aside.
+
+    Pods of a gang, replicas of a Deployment and most Jobs of a team share it: names, images and commands are not in it.
+
+    Returns:
+        The key, with names and order of the containers in it; None for pods that are better compared each time.
+    """
+    stated = [(key, value) for key in _DECIDING if (value := pods.spec.get(key)) is not None]
+    deciding = memo_key([[container.name for container in pods.containers], stated])
+    kind = workload.kind
+    # Pods whose containers state the same have the very same totals.
+    return None if deciding is None else (workload.namespace, kind.group, kind.kind, pods.path, pods.totals, deciding)

@@ -1,0 +1,16 @@
+"""Parameters of `namespace-limits`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gpugate.policies.framework.rule import Params
+
+
+class NamespaceLimitsParams(Params):
+    """Parameters of `namespace-limits`."""
+
+    never_fits: Literal["Deny", "Warn"] = "Deny"
+    """Whether pods that could never be made are refused, or only warned about."""
+    waits: Literal["Warn", "Allow"] = "Warn"
+    """Whether a quota that is full now is warned about."""

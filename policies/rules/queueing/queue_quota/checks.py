@@ -1,0 +1,197 @@
+"""Compare each pod set with the ClusterQueue behind the workload's LocalQueue."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from gpugate.policies.cluster.records.kueue import ClusterQueue, LocalQueue
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.findings import Finding, Level
+from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.memo import remembered
+from gpugate.policies.queueing.budget import exceeds_together, pod_fingerprint
+from gpugate.policies.queueing.cluster_queue import not_yet_counted
+from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQuota, fit_of, in_flight_into, queue_facts
+from gpugate.policies.queueing.workload_demand import (
+    PodSetDemand,
+    annotations_and_labels,
+    demands_of,
+    is_managed,
+    pod_counts,
+)
+from gpugate.policies.rules.queueing.queue_quota.messages import (
+    namespace_not_admitted,
+    never_fits,
+    never_fits_together,
+    no_flavor_matches,
+    not_covered,
+    priority_class_unknown,
+    queue_stopped,
+    queue_unknown,
+    unknown,
+    waits_for_quota,
+)
+from gpugate.policies.rules.queueing.queue_quota.params import QueueQuotaParams
+from gpugate.policies.workloads.queue_name import PREBUILT, queue_label, queue_path
+from gpugate.policies.workloads.workload import Workload
+
+_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
+_DECISIVE: Final = (*QUOTA_FACTS, "configurations", "namespaces")
+
+
+def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+    """Refuse what the queue could never admit; warn of what waits."""
+    managed = is_managed(workload, snapshot)
+    path, name = queue_path(workload), queue_label(workload)
+    if not managed and managed is not None:
+        return ()
+    if (
+        path is None
+        or not name
+        or not workload.gpu_pod_sets()
+        or workload.controller() is not None
+        or PREBUILT in workload.labels()
+    ):
+        return ()
+    pending = _pending(workload, snapshot)
+    if pending:
+        return (unknown(path, name, pending),)
+    queue = snapshot.queue(workload.namespace, name)
+    if queue is None:
+        return ()
+    findings = [*_of_priority(workload, snapshot), *_of_queue(workload, path, queue, params, snapshot)]
+    if managed is not None and params.never_fits == "Deny":
+        return findings
+    # Whether Kueue manages such kinds, only its Configuration says.
+    kind = workload.kind.kind
+    unless = (
+        f" (a warning, for Kueue's Configuration is not known, and so not whether it manages a {kind})" if managed is None else ""
+    )
+    return [finding._replace(level=Level.WARN, message=f"{finding.message}{unless}") for finding in findings]
+
+
+def _pending(workload: Workload, snapshot: ClusterSnapshot) -> list[str]:
+    """Return the kinds that decide the answer and are not synced yet."""
+    known = snapshot.known
+    pending = [kind for kind in _DECISIVE if known.get(kind) is SyncState.PENDING]
+    if known.get("workloadpriorityclasses") is SyncState.PENDING and _PRIORITY in annotations_and_labels(workload)[1]:
+        pending.append("workloadpriorityclasses")
+    return pending
+
+
+def _of_priority(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    name = annotations_and_labels(workload)[1].get(_PRIORITY)
+    if not name or snapshot.sync_state("workloadpriorityclasses") is not SyncState.SYNCED or name in snapshot.workload_priorities:
+        return
+    yield priority_class_unknown((*workload.kind.queue, "metadata", "labels", _PRIORITY), name, snapshot)
+
+
+def _of_queue(
+    workload: Workload, path: Path, local: LocalQueue, params: QueueQuotaParams, snapshot: ClusterSnapshot
+) -> Iterator[Finding]:
+    if snapshot.sync_state("clusterqueues") is not SyncState.SYNCED:
+        return
+    queue = snapshot.cluster_queues.get(local.cluster_queue)
+    if queue is None:
+        yield queue_unknown(path, local)
+        return
+    if not _admits_namespace(workload, queue, snapshot):
+        yield namespace_not_admitted(path, workload, queue)
+    stopped = _why_stopped(local, queue, snapshot)
+    if stopped:
+        yield queue_stopped(path, stopped)
+    if params.waits == "Warn" and not stopped and not_yet_counted(workload):
+        yield from _of_pod_sets(workload, queue, in_flight_into(queue, snapshot), snapshot)
+    else:
+        yield from _of_pod_sets(workload, queue, None, snapshot)
+
+
+def _admits_namespace(workload: Workload, queue: ClusterQueue, snapshot: ClusterSnapshot) -> bool:
+    if queue.namespaces is None:
+        return False
+    # The labels of a namespace that is not known may match, whatever its name is.
+    return workload.namespace not in snapshot.namespaces or queue.namespaces.matches(snapshot.namespace_labels(workload.namespace))
+
+
+def _why_stopped(local: LocalQueue, queue: ClusterQueue, snapshot: ClusterSnapshot) -> str:
+    if local.stopped:
+        return f"LocalQueue {local.name} is stopped by its stopPolicy"
+    if queue.stopped:
+        return f"ClusterQueue {queue.name} is stopped by its stopPolicy"
+    if queue.inactive:
+        return f"ClusterQueue {queue.name} is not active: {queue.inactive}"
+    if snapshot.sync_state("resourceflavors") is not SyncState.SYNCED:
+        return ""
+    missing = sorted({name for group in queue.groups for name, _ in group.flavors if name not in snapshot.flavors})
+    return f"ClusterQueue {queue.name} is not active: there is no ResourceFlavor {', '.join(missing)}" if missing else ""
+
+
+def _key(
+    workload: Workload, queue: ClusterQueue, in_flight: Mapping[str, int] | None, _snapshot: ClusterSnapshot
+) -> Hashable | None:
+    # What is in flight changes all the time.
+    if in_flight or len(workload.pod_sets) > 1:
+        return None
+    pods = workload.pod_sets[0]
+    fingerprint = pod_fingerprint(workload, pods)
+    return fingerprint and (fingerprint, queue.name, pod_counts(workload, pods), in_flight is None)
+
+
+def _facts(
+    _workload: Workload, queue: ClusterQueue, _in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
+) -> tuple[object, ...]:
+    return (*queue_facts(queue, snapshot), snapshot.limit_ranges, snapshot.runtime_classes)
+
+
+@remembered(by=_key, on=_facts)
+def _of_pod_sets(
+    workload: Workload, queue: ClusterQueue, in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
+) -> tuple[Finding, ...]:
+    """Compare the pod sets with the flavors of ``queue``: ever, and now if ``in_flight``, not reserved yet, is given."""
+    demands = demands_of(workload, snapshot)
+    findings = [finding for demand in demands for finding in _of_demand(workload, demand, queue, in_flight, snapshot)]
+    if len(demands) > 1 and not any(finding.level is Level.DENY for finding in findings):
+        findings += _together(workload, demands, queue, snapshot)
+    return tuple(findings)
+
+
+def _of_demand(
+    workload: Workload, demand: PodSetDemand, queue: ClusterQueue, in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
+) -> Iterator[Finding]:
+    uncovered = sorted(demand.each.keys() - queue.covered)
+    if uncovered:
+        yield not_covered(demand, queue, uncovered, snapshot)
+    fits = [fit for group in queue.groups if (fit := fit_of(workload, demand, queue, group, snapshot)) is not None]
+    for fit in fits:
+        if not fit.open:
+            yield no_flavor_matches(fit, queue, workload)
+        elif not fit.fits_ever:
+            yield never_fits(fit, queue, snapshot)
+    if in_flight is not None and not uncovered and all(fit.fits_ever for fit in fits):
+        for fit in fits:
+            if all(fit.waits_now(budget, in_flight) for budget in fit.open):
+                yield waits_for_quota(fit, queue, in_flight)
+
+
+def _together(
+    workload: Workload, demands: Sequence[PodSetDemand], queue: ClusterQueue, snapshot: ClusterSnapshot
+) -> Iterator[Finding]:
+    """Find the resource groups that each pod set fits, and all of them together do not."""
+    for group in queue.groups:
+        fits = [fit for demand in demands if (fit := fit_of(workload, demand, queue, group, snapshot)) is not None]
+        name = exceeds_together([fit.charge for fit in fits], partial(_total, fits))
+        if name is not None and all(fit.open for fit in fits):
+            requesting = [fit for fit in fits if fit.charge.each.get(name)]
+            flavors = sorted(_flavors(fits, name))
+            yield never_fits_together(workload.root, requesting, queue, name, _total(fits, name), flavors, snapshot)
+
+
+def _flavors(fits: Iterable[FlavorFit], name: str) -> dict[str, FlavorQuota]:
+    """Return the flavors that pod sets which request ``name`` may be given."""
+    return {budget.flavor: budget for fit in fits if name in fit.charge.each for budget in fit.open}
+
+
+def _total(fits: Iterable[FlavorFit], name: str) -> int:
+    return sum(max(0, budget.total(name)) for budget in _flavors(fits, name).values())

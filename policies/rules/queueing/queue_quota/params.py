@@ -1,0 +1,16 @@
+"""Parameters of `queue-quota`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gpugate.policies.framework.rule import Params
+
+
+class QueueQuotaParams(Params):
+    """Parameters of `queue-quota`."""
+
+    never_fits: Literal["Deny", "Warn"] = "Deny"
+    """Whether a workload that its queue could never admit is refused, or only warned about."""
+    waits: Literal["Warn", "Allow"] = "Warn"
+    """Whether a workload that does not fit now is warned about."""
