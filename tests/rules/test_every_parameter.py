@@ -4,62 +4,25 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple, get_args
+from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.policy.models import PolicyError
 from gpugate.policies.rules.registry import BY_ID, RULES
 from tests.shared import cases
+from tests.shared.params import Parameter, parameters_of
 from tests.shared.paths import ROOT
 
 #: Parameters that no rule reads at the door, and the test of who does.
 _READ_BY_THE_CONTROLLER = {("gang", "stuckAfter"): "tests/webhook/controller/test_gangs.py"}
 
 
-class _Parameter(NamedTuple):
-    """A parameter of a rule.
-
-    Attributes:
-        rule: the rule.
-        path: where it stands below the rule in a policy; of a list, in each of its items.
-        name: what Python calls it.
-        default: what holds where it is left out; undefined where it must be stated.
-    """
-
-    rule: Rule
-    path: tuple[str, ...]
-    name: str
-    default: Any
-
-    def __str__(self) -> str:
-        return f"{self.rule.id}.{'.'.join(self.path)}"
-
-
-def _parameters(rule: Rule, model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[_Parameter]:
-    for name, field in model.model_fields.items():
-        path = (*above, field.alias or name)
-        yield _Parameter(rule, path, name, field.get_default(call_default_factory=True))
-        for inner in _models(field.annotation):
-            yield from _parameters(rule, inner, path)
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that values of ``annotation`` hold."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models(part)
-
-
-_EVERY = [one for rule in RULES for one in _parameters(rule, rule.params)]
+_EVERY = [parameter for rule in RULES for parameter in parameters_of(rule)]
 
 
 @cache
@@ -82,7 +45,7 @@ def _outcome(case: cases.Case) -> Any:
     return root, decision.patch, decision.findings, case.pod_group(root)
 
 
-def _hangs_on(case: cases.Case, parameter: _Parameter) -> bool:
+def _hangs_on(case: cases.Case, parameter: Parameter) -> bool:
     """Whether ``case`` states the parameter, and comes to something else where it is left at its default."""
     params = clone(case.content["params"])
     places = _places(params, parameter.path)
@@ -100,7 +63,7 @@ def _hangs_on(case: cases.Case, parameter: _Parameter) -> bool:
 
 
 @pytest.mark.parametrize("parameter", _EVERY, ids=str)
-def test_a_golden_case_hangs_on_every_parameter(parameter: _Parameter) -> None:
+def test_a_golden_case_hangs_on_every_parameter(parameter: Parameter) -> None:
     hanging = any(_hangs_on(case, parameter) for case in _cases_of(parameter.rule.id))
     assert hanging != ((parameter.rule.id, *parameter.path) in _READ_BY_THE_CONTROLLER)
 

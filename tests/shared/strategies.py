@@ -15,6 +15,7 @@ from gpugate.policies.kube.fields import clone
 from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
 from gpugate.policies.rules.registry import RULES
 from tests.shared import shapes
+from tests.shared.params import params_of
 
 Object = dict[str, Any]
 
@@ -341,157 +342,17 @@ def _own(root: Object) -> Object:
     return copy
 
 
-@cache
-def _settings() -> dict[str, st.SearchStrategy[Object]]:
-    return {
-        "accelerator-names": _sparse(served=st.just(["nvidia.com/gpus"])),
-        "attribution": _sparse(
-            keys=st.sampled_from(
-                [
-                    [],
-                    [{"what": "owner", "name": "owner", "aliases": ["app"], "required": False}],
-                    [{"what": "owner", "name": "gpugate.io/owner", "kind": "Annotation", "aliases": ["team"], "toPods": False}],
-                ]
-            )
-        ),
-        "placement": _sparse(
-            shared=st.booleans(), driverLabels=st.sampled_from(["Old", "New"]), noNodeMatches=st.sampled_from(["Deny", "Warn"])
-        ),
-        "priority": _sparse(
-            training=st.sampled_from([{"pods": "low", "workload": "research"}, {"pods": "nowhere"}]),
-            inference=st.just({"pods": "high"}),
-            interactive=st.just({"workload": "research"}),
-            required=st.booleans(),
-            highest=st.sampled_from([{"value": 10}, {"name": "low"}, {"name": "nowhere"}]),
-            highestWorkload=st.just({"value": 0}),
-        ),
-        "tolerations": _sparse(
-            fromNodes=st.booleans(), taints=st.just([{"key": "sku", "value": "gpu"}, {"key": "x", "effect": "NoExecute"}])
-        ),
-        "spot": _sparse(
-            clouds=st.sampled_from([["EKS"], ["GKE", "Karpenter"]]),
-            labels=st.just([{"key": "zone", "value": "a"}]),
-            taints=st.just([{"key": "spot"}, {"key": "cheap", "value": "yes", "effect": "NoExecute"}]),
-            fromNodes=st.booleans(),
-            preferredGang=st.sampled_from(["Deny", "Required"]),
-            byHand=st.sampled_from(["Deny", "Warn"]),
-            interruptions=st.sampled_from([0, 5]),
-            leastGrace=st.sampled_from([0, 60]),
-        ),
-        "shared-memory": _sparse(
-            fraction=st.sampled_from([0.01, 0.5, 1.0]),
-            minSize=st.sampled_from(["1Mi", "4Gi"]),
-            maxSize=st.sampled_from(["4Gi", "64Gi"]),
-            sizeWithoutLimit=st.just("2Gi"),
-            initContainers=st.booleans(),
-        ),
-        "host-memory": _sparse(
-            defaultLimits=st.booleans(),
-            memoryPerAccelerator=st.sampled_from(["100M", "48Gi"]),
-            nodeReserve=st.sampled_from([0, 0.5]),
-            maxOvercommitRatio=st.sampled_from([1, 1.3]),
-            neverFits=st.just("Warn"),
-        ),
-        "environment": _sparse(debuggingAids=st.booleans(), read=st.lists(st.sampled_from(["NCCL_A", "NCCL_DEBUGS"]), unique=True)),
-        "node-terms": _sparse(known=st.lists(st.sampled_from(["zone", "rack"]), unique=True)),
-        "numa": _sparse(
-            guaranteed=st.booleans(),
-            maxRaiseRatio=st.sampled_from([1, 100]),
-            cpuPerAccelerator=st.sampled_from(["500m", "6"]),
-            alignedNodes=st.sampled_from([{"key": "gpugate.io/numa-aligned"}, {"key": "zone", "value": "a"}]),
-            affinity=st.sampled_from(["Required", "Preferred"]),
-            maxShareRatio=st.sampled_from([1, 100]),
-            topologyKey=st.sampled_from(["topology.kubernetes.io/NUMANode", "zone"]),
-            ncclTopoFile=st.just("/topo.xml"),
-            ncclEnv=st.just({"NCCL_DEBUG": "INFO"}),
-        ),
-        "gang": _sparse(
-            scheduler=st.sampled_from(["Kueue", "Coscheduling", "Volcano", "KAI", "None"]),
-            schedulerName=st.just("gangs"),
-            kaiQueue=st.just("research"),
-            fragments=st.sampled_from(["Deny", "Warn", "Allow"]),
-            oneByOne=st.just("Warn"),
-        ),
-        "gang-members": _sparse(priority=st.sampled_from(["Warn", "Allow"])),
-        "gang-packing": _sparse(
-            poolTooSmall=st.just("Warn"), domainTooSmall=st.just("Warn"), mixedCapacity=st.sampled_from(["Deny", "Allow"])
-        ),
-        "namespace-limits": _sparse(neverFits=st.sampled_from(["Deny", "Warn"]), waits=st.sampled_from(["Warn", "Allow"])),
-        "queue-quota": _sparse(neverFits=st.sampled_from(["Deny", "Warn"]), waits=st.sampled_from(["Warn", "Allow"])),
-        "vram": _sparse(
-            affinity=st.booleans(),
-            headroom=st.just({"weights": 10, "least": 0.5, "most": 2}),
-            noCardHolds=st.sampled_from(["Deny", "Warn"]),
-            headroomTight=st.sampled_from(["Deny", "Warn"]),
-        ),
-        "idle": _sparse(
-            below=st.sampled_from([5, 99.5]), averageFrom=st.just("1h"), ignoreYounger=st.sampled_from(["1s", "2h30m"])
-        ),
-        "stranding": _sparse(warnFactor=st.sampled_from([1.1, 3]), refuseFactor=st.sampled_from([3, 100])),
-        "commitment": _sparse(maxRatio=st.sampled_from([1, 10]), refuse=st.booleans()),
-        "spread": _sparse(
-            by=st.sampled_from(["Constraints", "AntiAffinity", "Nothing"]),
-            over=st.sampled_from(
-                [
-                    [{"key": "kubernetes.io/hostname"}],
-                    [{"key": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}, {"key": "kubernetes.io/hostname"}],
-                ]
-            ),
-            withinRevision=st.booleans(),
-            fabricKey=st.sampled_from(["rack", "zone"]),
-            fabric=st.sampled_from(["Preferred", "Required"]),
-        ),
-        "images": _sparse(
-            movingTags=st.sampled_from([[], ["latest", "1"]]),
-            moving=st.sampled_from(["Allow", "Deny"]),
-            movingIn=st.just("Everywhere"),
-            digests=st.sampled_from(["Gangs", "Everywhere"]),
-            registries=st.just(["mirror.example.com"]),
-            writeIfNotPresent=st.sampled_from(["Digests", "Tags"]),
-            mirrors=st.just([{"from": "docker.io", "to": "mirror.example.com"}]),
-            largeImages=st.just([{"image": "mirror.example.com/library", "size": "20Gi"}]),
-        ),
-        "jobs": _sparse(
-            ttlAfterFinished=st.just("24h"),
-            withoutTtl=st.sampled_from(["Warn", "Deny"]),
-            defaultDeadline=st.just("1h"),
-            longestDeadline=st.just("2h"),
-            backoffLimit=st.sampled_from([0, 3]),
-            mostRetries=st.just(1),
-            restartsInPlace=st.sampled_from(["Allow", "Deny"]),
-            releaseAfterEnd=st.booleans(),
-            heldAfterEnd=st.sampled_from(["Allow", "Deny"]),
-            gpuFaultExitCodes=st.just([74]),
-            ignoreDisruptions=st.booleans(),
-        ),
-        "isolation": _sparse(
-            runAsNonRoot=st.sampled_from(["Ignore", "Report", "Write"]),
-            seccomp=st.sampled_from(["Ignore", "Report", "Write"]),
-            privilegeEscalation=st.sampled_from(["Report", "Write"]),
-            users=st.just([{"image": "*", "user": 10001}]),
-            hostPaths=st.just([{"path": "/data"}]),
-            hostNetwork=st.booleans(),
-            images=st.just(["x*"]),
-        ),
-        "visible-devices": _sparse(images=st.just(["*"]), serviceAccounts=st.just(["default/*"])),
-        "reserved-nodes": _sparse(
-            parts=st.sampled_from(["Warn", "Allow"]), images=st.just(["*"]), priorityClasses=st.just(["high"])
-        ),
-        "queue": _sparse(required=st.booleans(), queueName=st.just("shared"), kinds=st.just(["Job", "Pod"])),
-    }
-
-
 @st.composite
 def policies(draw: st.DrawFn, mode: str | None = None) -> Object:
     """A random policy as its author writes it; all rules in ``mode`` where it is given."""
     rules: Object = {}
-    for rule, settings in _settings().items():
+    for rule in RULES:
         if draw(st.booleans()):
-            rules[rule] = draw(settings)
+            rules[rule.id] = draw(params_of(rule))
             if mode is None and draw(st.booleans()):
-                rules[rule]["mode"] = draw(st.sampled_from(["Enforce", "Warn", "DryRun", "Disabled"]))
+                rules[rule.id]["mode"] = draw(st.sampled_from(["Enforce", "Warn", "DryRun", "Disabled"]))
             if draw(st.booleans()):
-                rules[rule]["onGitConflict"] = draw(st.sampled_from(["Warn", "Refuse"]))
+                rules[rule.id]["onGitConflict"] = draw(st.sampled_from(["Warn", "Refuse"]))
     spec: Object = {"rules": rules, "mode": mode or draw(st.sampled_from(["Enforce", "Warn", "DryRun"]))}
     spec["exemptions"] = {"rules": draw(st.sampled_from([[], ["*"], ["numa"]]))}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "random"}, "spec": spec}
@@ -902,6 +763,3 @@ def nonsense(draw: st.DrawFn) -> Object:
     kind = draw(st.sampled_from(sorted(_KINDS)))
     content = draw(st.dictionaries(st.sampled_from(_WORDS), any_json, max_size=4))
     return _own(content | {"apiVersion": _KINDS[kind], "kind": kind, "spec": draw(any_json)})
-
-
-assert set(_settings()) == {rule.id for rule in RULES}
