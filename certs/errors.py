@@ -1,11 +1,10 @@
-"""The one error that bad certificate material, names or folders raise."""
+"""The error about unusable certificates, names or folders."""
 
 
 class CertificateError(ValueError):
-    """Says in one line where the trouble is, what it is and the way out.
+    """Reports place, problem and remedy in one line.
 
-    `place` is a path, an option or a plain name of the input; `problem` and `remedy`
-    are clauses without a closing period.
+    `place` is a path, an option or the name of an input; `problem` and `remedy` are clauses without a period.
     """
 
     def __init__(self, *, place: object, problem: str, remedy: str) -> None:

@@ -21,8 +21,8 @@ _REMEDIES: Final = {
     errno.EEXIST: "give a directory",
     errno.ENOTDIR: "give a directory",
     errno.EISDIR: "give a file, or move the directory away",
-    errno.EACCES: "run as the owner of these files, or let this user in",
-    errno.EPERM: "run as the owner of these files, or let this user in",
+    errno.EACCES: "run as the owner of these files, or give this user access",
+    errno.EPERM: "run as the owner of these files, or give this user access",
     errno.EROFS: "mount a writable volume here, such as an emptyDir",
     errno.ENOSPC: "make room on this volume",
 }
@@ -68,10 +68,10 @@ def read(path: Path) -> bytes:
 
 
 def read_if_there(path: Path) -> bytes | None:
-    """Read a file as `read` does; None when there is none.
+    """Read a file like `read`; None if there is none.
 
     Raises:
-        CertificateError: When it is unreadable or too large.
+        CertificateError: the file is unreadable or too large.
     """
     with explained(path):
         try:
@@ -82,20 +82,20 @@ def read_if_there(path: Path) -> bytes | None:
 
 
 def replace(path: Path, data: bytes, mode: int) -> None:
-    """Put `data` into place at once: a reader sees the old file or the new, whole.
+    """Replace a file atomically: readers see the old content or the new.
 
-    The file is on disk, with `mode` (permission bits), before its name is. Only one
-    process may write at a time: hold `exclusive`.
+    The data is on disk, with `mode` (permission bits), before the rename. Only one process may write at a time: hold
+    `exclusive`.
 
     Raises:
-        CertificateError: When the directory cannot be written.
+        CertificateError: the directory is not writable.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     with explained(path):
         temporary.unlink(missing_ok=True)  # Left over by a process that was killed.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
-            os.fchmod(file.fileno(), mode)  # What the umask took is given back.
+            os.fchmod(file.fileno(), mode)  # Undo the umask.
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -103,11 +103,11 @@ def replace(path: Path, data: bytes, mode: int) -> None:
         _sync_directory(path.parent)
 
 
-def close_to_others(path: Path) -> None:
-    """Take away what group and others may do with a file.
+def restrict_to_owner(path: Path) -> None:
+    """Remove the permissions of group and others.
 
     Raises:
-        CertificateError: When this user may not do so.
+        CertificateError: this user may not change them.
     """
     with explained(path):
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
@@ -116,12 +116,12 @@ def close_to_others(path: Path) -> None:
 
 @contextmanager
 def exclusive(lock: Path, timeout: float) -> Iterator[None]:
-    """Hold the lock file alone, waiting up to `timeout` seconds for it.
+    """Hold the lock file exclusively, waiting up to `timeout` seconds for it.
 
-    The kernel lets go of it when the process dies; the empty file stays.
+    The kernel releases it when the process dies; the empty file stays.
 
     Raises:
-        CertificateError: When it cannot be made or had.
+        CertificateError: the lock cannot be created or acquired.
     """
     with explained(lock):
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -134,17 +134,16 @@ def exclusive(lock: Path, timeout: float) -> Iterator[None]:
 
 @contextmanager
 def shared(lock: Path, timeout: float) -> Iterator[None]:
-    """Hold the lock file together with other readers, where there is one.
+    """Hold the lock file together with other readers, if it exists.
 
-    A mounted Secret has no lock file and no second writer either: the kubelet
-    swaps all of its files at once.
+    A mounted Secret has neither lock file nor other writers: the kubelet swaps all of its files at once.
 
     Raises:
-        CertificateError: When a writer keeps it longer than `timeout` seconds.
+        CertificateError: a writer holds it longer than `timeout` seconds.
     """
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # Whatever is wrong with the directory, reading a file will tell.
+    except OSError:  # Reading a file reports problems of the directory.
         yield
         return
     try:

@@ -1,4 +1,4 @@
-"""Read certificates into plain records, and judge them at a given time.
+"""Read certificates into plain records, and check their validity at a given time.
 
 Nothing here reads a clock or a file.
 """
@@ -19,11 +19,10 @@ RENEW_SHARE: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CertificateInfo:
-    """What one certificate says of itself.
+    """The fields of one certificate.
 
-    `subject` and `issuer` are RFC 4514 strings; `sans` are DNS names and addresses as
-    they are, other kinds prefixed with their kind; times are in UTC and both bounds
-    belong to the life; `fingerprint_sha256` is lower-case hex over the DER form.
+    `subject` and `issuer` are RFC 4514 strings; `sans` are DNS names and addresses, other kinds prefixed with their kind; times
+    are in UTC and both bounds are inclusive; `fingerprint_sha256` is lower-case hex over the DER form.
     """
 
     subject: str
@@ -37,7 +36,7 @@ class CertificateInfo:
 
 
 class CertificateState(StrEnum):
-    """Where in its life a certificate is."""
+    """Phase of a certificate's lifetime."""
 
     NOT_YET = "not-yet"
     VALID = "valid"
@@ -47,7 +46,7 @@ class CertificateState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """The state at one time, and the time left; negative once it has expired."""
+    """The state at one time, and the remaining time; negative after the end."""
 
     state: CertificateState
     remaining: timedelta
@@ -57,13 +56,13 @@ def parse(pem: bytes, place: object = "certificate") -> tuple[CertificateInfo, .
     """Describe every certificate of a PEM text, in order.
 
     Raises:
-        CertificateError: Naming `place`, when none is there or one is damaged.
+        CertificateError: naming `place`, if there is none or one is damaged.
     """
     return tuple(describe(certificate) for certificate in load_certificates(pem, place))
 
 
 def validity(info: CertificateInfo, now: datetime) -> Validity:
-    """Judge a certificate at `now` (with a time zone)."""
+    """Return the validity at `now` (with a time zone)."""
     remaining = info.not_after - now
     if now < info.not_before:
         state = CertificateState.NOT_YET
@@ -77,7 +76,7 @@ def validity(info: CertificateInfo, now: datetime) -> Validity:
 
 
 def describe(certificate: x509.Certificate) -> CertificateInfo:
-    """Describe one certificate that is already parsed."""
+    """Describe one parsed certificate."""
     return CertificateInfo(
         subject=certificate.subject.rfc4514_string(),
         issuer=certificate.issuer.rfc4514_string(),
@@ -91,7 +90,7 @@ def describe(certificate: x509.Certificate) -> CertificateInfo:
 
 
 def timestamp(moment: datetime) -> str:
-    """Write a time as RFC 3339 in UTC, to the second."""
+    """Format a time as RFC 3339 in UTC, to the second."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

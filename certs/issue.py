@@ -1,8 +1,7 @@
-"""Issue a certificate authority and the certificates that it signs.
+"""Issue a certificate authority, and serving certificates signed by it.
 
-Everything is ECDSA on P-256 with SHA-256, which every TLS 1.3 stack must know
-(RFC 8446, section 9.1). The extensions follow RFC 5280, section 4.2. The only thing
-here that is not a pure function of the arguments is the random key and serial number.
+All keys are ECDSA on P-256 with SHA-256, which every TLS 1.3 stack must support (RFC 8446, section 9.1). The extensions follow
+RFC 5280, section 4.2. Apart from random keys and serial numbers, everything is a pure function of the arguments.
 """
 
 from collections.abc import Sequence
@@ -29,10 +28,10 @@ _SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and its private key, both PEM; the key is PKCS #8, unencrypted.
+    """A certificate and its private key, both PEM; the key is unencrypted PKCS #8.
 
-    `certificate_pem` may carry more certificates behind the first; the key belongs
-    to the first. The key stays out of `repr`, and so out of logs.
+    `certificate_pem` may contain further certificates after the first; the key belongs to the first. The key is not part of
+    `repr`, and so not of logs.
     """
 
     certificate_pem: bytes
@@ -41,13 +40,13 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """How long new certificates live, counted from `now`, and how far back they begin.
+    """Lifetimes of new certificates from `now` on, and how far they are backdated.
 
-    `skew` lets a peer whose clock is behind accept a fresh certificate.
+    `skew` lets a peer with a slow clock accept a new certificate.
 
     Raises:
-        CertificateError: When `skew` is negative, when a lifetime is not above `skew`,
-            below a minute or above 100 years, or when `serving` is longer than `ca`.
+        CertificateError: `skew` is negative; a lifetime is not above `skew`, below a minute or above 100 years; or `serving` is
+            longer than `ca`.
     """
 
     ca: timedelta = timedelta(days=3650)
@@ -55,7 +54,7 @@ class Lifetimes:
     skew: timedelta = timedelta(minutes=5)
 
     def __post_init__(self) -> None:
-        """Refuse lifetimes that could not be kept."""
+        """Reject invalid lifetimes."""
         if self.skew < timedelta(0):
             raise CertificateError(
                 place="skew",
@@ -63,7 +62,7 @@ class Lifetimes:
                 remedy="give zero or more",
             )
         for place, span in (("CA lifetime", self.ca), ("lifetime", self.serving)):
-            # A life no longer than the skew could be due for renewal at birth.
+            # A lifetime within the skew could be due for renewal at once.
             if span <= self.skew or not MIN_LIFETIME <= span <= MAX_LIFETIME:
                 raise CertificateError(
                     place=place,
@@ -82,12 +81,12 @@ DEFAULT_LIFETIMES: Final = Lifetimes()
 
 
 def issue_ca(now: datetime, lifetimes: Lifetimes = DEFAULT_LIFETIMES, *, name: str = CA_NAME) -> KeyPair:
-    """Make a self-signed CA that may sign leaf certificates and nothing below them.
+    """Issue a self-signed CA that may sign leaf certificates only.
 
     `now` must have a time zone; `name` becomes the common name.
 
     Raises:
-        CertificateError: When `now` has no time zone or the life ends after 9999.
+        CertificateError: `now` has no time zone, the certificate ends after 9999, or the name is unusable.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
@@ -106,45 +105,13 @@ def issue_serving(
     now: datetime,
     lifetimes: Lifetimes = DEFAULT_LIFETIMES,
 ) -> KeyPair:
-    """Make a server certificate for DNS names and IP addresses, signed by `ca`.
-
-    It never outlives its CA nor begins before it.
+    """Issue a server certificate for DNS names and IP addresses, signed by `ca`, within the CA's own lifetime.
 
     Raises:
-        CertificateError: When a name is unusable, `now` has no time zone, or `ca`
-            cannot sign: damaged, no CA, not in its time, or with a key that is not its
-            own.
+        CertificateError: a name is unusable, `now` has no time zone, or `ca` cannot sign: damaged, no CA, expired, or with
+            another CA's key.
     """
     sans = x509.SubjectAlternativeName(general_names(hostnames))
-    usage = ExtendedKeyUsageOID.SERVER_AUTH
-    return _issue_leaf(ca, _name(SERVING_NAME), usage, sans, now, lifetimes)
-
-
-def issue_client(
-    ca: KeyPair,
-    name: str,
-    now: datetime,
-    lifetimes: Lifetimes = DEFAULT_LIFETIMES,
-) -> KeyPair:
-    """Make a client certificate whose common name is `name`, signed by `ca`.
-
-    It lives as long as a serving certificate would.
-
-    Raises:
-        CertificateError: As `issue_serving` does.
-    """
-    usage = ExtendedKeyUsageOID.CLIENT_AUTH
-    return _issue_leaf(ca, _name(name), usage, None, now, lifetimes)
-
-
-def _issue_leaf(
-    ca: KeyPair,
-    subject: x509.Name,
-    usage: x509.ObjectIdentifier,
-    sans: x509.SubjectAlternativeName | None,
-    now: datetime,
-    lifetimes: Lifetimes,
-) -> KeyPair:
     issuer, issuer_key = _signer(ca)
     begin, end = _span(now, lifetimes.serving, lifetimes.skew)
     begin = max(begin, issuer.not_valid_before_utc)
@@ -158,14 +125,13 @@ def _issue_leaf(
         )
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
-        _builder(subject, issuer.subject, key.public_key(), begin, end)
+        _builder(_name(SERVING_NAME), issuer.subject, key.public_key(), begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(_authority_key_identifier(issuer), critical=False)
+        .add_extension(sans, critical=False)
     )
-    if sans is not None:
-        builder = builder.add_extension(sans, critical=False)
     return _key_pair(builder.sign(issuer_key, hashes.SHA256()), key)
 
 
@@ -245,8 +211,8 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
 
 
 def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    # The issuer's own identifier, not one computed anew: a CA made elsewhere may have
-    # derived it in another way, and verifiers compare the two.
+    # The issuer's own identifier: a CA from elsewhere may have derived it in another way, and
+    # verifiers compare the two.
     kind = x509.SubjectKeyIdentifier
     try:
         identifier = issuer.extensions.get_extension_for_class(kind).value

@@ -1,4 +1,4 @@
-"""Host names and IP addresses: what a certificate may carry and what it covers."""
+"""Host names and IP addresses: validation, and coverage by a certificate."""
 
 import ipaddress
 import re
@@ -43,10 +43,9 @@ def general_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
 
 
 def uncovered(hostnames: Iterable[str], sans: Sequence[str]) -> tuple[str, ...]:
-    """Return the host names that none of the SANs covers, in the order given.
+    """Return the host names that no SAN covers, in the given order.
 
-    A wildcard stands for exactly one label, the first (RFC 6125, section 6.4.3).
-    `hostnames` must come from `normalize`.
+    A wildcard stands for exactly one label, the first (RFC 6125, section 6.4.3). `hostnames` must come from `normalize`.
     """
     known = {san.lower() for san in sans}
     return tuple(name for name in hostnames if not _covered(name, known))

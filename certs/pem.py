@@ -1,4 +1,4 @@
-"""PEM in, objects of `cryptography` out; whatever is amiss is one clear error."""
+"""Parse and write PEM; every problem becomes one clear error."""
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -21,22 +21,22 @@ _UNREADABLE = (
 
 
 def load_certificates(pem: bytes, place: object) -> tuple[x509.Certificate, ...]:
-    """Parse every certificate of a PEM text, in order; other blocks are passed over.
+    """Parse every certificate of a PEM text, in order; other blocks are skipped.
 
     `place` names the input in the error.
 
     Raises:
-        CertificateError: When there is no certificate or one is damaged.
+        CertificateError: there is no certificate or one is damaged.
     """
     try:
         certificates = tuple(x509.load_pem_x509_certificates(pem))
         for certificate in certificates:
-            _touch(certificate)
+            _parse_lazy_fields(certificate)
     except _UNREADABLE:
         raise CertificateError(
             place=place,
             problem="holds no readable PEM certificate",
-            remedy="give a file with '-----BEGIN CERTIFICATE-----' blocks, or move it away and issue anew",
+            remedy="give a file with '-----BEGIN CERTIFICATE-----' blocks, or move it away and issue a new one",
         ) from None
     return certificates
 
@@ -53,22 +53,22 @@ def load_key(pem: bytes, place: object) -> PrivateKeyTypes:
         raise CertificateError(
             place=place,
             problem="holds no readable PEM private key",
-            remedy="give a key without password ('-----BEGIN PRIVATE KEY-----'), or move it away and issue anew",
+            remedy="give a key without password ('-----BEGIN PRIVATE KEY-----'), or move it away and issue a new one",
         ) from None
 
 
 def dump_certificates(certificates: tuple[x509.Certificate, ...]) -> bytes:
-    """Write the certificates as PEM, one after the other, and nothing else."""
+    """Write the certificates as PEM, and nothing else."""
     return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
 
 
 def key_matches(certificate: x509.Certificate, key: PrivateKeyTypes) -> bool:
-    """Tell whether the private key is the one that the certificate speaks of."""
+    """Return whether the private key belongs to the certificate."""
     return _spki(certificate.public_key()) == _spki(key.public_key())
 
 
 def is_ca(certificate: x509.Certificate) -> bool:
-    """Tell whether BasicConstraints and KeyUsage let it sign certificates."""
+    """Return whether BasicConstraints and KeyUsage allow signing certificates."""
     extensions = certificate.extensions
     try:
         basic = extensions.get_extension_for_class(x509.BasicConstraints).value
@@ -81,8 +81,8 @@ def is_ca(certificate: x509.Certificate) -> bool:
     return basic.ca and usage.key_cert_sign
 
 
-def _touch(certificate: x509.Certificate) -> None:
-    """Read what is parsed lazily, so that damage shows here and not later."""
+def _parse_lazy_fields(certificate: x509.Certificate) -> None:
+    """Read lazily parsed fields, so that damage shows here."""
     _ = certificate.extensions, certificate.public_key()
     _ = certificate.subject, certificate.issuer
     _ = certificate.not_valid_before_utc, certificate.not_valid_after_utc

@@ -1,4 +1,4 @@
-"""Decide what is to be done about a CA and a serving certificate, and do not do it."""
+"""Plan the renewal of a CA and a serving certificate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from gpugate.certs.verify import check_key, verify
 
 
 class Action(StrEnum):
-    """What to do; rotating the CA includes issuing the serving certificate anew."""
+    """Action of a plan; rotating the CA includes a new serving certificate."""
 
     KEEP = "keep"
     ISSUE_SERVING = "issue-serving"
@@ -22,7 +22,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RenewalPlan:
-    """The action, and the reason for it as a clause for people."""
+    """The action, and its reason as a clause."""
 
     action: Action
     reason: str
@@ -36,14 +36,13 @@ def plan(
     *,
     force: bool = False,
 ) -> RenewalPlan:
-    """Say what `ca` and `serving` need at `now` so that `hostnames` can be served.
+    """Plan what `ca` and `serving` need at `now` to serve `hostnames`.
 
-    The CA is judged first, since a new one needs a new serving certificate anyhow.
-    Only the first certificate of `ca` counts: those behind it are retired. `force`
-    asks for a new serving certificate when nothing else calls for one.
+    The CA is checked first, since a new CA needs a new serving certificate. Only the first certificate of `ca` counts: those
+    after it are retired. `force` requests a new serving certificate if nothing else does.
 
     Raises:
-        CertificateError: When material is damaged or a host name is unusable.
+        CertificateError: an input is damaged or a host name is unusable.
     """
     names = normalize(hostnames)
     fault = "there is no CA" if ca is None else _ca_fault(ca, now)
@@ -55,7 +54,7 @@ def plan(
     if fault:
         return RenewalPlan(Action.ISSUE_SERVING, fault)
     if force:
-        return RenewalPlan(Action.ISSUE_SERVING, "a new serving certificate was asked for")
+        return RenewalPlan(Action.ISSUE_SERVING, "a new serving certificate was requested")
     end = timestamp(parse(serving.certificate_pem)[0].not_after)
     return RenewalPlan(Action.KEEP, f"the serving certificate is good until {end}")
 
@@ -74,8 +73,8 @@ def _ca_fault(ca: KeyPair, now: datetime) -> str:
 
 
 def _serving_fault(serving: KeyPair, ca: KeyPair, hostnames: Sequence[str], now: datetime) -> str:
-    """Return why the serving certificate must be issued anew; empty when it is good."""
-    # A pair still signed by a retired CA must move on to the one that signs now.
+    """Return why the serving certificate must be replaced; empty if it is valid."""
+    # A pair signed by a retired CA must be replaced.
     bundle = load_certificates(ca.certificate_pem, "CA certificate")
     signer = dump_certificates(bundle[:1])
     problems = verify(serving.certificate_pem, signer, hostnames, now, key_pem=serving.key_pem)

@@ -1,9 +1,7 @@
-"""Carry out a plan: from what is held to what shall be held, all in memory.
+"""Carry out a renewal plan in memory.
 
-A rotated CA does not end the trust in the one before: its certificate stays behind the
-new one in the bundle, so that replicas still serving the old certificate are believed.
-Whoever publishes should publish the bundle first and the serving pair after it, for
-the same reason.
+A rotated CA stays in the bundle after the new one, so that clients trust replicas that still serve the old certificate. For
+the same reason, publish the bundle first and the serving pair after it.
 """
 
 from collections.abc import Sequence
@@ -23,14 +21,14 @@ from gpugate.certs.pem import dump_certificates, is_ca, load_certificates
 from gpugate.certs.plan import Action, RenewalPlan
 
 RETIRED_KEPT: Final = 2
-"""How many CAs at most stay trusted behind the one that signs."""
+"""Most retired CAs that stay trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is there already; None where a certificate or its key is missing.
+    """The existing material; None for a certificate without a key or the reverse.
 
-    `ca.certificate_pem` is the bundle: the CA that signs, then those retired.
+    `ca.certificate_pem` is the bundle: the signing CA, then retired ones.
     """
 
     ca: KeyPair | None = None
@@ -39,7 +37,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """A CA with its bundle, and a serving pair that it has signed."""
+    """A CA with its bundle, and a serving pair signed by it."""
 
     ca: KeyPair
     serving: KeyPair
@@ -52,11 +50,10 @@ def carry_out(
     now: datetime,
     lifetimes: Lifetimes = DEFAULT_LIFETIMES,
 ) -> Material:
-    """Issue what the plan, made from `held` at `now`, asks for; keep the rest.
+    """Issue what the plan, made from `held` at `now`, requires; keep the rest.
 
     Raises:
-        CertificateError: When the plan relies on something that is not held, or as
-            `issue_ca` and `issue_serving` do.
+        CertificateError: the plan relies on missing material, or as `issue_ca` and `issue_serving` do.
     """
     if plan.action is Action.ROTATE_CA:
         ca = _rotate(held.ca, now, lifetimes)
@@ -76,20 +73,19 @@ def carry_out(
 
 
 def trust_bundle(ca_pem: bytes, now: datetime, place: object = "CA bundle") -> bytes:
-    """Return the CAs of a bundle that have not expired at `now`, as PEM alone.
+    """Return the unexpired CAs of a bundle at `now`, as PEM.
 
-    Comments, and a private key that strayed into the file, are left out, so that the
-    result can be published.
+    Comments and stray private keys are dropped, so that the result can be published.
 
     Raises:
-        CertificateError: Naming `place`, when none is left or one is damaged.
+        CertificateError: naming `place`, if none is left or one is damaged.
     """
     certificates = load_certificates(ca_pem, place)
     alive = tuple(ca for ca in certificates if now <= ca.not_valid_after_utc)
     if not alive:
         raise CertificateError(
             place=place,
-            problem="holds no certificate that is still in its time",
+            problem="holds no unexpired certificate",
             remedy="run 'gpugate certs issue'",
         )
     return dump_certificates(alive)

@@ -1,9 +1,8 @@
-"""Keep a CA and a serving certificate in a directory, named as in a TLS Secret.
+"""Store a CA and a serving certificate in a directory, named as in a TLS Secret.
 
-The directory holds `ca.crt`, `ca.key`, `tls.crt` and `tls.key` (the names of a
-kubernetes.io/tls Secret, with the CA's key added) and a lock file. Keys are readable
-by their owner alone; a directory made here is closed to others, one that was there
-keeps its mode.
+The directory contains `ca.crt`, `ca.key`, `tls.crt` and `tls.key` (the names of a kubernetes.io/tls Secret, and the CA's
+key) and a lock file. Keys are readable by their owner only. A new directory is closed to others; an existing one keeps its
+mode.
 """
 
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ _DIRECTORY_MODE: Final = 0o700
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where the files of a store are."""
+    """Paths of the files of a store."""
 
     directory: Path
     ca_certificate: Path
@@ -41,7 +40,7 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What the files of a store hold, unread; None where there is no file."""
+    """Contents of the files of a store, unparsed; None for a missing file."""
 
     ca_certificate: bytes | None
     ca_key: bytes | None
@@ -51,9 +50,9 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What a server needs: where the files are, what they hold, and what was done.
+    """The material for a server: paths, contents, and the plan that was carried out.
 
-    `ca_pem` is what clients shall trust: the CA that signs, then those retired.
+    `ca_pem` is what clients should trust: the signing CA, then retired ones.
     """
 
     paths: Paths
@@ -63,10 +62,10 @@ class Bundle:
 
 
 class DirectoryStore:
-    """A CA and a serving certificate in one directory, safe under many processes."""
+    """A CA and a serving certificate in one directory, safe for concurrent processes."""
 
     def __init__(self, path: Path) -> None:
-        """Name the directory; nothing is read or made yet."""
+        """Set the directory; nothing is read or created yet."""
         self.paths = Paths(
             directory=path,
             ca_certificate=path / "ca.crt",
@@ -77,21 +76,20 @@ class DirectoryStore:
         self._lock = path / ".lock"
 
     def read(self) -> Contents:
-        """Read whatever files are there, all from one state of the store.
+        """Read all existing files from one state of the store.
 
         Raises:
-            CertificateError: When the directory or a file cannot be read.
+            CertificateError: the directory or a file is unreadable.
         """
         files.require_directory(self.paths.directory)
         with files.shared(self._lock, LOCK_TIMEOUT):
             return self._read()
 
     def load(self) -> Held:
-        """Read and parse what is there; half a serving pair counts as none.
+        """Read and parse the store; an incomplete serving pair counts as missing.
 
         Raises:
-            CertificateError: Naming the file, when one is unreadable or damaged, or
-                when the CA is there without its key.
+            CertificateError: naming the file, if one is unreadable or damaged, or the CA has no key.
         """
         return self._held(self.read())
 
@@ -105,13 +103,12 @@ class DirectoryStore:
     ) -> Bundle:
         """Issue and store what is missing, wrong or due at `now`; keep the rest.
 
-        `force` renews the serving certificate even if it is good.
+        `force` renews a valid serving certificate as well.
 
         Raises:
-            CertificateError: As `load` does, when a host name is unusable, or when the
-                directory cannot be made, locked or written.
+            CertificateError: as `load`; or a host name is unusable; or the directory cannot be created, locked or written.
         """
-        names = normalize(hostnames)  # Refused, if need be, before anything is made.
+        names = normalize(hostnames)  # Validate before creating anything.
         directory = self.paths.directory
         with files.explained(directory):
             directory.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -163,7 +160,7 @@ class DirectoryStore:
             serving_pem = material.serving.certificate_pem
             files.replace(paths.certificate, serving_pem, _CERTIFICATE_MODE)
         for key in (paths.ca_key, paths.key):
-            files.close_to_others(key)
+            files.restrict_to_owner(key)
 
 
 def ensure(
@@ -174,10 +171,10 @@ def ensure(
     *,
     force: bool = False,
 ) -> Bundle:
-    """Make the directory at `path` hold what is needed to serve `hostnames`.
+    """Ensure that the directory at `path` can serve `hostnames`.
 
     Raises:
-        CertificateError: As `DirectoryStore.ensure` does.
+        CertificateError: as `DirectoryStore.ensure`.
     """
     return DirectoryStore(path).ensure(hostnames, now, lifetimes, force=force)
 

@@ -1,4 +1,4 @@
-"""Judge all certificates of a file or a store at once, for a report to people."""
+"""Check all certificates of a file or a store, for a report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from gpugate.certs.verify import CertificateProblem, ProblemKind, check_key, ver
 
 
 class Role(StrEnum):
-    """What a certificate is there for; a retired CA is trusted but signs no more."""
+    """Role of a certificate; a retired CA is trusted but signs no more."""
 
     CA = "ca"
     RETIRED_CA = "retired-ca"
@@ -22,7 +22,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CertificateEntry:
-    """One certificate: the file it lies in, its part there, and its state."""
+    """One certificate with its file, role and validity."""
 
     file: str
     role: Role
@@ -32,38 +32,37 @@ class CertificateEntry:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All certificates in the order of the files, and what is wrong among them."""
+    """All certificates in file order, and the problems among them."""
 
     entries: tuple[CertificateEntry, ...]
     problems: tuple[CertificateProblem, ...]
 
     @property
     def healthy(self) -> bool:
-        """True when nothing is wrong and no certificate in use is due or over."""
+        """Return whether there is no problem and no certificate in use is due or expired."""
         return not self.problems and all(
             entry.validity.state is CertificateState.VALID for entry in self.entries if entry.role is not Role.RETIRED_CA
         )
 
 
 def survey_file(pem: bytes, file: str, now: datetime) -> Survey:
-    """Judge the certificates of one PEM text, called `file` in the entries.
+    """Check the certificates of one PEM text, called `file` in the entries.
 
-    A CA behind another CA of the same subject is its retired predecessor.
+    A CA after another CA of the same subject is its retired predecessor.
 
     Raises:
-        CertificateError: When there is none or one is damaged.
+        CertificateError: there is none or one is damaged.
     """
     return Survey(_entries(pem, file, now), ())
 
 
 def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now: datetime) -> Survey:
-    """Judge what the files of a store hold; check each against the others.
+    """Check the files of a store, each against the others.
 
-    The names are checked unless `hostnames` is empty. A CA without its key is no
-    problem: a Secret mounted to serve from carries none.
+    Names are checked unless `hostnames` is empty. A CA without its key is no problem: a mounted Secret has none.
 
     Raises:
-        CertificateError: When there is no certificate or a file is damaged.
+        CertificateError: there is no certificate or a file is damaged.
     """
     entries: tuple[CertificateEntry, ...] = ()
     if contents.ca_certificate is not None:
@@ -107,7 +106,7 @@ def _problems(contents: Contents, hostnames: Sequence[str], now: datetime) -> li
     anchors = serving if ca is None else ca
     problems += verify(serving, anchors, hostnames, now, key_pem=contents.key)
     if contents.key is None:
-        message = "the serving certificate has no key beside it"
-        remedy = "put back the matching key, or issue anew"
+        message = "the serving certificate has no key"
+        remedy = "restore the matching key, or issue a new pair"
         problems.append(CertificateProblem(ProblemKind.KEY_MISSING, message, remedy))
     return problems

@@ -1,8 +1,7 @@
 """Check a serving certificate against its key, its CA, its names and the time.
 
-This tells a mismatch (the serving pair and the CA do not belong together, as when a
-GitOps tool re-applies an old caBundle) from an expiry (they do, but one has run out):
-the two need different remedies. Nothing here reads a clock or a file.
+A mismatch (serving pair and CA do not belong together, as after a GitOps tool re-applied an old caBundle) and an expiry need
+different remedies. Nothing here reads a clock or a file.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from gpugate.certs.pem import is_ca, key_matches, load_certificates, load_key
 
 
 class ProblemKind(StrEnum):
-    """What can be wrong between a serving certificate, its key, its CA, its names."""
+    """Kinds of problems of a serving certificate, its key, its CA and its names."""
 
     FOREIGN_CA = "foreign-ca"
     NOT_A_CA = "not-a-ca"
@@ -36,14 +35,14 @@ class ProblemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CertificateProblem:
-    """One thing that is wrong, and what to do about it."""
+    """One problem with its remedy."""
 
     kind: ProblemKind
     message: str
     remedy: str
 
     def __str__(self) -> str:
-        """Give all of it in one line."""
+        """Return all parts in one line."""
         return f"{self.kind}: {self.message}; {self.remedy}"
 
 
@@ -55,15 +54,14 @@ def verify(
     *,
     key_pem: bytes | None = None,
 ) -> list[CertificateProblem]:
-    """Check a serving certificate as a client trusting `ca_pem` would; empty is good.
+    """Check a serving certificate as a client that trusts `ca_pem`; an empty list means valid.
 
-    `serving_pem` is the certificate, intermediates behind it; `ca_pem` may hold
-    several CAs, any of which will do. Names are checked unless `hostnames` is empty,
-    the key when `key_pem` is given. A certificate that is itself in `ca_pem` is
-    trusted as it is, as Go and OpenSSL do.
+    `serving_pem` is the certificate, followed by intermediates; `ca_pem` may contain several CAs. Names are checked unless
+    `hostnames` is empty, the key if `key_pem` is given. A certificate that is itself in `ca_pem` is trusted, as in Go and
+    OpenSSL.
 
     Raises:
-        CertificateError: When an input is damaged or a host name is unusable.
+        CertificateError: an input is damaged or a host name is unusable.
     """
     leaf, *intermediates = load_certificates(serving_pem, "serving certificate")
     anchors = load_certificates(ca_pem, "CA certificate")
@@ -88,7 +86,7 @@ def check_key(role: str, certificate_pem: bytes, key_pem: bytes) -> list[Certifi
     if key_matches(certificate, load_key(key_pem, f"{role} key")):
         return []
     message = f"the {role} key is not the {role} certificate's"
-    remedy = "put back the matching key, or issue anew"
+    remedy = "restore the matching key, or issue a new pair"
     return [CertificateProblem(ProblemKind.KEY_MISMATCH, message, remedy)]
 
 
@@ -102,7 +100,7 @@ def _check_path(
     if issuers is None:
         ids = ", ".join(describe(anchor).fingerprint_sha256[:16] for anchor in anchors)
         message = f"the serving certificate (issuer {leaf.issuer.rfc4514_string()}) was not signed by the CA given (SHA-256 {ids})"
-        remedy = "publish the caBundle of the CA that signed it, or issue it anew"
+        remedy = "publish the caBundle of the CA that signed it, or issue a new one"
         return [CertificateProblem(ProblemKind.FOREIGN_CA, message, remedy)]
     problems = [problem for ca in issuers for problem in _check_time("CA", ca, now)]
     if not all(is_ca(ca) for ca in issuers):
@@ -152,11 +150,11 @@ def _check_time(role: str, certificate: x509.Certificate, now: datetime) -> list
     if state is CertificateState.NOT_YET:
         kind = ProblemKind(f"{role.lower()}-not-yet")
         message = f"the {role} certificate begins at {timestamp(info.not_before)}"
-        return [CertificateProblem(kind, message, "correct the clock, or issue anew")]
+        return [CertificateProblem(kind, message, "correct the clock, or issue a new one")]
     if state is CertificateState.EXPIRED:
         kind = ProblemKind(f"{role.lower()}-expired")
         message = f"the {role} certificate ended at {timestamp(info.not_after)}"
-        return [CertificateProblem(kind, message, "issue anew")]
+        return [CertificateProblem(kind, message, "issue a new one")]
     return []
 
 
@@ -172,7 +170,7 @@ def _check_usage(leaf: x509.Certificate) -> list[CertificateProblem]:
     if not allowed.isdisjoint(usages):
         return []
     message = "the serving certificate is not meant for servers (no serverAuth)"
-    remedy = "use a serving certificate, or issue anew"
+    remedy = "use a serving certificate, or issue a new one"
     return [CertificateProblem(ProblemKind.WRONG_USAGE, message, remedy)]
 
 
@@ -184,5 +182,5 @@ def _check_names(leaf: x509.Certificate, hostnames: Sequence[str]) -> list[Certi
     if not missing:
         return []
     message = f"the serving certificate does not cover {', '.join(missing)} (it covers {', '.join(sans) or 'nothing'})"
-    remedy = "issue it anew for these names"
+    remedy = "issue one for these names"
     return [CertificateProblem(ProblemKind.WRONG_NAMES, message, remedy)]

@@ -33,7 +33,8 @@ from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, S
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.framework.decision import Decision, Phase
 from gpugate.policies.kube.fields import MalformedError, clone
-from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from tests.shared import cases as golden

@@ -1,4 +1,4 @@
-"""What an admitted object will ask for once its pods are made: the entry that it gets while no watch shows it."""
+"""Sum up the requests of an admitted object for as long as no watch shows it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from gpugate.policies.workloads.workload import Workload
 
 
 def in_flight_entry(workload: Workload) -> Admitted | None:
-    """The entry for ``workload``, just admitted.
+    """Return the entry for ``workload``, just admitted.
 
-    None for what makes no pods now (a CronJob), and for what a controller made: its owner was counted.
+    None for a kind that creates no pods now (a CronJob), and for an object of a controller: its owner was counted.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
     if workload.kind.scheduled or workload.controller() is not None:
         return None
-    pods_in_all, requests = 0, {"cpu": 0, "memory": 0}
+    total, requests = 0, {"cpu": 0, "memory": 0}
     for pods in workload.pod_sets:
         count = pods.count or 0
         if not count:
             continue
         demand = pod_requests(pods)
-        pods_in_all += count
+        total += count
         requests["cpu"] += demand.cpu * count
         requests["memory"] += demand.memory * count
         for name, devices in demand.devices.items():
             requests[name] = requests.get(name, 0) + devices * count
-    if not pods_in_all:
+    if not total:
         return None
     group = None
     if workload.is_pod():
         group = group_key(workload.labels(), workload.annotations(), workload.pod_sets[0].spec)
     name, queue = workload.name, queue_label(workload) or ""
-    return Admitted(workload.kind.kind, workload.namespace, name, pods_in_all, queue, group, requests)
+    return Admitted(workload.kind.kind, workload.namespace, name, total, queue, group, requests)

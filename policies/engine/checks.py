@@ -1,132 +1,173 @@
-"""Running the checks of rules on the edited object, and making warnings of what nobody did just now."""
+"""Run the checks of rules on the edited object, and turn denials into warnings where the request did not cause them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.edit_guard import EditGuard, warn_if_fix_withheld
-from gpugate.policies.engine.severity import is_suspend_toggle, relax_findings
 from gpugate.policies.findings import Finding, Level, aged, judge
 from gpugate.policies.framework.decision import BoundRule, Decision, RuleFailure
-from gpugate.policies.kube.fields import MalformedError, Object, named_path
-from gpugate.policies.workloads.open import open_workload
-from gpugate.policies.workloads.queue_name import queue_label
-from gpugate.policies.workloads.recorded_edits import ANNOTATION
+from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, named_path
+from gpugate.policies.queueing.cluster_queue import cluster_queue_of
+from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
+from gpugate.policies.workloads.kinds import CONTROLLERS
+from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import Workload
 
-_OWN_PREFIX: Final = "gpugate.io/"
 _TOLERATE_ALL: Final[tuple[Object, ...]] = ({"operator": "Exists"},)
 
 
 def check_all(
-    workload: Workload, bound: Sequence[BoundRule], snapshot: ClusterSnapshot, decision: Decision, hold: EditGuard
+    workload: Workload, bound: Sequence[BoundRule], snapshot: ClusterSnapshot, decision: Decision, guard: EditGuard
 ) -> None:
-    """Run every check of ``bound`` on the edited ``workload``, and put what is found into ``decision``.
+    """Run every check of ``bound`` on the edited ``workload`` and add the findings to ``decision``.
 
     Raises:
         MalformedError: a field of the object has a type or value that the API does not accept.
     """
     _predict_tolerations(workload, bound, snapshot)
-    for one in bound:
+    regressions = None if workload.transition is None else _Regressions(workload.transition, bound, snapshot)
+    for binding in bound:
         try:
-            findings = list(one.rule.check(workload, one.params, snapshot))
+            findings = list(binding.rule.check(workload, binding.params, snapshot))
             if findings:
                 if snapshot.stale:
                     findings = [aged(finding, snapshot.stale) for finding in findings]
-                findings = relax_findings(_only_regressions(workload, one, bound, snapshot, findings), workload, snapshot)
-                if hold.guards_anything and not one.deny_on_git_conflict:
-                    findings = warn_if_fix_withheld(findings, workload, one.rule, one.params, snapshot, hold)
+                if regressions is not None and _denies(findings):
+                    findings = regressions.only(binding, findings)
+                findings = _relax(findings, workload, snapshot)
+                if guard.guards_anything and not binding.deny_on_git_conflict:
+                    findings = warn_if_fix_withheld(findings, workload, binding, snapshot, guard)
         except MalformedError:
             raise
-        except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down
-            record_failure(decision, one, error)
+        except Exception as error:  # noqa: BLE001 - one broken rule must not stop the webhook
+            record_failure(decision, binding, error)
             continue
-        if findings and not workload.is_whole:
-            findings = [finding._replace(path=workload.reported_path(finding.path)) for finding in findings]
-        if findings:
-            unknown = one.deny_on_unknown
-            decision.findings.extend(
-                [judge(one.rule.id, one.mode, hold.soften(finding), refuse_unknown=unknown) for finding in findings]
+        for finding in findings:
+            reported = finding if workload.is_whole else finding._replace(path=workload.reported_path(finding.path))
+            decision.findings.append(
+                judge(binding.rule.id, binding.mode, guard.soften(reported), refuse_unknown=binding.deny_on_unknown)
             )
 
 
+def _denies(findings: Sequence[Finding]) -> bool:
+    return any(finding.level is Level.DENY for finding in findings)
+
+
 def _predict_tolerations(workload: Workload, bound: Sequence[BoundRule], snapshot: ClusterSnapshot) -> None:
-    """Note on a template what its pods will tolerate when they are made, though it must not say so itself."""
+    """Record tolerations that will be added at pod creation, so that node checks on the template see them."""
     if workload.is_pod():
         return
     for pods in workload.pod_sets if not workload.is_whole else ():
-        # What these pods tolerate is written elsewhere.
+        # The tolerations of such pods are in another object.
         pods.predicted_tolerations = _TOLERATE_ALL if not pods.is_whole else ()
-    for one in bound:
-        if not one.rule.applied_at_pods:
+    for binding in bound:
+        if not binding.rule.applied_at_pods:
             continue
         try:
-            edits = list(one.rule.mutate(workload, one.params, snapshot))
+            edits = list(binding.rule.mutate(workload, binding.params, snapshot))
         except MalformedError:
             raise
-        except Exception:  # noqa: BLE001, S112 - told of where the rule's own edits are folded
+        except Exception:  # noqa: BLE001, S112 - reported where the edits of the rule are applied
             continue
         for pods in workload.pod_sets if edits else ():
-            place = pods.field("tolerations")
-            pods.predicted_tolerations = (*pods.predicted_tolerations, *(edit.value for edit in edits if edit.path == place))
+            path = pods.field("tolerations")
+            pods.predicted_tolerations = (*pods.predicted_tolerations, *(edit.value for edit in edits if edit.path == path))
 
 
-def _only_regressions(
-    workload: Workload, one: BoundRule, bound: Sequence[BoundRule], snapshot: ClusterSnapshot, findings: list[Finding]
-) -> list[Finding]:
-    """On UPDATE, what was as bad before is a warning now: nobody's status writes or scaling stop for an old sin."""
-    if workload.operation != "UPDATE" or workload.old is None or all(found.level is not Level.DENY for found in findings):
-        return findings
-    before = open_workload(workload.kind, workload.old, snapshot, namespace=workload.namespace)
-    if is_suspend_toggle(workload, before):
-        return [found.as_warning() for found in findings]
-    findings = _as_it_was(workload, before, findings)
-    if all(found.level is not Level.DENY for found in findings):
-        return findings
-    _predict_tolerations(before, bound, snapshot)
-    known: dict[tuple[str, object], int] = {}
-    for found in one.rule.check(before, one.params, snapshot):
-        if found.level is Level.DENY:
-            key = (found.reason, named_path(workload.old, found.path))
-            known[key] = max(found.measure, known.get(key, 0))
-    return [
-        found.as_warning() if found.measure <= known.get((found.reason, named_path(workload.root, found.path)), -1) else found
-        for found in findings
-    ]
+class _Regressions:
+    """Turns denials of an UPDATE into warnings, unless the request makes something worse.
 
-
-def _as_it_was(workload: Workload, before: Workload, findings: list[Finding]) -> list[Finding]:
-    """``findings``, where what is told of a template is a warning if the UPDATE neither changes it nor makes more pods of it.
-
-    What could be put in for five pods and not for two, or with the nodes of today, is nothing that scaling down does.
+    A status write or a smaller scale must not fail for a fault that the object had before.
     """
-    if workload.is_pod() or queue_label(workload) != queue_label(before) or _said(workload) != _said(before):
+
+    def __init__(self, transition: Transition, bound: Sequence[BoundRule], snapshot: ClusterSnapshot) -> None:
+        self._transition = transition
+        self._bound = bound
+        self._snapshot = snapshot
+
+    def only(self, binding: BoundRule, findings: list[Finding]) -> list[Finding]:
+        """Return ``findings`` of the rule that ``binding`` binds, those that are no regression as warnings."""
+        if self._suspend_toggled:
+            return [finding.as_warning() for finding in findings]
+        findings = [finding.as_warning() if self._is_about_unchanged(finding) else finding for finding in findings]
+        if not _denies(findings):
+            return findings
+        root, old = self._transition.after.root, self._transition.old
+        measures: dict[tuple[str, object], int] = {}
+        for finding in binding.rule.check(self._before, binding.params, self._snapshot):
+            if finding.level is Level.DENY:
+                key = (finding.reason, named_path(old, finding.path))
+                measures[key] = max(finding.measure, measures.get(key, 0))
+        return [
+            finding.as_warning()
+            if finding.measure <= measures.get((finding.reason, named_path(root, finding.path)), -1)
+            else finding
+            for finding in findings
+        ]
+
+    @cached_property
+    def _suspend_toggled(self) -> bool:
+        return self._transition.suspend_toggled
+
+    @cached_property
+    def _before(self) -> Workload:
+        before = self._transition.before
+        before.refresh()
+        _predict_tolerations(before, self._bound, self._snapshot)
+        return before
+
+    @cached_property
+    def _unchanged(self) -> list[Path]:
+        """Paths of templates that the request neither changes nor makes more pods of: what fitted five pods fits two."""
+        transition = self._transition
+        workload = transition.after
+        if workload.is_pod() or transition.queue_changed or transition.own_annotations_changed:
+            return []
+        return [pods.path for pods in workload.pod_sets if not transition.template_changed(pods) and transition.scaled(pods) <= 0]
+
+    def _is_about_unchanged(self, finding: Finding) -> bool:
+        return any(finding.path[: len(path)] == path for path in self._unchanged)
+
+
+def _relax(findings: list[Finding], workload: Workload, snapshot: ClusterSnapshot) -> list[Finding]:
+    """Return ``findings``; those that rest on today's nodes are warnings if the pods may run on other nodes.
+
+    All are warnings in the template of a child (a JobSet's Job): its owner was admitted and would wait for it, and its pods are
+    reviewed themselves.
+    """
+    if workload.is_template() and workload.is_child():
+        return [finding.as_warning() for finding in findings]
+    denied = any(finding.level is Level.DENY and "nodes" in finding.rests_on for finding in findings)
+    if not denied or not _may_run_elsewhere(workload, snapshot):
         return findings
-    old = {pods.path: pods for pods in before.pod_sets}
-    same = [
-        pods.path
-        for pods in workload.pod_sets
-        if (was := old.get(pods.path)) is not None and was.root == pods.root and (pods.count or 0) <= (was.count or 0)
-    ]
-    return [found.as_warning() if any(found.path[: len(path)] == path for path in same) else found for found in findings]
+    return [finding.as_warning() if "nodes" in finding.rests_on else finding for finding in findings]
 
 
-def _said(workload: Workload) -> dict[str, object]:
-    """What the object tells gpugate of its pods, its record aside."""
-    return {key: value for key, value in workload.annotations().items() if key.startswith(_OWN_PREFIX) and key != ANNOTATION}
+def _may_run_elsewhere(workload: Workload, snapshot: ClusterSnapshot) -> bool:
+    """Tell whether the pods may run on nodes that are not known: of another cluster, or made by an autoscaler."""
+    manager = None if workload.kind.managed_by is None else lookup(workload.root, workload.kind.managed_by)
+    if type(manager) is str and manager not in CONTROLLERS:
+        return True
+    queue = cluster_queue_of(workload, snapshot)
+    if queue is not None and queue.checked:
+        return True
+    return are_autoscaled(shape for pods in workload.gpu_pod_sets() for shape in node_candidates(pods, snapshot).matching)
 
 
-def record_failure(decision: Decision, one: BoundRule, error: Exception) -> None:
-    """Put down that a rule broke: in the log the error, for the user a finding in the rule's mode."""
-    decision.failures.append(RuleFailure(one.rule.id, error))
-    if any(found.rule == one.rule.id and found.finding.reason == "InternalError" for found in decision.findings):
+def record_failure(decision: Decision, binding: BoundRule, error: Exception) -> None:
+    """Add the error of a broken rule to ``decision`` for the log, and once a finding in the rule's mode for the user."""
+    rule = binding.rule.id
+    decision.failures.append(RuleFailure(rule, error))
+    if any(judged.rule == rule and judged.finding.reason == "InternalError" for judged in decision.findings):
         return
     finding = Finding(
         "InternalError",
         (),
-        f"the rule {one.rule.id} failed on this object ({type(error).__name__}): an error in gpugate, not in the object",
+        f"the rule {rule} failed on this object ({type(error).__name__}): an error in gpugate, not in the object",
         "Report it with the object, and set the rule's mode to Warn to go on meanwhile.",
     )
-    decision.findings.append(judge(one.rule.id, one.mode, finding))
+    decision.findings.append(judge(rule, binding.mode, finding))

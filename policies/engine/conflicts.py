@@ -1,9 +1,8 @@
-"""What gpugate put into a template and a request now crosses.
+"""Drop defaults that gpugate injected earlier and that conflict with what the user sets now.
 
-A patch (`kubectl apply`, Helm, server-side apply) leaves in the object what Git does not state, and so what gpugate has put in. A
-memory request that Git now states may then lie above the limit that gpugate once wrote, or a limit below the request or the
-``/dev/shm`` that came of it. Nobody but gpugate can mend this: Git states none of these. So they are taken out, for the rules to
-write them anew.
+A patch (`kubectl apply`, Helm, server-side apply) leaves fields in the object that Git does not state, so also those that gpugate
+injected. A memory request that Git now states may then exceed an injected limit, or a limit may be below an injected request or
+``/dev/shm``. Git states none of these, so the user cannot fix them. They are removed, and the rules set them again.
 """
 
 from __future__ import annotations
@@ -14,23 +13,24 @@ from typing import Any, Final
 from gpugate.policies.kube.fields import Object, Path, from_pointer, lookup, pointer
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.patch import PatchBuilder
-from gpugate.policies.workloads.recorded_edits import recorded
+from gpugate.policies.workloads.transition import Transition
 
 _RESOURCES: Final = ("cpu", "memory")
 _LISTS: Final = frozenset({"containers", "initContainers"})
 
 
-def drop_conflicting_defaults(draft: PatchBuilder, old: Object) -> None:
-    """Take out of ``draft`` what ``old`` records as put in, has still, and what was changed since crosses."""
-    put_in = [op for op in recorded(old) if op[0] != "remove"]
-    ours = {leaf for _, at, value, *_ in put_in for leaf in _leaves(from_pointer(at), value)}
-    for place in dict.fromkeys(leaf[:-3] for leaf in sorted(ours, key=pointer) if _is_amount(leaf)):
-        now = _same_container(draft.root, old, place)
+def drop_conflicting_defaults(draft: PatchBuilder, transition: Transition) -> None:
+    """Remove from ``draft`` injected fields that the old object still has and that conflict with the submitted ones."""
+    old = transition.old
+    injected = [(from_pointer(at), value) for op, at, *values in transition.recorded if op != "remove" for value in values[:1]]
+    ours = {leaf for path, value in injected for leaf in _leaves(path, value)}
+    for before in dict.fromkeys(leaf[:-3] for leaf in sorted(ours, key=pointer) if _is_amount(leaf)):
+        now = _same_container(draft.root, old, before)
         if now is not None:
-            _uncross(draft, old, place, now, ours)
-    for at, value in ((from_pointer(at), value) for _, at, value, *_ in put_in):
-        if at[-1] == "volumes" or at[-2:] == ("volumes", "-"):
-            _take_small_shared_memory(draft, old, at, value if type(value) is list else [value])
+            _drop_limit_or_request(draft, old, before, now, ours)
+    for path, value in injected:
+        if path[-1] == "volumes" or path[-2:] == ("volumes", "-"):
+            _drop_large_volumes(draft, old, path, value if type(value) is list else [value])
 
 
 def _leaves(path: Path, value: Any) -> Iterator[Path]:  # noqa: ANN401 - any JSON value
@@ -45,40 +45,40 @@ def _is_amount(leaf: Path) -> bool:
     return len(leaf) > 5 and leaf[-3] == "resources" and leaf[-1] in _RESOURCES and leaf[-5] in _LISTS
 
 
-def _same_container(root: Object, old: Object, place: Path) -> Path | None:
-    """Where the container that is at ``place`` in ``old`` is in ``root``; None where it is gone."""
-    name, containers = lookup(old, (*place, "name")), lookup(root, place[:-1])
+def _same_container(root: Object, old: Object, path: Path) -> Path | None:
+    """Return the path in ``root`` of the container that is at ``path`` in ``old``; None if it is gone."""
+    name, containers = lookup(old, (*path, "name")), lookup(root, path[:-1])
     if type(name) is not str or type(containers) is not list:
         return None
-    found = [at for at, one in enumerate(containers) if type(one) is dict and one.get("name") == name]
-    return (*place[:-1], found[0]) if len(found) == 1 else None
+    matches = [at for at, container in enumerate(containers) if type(container) is dict and container.get("name") == name]
+    return (*path[:-1], matches[0]) if len(matches) == 1 else None
 
 
-def _uncross(draft: PatchBuilder, old: Object, before: Path, now: Path, ours: set[Path]) -> None:
-    """Take out the limit or the request of a container that only gpugate stated, where the other is new and crosses it."""
+def _drop_limit_or_request(draft: PatchBuilder, old: Object, before: Path, now: Path, ours: set[Path]) -> None:
+    """Remove the injected limit or request of a container if the request is above the limit."""
     for name in _RESOURCES:
         limit_at, request_at = (("resources", kind, name) for kind in ("limits", "requests"))
         limit, request = lookup(draft.root, (*now, *limit_at)), lookup(draft.root, (*now, *request_at))
-        limited, requested = lookup(old, (*before, *limit_at)), lookup(old, (*before, *request_at))
+        old_limit, old_request = lookup(old, (*before, *limit_at)), lookup(old, (*before, *request_at))
         if not _is_above(request, limit):
             continue
-        if (*before, *limit_at) in ours and limit == limited:
-            _take(draft, (*now, *limit_at))
-        elif (*before, *request_at) in ours and request == requested:
-            _take(draft, (*now, *request_at))
+        if (*before, *limit_at) in ours and limit == old_limit:
+            _drop(draft, (*now, *limit_at))
+        elif (*before, *request_at) in ours and request == old_request:
+            _drop(draft, (*now, *request_at))
 
 
-def _take_small_shared_memory(draft: PatchBuilder, old: Object, at: Path, volumes: list[Any]) -> None:
-    """Take out volumes in memory that are as gpugate made them and larger than a memory limit that must hold them."""
-    spec_at = at[: at.index("volumes")]
-    spec, held = lookup(draft.root, spec_at), lookup(old, (*spec_at, "volumes"))
-    if type(spec) is not dict or type(held) is not list:
+def _drop_large_volumes(draft: PatchBuilder, old: Object, path: Path, volumes: list[Any]) -> None:
+    """Remove injected volumes in memory, and their mounts, if they are larger than the memory limit of a container."""
+    spec_path = path[: path.index("volumes")]
+    spec, had = lookup(draft.root, spec_path), lookup(old, (*spec_path, "volumes"))
+    if type(spec) is not dict or type(had) is not list:
         return
     for volume in volumes:
         present = spec.get("volumes")
-        if type(present) is list and volume in present and volume in held and _is_too_large(spec, volume):
-            _take_mounts(draft, spec, spec_at, volume.get("name"))
-            _take(draft, (*spec_at, "volumes", present.index(volume)))
+        if type(present) is list and volume in present and volume in had and _is_too_large(spec, volume):
+            _drop_mounts(draft, spec, spec_path, volume.get("name"))
+            _drop(draft, (*spec_path, "volumes", present.index(volume)))
 
 
 def _is_too_large(spec: Object, volume: Any) -> bool:  # noqa: ANN401 - any JSON value
@@ -89,31 +89,31 @@ def _is_too_large(spec: Object, volume: Any) -> bool:  # noqa: ANN401 - any JSON
     )
 
 
-def _take_mounts(draft: PatchBuilder, spec: Object, spec_at: Path, name: object) -> None:
+def _drop_mounts(draft: PatchBuilder, spec: Object, spec_path: Path, name: object) -> None:
     for kind, number, container in list(_mounting(spec, name)):
         mounts = container["volumeMounts"]
         for at in reversed(range(len(mounts))):
             if type(mounts[at]) is dict and mounts[at].get("name") == name:
-                _take(draft, (*spec_at, kind, number, "volumeMounts", at))
+                _drop(draft, (*spec_path, kind, number, "volumeMounts", at))
 
 
 def _mounting(spec: Object, name: object) -> Iterator[tuple[str, int, Object]]:
     for kind in sorted(_LISTS):
         containers = spec.get(kind)
-        for at, one in enumerate(containers if type(containers) is list else ()):
-            mounts = one.get("volumeMounts") if type(one) is dict else None
+        for at, container in enumerate(containers if type(containers) is list else ()):
+            mounts = container.get("volumeMounts") if type(container) is dict else None
             if type(mounts) is list and any(type(mount) is dict and mount.get("name") == name for mount in mounts):
-                yield kind, at, one
+                yield kind, at, container
 
 
-def _is_above(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
+def _is_above(amount: Any, limit: Any) -> bool:  # noqa: ANN401 - any JSON value
     try:
-        return one is not None and other is not None and exact(one) > exact(other)
+        return amount is not None and limit is not None and exact(amount) > exact(limit)
     except QuantityError:
         return False
 
 
-def _take(draft: PatchBuilder, path: Path) -> None:
+def _drop(draft: PatchBuilder, path: Path) -> None:
     parent: Any = lookup(draft.root, path[:-1])
     del parent[path[-1]]
     draft.ops.append({"op": "remove", "path": pointer(path)})

@@ -1,31 +1,30 @@
-"""The engine: folds the rules' edits in order and runs every check on the edited object."""
+"""Decide on an object: apply the edits of all rules in order, then run every check on the edited object."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine import exemptions
 from gpugate.policies.engine.checks import check_all, record_failure
 from gpugate.policies.engine.conflicts import drop_conflicting_defaults
 from gpugate.policies.engine.edit_guard import EditGuard
-from gpugate.policies.engine.immutable_fields import as_recreated, as_submitted, changes_immutable_fields
 from gpugate.policies.engine.mutation_record import keep_record, merge_record, reapply, record
-from gpugate.policies.engine.severity import same_requests
 from gpugate.policies.findings import Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import BoundRule, Change, Decision, Phase
 from gpugate.policies.framework.rule import no_edits
-from gpugate.policies.kube.equivalence import semantically_equal
-from gpugate.policies.kube.fields import MalformedError, Object, clone, lookup
-from gpugate.policies.kube.managers import with_kueue_marks
+from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
 from gpugate.policies.patch import Edit, PatchBuilder
 from gpugate.policies.rules.registry import BY_ID, RULES
 from gpugate.policies.workloads.device_access import is_operator_validator
-from gpugate.policies.workloads.metadata import annotation_changed
-from gpugate.policies.workloads.open import open_workload
-from gpugate.policies.workloads.queue_name import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
+from gpugate.policies.workloads.open import open_copy, open_workload
+from gpugate.policies.workloads.queue_name import MULTIKUEUE_ORIGIN, PREBUILT
+from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import Workload
+
+#: Annotations that drive rules: if an UPDATE changes one, at the object or in a template, the rules edit the templates again.
+_TRIGGERS: Final[frozenset[str]] = frozenset().union(*(rule.trigger_annotations for rule in RULES))
 
 
 def decide(
@@ -44,260 +43,233 @@ def decide(
         workload: the object under review.
         bound: the rules that apply to it, in the catalogue's order.
         snapshot: one snapshot of the cluster.
-        phase: what is asked.
-        remember: whether edits to a template are recorded in the object, as the door does at CREATE.
-        at_source: whether the object is the manifest itself that a GitOps tool applies: nothing is held back from it then.
+        phase: whether to edit, to check or both.
+        remember: whether to record edits of a template in the object, as the mutating webhook does.
+        at_source: whether the object is the manifest that a GitOps tool applies from: no edit is withheld then.
         now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
 
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
     """
     try:
-        return _decide(workload, bound, snapshot, phase, remember=remember, at_source=at_source, now=now)
+        return _decide(workload, bound, _Context(snapshot, remember, at_source, now), phase)
     except MalformedError as error:
         if workload.is_whole:
             raise
         raise MalformedError(workload.reported_path(error.path), error.problem) from error
 
 
-def _decide(
-    workload: Workload,
-    bound: Sequence[BoundRule],
-    snapshot: ClusterSnapshot,
-    phase: Phase,
-    *,
-    remember: bool,
-    at_source: bool,
-    now: float | None,
-) -> Decision:
-    decision = Decision()
-    if not _concerns(workload):
-        return decision
-    active, reported = _heed_exemptions(workload, bound, now)
-    enforced = [one for one in active if one.mode is not Mode.DRY_RUN]
-    if len(enforced) < len(active):
-        _rehearse(workload, active, snapshot, phase, decision, at_source=at_source)
-    exempt = bool(reported) and any(one.finding.reason == "Exempt" and one.severity is not Severity.DRYRUN for one in reported)
-    sent = as_submitted(workload) if Phase.MUTATE in phase else None
-    hold = EditGuard(workload, at_source=at_source)
-    _run(hold, enforced, snapshot, phase, decision, exempt=exempt, remember=remember)
-    if sent is not None and changes_immutable_fields(workload):
-        _judge_anew(workload, sent, enforced, snapshot, decision)
-    if reported and Phase.CHECK in phase:
-        decision.findings.extend(reported)
+class _Context(NamedTuple):
+    """What holds for all runs of one review; the fields are the arguments of :func:`decide`."""
+
+    snapshot: ClusterSnapshot
+    remember: bool
+    at_source: bool
+    now: float | None
+
+
+def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, phase: Phase) -> Decision:
+    if not _is_reviewed(workload):
+        return Decision()
+    active, reported = _apply_exemptions(workload, bound, context.now)
+    enforced = [binding for binding in active if binding.mode is not Mode.DRY_RUN]
+    rehearsed = _rehearse(workload, active, context, phase) if len(enforced) < len(active) else Decision()
+    # The API rejects changes of immutable fields, and tools with `force` then delete and recreate the object.
+    transition = workload.transition if Phase.MUTATE in phase else None
+    submitted = clone(workload.root) if transition is not None and transition.immutable_changed else None
+    exempt = any(judged.finding.reason == "Exempt" and judged.severity is not Severity.DRYRUN for judged in reported)
+    decision = _Run(workload, enforced, context, exempt=exempt).decide(phase)
+    if transition is not None and submitted is not None and transition.immutable_changed:
+        _add_denials_of_recreation(decision, workload, submitted, enforced, context)
+    if Phase.MUTATE in phase:
+        decision.would_change = rehearsed.changes
+    decision.findings += [*rehearsed.findings, *(reported if Phase.CHECK in phase else ())]
+    decision.failures += rehearsed.failures
     if len(decision.findings) > 1:
-        decision.findings.sort(key=lambda one: one.sort_key)
+        decision.findings.sort(key=lambda judged: judged.sort_key)
     return decision
 
 
-def _concerns(workload: Workload) -> bool:
-    """Whether there is anything to judge.
+def _is_reviewed(workload: Workload) -> bool:
+    """Tell whether the object is reviewed.
 
-    Not what is being deleted, nor the mirror of a static pod, nor what must stay as its owner made it, nor the pod that tries
-    a node out for the GPU operator, nor an UPDATE that leaves spec, labels and annotations alone.
+    Not so: an object under deletion, a copy that must equal its original, a validator pod of the GPU operator, and an UPDATE that
+    changes no spec, label or annotation.
     """
     if workload.metadata().get("deletionTimestamp") is not None or _is_copy(workload) or is_operator_validator(workload):
         return False
-    old = workload.old
-    if workload.operation != "UPDATE" or old is None:
-        return True
-    if workload.root.get("spec") != old.get("spec"):
-        return True
-    new_meta, old_meta = workload.metadata(), old.get("metadata")
-    if type(old_meta) is not dict:
-        return True
-    return any((new_meta.get(key) or {}) != (old_meta.get(key) or {}) for key in ("labels", "annotations"))
-
-
-def _is_mirror(workload: Workload) -> bool:
-    """Whether Kueue compares the object with one that is kept elsewhere (MultiKueue) or was counted before: changed, it ends.
-
-    It is judged like any other: a label that anybody may write turns no rule off.
-    """
-    labels = workload.labels()
-    return PREBUILT in labels or MULTIKUEUE_ORIGIN in labels
+    return workload.transition is None or not workload.transition.metadata_only
 
 
 def _is_copy(workload: Workload) -> bool:
-    """Whether the object repeats what somebody else states: a static pod's mirror, a Deployment's ReplicaSet."""
+    """Tell whether the object repeats another one: the mirror of a static pod, the ReplicaSet of a Deployment."""
     if workload.is_pod():
         return "kubernetes.io/config.mirror" in workload.annotations()
     return workload.kind.is_revision_of_owner and workload.controller() is not None
 
 
-def _heed_exemptions(workload: Workload, bound: Sequence[BoundRule], now: float | None) -> tuple[list[BoundRule], list[Judged]]:
-    plea = exemptions.requested_exemption(workload)
-    if not plea.rules:
+def _is_compared_by_kueue(workload: Workload) -> bool:
+    """Tell whether Kueue compares the object with one in another cluster (MultiKueue) or with a prebuilt Workload.
+
+    Kueue stops such an object if it is edited. Its checks run as ever: a label that anybody may set turns no rule off.
+    """
+    labels = workload.labels()
+    return PREBUILT in labels or MULTIKUEUE_ORIGIN in labels
+
+
+def _apply_exemptions(workload: Workload, bound: Sequence[BoundRule], now: float | None) -> tuple[list[BoundRule], list[Judged]]:
+    """Return the rules that the workload is not exempt from, and the findings about its exemptions."""
+    request = exemptions.requested_exemption(workload)
+    if not request.rules:
         return list(bound), []
-    found = {one.rule: one for one in exemptions.exempted(plea, bound, now)}
-    active = [one for one in bound if one.rule.id not in found or not found[one.rule.id].holds]
-    reported = [judge(one.rule.id, one.mode, found[one.rule.id].finding) for one in bound if one.rule.id in found]
-    names = {*BY_ID, *(one.rule.id for one in bound)}
-    reported.extend(judge("exemption", Mode.WARN, finding) for finding in exemptions.unknown_rules(plea, names))
+    answers = {answer.rule: answer for answer in exemptions.exempted(request, bound, now)}
+    active = [binding for binding in bound if binding.rule.id not in answers or not answers[binding.rule.id].holds]
+    reported = [
+        judge(binding.rule.id, binding.mode, answers[binding.rule.id].finding) for binding in bound if binding.rule.id in answers
+    ]
+    names = {*BY_ID, *(binding.rule.id for binding in bound)}
+    reported.extend(judge("exemption", Mode.WARN, finding) for finding in exemptions.unknown_rules(request, names))
     return active, reported
 
 
-def _rehearse(
-    workload: Workload, active: Sequence[BoundRule], snapshot: ClusterSnapshot, phase: Phase, decision: Decision, *, at_source: bool
-) -> None:
-    """Decide as if every rule were enforced, on a copy, and keep what the rules in DryRun would have done."""
-    root = {key: value if key == "status" else clone(value) for key, value in workload.root.items()}
-    copy = open_workload(
-        workload.kind,
-        root,
-        snapshot,
-        namespace=workload.namespace,
-        operation=workload.operation,
-        old=workload.old,
-        subresource=workload.subresource,
-    )
-    rehearsal = Decision()
-    # Checks look at the edited object, so the validating door, too, edits the copy first.
-    hold = EditGuard(copy, at_source=at_source)
-    _run(hold, active, snapshot, phase | Phase.MUTATE, rehearsal, exempt=False, remember=False)
-    dry = {one.rule.id for one in active if one.mode is Mode.DRY_RUN}
-    if Phase.MUTATE in phase:
-        decision.would_change = [change for change in rehearsal.changes if change.rule in dry]
-    decision.findings.extend(one for one in rehearsal.findings if one.rule in dry)
-    decision.failures.extend(one for one in rehearsal.failures if one.rule in dry)
+def _rehearse(workload: Workload, active: Sequence[BoundRule], context: _Context, phase: Phase) -> Decision:
+    """Return what the rules in DryRun would do if every rule were enforced, tried on a copy.
 
-
-def _judge_anew(
-    workload: Workload, sent: Object, bound: Sequence[BoundRule], snapshot: ClusterSnapshot, decision: Decision
-) -> None:
-    """Refuse an UPDATE that the API takes from nobody where the object made anew would be refused, too."""
-    anew = Decision()
-    copy = open_workload(workload.kind, as_recreated(sent), snapshot, namespace=workload.namespace)
-    _run(EditGuard(copy), bound, snapshot, Phase.REVIEW, anew, exempt=False, remember=False)
-    known = {(one.rule, one.finding.reason, one.finding.path) for one in decision.findings if one.severity is Severity.DENY}
-    decision.findings.extend(
-        one
-        for one in anew.findings
-        if one.severity is Severity.DENY and (one.rule, one.finding.reason, one.finding.path) not in known
-    )
-
-
-def _run(
-    hold: EditGuard,
-    bound: Sequence[BoundRule],
-    snapshot: ClusterSnapshot,
-    phase: Phase,
-    decision: Decision,
-    *,
-    exempt: bool,
-    remember: bool,
-) -> None:
-    workload = hold.workload
-    if phase is not Phase.CHECK and not workload.subresource and not _is_mirror(workload):
-        draft = PatchBuilder(workload.root)
-        _edit(workload, draft, bound, snapshot, decision, hold, remember=remember)
-        if exempt and workload.operation != "UPDATE":
-            _apply(workload, draft, "exemption", list(exemptions.carry_to_pods(workload)), decision)
-        if remember and workload.operation != "UPDATE" and workload.is_template():
-            record(draft)
-        decision.patch = draft.ops
-    if phase is not Phase.MUTATE:
-        check_all(workload, bound, snapshot, decision, hold)
-
-
-def _edit(
-    workload: Workload,
-    draft: PatchBuilder,
-    bound: Sequence[BoundRule],
-    snapshot: ClusterSnapshot,
-    decision: Decision,
-    hold: EditGuard,
-    *,
-    remember: bool,
-) -> None:
-    if workload.operation == "UPDATE":
-        if workload.is_pod() or workload.old is None:
-            return
-        mutable = workload.kind.template_mutable and not _is_placed_by_kueue(workload, workload.old)
-        anew = mutable and annotation_changed(workload, _TELLING)
-        templates = [pods.path for pods in workload.pod_sets] if mutable else ()
-        reapply(draft, workload.old, templates, _TELLING if anew else frozenset())
-        workload.refresh()
-        if not mutable or not (anew or _template_changed(workload)):
-            keep_record(draft, workload.old)
-            return
-        drop_conflicting_defaults(draft, workload.old)
-        workload.refresh()
-        given_back = len(draft.ops)
-        _fold(workload, draft, [one for one in bound if one.rule.on_update], snapshot, decision, hold)
-        if remember and workload.is_template():
-            merge_record(draft, workload.old, given_back)
-        return
-    _fold(workload, draft, bound, snapshot, decision, hold)
-
-
-def _fold(
-    workload: Workload,
-    draft: PatchBuilder,
-    rules: Iterable[BoundRule],
-    snapshot: ClusterSnapshot,
-    decision: Decision,
-    hold: EditGuard,
-) -> None:
-    for one in rules:
-        if one.rule.mutate is no_edits:
-            continue
-        try:
-            edits = list(one.rule.mutate(workload, one.params, snapshot))
-        except MalformedError:
-            raise
-        except Exception as error:  # noqa: BLE001 - one broken rule must not take the door down
-            record_failure(decision, one, error)
-            continue
-        if not edits:
-            continue
-        if not workload.is_whole:
-            edits = [edit for edit in map(workload.edit_in_object, edits) if edit is not None]
-        if hold.guards_anything:
-            edits, held = hold.filter(draft, edits)
-            for edit in held:
-                refuse = one.deny_on_git_conflict and not workload.is_child()
-                decision.findings.append(judge(one.rule.id, one.mode, hold.withheld(edit, refuse=refuse)))
-        _apply(workload, draft, one.rule.id, edits, decision)
-
-
-def _apply(workload: Workload, draft: PatchBuilder, rule: str, edits: Sequence[Edit], decision: Decision) -> None:
-    apply = draft.apply
-    notes = [edit.note for edit in edits if apply(edit) and edit.note]
-    if notes:
-        # Alike templates are changed alike.
-        decision.changes.append(Change(rule, tuple(dict.fromkeys(notes))))
-    workload.edited(edits)
-
-
-def _is_placed_by_kueue(workload: Workload, old: Object) -> bool:
-    """Whether an UPDATE changes no more of what Kueue counted than where the pods land.
-
-    Kueue starts and stops such workloads by node selectors and tolerations of its flavors. It compares their containers with
-    what it counted, and stops for good what differs (v0.15.0 ``pkg/util/equality/podset.go``).
+    Checks need the edited object, so the copy is edited for the validating webhook, too.
     """
-    switch = workload.kind.suspend
-    if switch is None:
-        return False
-    before = open_workload(workload.kind, old, _NO_CLAIMS)
-    if not queue_label(before) and (lookup(old, switch) is True) == (lookup(workload.root, switch) is True):
-        return False
-    trial = PatchBuilder(clone(workload.root))
-    reapply(trial, old)
-    return same_requests(open_workload(workload.kind, trial.root, _NO_CLAIMS), before)
+    copy = open_copy(workload, context.snapshot)
+    decision = _Run(copy, active, context._replace(remember=False)).decide(phase | Phase.MUTATE)
+    dry = {binding.rule.id for binding in active if binding.mode is Mode.DRY_RUN}
+    return Decision(
+        changes=[change for change in decision.changes if change.rule in dry],
+        findings=[judged for judged in decision.findings if judged.rule in dry],
+        failures=[failure for failure in decision.failures if failure.rule in dry],
+    )
 
 
-def _template_changed(workload: Workload) -> bool:
-    """Whether the request itself changes a pod template, gpugate's own earlier edits given back, and Kueue's marks."""
-    old = open_workload(workload.kind, workload.old or {}, _NO_CLAIMS)
-    before = {pods.path: pods.root for pods in old.pod_sets}
-    return not all(pods.path in before and _is_as_before(pods.root, before[pods.path]) for pods in workload.pod_sets)
+def _add_denials_of_recreation(
+    decision: Decision, workload: Workload, submitted: Object, bound: Sequence[BoundRule], context: _Context
+) -> None:
+    """Add the denials that a new object would get in place of the live one, which a tool would have deleted by then."""
+    root = {key: value for key, value in submitted.items() if key != "status"}
+    copy = open_workload(workload.kind, root, context.snapshot, namespace=workload.namespace)
+    recreated = _Run(copy, bound, context._replace(remember=False, at_source=False)).decide(Phase.REVIEW)
+    known = {_identity(judged) for judged in decision.findings if judged.severity is Severity.DENY}
+    decision.findings.extend(
+        judged for judged in recreated.findings if judged.severity is Severity.DENY and _identity(judged) not in known
+    )
 
 
-def _is_as_before(template: Object, before: Object) -> bool:
-    return template == before or semantically_equal(with_kueue_marks(template, before), before)
+def _identity(judged: Judged) -> tuple[str, str, Path]:
+    return judged.rule, judged.finding.reason, judged.finding.path
 
 
-_NO_CLAIMS = ClusterSnapshot()
-#: What these say is said of the template, whether it says so itself or the object does.
-_TELLING: Final[frozenset[str]] = frozenset().union(*(rule.trigger_annotations for rule in RULES))
+class _UpdateEdits(NamedTuple):
+    """How an UPDATE edits templates.
+
+    Attributes:
+        run_rules: whether the rules with ``on_update`` edit again.
+        left: templates whose pod spec gets no recorded edit again.
+        triggers: annotations that these templates do not get again.
+    """
+
+    run_rules: bool
+    left: Collection[Path] = ()
+    triggers: Collection[str] = ()
+
+
+def _edits_on_update(workload: Workload, transition: Transition) -> _UpdateEdits:
+    """Return the row of the table in :mod:`gpugate.policies.workloads.transition` that applies."""
+    if not workload.kind.template_mutable:
+        return _UpdateEdits(run_rules=False)
+    intended = transition.with_recorded_edits()
+    if intended.placed_by_kueue:
+        return _UpdateEdits(run_rules=False)
+    if transition.annotations_changed(_TRIGGERS):
+        return _UpdateEdits(run_rules=True, left=[pods.path for pods in workload.pod_sets], triggers=_TRIGGERS)
+    pod_sets = intended.after.pod_sets
+    if not any(map(intended.template_changed, pod_sets)):
+        return _UpdateEdits(run_rules=False)
+    return _UpdateEdits(run_rules=True, left=[pods.path for pods in pod_sets if intended.rule_inputs_changed(pods)])
+
+
+class _Run:
+    """One run of rules over one object: the edits, then the checks."""
+
+    __slots__ = ("_bound", "_context", "_decision", "_draft", "_exempt", "_guard", "_workload")
+
+    def __init__(self, workload: Workload, bound: Sequence[BoundRule], context: _Context, *, exempt: bool = False) -> None:
+        self._workload = workload
+        self._bound = bound
+        self._context = context
+        self._exempt = exempt
+        self._guard = EditGuard(workload, at_source=context.at_source)
+        self._draft = PatchBuilder(workload.root)
+        self._decision = Decision(patch=self._draft.ops)
+
+    def decide(self, phase: Phase) -> Decision:
+        """Edit or check the object, or both, as ``phase`` says."""
+        workload = self._workload
+        if Phase.MUTATE in phase and not workload.subresource and not _is_compared_by_kueue(workload):
+            if workload.operation == "UPDATE":
+                self._edit_update()
+            else:
+                self._edit_new()
+        if Phase.CHECK in phase:
+            check_all(workload, self._bound, self._context.snapshot, self._decision, self._guard)
+        return self._decision
+
+    def _edit_new(self) -> None:
+        self._edit(self._bound)
+        if self._exempt:
+            self._apply("exemption", list(exemptions.carry_to_pods(self._workload)))
+        if self._context.remember and self._workload.is_template():
+            record(self._draft)
+
+    def _edit_update(self) -> None:
+        workload, draft, transition = self._workload, self._draft, self._workload.transition
+        if workload.is_pod() or transition is None:
+            return
+        edits = _edits_on_update(workload, transition)
+        reapply(draft, transition, edits.left, edits.triggers)
+        workload.refresh()
+        if not edits.run_rules:
+            keep_record(draft, transition)
+            return
+        drop_conflicting_defaults(draft, transition)
+        workload.refresh()
+        reapplied = len(draft.ops)
+        self._edit(binding for binding in self._bound if binding.rule.on_update)
+        if self._context.remember:
+            merge_record(draft, transition, reapplied)
+
+    def _edit(self, bound: Iterable[BoundRule]) -> None:
+        workload, guard = self._workload, self._guard
+        for binding in bound:
+            rule = binding.rule
+            if rule.mutate is no_edits:
+                continue
+            try:
+                edits = list(rule.mutate(workload, binding.params, self._context.snapshot))
+            except MalformedError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one broken rule must not stop the webhook
+                record_failure(self._decision, binding, error)
+                continue
+            if not edits:
+                continue
+            if not workload.is_whole:
+                edits = [edit for edit in map(workload.edit_in_object, edits) if edit is not None]
+            if guard.guards_anything:
+                edits, withheld = guard.filter(self._draft, edits)
+                refuse = binding.deny_on_git_conflict and not workload.is_child()
+                self._decision.findings += [judge(rule.id, binding.mode, guard.withheld(edit, refuse=refuse)) for edit in withheld]
+            self._apply(rule.id, edits)
+
+    def _apply(self, rule: str, edits: Sequence[Edit]) -> None:
+        apply = self._draft.apply
+        notes = [edit.note for edit in edits if apply(edit) and edit.note]
+        if notes:
+            # Equal templates get equal edits: each note once.
+            self._decision.changes.append(Change(rule, tuple(dict.fromkeys(notes))))
+        self._workload.edited(edits)

@@ -1,12 +1,11 @@
-"""Exemptions: a workload asks to be left alone by a rule, with a reason, and the policy says whether it may, and for how long.
+"""Exempt workloads from rules: a workload requests it with a reason, and the policy allows it or not, and for how long.
 
-The annotations are ``gpugate.io/exempt`` (rule ids), ``gpugate.io/exempt-reason``, and where it applies ``gpugate.io/exempt-until``
-(when it ends) and ``gpugate.io/exempt-owner`` (who answers for it). Every exemption is reported, and so is every one that does
-not hold, with why.
+The annotations are ``gpugate.io/exempt`` (rule ids), ``gpugate.io/exempt-reason``, and optionally ``gpugate.io/exempt-until`` (the
+end) and ``gpugate.io/exempt-owner`` (a contact). Every exemption is reported; one that does not hold is reported with the reason.
 
-Whether one has ended is asked with the time of the question, which the caller brings: nothing here has a clock. How far ahead it
-may end is measured from that time, too, and not from the making of the workload: a service that runs for years may renew its
-exemption again and again, and its pods, made later, get the same answer as itself.
+The caller passes the time, since nothing here has a clock. How far ahead an exemption may end is measured from that time, not from
+the creation of the workload: a service that runs for years may renew its exemption, and its pods, which are created later, get
+the same answer as the service.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ UNTIL: Final = "gpugate.io/exempt-until"
 OWNER: Final = "gpugate.io/exempt-owner"
 _PLACE: Final = ("metadata", "annotations", EXEMPT)
 _UNTIL_PLACE: Final = ("metadata", "annotations", UNTIL)
-#: Reasons for which an exemption does not hold, though it has not ended.
+#: Finding reasons of exemptions that do not hold though they have not ended.
 REFUSED_REASONS: Final = frozenset(
     {"ExemptionNotAllowed", "ExemptionTooLong", "ExemptionUnreadable", "ExemptionWithoutEnd", "ExemptionWithoutReason"}
 )
 
 
 class ExemptionRequest(NamedTuple):
-    """What a workload asks to be exempt from.
+    """The exemptions that a workload requests.
 
     Attributes:
         rules: rule ids as written, ``*`` for all.
-        reason: why, empty where it gives none.
-        owner: who answers for it, empty where nobody is named.
-        until: when it ends, as written; empty where it has no end.
-        end: the same in seconds since 1970; None where it has no end, or cannot be read.
+        reason: the reason; empty if there is none.
+        owner: the contact; empty if there is none.
+        until: the end as written; empty if there is none.
+        end: the same in seconds since 1970; None if there is none, or if it cannot be read.
     """
 
     rules: frozenset[str]
@@ -50,27 +49,27 @@ class ExemptionRequest(NamedTuple):
     end: int | None = None
 
     def covers(self, rule: str) -> bool:
-        """Whether it asks to be exempt from ``rule``."""
+        """Tell whether it names ``rule``."""
         return rule in self.rules or "*" in self.rules
 
     @property
     def is_readable(self) -> bool:
-        """Whether it is known when it ends."""
+        """Whether the end can be read, or there is none."""
         return not self.until or self.end is not None
 
     def has_ended(self, now: float | None) -> bool:
-        """Whether it has ended at the time ``now``; without a time nothing has."""
+        """Tell whether it has ended at the time ``now``; without a time, none has."""
         return now is not None and self.end is not None and now >= self.end
 
 
 class Exempted(NamedTuple):
-    """How one rule stands to a workload that asks to be exempt from it.
+    """The answer to a request to be exempt from one rule.
 
     Attributes:
         rule: the rule.
         policy: the policy that binds it.
-        holds: whether the rule leaves the workload alone.
-        finding: what is reported of it; its reason says why the exemption does not hold.
+        holds: whether the workload is exempt.
+        finding: the report; if the exemption does not hold, its reason says why.
     """
 
     rule: str
@@ -79,58 +78,58 @@ class Exempted(NamedTuple):
     finding: Finding
 
 
-NO_PLEA: Final = ExemptionRequest(frozenset(), "")
+_NO_REQUEST: Final = ExemptionRequest(frozenset(), "")
 
 
 def requested_exemption(workload: Workload) -> ExemptionRequest:
-    """The exemptions that ``workload`` asks for.
+    """Return the exemptions that ``workload`` requests.
 
     Raises:
         MalformedError: an annotation is no string.
     """
     written = workload.agreed(EXEMPT)
     if not written:
-        return NO_PLEA
+        return _NO_REQUEST
     rules = frozenset(name.strip() for name in written.split(",") if name.strip())
     reason, owner, until = ((workload.agreed(key) or "").strip() for key in (REASON, OWNER, UNTIL))
     return ExemptionRequest(rules, reason, owner, until, instant_of(until) if until else None)
 
 
-def exempted(plea: ExemptionRequest, bound: Collection[BoundRule], now: float | None = None) -> Iterator[Exempted]:
-    """How each rule of ``bound`` that ``plea`` covers stands to it.
+def exempted(request: ExemptionRequest, bound: Collection[BoundRule], now: float | None = None) -> Iterator[Exempted]:
+    """Yield the answer for each rule of ``bound`` that ``request`` covers.
 
     Args:
-        plea: what a workload asks for.
+        request: the request of a workload.
         bound: the rules that are bound for it.
-        now: the time of the question, seconds since 1970; without it no end is judged.
+        now: the time, in seconds since 1970; without it no exemption has ended.
     """
-    for one in bound:
-        if plea.covers(one.rule.id):
-            finding = _fault(plea, one, now)
-            yield Exempted(one.rule.id, one.policy, finding is None, finding or _granted(plea, one.rule.id))
+    for binding in bound:
+        if request.covers(binding.rule.id):
+            finding = _fault(request, binding, now)
+            yield Exempted(binding.rule.id, binding.policy, finding is None, finding or _granted(request, binding.rule.id))
 
 
 def bound_without_exemption(
     workload: Workload, bound: Iterable[BoundRule], rule: str, now: float | None = None
 ) -> BoundRule | None:
-    """The rule with id ``rule`` as it is bound for ``workload``; None where it is not, or the workload is exempt from it."""
-    found = next((one for one in bound if one.rule.id == rule), None)
-    if found is None or any(one.holds for one in exempted(requested_exemption(workload), [found], now)):
+    """Return the binding of the rule with id ``rule``; None if there is none, or if ``workload`` is exempt from the rule."""
+    match = next((binding for binding in bound if binding.rule.id == rule), None)
+    if match is None or any(answer.holds for answer in exempted(requested_exemption(workload), [match], now)):
         return None
-    return found
+    return match
 
 
-def _granted(plea: ExemptionRequest, rule: str) -> Finding:
-    until = f" until {plea.until:.40}" if plea.until else ""
-    owner = f" ({plea.owner:.60} answers for it)" if plea.owner else ""
-    message = f"exempt from {rule}{until}: {plea.reason.rstrip('.'):.200}{owner}"
+def _granted(request: ExemptionRequest, rule: str) -> Finding:
+    until = f" until {request.until:.40}" if request.until else ""
+    owner = f" ({request.owner:.60} answers for it)" if request.owner else ""
+    message = f"exempt from {rule}{until}: {request.reason.rstrip('.'):.200}{owner}"
     return Finding("Exempt", _PLACE, message, f"Remove {EXEMPT} when the reason has gone.", Level.WARN)
 
 
-def _fault(plea: ExemptionRequest, one: BoundRule, now: float | None) -> Finding | None:
-    """Why the exemption does not hold; None where it does."""
-    rule = one.rule.id
-    if not one.exemptable:
+def _fault(request: ExemptionRequest, binding: BoundRule, now: float | None) -> Finding | None:
+    """Return why the exemption does not hold; None if it holds."""
+    rule = binding.rule.id
+    if not binding.exemptable:
         return Finding(
             "ExemptionNotAllowed",
             _PLACE,
@@ -138,7 +137,7 @@ def _fault(plea: ExemptionRequest, one: BoundRule, now: float | None) -> Finding
             f"Remove {rule} from {EXEMPT}, or have it listed under exemptions.rules of the policy.",
             Level.WARN,
         )
-    if not plea.reason:
+    if not request.reason:
         return Finding(
             "ExemptionWithoutReason",
             _PLACE,
@@ -146,20 +145,20 @@ def _fault(plea: ExemptionRequest, one: BoundRule, now: float | None) -> Finding
             f"Write the reason in the annotation {REASON}.",
             Level.WARN,
         )
-    return _fault_of_end(plea, one, now)
+    return _fault_of_end(request, binding, now)
 
 
-def _fault_of_end(plea: ExemptionRequest, one: BoundRule, now: float | None) -> Finding | None:
-    rule = one.rule.id
-    if not plea.is_readable:
+def _fault_of_end(request: ExemptionRequest, binding: BoundRule, now: float | None) -> Finding | None:
+    rule = binding.rule.id
+    if not request.is_readable:
         return Finding(
             "ExemptionUnreadable",
             _UNTIL_PLACE,
-            f"the exemption from {rule} ends {plea.until!r:.60}, which is no date: the rule applies",
+            f"the exemption from {rule} ends {request.until!r:.60}, which is no date: the rule applies",
             "Write a date (2026-01-31: to the end of that day in UTC) or a time (2026-01-31T18:00:00Z).",
             Level.WARN,
         )
-    if one.needs_end and plea.end is None:
+    if binding.needs_end and request.end is None:
         return Finding(
             "ExemptionWithoutEnd",
             _PLACE,
@@ -167,36 +166,36 @@ def _fault_of_end(plea: ExemptionRequest, one: BoundRule, now: float | None) -> 
             f"Write the last day in the annotation {UNTIL}, such as 2026-01-31.",
             Level.WARN,
         )
-    if plea.has_ended(now):
+    if request.has_ended(now):
         return Finding(
             "ExemptionEnded",
             _UNTIL_PLACE,
-            f"the exemption from {rule} has ended ({plea.until:.40}): the rule applies",
+            f"the exemption from {rule} has ended ({request.until:.40}): the rule applies",
             f"Remove {EXEMPT}, or give it a new end in {UNTIL} if the reason still stands.",
             Level.WARN,
         )
-    return _too_long(plea, one, now)
+    return _too_long(request, binding, now)
 
 
-def _too_long(plea: ExemptionRequest, one: BoundRule, now: float | None) -> Finding | None:
-    if now is None or not one.longest_days or plea.end is None:
+def _too_long(request: ExemptionRequest, binding: BoundRule, now: float | None) -> Finding | None:
+    if now is None or not binding.longest_days or request.end is None:
         return None
-    latest = end_of_day(now, one.longest_days)
-    if plea.end <= latest:
+    latest = end_of_day(now, binding.longest_days)
+    if request.end <= latest:
         return None
     return Finding(
         "ExemptionTooLong",
         _UNTIL_PLACE,
-        f"the exemption from {one.rule.id} ends {plea.until:.40}, more than {one.longest_days} days ahead, which is the most"
-        " that the policy allows: the rule applies",
+        f"the exemption from {binding.rule.id} ends {request.until:.40}, more than {binding.longest_days} days ahead,"
+        " which is the most that the policy allows: the rule applies",
         f"Write {day_of(latest - 1)} or an earlier day in {UNTIL}, and renew it when it is due.",
         Level.WARN,
     )
 
 
-def unknown_rules(plea: ExemptionRequest, known: Collection[str]) -> Iterator[Finding]:
-    """A warning for each name in ``plea`` that is no rule."""
-    for name in sorted(plea.rules.difference(known, {"*"})):
+def unknown_rules(request: ExemptionRequest, known: Collection[str]) -> Iterator[Finding]:
+    """Yield a warning for each name in ``request`` that is no rule."""
+    for name in sorted(request.rules.difference(known, {"*"})):
         yield Finding(
             "UnknownRule",
             _PLACE,
@@ -207,7 +206,7 @@ def unknown_rules(plea: ExemptionRequest, known: Collection[str]) -> Iterator[Fi
 
 
 def carry_to_pods(workload: Workload) -> Iterator[Edit]:
-    """Edits that copy the exemption onto the pod templates, so that the pods made from them are exempt, too."""
+    """Yield edits that copy the exemption into the pod templates, so that their pods are exempt, too."""
     if workload.is_pod():
         return
     own = workload.annotations()

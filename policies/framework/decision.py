@@ -1,4 +1,4 @@
-"""What the engine is asked, and what it decides."""
+"""The input and output of the engine: bound rules, phases and decisions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.kube.fields import Object
 
-#: What an answer names where no policy has a say.
+#: The text for an object to which no policy applies.
 _NO_POLICY: Final = "none"
 
 
 class Phase(enum.Flag):
-    """What is asked of the engine: the mutating door edits, the validating door checks, a review does both."""
+    """What the engine does: the mutating webhook edits, the validating webhook checks, a review does both."""
 
     MUTATE = enum.auto()
     CHECK = enum.auto()
@@ -32,11 +32,11 @@ class BoundRule(NamedTuple):
         mode: how it acts.
         policy: the name of the policy that binds it.
         exemptable: whether workloads may be exempt from it.
-        deny_on_git_conflict: whether an edit that Git forbids is a refusal, not a warning.
-        deny_on_unknown: whether what cannot be judged, since facts are missing or out of date, is a refusal, not a warning.
+        deny_on_git_conflict: whether an edit that is withheld for Git is a denial, not a warning.
+        deny_on_unknown: whether a check that lacks current facts about the cluster is a denial, not a warning.
         generation: the generation of that policy.
-        needs_end: whether an exemption must say when it ends.
-        longest_days: how many days ahead an exemption may end at the most; 0 for any number.
+        needs_end: whether an exemption must have an end.
+        longest_days: how many days ahead an exemption may end at most; 0 for any number.
     """
 
     rule: Rule
@@ -55,7 +55,7 @@ class BoundRules(tuple[BoundRule, ...]):  # noqa: SLOT001 - a tuple can have no 
     """The rules for an object, in the catalogue's order.
 
     Attributes:
-        policies: the policies that bind them, or that disable others, as ``name@generation``, sorted.
+        policies: the policies that bind or disable rules for it, as ``name@generation``, sorted.
         named: the same as one text.
     """
 
@@ -63,24 +63,24 @@ class BoundRules(tuple[BoundRule, ...]):  # noqa: SLOT001 - a tuple can have no 
     named: str = _NO_POLICY
 
     @classmethod
-    def of(cls, chosen: Iterable[BoundRule]) -> BoundRules:
-        """The rules of ``chosen`` that are not disabled, and the policies of all of them."""
-        every = tuple(chosen)
-        made = cls(one for one in every if one.mode is not Mode.DISABLED)
-        made.policies = tuple(sorted({f"{one.policy}@{one.generation}" for one in every}))
-        made.named = ", ".join(made.policies) or _NO_POLICY
-        return made
+    def of(cls, bindings: Iterable[BoundRule]) -> BoundRules:
+        """Return the rules of ``bindings`` that are not disabled, with the policies of all of them."""
+        every = tuple(bindings)
+        bound = cls(binding for binding in every if binding.mode is not Mode.DISABLED)
+        bound.policies = tuple(sorted({f"{binding.policy}@{binding.generation}" for binding in every}))
+        bound.named = ", ".join(bound.policies) or _NO_POLICY
+        return bound
 
 
 class Change(NamedTuple):
-    """What one rule changed, in a few words each."""
+    """The changes of one rule, each in a few words."""
 
     rule: str
     notes: tuple[str, ...]
 
 
 class RuleFailure(NamedTuple):
-    """A rule that broke on an object: an error in gpugate, for its log."""
+    """A rule that raised an error on an object: a defect of gpugate, for its log."""
 
     rule: str
     error: Exception
@@ -88,14 +88,14 @@ class RuleFailure(NamedTuple):
 
 @dataclass(slots=True)
 class Decision:
-    """What comes of one review.
+    """The result of one review.
 
     Attributes:
         patch: JSON Patch operations (RFC 6902), in order.
-        changes: what each rule changed.
-        would_change: what each rule in DryRun would have changed.
+        changes: the changes of each rule.
+        would_change: the changes that each rule in DryRun would make.
         findings: all findings, sorted.
-        failures: rules that broke.
+        failures: rules that raised an error.
     """
 
     patch: list[Object] = field(default_factory=list)
@@ -106,5 +106,5 @@ class Decision:
 
     @property
     def refused(self) -> bool:
-        """Whether a finding refuses the object."""
-        return any(one.severity is Severity.DENY for one in self.findings)
+        """Whether a finding denies the object."""
+        return any(judged.severity is Severity.DENY for judged in self.findings)

@@ -14,7 +14,7 @@ from gpugate.policies.cluster.records.pod_groups import (
     GroupKey,
     group_key,
 )
-from gpugate.policies.kube.fields import Path, lookup
+from gpugate.policies.kube.fields import Path, whole_number
 from gpugate.policies.workloads.pod_sets import values_at
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -26,8 +26,6 @@ GANG_NAME: Final = "gpugate.io/gang-name"
 GANG_ELASTIC: Final = "gpugate.io/gang-elastic"
 #: The annotation that states the fewest pods that an elastic gang may run with.
 GANG_MINIMUM: Final = "gpugate.io/gang-min-size"
-#: The most digits of a gang size: a longer number is a typing error.
-_MOST_DIGITS: Final = 7
 #: The annotation of a workload that Kueue may scale while it runs (Kueue v0.15 ``pkg/workloadslicing``).
 _KUEUE_ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
 
@@ -60,7 +58,7 @@ class Gang(NamedTuple):
 
 
 def _is_size(written: str) -> bool:
-    return written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS and int(written) >= 1
+    return bool(whole_number(written))
 
 
 class InvalidSize(NamedTuple):
@@ -150,7 +148,8 @@ def gang_of(workload: Workload) -> Gang | None:
     if workload.is_pod():
         pods = pod_sets[0]
         return Gang(pods, size, declared=True, members=None, parts=(pods,)) if size is not None else None
-    return None if is_being_stopped(workload) else _gang_of_templates(workload, tuple(pod_sets), size)
+    stops = workload.transition is not None and workload.transition.suspended
+    return None if stops else _gang_of_templates(workload, tuple(pod_sets), size)
 
 
 def _gang_of_templates(workload: Workload, pod_sets: tuple[PodSet, ...], size: int | None) -> Gang | None:
@@ -185,12 +184,6 @@ def _sizes_of(workload: Workload, gpu_pod_sets: tuple[PodSet, ...]) -> frozenset
     for count in counts.values():
         sizes |= {size + count for size in sizes}
     return frozenset(size // workload.gangs for size in sizes if size)
-
-
-def is_being_stopped(workload: Workload) -> bool:
-    """Whether an UPDATE suspends the workload, so that all its pods stop, whatever its size becomes."""
-    switch = workload.kind.suspend
-    return workload.operation == "UPDATE" and switch is not None and lookup(workload.root, switch) is True
 
 
 def is_running(workload: Workload) -> bool:

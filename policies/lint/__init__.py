@@ -1,1 +1,1 @@
-"""Review the objects around workloads: quotas, queues, device plugins, exporters and alerts."""
+"""Review the objects context workloads: quotas, queues, device plugins, exporters and alerts."""

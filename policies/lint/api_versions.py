@@ -1,13 +1,13 @@
-"""API versions that servers have ceased to serve, and kinds in a group that is not theirs.
+"""Check API versions that servers no longer serve, and kinds in a wrong group.
 
-Sources: Kubernetes' Deprecated API Migration Guide and the ``prerelease-lifecycle`` of ``k8s.io/api`` (each built-in line is held
-against a real apiserver in ``tests/e2e/test_setup.py``); for the rest the CRDs of Kueue v0.15, JobSet v0.10, LeaderWorkerSet v0.7,
+Sources: Kubernetes' Deprecated API Migration Guide and the ``prerelease-lifecycle`` of ``k8s.io/api`` (``tests/e2e/test_setup.py``
+checks each built-in line against a real apiserver); for the rest the CRDs of Kueue v0.15, JobSet v0.10, LeaderWorkerSet v0.7,
 KubeRay v1.5, Kubeflow's training operator v1.9 and trainer v2.1, Volcano v1.10 and scheduler-plugins v0.34.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.findings import Finding, Level
@@ -17,13 +17,13 @@ from gpugate.policies.workloads.kinds import WorkloadKind, kinds_named
 
 
 class Retired(NamedTuple):
-    """A version of a kind that is served no more.
+    """A version of a kind that is no longer served.
 
     Attributes:
-        right: the ``apiVersion`` to write; empty where the kind itself is gone.
+        right: the ``apiVersion`` to write; empty if the kind itself is gone.
         gone: since when, or by which release, it is not served.
-        instead: what takes the place of a kind that is gone, a sentence; or what else changes with the version.
-        is_served: whether servers of today still have it, and say that it is deprecated.
+        instead: replacement of a kind that is gone, or other changes of the new version; a sentence.
+        is_served: whether current servers still serve it as deprecated.
     """
 
     right: str
@@ -98,7 +98,7 @@ def _others(versions: str, group: str, kinds: str, right: str, release: str) -> 
 _KUEUE: Final = "ClusterQueue LocalQueue ResourceFlavor Workload WorkloadPriorityClass AdmissionCheck Cohort Topology"
 _V1_JOBS: Final = "TFJob PyTorchJob XGBoostJob PaddleJob MXJob"
 _RAY: Final = "RayCluster RayJob RayService"
-#: Versions of the kinds of operators, likewise.
+#: Versions of the kinds of operators, by ``apiVersion`` and kind.
 OF_OPERATORS: Final[dict[tuple[str, str], Retired]] = {
     **_others("v1alpha1", "kueue.x-k8s.io", _KUEUE, "kueue.x-k8s.io/v1beta1", "Kueue 0.15"),
     **_others("v1alpha2", "kueue.x-k8s.io", _KUEUE, "kueue.x-k8s.io/v1beta1", "Kueue 0.15"),
@@ -112,20 +112,20 @@ OF_OPERATORS: Final[dict[tuple[str, str], Retired]] = {
     **{("ray.io/v1alpha1", kind): Retired("ray.io/v1", "since KubeRay 1.0", is_served=True) for kind in _RAY.split()},
 }
 RETIRED: Final = {**BUILT_IN, **OF_OPERATORS}
-#: Groups of which it is known that they have no other kinds than those in the tables here and in the table of workloads.
+#: Groups whose kinds are all in these tables or in the table of workload kinds.
 _CLOSED: Final = frozenset({"", "apps", "batch", "extensions", "kubeflow.org", "batch.volcano.sh", "scheduling.k8s.io"})
 
 
 def check(obj: Object) -> Iterator[Finding]:
-    """An API version that is gone, or a kind that its group does not have."""
+    """Check for a retired API version, or a kind that its group does not have."""
     api_version, kind = text_at(obj, "apiVersion"), text_at(obj, "kind")
     retired = RETIRED.get((api_version, kind))
     if retired is not None:
         yield _ceased(api_version, kind, retired)
         return
-    homes = kinds_named(kind)
-    if homes and group_of(api_version) in _CLOSED and not any(home.group == group_of(api_version) for home in homes):
-        right = " or ".join(_written(home) for home in homes)
+    known = kinds_named(kind)
+    if known and group_of(api_version) in _CLOSED and not any(candidate.group == group_of(api_version) for candidate in known):
+        right = " or ".join(_api_version(candidate) for candidate in known)
         message = f"{api_version} has no kind {kind}: no server takes it"
         yield Finding("WrongGroup", ("apiVersion",), message, f"Write apiVersion: {right}.")
 
@@ -142,15 +142,10 @@ def _ceased(api_version: str, kind: str, retired: Retired) -> Finding:
 
 
 def current(api_version: str, kind: str) -> str:
-    """The ``apiVersion`` by which an object is to be judged: the right one where its own is gone."""
+    """Return the ``apiVersion`` to review an object by: the current one if its own is retired."""
     retired = RETIRED.get((api_version, kind))
     return retired.right if retired and retired.right else api_version
 
 
-def _written(home: WorkloadKind) -> str:
-    return f"{home.group}/{home.versions[-1]}" if home.group else home.versions[-1]
-
-
-def built_in() -> Iterable[tuple[str, str, Retired]]:
-    """Every line of the table of Kubernetes' own kinds: ``apiVersion``, kind, and what is known of it."""
-    return ((*key, retired) for key, retired in BUILT_IN.items())
+def _api_version(kind: WorkloadKind) -> str:
+    return f"{kind.group}/{kind.versions[-1]}" if kind.group else kind.versions[-1]

@@ -1,4 +1,4 @@
-"""What a check may look at beside the object itself: the other objects of the same input, and the facts."""
+"""The context of a lint check: other objects of the same input, and the snapshot."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import PodSet
 
 _Made = TypeVar("_Made")
-#: Gives the value of a text that is YAML; None where it is not.
+#: Parses YAML text; returns None if it does not parse.
 ReadYaml: TypeAlias = Callable[[str], Any]
 
 
 def group_of(api_version: str) -> str:
-    """The API group of an ``apiVersion``; empty for the core group."""
+    """Return the API group of an ``apiVersion``; empty for the core group."""
     return api_version.rpartition("/")[0]
 
 
 def map_at(value: Any, *path: str | int) -> Object:  # noqa: ANN401 - any JSON value
-    """The map at ``path``; an empty one where there is none."""
-    found = lookup(value, path)
-    return found if isinstance(found, dict) else {}
+    """Return the map at ``path``; an empty one if there is none."""
+    result = lookup(value, path)
+    return result if isinstance(result, dict) else {}
 
 
 def list_at(value: Any, *path: str | int) -> list[Any]:  # noqa: ANN401 - any JSON value
-    """The list at ``path``; an empty one where there is none."""
-    found = lookup(value, path)
-    return found if isinstance(found, list) else []
+    """Return the list at ``path``; an empty one if there is none."""
+    result = lookup(value, path)
+    return result if isinstance(result, list) else []
 
 
 def maps_at(value: Any, *path: str | int) -> Iterator[tuple[int, Object]]:  # noqa: ANN401 - any JSON value
-    """The maps in the list at ``path``, each with its index."""
+    """Yield the maps in the list at ``path``, each with its index."""
     return ((at, one) for at, one in enumerate(list_at(value, *path)) if isinstance(one, dict))
 
 
 def text_at(value: Any, *path: str | int) -> str:  # noqa: ANN401 - any JSON value
-    """The text at ``path``; an empty one where there is none."""
-    found = lookup(value, path)
-    return found if isinstance(found, str) else ""
+    """Return the text at ``path``; an empty one if there is none."""
+    result = lookup(value, path)
+    return result if isinstance(result, str) else ""
 
 
 def texts_at(value: Any, *path: str | int) -> dict[str, str]:  # noqa: ANN401 - any JSON value
-    """The texts by key of the map at ``path``."""
+    """Return the texts by key of the map at ``path``."""
     return {key: one for key, one in map_at(value, *path).items() if isinstance(one, str)}
 
 
@@ -54,12 +54,12 @@ def _no_yaml(_text: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 class LintContext:
-    """What surrounds an object under review.
+    """The context of a linted object.
 
     Attributes:
         snapshot: the cluster.
-        namespace: where objects go that state no namespace.
-        read_yaml: reads a text that an object holds.
+        namespace: namespace of objects that state none.
+        read_yaml: parses YAML text in an object.
     """
 
     def __init__(
@@ -80,42 +80,42 @@ class LintContext:
                 self._objects.setdefault(key, []).append(one)
 
     def every(self) -> Iterator[Object]:
-        """Every object of the same input."""
-        return (one for found in self._objects.values() for one in found)
+        """Return every object of the same input."""
+        return (one for result in self._objects.values() for one in result)
 
     def of(self, group: str, kind: str) -> list[Object]:
-        """The objects of a kind in the same input."""
+        """Return the objects of a kind in the same input."""
         return self._objects.get((group, kind), [])
 
     def names(self, group: str, kind: str) -> set[str]:
-        """The names of the objects of a kind in the same input."""
+        """Return the names of the objects of a kind in the same input."""
         return self.kept(f"names {group} {kind}", lambda: {text_at(one, "metadata", "name") for one in self.of(group, kind)})
 
     def kept(self, name: str, make: Callable[[], _Made]) -> _Made:
-        """What was made of these objects once, and is asked for by many of them."""
+        """Return the value of ``make``, computed once for all objects of the input."""
         if name not in self._kept:
             self._kept[name] = make()
-        found: _Made = self._kept[name]
-        return found
+        result: _Made = self._kept[name]
+        return result
 
     def namespace_of(self, obj: Object) -> str:
-        """The namespace that an object goes to."""
+        """Return the namespace of an object."""
         return text_at(obj, "metadata", "namespace") or self.namespace
 
     def is_known(self, resource: str) -> bool:
-        """Whether the facts have all objects of ``resource``."""
+        """Return whether the snapshot has all objects of ``resource``."""
         return self.snapshot.sync_state(resource) is SyncState.SYNCED
 
 
 class Pods(NamedTuple):
-    """Alike pods of a workload.
+    """A pod set of a workload.
 
     Attributes:
-        owner: the workload as people name it.
-        namespace: where they run.
-        pods: the pods.
-        number: how many there are; None where the workload does not say.
-        batch: whether the workload runs to completion, so that several pods of it are one gang.
+        owner: title of the workload.
+        namespace: their namespace.
+        pods: the pod set.
+        number: number of pods; None if the workload does not state it.
+        batch: whether the workload runs to completion, so that several pods are one gang.
     """
 
     owner: str
@@ -125,19 +125,19 @@ class Pods(NamedTuple):
     batch: bool
 
 
-def pods_in(around: LintContext) -> list[Pods]:
-    """The pods of every workload of the same input; those that cannot be read are left out."""
-    return around.kept("pods", lambda: [pods for obj in around.every() for pods in _pods_of(obj, around)])
+def pods_in(context: LintContext) -> list[Pods]:
+    """Return the pod sets of every workload of the same input, without unreadable ones."""
+    return context.kept("pods", lambda: [pods for obj in context.every() for pods in _pods_of(obj, context)])
 
 
-def _pods_of(obj: Object, around: LintContext) -> Iterator[Pods]:
+def _pods_of(obj: Object, context: LintContext) -> Iterator[Pods]:
     kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
     if kind is None:
         return
     owner = f"{kind.kind} {text_at(obj, 'metadata', 'name')}".strip()
     try:
-        workload = open_workload(kind, obj, around.snapshot, namespace=around.namespace_of(obj))
-        found = [Pods(owner, workload.namespace, pods, pods.count, kind.batch) for pods in workload.pod_sets if pods.is_whole]
+        workload = open_workload(kind, obj, context.snapshot, namespace=context.namespace_of(obj))
+        value = [Pods(owner, workload.namespace, pods, pods.count, kind.batch) for pods in workload.pod_sets if pods.is_whole]
     except (MalformedError, RecursionError):
         return
-    yield from found
+    yield from value

@@ -1,8 +1,8 @@
-"""The configuration of NVIDIA's device plugin (``version: v1``), in a ConfigMap or by itself.
+"""Check the configuration of NVIDIA's device plugin (``version: v1``), in a ConfigMap or by itself.
 
-Source: NVIDIA k8s-device-plugin ``api/config/v1`` (``config.go``, ``sharing.go``, ``replicas.go``): the file is not read strictly,
-so that fields which do not exist are passed over in silence; ``resources``, ``rename`` and ``devices`` are read and not used; fewer
-than two replicas, and a migStrategy of another name, keep the plugin from starting.
+Source: NVIDIA k8s-device-plugin ``api/config/v1`` (``config.go``, ``sharing.go``, ``replicas.go``): parsing is not strict, so
+that unknown fields are ignored silently; ``resources``, ``rename`` and ``devices`` are parsed and not used; fewer than two
+replicas, and an unknown migStrategy, keep the plugin from starting.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ _SHARING: Final = ("timeSlicing", "mps")
 _STRATEGIES: Final = ("none", "single", "mixed")
 _MIG: Final = "nvidia.com/mig-"
 _FEWEST: Final = 2
-#: What a configuration has in it, and how long it may be: a ConfigMap may hold anything.
+#: Mark of a configuration in a text, and its largest length: a ConfigMap may hold anything.
 _LOOKS: Final = re.compile(r"(?:sharing|flags)\"?\s*:")
 _LONGEST: Final = 64 * 1024
 
 
 def is_config(value: Any) -> bool:  # noqa: ANN401 - any JSON value
-    """Whether ``value`` is a configuration of the device plugin."""
+    """Return whether ``value`` is a configuration of the device plugin."""
     return isinstance(value, dict) and value.get("version") == "v1" and any(name in value for name in ("sharing", "flags"))
 
 
-def check(obj: Object, around: LintContext) -> Iterator[Finding]:
-    """The configurations that a ConfigMap holds."""
+def check(obj: Object, context: LintContext) -> Iterator[Finding]:
+    """Check the configurations in a ConfigMap."""
     for key, text in sorted(texts_at(obj, "data").items()):
         if len(text) <= _LONGEST and _LOOKS.search(text):
-            config = around.read_yaml(text)
+            config = context.read_yaml(text)
             if is_config(config):
                 yield from check_config(("data", key), config)
 
 
 def check_config(path: Path, config: Object) -> Iterator[Finding]:
-    """What the device plugin would make of a configuration that lies at ``path``."""
+    """Check a configuration at ``path``."""
     yield from _check_fields(path, config)
     strategy = map_at(config, "flags").get("migStrategy")
     if strategy is not None and strategy not in _STRATEGIES:
@@ -96,7 +96,7 @@ def _check_unused(path: Path, resource: Object) -> Iterator[Finding]:
 
 
 def _check_single(path: Path, sharing: Object) -> Iterator[Finding]:
-    """Resources of MIG profiles, which exist with the strategy mixed alone."""
+    """Check for MIG resources with the single strategy; they exist with the mixed strategy only."""
     named = sorted({text_at(one, "name") for how in sharing for _, one in maps_at(sharing, how, "resources")})
     profiles = [name for name in named if name.startswith(_MIG)]
     if profiles:

@@ -1,4 +1,4 @@
-"""DaemonSets that make accelerators usable and visible: device plugin, feature discovery, exporter.
+"""Check DaemonSets of the GPU node agents: device plugin, feature discovery, exporter.
 
 Sources: NVIDIA k8s-device-plugin ``deployments/helm/nvidia-device-plugin/values.yaml`` (node affinity on labels of Node Feature
 Discovery or ``nvidia.com/gpu.present``, toleration of ``nvidia.com/gpu``), NVIDIA dcgm-exporter ``deployment/examples`` (the same
@@ -21,7 +21,7 @@ from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import PodSet
 
-#: Parts of image names, and what the image is.
+#: Node agents by a part of their image name.
 _PARTS: Final = {
     "k8s-device-plugin": "the device plugin",
     "gpu-feature-discovery": "GPU feature discovery",
@@ -36,20 +36,20 @@ _BY_POD: Final = "DCGM_EXPORTER_KUBERNETES"
 _USUAL_TAINT: Final = Taint(NVIDIA_GPU, "", "NoSchedule")
 
 
-def check(obj: Object, around: LintContext) -> Iterator[Finding]:
-    """What keeps a part of the node stack off the nodes that it is for, or from what it needs there."""
-    found = _part_of(obj)
+def check(obj: Object, context: LintContext) -> Iterator[Finding]:
+    """Check that a node agent runs on the GPU nodes and has what it needs there."""
+    value = _part_of(obj)
     kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
-    if found is None or kind is None:
+    if value is None or kind is None:
         return
-    at, container, part = found
+    at, container, part = value
     try:
-        (pods,) = open_workload(kind, obj, around.snapshot).pod_sets
-        shapes = [shape for shape in around.snapshot.shapes if shape.accelerators]
+        (pods,) = open_workload(kind, obj, context.snapshot).pod_sets
+        shapes = [shape for shape in context.snapshot.shapes if shape.accelerators]
         yield from _check_selector(obj, pods, part, shapes)
         yield from _check_tolerations(obj, pods, part, shapes)
     except MalformedError:
-        # Said where the DaemonSet is judged as a workload.
+        # The review of the DaemonSet as a workload reports this.
         return
     path = (*_SPEC, "containers", at)
     if part == _PARTS["dcgm-exporter"]:
@@ -72,7 +72,7 @@ def _check_selector(obj: Object, pods: PodSet, part: str, shapes: list[NodeShape
     if shapes and any(matches_selector(pods, shape) for shape in shapes):
         return
     for key, value in sorted(map_at(obj, *path).items()):
-        # Labels with a prefix are judged where the DaemonSet is, as those of every workload.
+        # The review of the DaemonSet as a workload checks labels with a prefix.
         if "/" not in key:
             message = f"no component puts the label {key}: {value} on nodes: {part} runs only where somebody has set it by hand"
             remedy = f'Write {_PRESENT}: "true" (GPU feature discovery, GPU Operator) or {_PCI}: "true" (Node Feature Discovery).'
@@ -123,7 +123,7 @@ def _is_on(container: Object, variable: str) -> bool:
 
 
 def _mounts(obj: Object, container: Object, folder: str) -> bool:
-    """Whether a container mounts the node's ``folder``, or one that it lies in."""
+    """Return whether a container mounts the node's ``folder``, or a parent of it."""
     hosts = {
         text_at(one, "name"): text_at(one, "hostPath", "path") for _, one in maps_at(obj, *_SPEC, "volumes") if one.get("hostPath")
     }

@@ -1,4 +1,4 @@
-"""Which check reads which kind."""
+"""Map each linted kind to its check, and run the checks of one object."""
 
 from __future__ import annotations
 
@@ -7,53 +7,41 @@ from typing import Final, TypeAlias
 
 from gpugate.policies.findings import Finding, Judged, Mode, judge
 from gpugate.policies.kube.fields import Object
-from gpugate.policies.lint import (
-    alert_rules,
-    api_versions,
-    device_plugin,
-    kueue_queues,
-    network_policy,
-    resource_quota,
-    training_jobs,
-    volume_claims,
-)
-from gpugate.policies.lint import lost_indentation as flattened
-from gpugate.policies.lint import node_agents as node_stack
-from gpugate.policies.lint import service_monitors as service_monitor
+from gpugate.policies.lint import api_versions, device_plugin, node_agents, quotas
 from gpugate.policies.lint.context import LintContext, group_of, text_at
+from gpugate.policies.lint.distributed_jobs import check_network_policy, check_training_job, check_volume_claim
+from gpugate.policies.lint.monitoring import check_prometheus_rule, check_service_monitor
 from gpugate.policies.workloads.kinds import KINDS
 
-#: By what id findings about such objects are told.
+#: The rule id of every finding of a lint check.
 RULE: Final = "setup"
 Check: TypeAlias = Callable[[Object, LintContext], Iterator[Finding]]
 
-#: The check of each kind that is read, by API group and kind.
+#: The check of each kind, by API group and kind.
 CHECKS: Final[dict[tuple[str, str], Check]] = {
-    ("", "ResourceQuota"): resource_quota.check,
+    ("", "ResourceQuota"): quotas.check_resource_quota,
     ("", "ConfigMap"): device_plugin.check,
-    ("", "PersistentVolumeClaim"): volume_claims.check,
-    ("networking.k8s.io", "NetworkPolicy"): network_policy.check,
-    ("monitoring.coreos.com", "PrometheusRule"): alert_rules.check,
-    ("monitoring.coreos.com", "ServiceMonitor"): service_monitor.check,
-    (kueue_queues.GROUP, "ClusterQueue"): kueue_queues.check_cluster_queue,
-    (kueue_queues.GROUP, "LocalQueue"): kueue_queues.check_local_queue,
-    **{(kind.group, kind.kind): node_stack.check for kind in KINDS if kind.per_node},
-    **{(kind.group, kind.kind): training_jobs.check for kind in KINDS if kind.only_trains},
+    ("", "PersistentVolumeClaim"): check_volume_claim,
+    **{(kind.group, kind.kind): node_agents.check for kind in KINDS if kind.per_node},
+    ("networking.k8s.io", "NetworkPolicy"): check_network_policy,
+    ("monitoring.coreos.com", "PrometheusRule"): check_prometheus_rule,
+    ("monitoring.coreos.com", "ServiceMonitor"): check_service_monitor,
+    (quotas.GROUP, "ClusterQueue"): quotas.check_cluster_queue,
+    (quotas.GROUP, "LocalQueue"): quotas.check_local_queue,
+    **{(kind.group, kind.kind): check_training_job for kind in KINDS if kind.only_trains},
 }
 
 
-def is_read(api_version: str, kind: str) -> bool:
-    """Whether there is a check for a kind."""
+def is_linted(api_version: str, kind: str) -> bool:
+    """Return whether a check reads the kind."""
     return (group_of(api_version), kind) in CHECKS
 
 
-def findings_of(obj: Object, around: LintContext) -> list[Judged]:
-    """What is found in an object of whatever kind; in one whose indentation is lost, what would be found in it with it."""
-    found = [*flattened.check(obj)]
-    obj = flattened.restored(obj) if found else obj
+def findings_of(obj: Object, context: LintContext) -> list[Judged]:
+    """Run the API version check and the check of the object's kind; return the findings, sorted."""
     api_version, kind = text_at(obj, "apiVersion"), text_at(obj, "kind")
-    found += api_versions.check(obj)
+    findings = [*api_versions.check(obj)]
     check = CHECKS.get((group_of(api_versions.current(api_version, kind)), kind))
     if check is not None:
-        found += check(obj, around)
-    return sorted((judge(RULE, Mode.ENFORCE, one) for one in found), key=lambda one: one.sort_key)
+        findings += check(obj, context)
+    return sorted((judge(RULE, Mode.ENFORCE, finding) for finding in findings), key=lambda judged: judged.sort_key)

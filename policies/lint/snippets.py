@@ -1,6 +1,6 @@
-"""Parts of manifests: the ``resources`` of a container, an ``affinity``, as pages show them without the object around.
+"""Review parts of manifests: the ``resources`` of a container, an ``affinity``, as pages show them without an object.
 
-A part is put into a Pod of its own, judged there, and taken out again.
+A part is put into a Pod of its own, reviewed there, and taken out again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _OF_A_JOB: Final = "the spec of a Job"
 
 
 class Place(NamedTuple):
-    """Where a field belongs.
+    """The place of a field.
 
     Attributes:
-        parent: the path of what holds it in the Pod that is made around it; None where it is no field of a pod.
+        parent: path of its parent in the Pod; None for a field of another object.
         inside: the same in words.
-        is_one: whether a value is one that the field may have.
+        is_one: whether a value is valid for the field.
     """
 
     parent: Path | None
@@ -49,7 +49,7 @@ def _is_number(value: Any) -> bool:  # noqa: ANN401 - any JSON value
 
 
 def _has(*names: str) -> Callable[[Any], bool]:
-    """Whether a value is a map with some of ``names``, and nothing else."""
+    """Return a check that a value is a map with keys among ``names`` only."""
     return lambda value: _is_map(value) and set(value) <= set(names)
 
 
@@ -73,8 +73,8 @@ class Part(NamedTuple):
     """A part of a manifest.
 
     Attributes:
-        value: what stands in the file.
-        pod: a Pod that has it.
+        value: its content in the file.
+        pod: a Pod that contains it.
     """
 
     value: Object
@@ -82,14 +82,14 @@ class Part(NamedTuple):
 
     @property
     def inside(self) -> str:
-        """Where its fields belong, in words."""
+        """Return the place of its fields in words."""
         places: dict[str, list[str]] = {}
         for key in self.value:
             places.setdefault(_PLACES[key].inside, []).append(key)
         return "; ".join(f"{', '.join(keys)} in {inside}" for inside, keys in places.items())
 
     def within(self, path: Path) -> Path | None:
-        """The place in the part of what lies at ``path`` in the Pod; None where that is no place of the part."""
+        """Return the path inside of the part for a ``path`` in the Pod; None outside of the part."""
         for key in self.value:
             parent = _PLACES[key].parent
             if parent is not None and path[: len(parent) + 1] == (*parent, key):
@@ -97,16 +97,16 @@ class Part(NamedTuple):
         return None
 
     def patch(self, patch: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What a patch of the Pod changes in the part."""
-        found = []
+        """Return the operations of a patch of the Pod that change the part."""
+        result = []
         for operation in patch:
             path = self.within(from_pointer(operation["path"]))
             if path is not None:
-                found.append({**operation, "path": pointer(path)})
-        return found
+                result.append({**operation, "path": pointer(path)})
+        return result
 
     def taken_from(self, pod: Object) -> Object:
-        """The part as it is in ``pod``."""
+        """Return the part as it is in ``pod``."""
         after = {}
         for key, value in self.value.items():
             parent = _PLACES[key].parent
@@ -115,17 +115,17 @@ class Part(NamedTuple):
 
 
 def _overlaps(parents: set[Path | None], value: Object) -> bool:
-    """Whether a field would stand within another one of the same part."""
+    """Return whether a field would contain another one of the same part."""
     return ("spec" in value and bool({_SPEC, _CONTAINER} & parents)) or ("containers" in value and _CONTAINER in parents)
 
 
 def part_in(value: Any) -> Part | None:  # noqa: ANN401 - any JSON value
-    """``value`` as a part of a manifest; None where it is something else."""
+    """Return ``value`` as a part of a manifest; None if it is something else."""
     if not _is_map(value) or any(key not in _PLACES or not _PLACES[key].is_one(one) for key, one in value.items()):
         return None
     if _overlaps({_PLACES[key].parent for key in value}, value):
         return None
-    # Rules look at pods with accelerators alone, and most parts do not say of which pod they are.
+    # Rules only review pods with accelerators, and most parts do not name their pod.
     container: Object = {"name": "main", "resources": {"limits": {NVIDIA_GPU: 1}}}
     pod: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "part"}, "spec": {"containers": [container]}}
     for key, one in value.items():

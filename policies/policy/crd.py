@@ -1,4 +1,4 @@
-"""What a GPUPolicy's status holds, and what ``kubectl get gpupolicies`` shows."""
+"""Write the CustomResourceDefinition of GPUPolicy from its models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READY = '.status.conditions[?(@.type=="Ready")]'
 
 
 def _condition() -> Schema:
-    """One condition, as the API's own kinds have it (``k8s.io/apimachinery/pkg/apis/meta/v1`` ``Condition``)."""
+    """Return the schema of a condition, as in the API's own kinds (``k8s.io/apimachinery/pkg/apis/meta/v1`` ``Condition``)."""
     text: Schema = {"type": "string"}
     return {
         "type": "object",
@@ -73,7 +73,7 @@ def _last_audit() -> Schema:
 
 
 def status_schema() -> Schema:
-    """The schema of a GPUPolicy's status."""
+    """Return the schema of a GPUPolicy's status."""
     return {
         "type": "object",
         "description": "The observed state of the policy, written by gpugate's controller.",
@@ -105,7 +105,7 @@ def _column(name: str, kind: str, path: str, description: str, *, wide: bool = F
 
 
 def columns() -> list[Schema]:
-    """The columns of ``kubectl get gpupolicies``, and with ``-o wide``."""
+    """Return the columns of ``kubectl get gpupolicies``, also those of ``-o wide``."""
     return [
         _column("Mode", "string", ".spec.mode", "Mode of every rule that states none."),
         _column("Priority", "integer", ".spec.priority", "The policy with the highest priority binds a rule."),
@@ -146,10 +146,10 @@ _CHANGED: Final = frozenset(
 
 
 class _WithWrittenDefaults(GenerateJsonSchema):
-    """Defaults as people write them: ``32Gi``, not its bytes."""
+    """Writes defaults as people do: ``32Gi``, not its bytes."""
 
     def default_schema(self, schema: Any) -> Schema:  # noqa: ANN401 - one of pydantic's core schemas
-        """The schema of a field with a default."""
+        """Return the schema of a field with a default."""
         made: Schema = super().default_schema(schema)
         inner = schema
         while isinstance(inner := inner.get("schema"), dict):
@@ -170,13 +170,13 @@ def _spec_text() -> str:
 
 
 def spec_schema() -> Schema:
-    """The JSON schema of a GPUPolicy's spec, every reference resolved, with defaults as people write them."""
-    found: Schema = json.loads(_spec_text())
-    return found
+    """Return the JSON schema of a GPUPolicy's spec, every reference resolved, with defaults as people write them."""
+    schema: Schema = json.loads(_spec_text())
+    return schema
 
 
 def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
-    """``node`` with what it refers to in it, and ``X or null`` as ``X``."""
+    """Return ``node`` with its references resolved, and ``X or null`` as ``X``."""
     node = dict(node)
     while "$ref" in node or _alternative(node) is not None:
         if "$ref" in node:
@@ -194,26 +194,26 @@ def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def _alternative(node: Schema) -> Schema | None:
-    """The X of ``X or null``; None where the node is no such choice."""
+    """Return X of ``X or null``; None if the node is no such choice."""
     options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
     return options[0] if len(options) == 1 else None
 
 
 def written(value: object) -> str:
-    """A default as people write it in YAML; empty where there is none to speak of."""
+    """Return a default as people write it in YAML; empty if there is none."""
     if value is None or value == [] or isinstance(value, dict):
         return ""
     if isinstance(value, list):
-        # What an element is called comes first in it; `gpugate policies --default` writes all of it out.
-        return ", ".join(str(next(iter(one.values()), "")) if isinstance(one, dict) else str(one) for one in value)
+        # The first field of an element is its name; `gpugate policies --default` writes all fields.
+        return ", ".join(str(next(iter(item.values()), "")) if isinstance(item, dict) else str(item) for item in value)
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _structural(node: Schema) -> Schema:
-    """``node``, a resolved schema, as the API server takes it.
+    """Return ``node``, a resolved schema, as a structural schema of the API server.
 
     Raises:
-        ValueError: it says something that has no place in a structural schema yet.
+        ValueError: it has a keyword that is not translated yet.
     """
     unknown = set(node) - _KEPT - _DROPPED - _CHANGED
     if not node.get(_INT_OR_STRING):
@@ -228,7 +228,7 @@ def _structural(node: Schema) -> Schema:
 
 
 def _bounds(node: Schema) -> Schema:
-    """Numeric bounds in the words of OpenAPI 3.0, where an exclusive one is a flag."""
+    """Return numeric bounds as OpenAPI 3.0 has them, with a flag for an exclusive bound."""
     made: Schema = {}
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if exclusive in node:
@@ -239,7 +239,7 @@ def _bounds(node: Schema) -> Schema:
 
 
 def _children(node: Schema) -> Schema:
-    """What ``node`` says about its fields, elements or values."""
+    """Return the schemas of the fields, elements or values of ``node``."""
     made: Schema = {}
     if "properties" in node:
         made["properties"] = {name: _structural(child) for name, child in node["properties"].items()}
@@ -260,7 +260,7 @@ def _description(text: str, default: str) -> str:
 
 
 def gpupolicy_crd() -> Schema:
-    """The CustomResourceDefinition of GPUPolicy, as it is applied to a cluster."""
+    """Return the CustomResourceDefinition of GPUPolicy, ready to apply."""
     schema = {
         "type": "object",
         "description": "A GPUPolicy says which rules hold for GPU workloads, how strictly, and with which parameters.",

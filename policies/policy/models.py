@@ -1,16 +1,14 @@
-"""GPUPolicy: the models, and which policy binds which rule for an object."""
+"""Models of a GPUPolicy, and how an object becomes one."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
 from gpugate.policies.cluster.records.common import meets
 from gpugate.policies.findings import Mode
-from gpugate.policies.framework.decision import BoundRule, BoundRules
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.kube.cel import LABEL_PATTERNS, LONGEST_KEY, MOST, UNIQUE, CelRule, LabelKey, LabelValue
 from gpugate.policies.kube.fields import Object, dotted
@@ -21,10 +19,10 @@ KIND: Final = "GPUPolicy"
 
 
 class PolicyError(ValueError):
-    """A GPUPolicy that does not parse; its message names the field and what belongs there.
+    """A GPUPolicy that does not parse; the message names the field and a valid value.
 
     Attributes:
-        rules: the keys below ``spec.rules`` that alone are at fault; empty where something else is, too.
+        rules: the keys below ``spec.rules`` whose settings do not parse; empty if another part does not parse, either.
     """
 
     def __init__(self, message: str, rules: frozenset[str] = frozenset()) -> None:
@@ -61,7 +59,7 @@ class SelectorRequirement(Params):
         return self
 
     def matches(self, labels: Mapping[str, Any]) -> bool:
-        """Whether ``labels`` meet the expression."""
+        """Tell whether ``labels`` meet the expression."""
         return meets(self.key, self.operator, self.values, labels)
 
 
@@ -90,9 +88,9 @@ class LabelSelector(Params):
         return labels
 
     def matches(self, labels: Mapping[str, Any]) -> bool:
-        """Whether ``labels`` are selected."""
+        """Tell whether ``labels`` are selected."""
         return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
-            one.matches(labels) for one in self.match_expressions
+            expression.matches(labels) for expression in self.match_expressions
         )
 
 
@@ -146,7 +144,7 @@ class Exemptions(Params):
 
 
 def _settings_model(rule: Rule) -> Any:  # noqa: ANN401 - a model made at run time
-    """The model of ``spec.rules.<rule>``: the rule's parameters, its mode, and what becomes of held-back edits."""
+    """Return the model of ``spec.rules.<rule>``: the rule's parameters, its mode, and how it acts on withheld edits."""
     name = rule.params.__name__.removesuffix("Params") + "Settings"
     fields: dict[str, Any] = {
         "mode": (Mode | None, Field(default=None, description="How the rule acts; the policy's mode where it is left out.")),
@@ -169,12 +167,13 @@ def _settings_model(rule: Rule) -> Any:  # noqa: ANN401 - a model made at run ti
 SETTINGS: Final[dict[str, Any]] = {rule.id: _settings_model(rule) for rule in RULES}
 
 
-def _field_name(rule_id: str) -> str:
+def field_name(rule_id: str) -> str:
+    """Return the name of the field of ``RuleSettings`` for the rule ``rule_id``."""
     return rule_id.replace("-", "_")
 
 
 _RULE_FIELDS: Final[dict[str, Any]] = {
-    _field_name(rule.id): (SETTINGS[rule.id] | None, Field(default=None, alias=rule.id, description=rule.title + "."))
+    field_name(rule.id): (SETTINGS[rule.id] | None, Field(default=None, alias=rule.id, description=rule.title + "."))
     for rule in RULES
 }
 
@@ -206,8 +205,8 @@ class Policy(Params):
 
     Attributes:
         name: its name.
-        spec: what it says.
-        generation: its ``metadata.generation``, 0 where it comes from a file.
+        spec: its spec.
+        generation: its ``metadata.generation``; 0 if it comes from a file.
     """
 
     name: str
@@ -215,7 +214,7 @@ class Policy(Params):
     generation: int = 0
 
 
-#: What pydantic says of some slips would help nobody.
+#: Our words for some of pydantic's errors, by error type.
 _IN_OTHER_WORDS: Final = {
     "extra_forbidden": "there is no such field",
     "string_pattern_mismatch": "must be letters, digits, - . and _, and begin and end with a letter or digit",
@@ -236,21 +235,21 @@ def _explain(error: ValidationError, prefix: tuple[str | int, ...] = ("spec",)) 
 
 
 def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """``value`` without the keys that hold nothing, which the apiserver prunes, too."""
+    """Return ``value`` without keys that are null, which the apiserver removes, too."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def parse_policy(obj: Object) -> Policy:
-    """The policy that a GPUPolicy object states.
+    """Read a GPUPolicy object.
 
     Raises:
         PolicyError: it is of another kind or version, has no name, or a field of its spec is wrong.
     """
     if obj.get("kind") != KIND or obj.get("apiVersion") != API_VERSION:
-        found = f"{obj.get('kind')!s:.60} of {obj.get('apiVersion')!s:.60}"
-        message = f"is a {found}, not a {KIND} of {API_VERSION}"
+        stated = f"{obj.get('kind')!s:.60} of {obj.get('apiVersion')!s:.60}"
+        message = f"is a {stated}, not a {KIND} of {API_VERSION}"
         raise PolicyError(message)
     metadata = obj.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
@@ -277,12 +276,12 @@ def _rules_at_fault(error: ValidationError) -> frozenset[str]:
 
 
 def without_rules(obj: Object, rules: Collection[str]) -> Policy:
-    """The policy that a GPUPolicy states, with ``rules`` disabled, which do not parse.
+    """Read a GPUPolicy with ``rules`` disabled, whose settings do not parse.
 
-    Disabled, not left to their defaults: those could refuse what the settings that cannot be read allow.
+    The rules are not left to their defaults, which could deny objects that the unreadable settings allow.
 
     Raises:
-        PolicyError: something else does not parse, either.
+        PolicyError: another part does not parse, either.
     """
     spec = obj.get("spec") or {}
     kept = {name: settings for name, settings in (spec.get("rules") or {}).items() if name not in rules}
@@ -291,99 +290,5 @@ def without_rules(obj: Object, rules: Collection[str]) -> Policy:
 
 
 def default_policy(mode: Mode) -> Policy:
-    """The policy that holds where there is none: every rule with its defaults, in ``mode``."""
+    """Return the policy that holds if there is none: every rule with its defaults, in ``mode``."""
     return Policy(name="default", spec=PolicySpec(mode=mode))
-
-
-@cache
-def _defaults(rule_id: str) -> Any:  # noqa: ANN401 - a settings model made at run time
-    return SETTINGS[rule_id]()
-
-
-class PolicySet:
-    """Policies in order, and the rules that they bind.
-
-    Attributes:
-        policies: the policies, the one that wins first.
-    """
-
-    __slots__ = ("_bound", "_by_namespaces", "_by_objects", "policies")
-
-    #: Distinct label sets remembered; namespaces with the same labels share an entry.
-    _REMEMBERED: Final = 4096
-
-    def __init__(self, policies: Iterable[Policy]) -> None:
-        self.policies: Sequence[Policy] = sorted(policies, key=lambda one: (-one.spec.priority, one.name))
-        everything = LabelSelector()
-        self._by_namespaces = any(one.spec.match.namespace_selector != everything for one in self.policies)
-        self._by_objects = any(one.spec.match.object_selector != everything for one in self.policies)
-        self._bound: dict[Any, BoundRules] = {}
-
-    def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
-        """The rules for an object with these labels, in the catalogue's order; disabled ones left out."""
-        key = (
-            frozenset(namespace_labels.items()) if self._by_namespaces else None,
-            frozenset((name, str(value)) for name, value in object_labels.items()) if self._by_objects else None,
-        )
-        found = self._bound.get(key)
-        if found is None:
-            found = self._bind(namespace_labels, object_labels)
-            if len(self._bound) >= self._REMEMBERED:
-                self._bound.clear()
-            self._bound[key] = found
-        return found
-
-    def _bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
-        matching = [
-            one
-            for one in self.policies
-            if one.spec.match.namespace_selector.matches(namespace_labels) and one.spec.match.object_selector.matches(object_labels)
-        ]
-        bound = (_bind_rule(rule, matching) for rule in RULES)
-        return BoundRules.of(one for one in bound if one is not None)
-
-
-def settings_of(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
-    """What ``policy`` says of ``rule``; None where it leaves the rule to others, as one does that is off unless named."""
-    settings = getattr(policy.spec.rules, _field_name(rule.id))
-    if settings is not None or policy.spec.mode is None or rule.default_max_mode is Mode.DISABLED:
-        return settings
-    return _defaults(rule.id)
-
-
-def mode_of(policy: Policy, rule: Rule) -> Mode | None:
-    """How ``rule`` acts where ``policy`` binds it; None where the policy leaves it to others.
-
-    A rule that not every team wants (:attr:`gpugate.policies.framework.rule.Rule.default_max_mode`) has the policy's own mode only
-    where the policy names it.
-    """
-    settings = settings_of(policy, rule)
-    if settings is None:
-        return None
-    stated: Mode = settings.mode or policy.spec.mode or Mode.ENFORCE
-    return stated if names(policy, rule) else stated.at_most(rule.default_max_mode)
-
-
-def names(policy: Policy, rule: Rule) -> bool:
-    """Whether ``policy`` says something of ``rule`` itself."""
-    return getattr(policy.spec.rules, _field_name(rule.id)) is not None
-
-
-def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> BoundRule | None:
-    for policy in matching:
-        spec, chosen = policy.spec, settings_of(policy, rule)
-        if chosen is None:
-            continue
-        return BoundRule(
-            rule=rule,
-            params=chosen,
-            mode=mode_of(policy, rule) or Mode.ENFORCE,
-            policy=policy.name,
-            exemptable=rule.id in spec.exemptions.rules or "*" in spec.exemptions.rules,
-            deny_on_git_conflict=chosen.on_git_conflict == "Refuse",
-            deny_on_unknown=chosen.on_unknown == "Refuse",
-            generation=policy.generation,
-            needs_end=spec.exemptions.needs_end,
-            longest_days=spec.exemptions.longest_days or 0,
-        )
-    return None

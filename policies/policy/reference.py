@@ -1,4 +1,4 @@
-"""The rule reference, generated from what the rules say of themselves: one page for people, one list for programs."""
+"""Write the rule reference from the rules' own declarations: a page for people, a list for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpugate.policies.policy.crd import Schema, spec_schema, written
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.policies.rules.registry import RULES
 
-#: Rule id to its reasons, each with what becomes of it; the empty id stands for any rule.
+#: Rule id to its finding reasons, each with its outcome; the empty id means any rule.
 Reasons: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
 
 _FACTS: Final = {
@@ -23,7 +23,7 @@ _FACTS: Final = {
     "resourceclaims": "ResourceClaims",
     "resourceclaimtemplates": "ResourceClaimTemplates",
 }
-#: Parameters that every rule has, in the reference once.
+#: Parameters that every rule has, described once.
 COMMON: Final = ("mode", "onGitConflict", "onUnknown")
 
 
@@ -33,9 +33,9 @@ class Parameter:
 
     Attributes:
         name: its path below ``spec.rules.<rule>``; ``[]`` marks the elements of a list.
-        type: what belongs there, in words.
-        default: what holds where it is left out, as a policy would write it.
-        description: what it is for.
+        type: its type in words.
+        default: its default, as a policy would write it.
+        description: its meaning.
     """
 
     name: str
@@ -45,19 +45,19 @@ class Parameter:
 
     @property
     def written(self) -> str:
-        """The default as text; empty where there is none to speak of."""
+        """The default as text; empty if there is none."""
         return written(self.default)
 
 
 def parameters(rule: Rule) -> tuple[Parameter, ...]:
-    """The parameters of ``rule`` but the common ones, nested ones after what holds them."""
+    """Return the parameters of ``rule`` without the common ones; nested ones follow their parent."""
     fields: Mapping[str, Schema] = spec_schema()["properties"]["rules"]["properties"][rule.id]["properties"]
     own = {name: field for name, field in fields.items() if name not in COMMON}
     return tuple(_flatten(own, "", frozenset()))
 
 
 def common_parameters() -> tuple[Parameter, ...]:
-    """The parameters that every rule has."""
+    """Return the parameters that every rule has."""
     fields: Mapping[str, Schema] = spec_schema()["properties"]["rules"]["properties"][RULES[0].id]["properties"]
     return tuple(_flatten({name: fields[name] for name in COMMON}, "", frozenset()))
 
@@ -73,7 +73,7 @@ def _flatten(fields: Mapping[str, Schema], prefix: str, required: frozenset[str]
 
 
 def _type(field: Schema) -> str:
-    """What belongs in ``field``, in words."""
+    """Return the type of ``field`` in words."""
     if field.get("x-kubernetes-int-or-string"):
         return "quantity"
     if "enum" in field:
@@ -90,7 +90,7 @@ def _type(field: Schema) -> str:
 
 
 def default_policy_object(mode: str) -> dict[str, Any]:
-    """The policy that holds where there is none, as an object with every default written out."""
+    """Return the policy that holds if there is none, as an object with every default written out."""
     rules = spec_schema()["properties"]["rules"]["properties"]
     return {
         "apiVersion": API_VERSION,
@@ -101,7 +101,7 @@ def default_policy_object(mode: str) -> dict[str, Any]:
 
 
 def _default_settings(rule: Rule, schemas: Mapping[str, Schema], mode: str) -> dict[str, Any]:
-    # Written out, so that it stays as it is where somebody changes the mode of the whole.
+    # Written out, so that it stays when a user changes the mode of the policy.
     stated = {} if rule.default_max_mode is Mode.ENFORCE else {"mode": Mode(mode).at_most(rule.default_max_mode).value}
     return stated | _defaults(schemas[rule.id])
 
@@ -111,10 +111,10 @@ def _defaults(schema: Schema) -> dict[str, Any]:
 
 
 def reference_markdown(reasons: Reasons | None = None) -> str:
-    """The rule reference in Markdown.
+    """Return the rule reference in Markdown.
 
     Args:
-        reasons: the reasons of the rules' findings, left out of the page where they are not given.
+        reasons: the reasons of the rules' findings; without them, the page has none.
     """
     reasons = reasons or {}
     lines = [
@@ -139,7 +139,7 @@ def reference_markdown(reasons: Reasons | None = None) -> str:
 def _section(rule: Rule, reasons: Sequence[tuple[str, str]]) -> list[str]:
     snapshot = ", ".join(sorted(_FACTS.get(name, name) for name in rule.needs))
     updates = "a template that a user changed in an UPDATE, too" if rule.on_update else "objects at CREATE only"
-    found = parameters(rule)
+    own = parameters(rule)
     return [
         f"## {rule.id}",
         "",
@@ -151,7 +151,7 @@ def _section(rule: Rule, reasons: Sequence[tuple[str, str]]) -> list[str]:
         *_documentation(rule),
         "### Parameters",
         "",
-        *(_parameter_table(found) if found else ["None of its own."]),
+        *(_parameter_table(own) if own else ["None of its own."]),
         "",
         *(["### Findings", "", *_reason_table(reasons), ""] if reasons else []),
     ]
@@ -165,7 +165,7 @@ def _unnamed(rule: Rule) -> list[str]:
 
 
 def _documentation(rule: Rule) -> list[str]:
-    """The docstring of the rule's module below its first line, its headings one level down."""
+    """Return the docstring of the rule's module without its first line, with headings one level down."""
     _, _, body = rule.documentation.strip().partition("\n\n")
     fenced = False
     lines = []
@@ -175,8 +175,8 @@ def _documentation(rule: Rule) -> list[str]:
     return [*lines, ""]
 
 
-def _parameter_table(found: Sequence[Parameter]) -> list[str]:
-    rows = [(f"`{one.name}`", one.type, f"`{one.written}`" if one.written else "", one.description) for one in found]
+def _parameter_table(params: Sequence[Parameter]) -> list[str]:
+    rows = [(f"`{param.name}`", param.type, f"`{param.written}`" if param.written else "", param.description) for param in params]
     return _table(("Parameter", "Type", "Default", "Description"), rows)
 
 

@@ -58,15 +58,8 @@ class Budget(Protocol):
 
 
 class Charge(NamedTuple):
-    """What a budget counts for the pods of one pod set.
+    """What a budget counts for ``number`` pods together, each of which counts for ``each``."""
 
-    Attributes:
-        pods: the pod set.
-        number: how many of its pods are counted together.
-        each: what one pod counts for.
-    """
-
-    pods: PodSet
     number: int
     each: Mapping[str, int]
 

@@ -138,7 +138,7 @@ def fit_of(
             mismatches[flavor] = mismatch
         else:
             budgets.append(budget)
-    return FlavorFit(demand, Charge(demand.pods, demand.min_count, each), budgets, mismatches)
+    return FlavorFit(demand, Charge(demand.min_count, each), budgets, mismatches)
 
 
 def is_certain(fit: FlavorFit, queue: ClusterQueue, snapshot: ClusterSnapshot) -> bool:

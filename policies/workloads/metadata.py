@@ -7,7 +7,6 @@ from typing import Final
 
 from gpugate.policies.kube.fields import Object, Path, from_pointer, lookup, mapping, string
 from gpugate.policies.patch import Edit
-from gpugate.policies.workloads.recorded_edits import recorded
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: Labels that applications put on their pods, the most specific first.
@@ -46,17 +45,17 @@ def annotation_for(workload: Workload, pods: PodSet, key: str) -> str | None:
         MalformedError: an annotation is no string.
     """
     own = string(pods.annotations(), key, pods.meta("annotations"))
-    if own is not None and not _is_copied(workload, pods, key, own):
+    if own is not None and not is_copied(workload, pods, key, own):
         return own
     return string(workload.annotations(), key, ("metadata", "annotations"))
 
 
-def _is_copied(workload: Workload, pods: PodSet, key: str, own: str) -> bool:
+def is_copied(workload: Workload, pods: PodSet, key: str, own: str) -> bool:
     """Whether gpugate copied ``own`` into the template from the object's earlier annotation."""
-    if workload.old is None or workload.is_pod():
+    if workload.transition is None or workload.is_pod():
         return False
     path = pods.meta("annotations", key)
-    for op, at, *values in recorded(workload.old):
+    for op, at, *values in workload.transition.recorded:
         place = from_pointer(at)
         if op != "remove" and path[: len(place)] == place and lookup(values[0], path[len(place) :]) == own:
             return True
@@ -78,19 +77,6 @@ def had_any_annotation(workload: Workload, keys: frozenset[str]) -> bool:
         return False
     paths = [("metadata", "annotations"), *(pods.meta("annotations") for pods in workload.pod_sets)]
     return any(not keys.isdisjoint(lookup(workload.old, path) or ()) for path in paths)
-
-
-def annotation_changed(workload: Workload, keys: Iterable[str]) -> bool:
-    """Whether the UPDATE changes one of the annotations ``keys``; copies that gpugate wrote into a template do not count."""
-    old = workload.old
-    for key in keys if old is not None else ():
-        if workload.annotations().get(key) != lookup(old, ("metadata", "annotations", key)):
-            return True
-        for pods in workload.pod_sets:
-            now, before = pods.annotations().get(key), lookup(old, pods.meta("annotations", key))
-            if now != before and not (now is None and type(before) is str and _is_copied(workload, pods, key, before)):
-                return True
-    return False
 
 
 def annotation_path(pods: PodSet, key: str) -> Path:

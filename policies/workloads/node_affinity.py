@@ -1,4 +1,4 @@
-"""Node affinity: what pods require of their nodes, and how one thing more is required of them."""
+"""Read the node affinity that pods require, and add a requirement to it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Final, NamedTuple, TypeAlias
 
-from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, whole_number
+from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.workload import PodSet
 
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _MOST_DIGITS: Final = 18
 
-#: Expressions about a node's labels that a node has to meet together.
+#: Expressions about a node's labels, all of which a node must meet.
 Alternative: TypeAlias = tuple[Object, ...]
 
 
 def node_affinity(pods: PodSet) -> Object:
-    """The node affinity of ``pods``; an empty one where they state none.
+    """Return the node affinity of ``pods``; empty if they have none.
 
     Raises:
         MalformedError: a field on the way is no map.
@@ -28,30 +27,30 @@ def node_affinity(pods: PodSet) -> Object:
 
 
 def required_terms(pods: PodSet) -> list[Object]:
-    """The terms of the node affinity that ``pods`` require; a node has to meet one of them.
+    """Return the required node affinity terms of ``pods``; a node must meet one of them.
 
     Raises:
         MalformedError: a field on the way is of the wrong type.
     """
     path = pods.field("affinity", "nodeAffinity")
-    return list(mappings(mapping(node_affinity(pods), REQUIRED, path), "nodeSelectorTerms", (*path, REQUIRED)))
+    return list(mappings(mapping(node_affinity(pods), REQUIRED_AFFINITY, path), "nodeSelectorTerms", (*path, REQUIRED_AFFINITY)))
 
 
 def implies(term: Object, expression: Object) -> bool:
-    """Whether a node that meets ``term`` meets ``expression`` anyhow, by an expression of the term for the same label."""
+    """Tell whether every node that meets ``term`` meets ``expression``, by an expression of the term for the same label."""
     key, operator, wanted = expression.get("key"), expression.get("operator"), _texts(expression)
-    for one in mappings(term, "matchExpressions", ()):
-        if one.get("key") != key:
+    for present in mappings(term, "matchExpressions", ()):
+        if present.get("key") != key:
             continue
-        if one.get("operator") == operator and sorted(_texts(one)) == sorted(wanted):
+        if present.get("operator") == operator and sorted(_texts(present)) == sorted(wanted):
             return True
-        if _is_stronger(one, operator, wanted):
+        if _is_stronger(present, operator, wanted):
             return True
     return False
 
 
-def _is_stronger(one: Object, operator: object, wanted: list[str]) -> bool:
-    has, values = one.get("operator"), _texts(one)
+def _is_stronger(present: Object, operator: object, wanted: list[str]) -> bool:
+    has, values = present.get("operator"), _texts(present)
     if operator == "In":
         return has == "In" and bool(values) and set(values) <= set(wanted)
     if operator == "NotIn":
@@ -65,16 +64,16 @@ def _is_stronger(one: Object, operator: object, wanted: list[str]) -> bool:
 
 
 def rules_out(term: Object, expression: Object) -> bool:
-    """Whether no label could meet both ``term`` and ``expression``, as far as a look at lists of values shows."""
+    """Tell whether no label can meet both ``term`` and ``expression``, as far as the ``In`` lists of the term show."""
     return any(
-        not any(fits(expression, value) for value in _texts(one))
-        for one in mappings(term, "matchExpressions", ())
-        if one.get("key") == expression.get("key") and one.get("operator") == "In"
+        not any(fits(expression, value) for value in _texts(present))
+        for present in mappings(term, "matchExpressions", ())
+        if present.get("key") == expression.get("key") and present.get("operator") == "In"
     )
 
 
 def fits(expression: Object, value: str) -> bool:
-    """Whether a label with ``value`` meets ``expression``, one of ``In``, ``NotIn``, ``Exists`` and ``Gt``."""
+    """Tell whether a label with ``value`` meets ``expression``: ``In``, ``NotIn``, ``Exists`` or ``Gt``."""
     operator, values = expression.get("operator"), _texts(expression)
     if operator == "In":
         return value in values
@@ -88,25 +87,24 @@ def _texts(expression: Object) -> list[str]:
 
 
 def _whole(values: object) -> int:
-    """The only element of ``values`` as a number; -1 where it is none (``Gt`` compares with an int64)."""
+    """Return the only element of ``values`` as a number; -1 if it is none (``Gt`` compares with an int64)."""
     written = values[0] if type(values) is list and len(values) == 1 else None
-    if type(written) is not str or not written.isascii() or not written.isdigit() or len(written) > _MOST_DIGITS:
-        return -1
-    return int(written)
+    number = whole_number(written, _MOST_DIGITS)
+    return -1 if number is None else number
 
 
 def both(wants: Iterable[Sequence[Alternative]]) -> tuple[Alternative, ...]:
-    """The alternatives of which a node has to meet one, so that it meets one of each of ``wants``."""
+    """Return alternatives such that a node that meets one of them meets one of each of ``wants``."""
     return tuple(tuple(expression for part in parts for expression in part) for parts in product(*wants))
 
 
 class Growth(NamedTuple):
-    """What becomes of the terms of pods that are required to meet one of some alternatives, too.
+    """How many affinity terms pods have once they require one of some alternatives, too.
 
     Attributes:
-        met: terms that ask for it already.
-        unmet: those that do not, each of which takes the place of as many as there are alternatives.
-        alternatives: how many there are.
+        met: how many terms require it already.
+        unmet: how many do not; each becomes one term for each alternative.
+        alternatives: how many alternatives there are.
     """
 
     met: int
@@ -115,74 +113,74 @@ class Growth(NamedTuple):
 
     @property
     def terms(self) -> int:
-        """How many terms there are then."""
+        """The number of terms then."""
         return self.met + self.unmet * self.alternatives
 
 
 def growth(pods: PodSet, alternatives: Sequence[Alternative]) -> Growth:
-    """How the terms of ``pods`` grow where they are required to meet one of ``alternatives``, too."""
+    """Return how many terms ``pods`` have once they require one of ``alternatives``, too."""
     terms = [term for term in required_terms(pods) if not _is_empty(term)]
     met = sum(_is_met(term, alternatives) for term in terms)
     return Growth(met, len(terms) - met if terms else 1, len(alternatives))
 
 
 def require(pods: PodSet, alternatives: Sequence[Alternative], note: str, before: Sequence[Alternative] = ()) -> Iterator[Edit]:
-    """Edits after which ``pods`` go only to nodes that meet one of ``alternatives``, too; all of them or none.
+    """Yield edits, all or none to be made, after which ``pods`` require one of ``alternatives``, too.
 
-    Every term that is there gets the first alternative, and a copy of it each further one, so that the terms select exactly
-    the nodes that met one of the terms and meet one of the alternatives. Lists are extended and nothing is overwritten: where
-    somebody else states the template, that is left to the pods.
+    Every present term gets the first alternative, and a copy of the term gets each further one, so that the terms select exactly
+    the nodes that met one of the terms and meet one of the alternatives. Lists are extended and nothing is overwritten: if GitOps
+    controls the template, the pods get the edits instead.
 
     Args:
         pods: the pods.
-        alternatives: what is asked of a node's labels besides what is asked already; nothing where it is empty.
-        note: a few words on it for people.
-        before: what was asked in their place until now, by the same rule. An UPDATE sends it back where its user's tool merges
-            it with what is stored.
+        alternatives: what a node's labels must meet, too; nothing if empty.
+        note: the edit in a few words for people.
+        before: the alternatives that the same rule required before. An UPDATE contains them if the user's tool merges with the
+            stored object.
     """
-    place = pods.field("affinity", "nodeAffinity", REQUIRED)
+    path = pods.field("affinity", "nodeAffinity", REQUIRED_AFFINITY)
     terms = required_terms(pods)
     kept = _without(terms, before, alternatives) if before else terms
     if kept != terms:
-        # What gpugate put there is nobody's to state.
+        # Only gpugate states these terms, so replacing them is no drift.
         joined = [part for term in kept for part in _joined(term, alternatives)] if kept else _as_terms(alternatives)
         value = {"nodeSelectorTerms": joined} if joined else None
-        yield Edit("set" if joined else "remove", place, value, note or "node affinity removed", defaulted=True)
+        yield Edit("set" if joined else "remove", path, value, note or "node affinity removed", defaulted=True)
         return
     if not alternatives:
         return
     if not terms:
-        yield Edit("set", place, {"nodeSelectorTerms": _as_terms(alternatives)}, note)
+        yield Edit("set", path, {"nodeSelectorTerms": _as_terms(alternatives)}, note)
         return
     for at, term in enumerate(terms):
         first, *others = _additions(term, alternatives)
         for expression in first:
-            yield Edit("append", (*place, "nodeSelectorTerms", at, "matchExpressions"), expression, note, "affinity")
+            yield Edit("append", (*path, "nodeSelectorTerms", at, "matchExpressions"), expression, note, "affinity")
             note = ""
         for more in others:
-            yield Edit("append", (*place, "nodeSelectorTerms"), _with(term, more), note, "affinity")
+            yield Edit("append", (*path, "nodeSelectorTerms"), _with(term, more), note, "affinity")
             note = ""
 
 
 def _as_terms(alternatives: Sequence[Alternative]) -> list[Object]:
-    return [{"matchExpressions": list(one)} for one in alternatives]
+    return [{"matchExpressions": list(alternative)} for alternative in alternatives]
 
 
 def _additions(term: Object, alternatives: Sequence[Alternative]) -> list[list[Object]]:
-    """What ``term`` lacks of each of ``alternatives`` that it does not rule out; nothing where it needs nothing.
+    """Return the expressions that ``term`` lacks of each alternative that it does not rule out; nothing if it needs none.
 
-    Terms are alternatives themselves: each must ask for it, or the pod could pass by another. An empty one matches no node and
-    would match some with an expression in it.
+    Each term needs them, since a node must meet only one term. An empty term matches no node, and would match some with an
+    expression in it.
     """
     if not alternatives or _is_empty(term) or _is_met(term, alternatives):
         return [[]]
-    possible = [one for one in alternatives if not any(rules_out(term, expression) for expression in one)] or [alternatives[0]]
-    return [[expression for expression in one if not implies(term, expression)] for one in possible]
+    possible = [parts for parts in alternatives if not any(rules_out(term, expression) for expression in parts)]
+    return [[expression for expression in parts if not implies(term, expression)] for parts in possible or [alternatives[0]]]
 
 
 def _with(term: Object, more: Iterable[Object]) -> Object:
-    found = [*mappings(term, "matchExpressions", ()), *more]
-    return {**term, "matchExpressions": found} if found else term
+    expressions = [*mappings(term, "matchExpressions", ()), *more]
+    return {**term, "matchExpressions": expressions} if expressions else term
 
 
 def _joined(term: Object, alternatives: Sequence[Alternative]) -> list[Object]:
@@ -190,9 +188,9 @@ def _joined(term: Object, alternatives: Sequence[Alternative]) -> list[Object]:
 
 
 def _without(terms: list[Object], before: Sequence[Alternative], alternatives: Sequence[Alternative]) -> list[Object]:
-    """``terms`` without what ``before`` put into them; as they are where that is asked for still."""
-    own = [expression for one in before for expression in one]
-    still = [expression for one in alternatives for expression in one]
+    """Return ``terms`` without the expressions of ``before``; unchanged if ``alternatives`` has all of these, too."""
+    own = [expression for alternative in before for expression in alternative]
+    still = [expression for alternative in alternatives for expression in alternative]
     stated = [expression for term in terms for expression in mappings(term, "matchExpressions", ())]
     if not any(expression in own and expression not in still for expression in stated):
         return terms
@@ -202,7 +200,7 @@ def _without(terms: list[Object], before: Sequence[Alternative], alternatives: S
         rest = {key: value for key, value in term.items() if key != "matchExpressions"} | (
             {"matchExpressions": left} if left else {}
         )
-        # A term that was wholly gpugate's asks for nothing any more, and one that was copied is there once.
+        # Drop a term that had only gpugate's expressions, and copies of a term.
         if (rest or not term) and rest not in kept:
             kept.append(rest)
     return kept
@@ -213,5 +211,5 @@ def _is_empty(term: Object) -> bool:
 
 
 def _is_met(term: Object, alternatives: Sequence[Alternative]) -> bool:
-    """Whether a node that meets ``term`` meets one of ``alternatives`` anyhow."""
-    return any(all(implies(term, expression) for expression in one) for one in alternatives)
+    """Tell whether every node that meets ``term`` meets one of ``alternatives``."""
+    return any(all(implies(term, expression) for expression in alternative) for alternative in alternatives)

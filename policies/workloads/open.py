@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from gpugate.policies.kube.fields import MalformedError, Object, Path, mapping, mappings, string
+from gpugate.policies.kube.fields import MalformedError, Object, Path, clone, mapping, mappings, string
 from gpugate.policies.workloads.kinds import WorkloadKind
 from gpugate.policies.workloads.pod_sets import PodSetSource, find_pods
+from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -47,7 +48,23 @@ def open_workload(
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
     pod_sets = tuple(_pod_set(source, space, claims) for source in find_pods(kind, root))
-    return Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
+    workload = Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
+    if old is not None and operation == "UPDATE":
+        workload.transition = Transition(workload, old, lambda root: open_workload(kind, root, claims, namespace=space))
+    return workload
+
+
+def open_copy(workload: Workload, claims: DeviceClaims) -> Workload:
+    """Open a copy of ``workload`` for the same request; the copy shares the status, which no rule edits."""
+    return open_workload(
+        workload.kind,
+        {key: value if key == "status" else clone(value) for key, value in workload.root.items()},
+        claims,
+        namespace=workload.namespace,
+        operation=workload.operation,
+        old=workload.old,
+        subresource=workload.subresource,
+    )
 
 
 def _pod_set(source: PodSetSource, namespace: str, claims: DeviceClaims) -> PodSet:

@@ -1,27 +1,25 @@
-"""Where Kueue reads a queue name, and where people put it by mistake (Kueue v0.15.0, ``pkg/controller/jobframework``)."""
+"""Read the queue name that Kueue reads, and one where people put it by mistake (Kueue v0.15.0, ``pkg/controller/jobframework``)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from gpugate.policies.kube.fields import Path, lookup, mapping, string
+from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.workloads.workload import Workload
 
-QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
-#: The label that names an object's WorkloadPriorityClass, beside the queue name.
-PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 _OWN_LABEL: Final[Path] = ("metadata", "labels", QUEUE_NAME)
 PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
-#: On what MultiKueue copies into the cluster that runs it (Kueue v0.15 ``apis/kueue/v1beta2/constants.go``).
+#: The label of objects that MultiKueue copies into the cluster that runs them (Kueue v0.15 ``apis/kueue/v1beta2/constants.go``).
 MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
 
 
 def queue_path(workload: Workload) -> Path | None:
-    """Path of the queue-name label where Kueue reads it; None for a kind that it does not manage."""
-    place = workload.kind.queue
+    """Return the path of the queue-name label that Kueue reads; None for a kind that it does not manage."""
+    holder = workload.kind.queue
     if not workload.kind.queued:
         return None
-    return (*place, "metadata", "labels", QUEUE_NAME) if place else _OWN_LABEL
+    return (*holder, "metadata", "labels", QUEUE_NAME) if holder else _OWN_LABEL
 
 
 def _label_at(workload: Workload, holder: Path) -> str | None:
@@ -35,17 +33,17 @@ def _label_at(workload: Workload, holder: Path) -> str | None:
 
 
 def queue_label(workload: Workload) -> str | None:
-    """The queue name where Kueue reads it; None where there is none."""
+    """Return the queue name that Kueue reads; None if there is none."""
     return _label_at(workload, workload.kind.queue) if workload.kind.queued else None
 
 
 def misplaced_queue_label(workload: Workload) -> str | None:
-    """A queue name on the object or its pod template, where Kueue does not read it; None where there is none."""
+    """Return a queue name on the object or its pod template that Kueue does not read; None if there is none."""
     if workload.is_pod():
         return None
     for holder in ((), *(pods.path for pods in workload.pod_sets if pods.is_whole)):
         if holder != workload.kind.queue:
-            found = _label_at(workload, holder)
-            if found:
-                return found
+            name = _label_at(workload, holder)
+            if name:
+                return name
     return None

@@ -6,19 +6,24 @@ resources and selectors are cached until an edit touches those.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, string
+from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.patch import Edit
-from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_ASKED, REGULAR, SIDECAR, Container
+from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_READ, REGULAR, SIDECAR, Container
 from gpugate.policies.workloads.kinds import POD, WorkloadKind, kind_of
 from gpugate.policies.workloads.pod_sets import PodSetSize, PodSetSource, gangs_of
-from gpugate.policies.workloads.pod_totals import PodTotals, totals_of
+from gpugate.policies.workloads.requests import PodTotals, totals_of
+from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
+
+if TYPE_CHECKING:
+    from gpugate.policies.workloads.transition import Transition
 
 #: Fields that decide which nodes a pod may run on (a preference does not).
-_SELECTING: Final = frozenset({"nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution"})
+_SELECTING: Final = frozenset({"nodeSelector", REQUIRED_AFFINITY})
 
 
 class PodSet:
@@ -33,7 +38,8 @@ class PodSet:
         slice_claims: names of those of them that may request a part of a GPU.
         containers: all containers in the order in which the kubelet starts them: init containers and sidecars first.
         predicted_tolerations: tolerations that the pods will get at creation, besides those of the spec.
-        selection: cache of :mod:`gpugate.policies.scheduling.node_selection`; None until it is filled.
+        selection_key: key of all pods that select the same nodes, cached for
+            :func:`gpugate.policies.scheduling.node_selection.node_candidates`; None until it is computed.
         kind: the kind that creates the pods: the workload's own, or that of an object which it wraps.
         numbers: the pod counts, in total and per child.
         follows: whether the pods start after others of the workload have run.
@@ -54,7 +60,7 @@ class PodSet:
         "predicted_tolerations",
         "resources_at",
         "root",
-        "selection",
+        "selection_key",
         "slice_claims",
         "spec",
         "starts_late",
@@ -92,7 +98,7 @@ class PodSet:
     def _forget(self) -> None:
         self._totals: PodTotals | None = None
         self._holders: list[Container] | None = None
-        self.selection: Any = None
+        self.selection_key: tuple[Hashable, ...] | None = None
 
     def _walk(self) -> tuple[Container, ...]:
         spec, path = self.spec, (*self.path, "spec")
@@ -118,7 +124,7 @@ class PodSet:
         """Drop the cached values that derive from memory, CPU and mounts at the paths ``touched``."""
         self._totals = None
         for container in self.containers:
-            container.shared_memory = NOT_ASKED
+            container.shared_memory = NOT_READ
             depth = len(container.path)
             for path in touched:
                 if path[:depth] == container.path:
@@ -216,6 +222,21 @@ class PodSet:
                 return at, volume
         return None
 
+    def shared_memory(self, container: Container) -> SharedMemory | None:
+        """Return what ``container`` mounts at /dev/shm or above it; None if it mounts nothing there."""
+        found = container.shared_memory
+        if found is NOT_READ:
+            mount = container.mount_at(DIRECTORY) if "volumeMounts" in container.spec else None
+            found = container.shared_memory = None if mount is None else self._mounted(mount)
+        return found
+
+    def _mounted(self, mount: Object) -> SharedMemory:
+        found = self.volume(mount.get("name"))
+        if found is None:
+            return SharedMemory(mount, None, self.field("volumes"))
+        at, volume = found
+        return SharedMemory(mount, volume, self.field("volumes", at))
+
     def is_windows(self) -> bool:
         """Whether the pods run on Windows, to which no rule about Linux memory or devices applies."""
         return "os" in self.spec and mapping(self.spec, "os", self.field()).get("name") == "windows"
@@ -231,6 +252,7 @@ class Workload:
         old: the object before an UPDATE.
         operation: ``CREATE`` or ``UPDATE``.
         subresource: ``resize``, ``ephemeralcontainers`` or empty.
+        transition: the changes of an UPDATE; None on CREATE.
         pod_sets: its pods.
         gangs: the number of gangs, each with an equal part of the pods.
         is_whole: whether the object states all of its pods whole, so that nothing of them comes from another object.
@@ -238,7 +260,7 @@ class Workload:
 
     __slots__ = (
         *("_gpu_pod_sets", "_is_pod", "gangs", "is_whole", "kind", "namespace"),
-        *("old", "operation", "pod_sets", "root", "subresource"),
+        *("old", "operation", "pod_sets", "root", "subresource", "transition"),
     )
 
     def __init__(
@@ -259,6 +281,7 @@ class Workload:
         self.operation = operation
         self.old = old
         self.subresource = subresource
+        self.transition: Transition | None = None
         self.gangs = gangs_of(kind, root)
         self.is_whole = all(pods.is_whole for pods in pod_sets)
         self._is_pod = kind.is_pod

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from gpugate.webhook.audit.model import AuditedWorkload
 from gpugate.webhook.audit.ownership import divisions_of
-from gpugate.webhook.audit.page.figures import gravest
+from gpugate.webhook.audit.totals import gravest
 from tests.browser.conftest import Open
 from tests.shared import sample_audits
 
@@ -99,7 +99,7 @@ def test_who_asks_for_what_is_read_without_a_script(visit: Open) -> None:
         table = page.get_by_role("table", name=f"GPUs and their hours by {division.what}, those with most GPUs first")
         expect(table).to_be_visible()
         lines = table.locator("tbody tr")
-        assert lines.locator("th").all_inner_texts() == [value or "nobody named" for value, _ in division.shares]
+        assert lines.locator("th").all_inner_texts() == [value or "no owner" for value, _ in division.shares]
         assert [count_of(text) for text in lines.locator("td:nth-of-type(2)").all_inner_texts()] == [
             share.accelerators for _, share in division.shares
         ]

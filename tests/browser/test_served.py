@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from gpugate.webhook.audit.model import Audit
-from gpugate.webhook.audit.page.live import page_app
+from gpugate.webhook.audit.page.live import add_page
 from tests.browser.conftest import Open
 from tests.shared import sample_audits
 
@@ -29,7 +29,9 @@ class Served:
 
     def _serve(self) -> None:
         async def serve() -> None:
-            runner = web.AppRunner(page_app(lambda: self.audit))
+            app = web.Application()
+            add_page(app, lambda: self.audit)
+            runner = web.AppRunner(app)
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             self.port = runner.addresses[0][1]

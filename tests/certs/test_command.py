@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpugate.certs.issue import issue_ca, issue_client
+from gpugate.certs.issue import issue_ca
 from gpugate.certs.store import Bundle, ensure
 from gpugate.webhook.cli.certs import app
+from tests.certs.client_certificates import issue_client
 
 _HOSTS = ["a.svc", "127.0.0.1"]
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpugate.certs.issue import KeyPair, issue_ca, issue_client
+from gpugate.certs.issue import KeyPair, issue_ca
 from gpugate.certs.plan import Action, RenewalPlan
 from gpugate.certs.renew import Held, carry_out
 from gpugate.certs.store import Bundle, ensure
+from tests.certs.client_certificates import issue_client
 
 _HOSTS = ["gpugate.system.svc", "*.wild.svc", "127.0.0.1"]
 

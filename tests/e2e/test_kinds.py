@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from gpugate.policies.kube.fields import from_pointer, lookup
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds import KINDS, kind_of
 from gpugate.webhook.files.documents import Document, read_all
 from gpugate.webhook.files.inputs import load_facts, load_policies

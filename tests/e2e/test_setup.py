@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpugate.policies.lint import registry as catalogue
-from gpugate.policies.lint.api_versions import RETIRED, built_in
+from gpugate.policies.lint import registry
+from gpugate.policies.lint.api_versions import BUILT_IN, RETIRED
 from gpugate.policies.lint.context import LintContext
 from tests.e2e.controlplane import wait_until
 from tests.e2e.workloads import container, gpus, job, pod, queue
@@ -31,11 +31,11 @@ def _kinds(cluster: ControlPlane, api_version: str) -> set[str]:
 
 
 def _reasons(obj: dict[str, Any], *beside: dict[str, Any]) -> set[str]:
-    return {one.finding.reason for one in catalogue.findings_of(obj, LintContext([obj, *beside]))}
+    return {one.finding.reason for one in registry.findings_of(obj, LintContext([obj, *beside]))}
 
 
 def test_no_version_that_review_calls_gone_is_served_and_every_right_one_is(control_plane: ControlPlane) -> None:
-    lines = [*built_in()]
+    lines = [(*key, one) for key, one in BUILT_IN.items()]
     lines += [(*key, one) for key, one in RETIRED.items() if key[0].partition("/")[0] in _GROUPS_OF_THE_CLUSTER]
     assert len(lines) > 60
     served = {

@@ -14,7 +14,7 @@ from gpugate.policies.workloads.device_access import may_access_devices
 from gpugate.policies.workloads.kinds import POD, WorkloadKind
 from gpugate.policies.workloads.kinds.core import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, STATEFUL_SET
 from gpugate.policies.workloads.open import open_workload
-from gpugate.webhook.audit.subjects import may_ask
+from gpugate.webhook.audit.subjects import may_request_gpu
 from tests.e2e.controlplane import wait_until
 from tests.e2e.workloads import IMAGE, cpu_container, pod
 
@@ -215,7 +215,7 @@ def test_the_apiserver_sends_what_an_audit_looks_at_and_no_other_pod(
     sent = 0
     for obj in _variants(namespace):
         workload = open_workload(POD, copy.deepcopy(obj), EMPTY_SNAPSHOT)
-        assert not may_ask(workload)
+        assert not may_request_gpu(workload)
         before = gate.reviews(kind="Pod")
         answer = control_plane.request("POST", path_of(POD, namespace), obj)
         assert answer.status in {http.HTTPStatus.CREATED, http.HTTPStatus.FORBIDDEN}, answer.body

@@ -292,7 +292,7 @@ def test_where_it_may_write_no_event_reviews_go_on_and_the_log_says_so_once(
         wait_until(given_up, 20, "the Event to be given up", interval=0.5)
     finally:
         control_plane.kubectl("replace", "-f", "-", input=orjson.dumps(_cluster_role(control_plane, rules)))
-    (line,) = door.events(message="the apiserver takes no Event", namespace=namespace)
+    (line,) = door.events(message="the apiserver rejects an Event", namespace=namespace)
     assert "403 Forbidden" in line["error"]
 
 

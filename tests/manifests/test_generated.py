@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy import crd
-from gpugate.policies.policy.models import SETTINGS, PolicySet, default_policy, parse_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import SETTINGS, default_policy, parse_policy
 from gpugate.policies.policy.reference import parameters, reference_markdown
 from gpugate.policies.rules.registry import RULES
 from gpugate.webhook.cli import policies

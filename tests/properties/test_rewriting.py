@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import clone
-from gpugate.policies.policy.models import PolicySet, default_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import default_policy
 from gpugate.webhook.files.documents import Document, FileText, parse, unfolded
 from gpugate.webhook.files.rewrite.rewrite import rewrite
 from gpugate.webhook.review.fix import Opened, fix

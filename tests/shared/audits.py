@@ -7,7 +7,8 @@ from typing import Any
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy.models import Policy, PolicySet
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
 from gpugate.webhook.audit.index import WorkloadIndex, filled
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item
@@ -89,7 +90,7 @@ def books_of(
     """Books in which all of ``objects`` are judged."""
     books = filled(subjects_in(objects))
     chosen = PolicySet([policy()] if policies is None else policies)
-    for _ in books.judge(AuditContext(chosen, snapshot, team_labels, now), anew=True):
+    for _ in books.judge(AuditContext(chosen, snapshot, team_labels, now), everything=True):
         pass
     return books
 

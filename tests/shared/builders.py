@@ -10,7 +10,8 @@ from gpugate.policies.cluster.nodes import Node, NodeShape
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.framework.decision import BoundRule, Decision, Phase
-from gpugate.policies.policy.models import API_VERSION, KIND, Policy, PolicySet, parse_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import API_VERSION, KIND, Policy, parse_policy
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import PodSet, Workload

@@ -26,7 +26,8 @@ from gpugate.policies.framework.decision import BoundRule, Decision, Phase
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.kube.quantity import whole
-from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
 from gpugate.policies.rules.gangs.gang.pod_groups import manifest, plan
 from gpugate.policies.rules.registry import RULES
 from gpugate.policies.workloads.kinds import kind_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
+from gpugate.webhook.kube.errors import ApiError, ConnectionLostError, refusal
 from gpugate.webhook.kube.event_series import Reference
-from gpugate.webhook.kube.types import ApiError, ConnectionLostError, refusal
 
 Object = dict[str, Any]
 PATH = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team-a/podgroups"

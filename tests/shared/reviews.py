@@ -12,10 +12,11 @@ import orjson
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.policy.models import Policy, parse_policy
-from gpugate.webhook.admission.denials import DenialReporter, EventSink
+from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.handler import AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.cache.state import CurrentState
+from gpugate.webhook.kube.events import EventSink
 from gpugate.webhook.runtime.log import Log
 from tests.shared.paths import ROOT
 
@@ -112,7 +113,7 @@ class InProcess:
         self.metrics = Metrics()
         self._stream = io.StringIO()
         self.log = Log(self._stream)
-        self.door = AdmissionHandler(self.state, self.metrics, self.log, traces=DenialReporter(self.metrics, events))
+        self.door = AdmissionHandler(self.state, self.metrics, self.log, denials=DenialReporter(self.metrics, events))
 
     def ask(self, body: Json | bytes, endpoint: str = "mutate") -> Json:
         """The ``response`` to ``body``, well-formed or the test fails."""

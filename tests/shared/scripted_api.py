@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from gpugate.webhook.kube.errors import ApiError, ConnectionLostError, Gone, NotServed
 from gpugate.webhook.kube.reflector import Backoff, KindState, Reflector, Sink, Strip, WatchedKind
-from gpugate.webhook.kube.types import ApiError, ConnectionLostError, EventType, Gone, JsonObject, NotServed
+from gpugate.webhook.kube.types import EventType, JsonObject
 
 NODES = WatchedKind("Node", "", ("v1",), "nodes")
 QUEUES = WatchedKind(
@@ -72,7 +73,7 @@ class FakeTime:
 
         return step
 
-    def pace(self, jitter: float = 0.999999) -> Backoff:
+    def timing(self, jitter: float = 0.999999) -> Backoff:
         return Backoff(clock=lambda: self.now, sleep=self.sleep, jitter=lambda: jitter)
 
 
@@ -212,13 +213,13 @@ async def follow(
     *,
     kind: WatchedKind = NODES,
     sink: Sink | None = None,
-    pace: Backoff | None = None,
+    timing: Backoff | None = None,
     strip: Strip | None = None,
 ) -> tuple[list[Call], KindState]:
     """Run a reflector until the script has run out; return the sink's calls and the state."""
     recorder = Recorder()
-    pace = pace or (time or FakeTime()).pace()
-    reflector = Reflector(api, kind, sink or recorder, pace=pace, strip=strip)
+    timing = timing or (time or FakeTime()).timing()
+    reflector = Reflector(api, kind, sink or recorder, timing=timing, strip=strip)
     task = asyncio.create_task(reflector.run())
     await settle()
     assert not task.done(), "a reflector must not end by itself"

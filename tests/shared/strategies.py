@@ -12,7 +12,8 @@ from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, S
 from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.kube.accelerators import LEGACY_GPU
 from gpugate.policies.kube.fields import clone
-from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
 from gpugate.policies.rules.registry import RULES
 from tests.shared import shapes
 from tests.shared.params import params_of

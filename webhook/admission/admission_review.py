@@ -1,4 +1,4 @@
-"""AdmissionReview on the wire: ``admission.k8s.io/v1`` bytes to a request, a verdict to bytes.
+"""Decode and encode AdmissionReview ``admission.k8s.io/v1``.
 
 Field meanings: ``k8s.io/api/admission/v1`` ``AdmissionRequest`` and ``AdmissionResponse``.
 """
@@ -15,11 +15,11 @@ KIND: Final = "AdmissionReview"
 
 
 class BadRequestError(ValueError):
-    """A body that is no AdmissionReview which can be answered.
+    """The body is no AdmissionReview that can be answered.
 
     Attributes:
-        status: the HTTP status to answer with.
-        reason: a short word for metrics.
+        status: HTTP status of the answer.
+        reason: short reason for metrics.
     """
 
     def __init__(self, message: str, *, status: int = 400, reason: str = "malformed") -> None:
@@ -32,17 +32,17 @@ class Request(NamedTuple):
     """One admission request.
 
     Attributes:
-        uid: to be given back in the response.
+        uid: uid for the response.
         api_version: of the object, ``group/version``.
         kind: of the object.
         operation: ``CREATE``, ``UPDATE``, ``DELETE`` or ``CONNECT``.
-        namespace: the namespace of the request, empty for cluster-scoped objects.
-        name: the object's name, empty while it is to be generated.
+        namespace: namespace of the request, empty for cluster-scoped objects.
+        name: name of the object, empty before it is generated.
         subresource: empty for the object itself.
         dry_run: whether nothing will be stored.
-        user: who asks.
+        user: name of the requesting user.
         object: the object, None on DELETE.
-        old: the object before, None on CREATE.
+        old: the old object, None on CREATE.
     """
 
     uid: str
@@ -62,11 +62,11 @@ class AdmissionResponse(NamedTuple):
     """The answer to one request.
 
     Attributes:
-        allowed: whether the object may pass.
+        allowed: whether the object is allowed.
         patch: JSON Patch operations.
-        warnings: texts for the user.
-        audit: audit annotations, key (a qualified name's last part) to text.
-        message: why it may not pass.
+        warnings: warnings for the user.
+        audit: audit annotations, key (last part of a qualified name) to text.
+        message: reason of a denial.
     """
 
     allowed: bool
@@ -77,24 +77,24 @@ class AdmissionResponse(NamedTuple):
 
 
 def parse(body: bytes) -> Request:
-    """The request in an AdmissionReview.
+    """Decode the request of an AdmissionReview body.
 
     Raises:
-        BadRequestError: the body is no JSON, no AdmissionReview of version v1, or lacks what an answer needs.
+        BadRequestError: the body is no JSON, no AdmissionReview v1, or lacks a required field.
     """
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        message = f"the body is no JSON that can be read: {error}"
+        message = f"the body is not valid JSON: {error}"
         raise BadRequestError(message, reason="json") from None
     return parse_review(review)
 
 
 def parse_review(review: object) -> Request:
-    """The request in an AdmissionReview that is read already.
+    """Decode the request of a parsed AdmissionReview.
 
     Raises:
-        BadRequestError: it is no AdmissionReview of version v1, or lacks what an answer needs.
+        BadRequestError: it is no AdmissionReview v1, or lacks a required field.
     """
     if type(review) is not dict:
         message = f"the body must be an {KIND}, is {_name(review)}"
@@ -170,16 +170,16 @@ def _object(request: dict[str, Any], key: str) -> dict[str, Any] | None:
     raise BadRequestError(message)
 
 
-def render(uid: str, verdict: AdmissionResponse) -> bytes:
-    """The AdmissionReview that answers the request ``uid``."""
-    response: dict[str, Any] = {"uid": uid, "allowed": verdict.allowed}
-    if verdict.patch:
+def render(uid: str, answer: AdmissionResponse) -> bytes:
+    """Encode the AdmissionReview that answers the request ``uid``."""
+    response: dict[str, Any] = {"uid": uid, "allowed": answer.allowed}
+    if answer.patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = binascii.b2a_base64(orjson.dumps(verdict.patch), newline=False).decode("ascii")
-    if verdict.warnings:
-        response["warnings"] = verdict.warnings
-    if verdict.audit:
-        response["auditAnnotations"] = verdict.audit
-    if not verdict.allowed:
-        response["status"] = {"code": 403, "reason": "Forbidden", "message": verdict.message}
+        response["patch"] = binascii.b2a_base64(orjson.dumps(answer.patch), newline=False).decode("ascii")
+    if answer.warnings:
+        response["warnings"] = answer.warnings
+    if answer.audit:
+        response["auditAnnotations"] = answer.audit
+    if not answer.allowed:
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": answer.message}
     return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})

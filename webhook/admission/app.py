@@ -1,4 +1,4 @@
-"""The HTTP edge: routes, limits, probes and metrics."""
+"""The HTTP application: routes, limits, probes and metrics."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.kube.types import KindState
 from gpugate.webhook.runtime.log import Log
 
-#: An object in etcd is at most 1.5 MiB, and a review may hold two of them. Bytes.
+#: Largest body: an object in etcd is at most 1.5 MiB, and a review may contain two. Bytes.
 BODY_LIMIT: Final = 4 * 1024 * 1024
-#: How long the watch may lag behind what was made or deleted just before. Seconds.
+#: Time for the watch to catch up before a second decision. Seconds.
 _LAG: Final = 0.25
-#: The longest that the apiserver lets a webhook take (``timeoutSeconds``). Seconds.
+#: Largest ``timeoutSeconds`` of a webhook. Seconds.
 _LONGEST_TIMEOUT: Final = 30.0
 _JSON: Final = {"Content-Type": "application/json"}
 
@@ -33,7 +33,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def wait_for_the_watch(seconds: float) -> None:
-    """Let the watches catch up with what happened before a review came."""
+    """Wait, so that the watches catch up with events before the review."""
     await asyncio.sleep(seconds)
 
 
@@ -43,10 +43,10 @@ def _problem(status: int, message: str) -> web.Response:
 
 @lru_cache(maxsize=256)
 def timeout_of(query: str) -> float:
-    """Seconds that the apiserver waits, from its query ``timeout=3s`` (or ``500ms``); the longest where it says none.
+    """Return the timeout of the apiserver in seconds, from its query ``timeout=3s`` (or ``500ms``); the longest by default.
 
     Raises:
-        BadRequestError: the text is no such time.
+        BadRequestError: the timeout is invalid.
     """
     text = next((value for key, value in parse_qsl(query) if key == "timeout"), "")
     if not text:
@@ -55,11 +55,11 @@ def timeout_of(query: str) -> float:
         number = text.removesuffix(suffix)
         if number != text and number.replace(".", "", 1).isascii() and number.replace(".", "", 1).isdigit():
             return max(0.001, min(float(number) * unit, _LONGEST_TIMEOUT))
-    message = f"timeout {text!r:.20} is no time such as 5s or 500ms"
+    message = f"timeout {text!r:.20} is not a duration such as 5s or 500ms"
     raise BadRequestError(message, reason="timeout")
 
 
-def _review_handler(endpoint: str, door: AdmissionHandler, state: CurrentState, metrics: Metrics, *, client_ca: bool) -> Handler:
+def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentState, metrics: Metrics, *, client_ca: bool) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             if client_ca and not _authenticated(request):
@@ -67,18 +67,18 @@ def _review_handler(endpoint: str, door: AdmissionHandler, state: CurrentState, 
                 return _problem(401, "a client certificate signed by the configured CA is required")
             timeout = timeout_of(request.query_string)
             if request.content.is_eof():
-                # The whole body came with the head, as nearly always: there is nothing to wait for.
+                # The whole body arrived with the head, the usual case: no timeout needed.
                 body = await request.read()
             else:
                 async with asyncio.timeout(timeout):
                     body = await request.read()
-            answer = door.answer_or_defer(endpoint, body, may_wait=endpoint == "validate")
+            answer = handler.answer_or_defer(endpoint, body, may_wait=endpoint == "validate")
             if answer is None:
                 await wait_for_the_watch(_LAG)
-                answer = door.answer(endpoint, body)
+                answer = handler.answer(endpoint, body)
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:
-                # The apiserver's next review goes to another replica.
+                # Send the apiserver's next review to another replica.
                 response.force_close()
             return response  # noqa: TRY300 - the errors are all of what is above
         except BadRequestError as error:
@@ -86,7 +86,7 @@ def _review_handler(endpoint: str, door: AdmissionHandler, state: CurrentState, 
             return _problem(error.status, str(error))
         except web.RequestPayloadError:
             metrics.refused_body("encoding")
-            return _problem(400, "the body cannot be decoded as its headers say")
+            return _problem(400, "the body does not match its Content-Encoding")
         except web.HTTPRequestEntityTooLarge:
             metrics.refused_body("size")
             return _problem(413, f"the body is larger than {BODY_LIMIT} bytes")
@@ -102,16 +102,16 @@ def _authenticated(request: web.Request) -> bool:
 
 
 def _facts(state: CurrentState, now: float) -> list[str]:
-    """A line for each resource: how far it is known and, where it is watched, how many objects, how old, and what is wrong."""
-    known = {resource: found.value for resource, found in state.in_force.snapshot.known.items()}
+    """Return a line for each resource: sync state, and for a watched one objects, age and error."""
+    known = {resource: value.value for resource, value in state.in_force.snapshot.known.items()}
     watched = {one.resource: _watched(one, now) for one in state.watched()}
     return [f"{resource}: {text}" for resource, text in sorted((known | watched).items())]
 
 
-def _watched(one: KindState, now: float) -> str:
-    age = one.age(now)
-    text = f"{one.phase}, objects {one.objects}, {'never read' if age is None else f'age {age:.1f} s'}"
-    return f"{text}: {' '.join(one.error.split())}" if one.error else text
+def _watched(state: KindState, now: float) -> str:
+    age = state.age(now)
+    text = f"{state.phase}, objects {state.objects}, {'never read' if age is None else f'age {age:.1f} s'}"
+    return f"{text}: {' '.join(state.error.split())}" if state.error else text
 
 
 def make_app(  # noqa: PLR0913 - one parameter a part of it
@@ -120,24 +120,24 @@ def make_app(  # noqa: PLR0913 - one parameter a part of it
     log: Log,
     *,
     ledger: InFlightLedger | None = None,
-    traces: DenialReporter | None = None,
-    recording: ReviewRecorder | None = None,
+    denials: DenialReporter | None = None,
+    review_recorder: ReviewRecorder | None = None,
     client_ca: bool = False,
     body_limit: int = BODY_LIMIT,
 ) -> web.Application:
-    """The application that serves reviews from ``state``.
+    """Return the application that serves reviews from ``state``.
 
     Args:
-        state: the snapshot in force and readiness.
-        metrics: where reviews are counted.
-        log: where they are logged.
-        ledger: where admitted objects are counted until the watch shows them; None where nothing is watched.
-        traces: what refusals leave behind; where it is None they are counted in ``metrics`` and nothing else.
-        recording: where reviews are written down; None where they are not.
+        state: snapshot in force and readiness.
+        metrics: metrics of reviews.
+        log: log of reviews.
+        ledger: ledger of admitted objects; None without a watch.
+        denials: reports denials; None counts them in ``metrics`` only.
+        review_recorder: records reviews; None for no recording.
         client_ca: whether reviews need a client certificate (probes and metrics never do).
-        body_limit: the largest body read, in bytes.
+        body_limit: largest body in bytes.
     """
-    door = AdmissionHandler(state, metrics, log, ledger, traces=traces, recording=recording)
+    handler = AdmissionHandler(state, metrics, log, ledger, denials=denials, review_recorder=review_recorder)
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -147,16 +147,16 @@ def make_app(  # noqa: PLR0913 - one parameter a part of it
         lines = [reason or "ok"]
         if "verbose" in request.query:
             lines += _facts(state, time.monotonic())
-            lines += [f"policy {one.name}: generation {one.generation}" for one in state.in_force.policies.policies]
-            lines += [f"bad policy {one.name}: {one.outcome}: {one.error}" for one in state.policies() if one.error]
+            lines += [f"policy {policy.name}: generation {policy.generation}" for policy in state.in_force.policies.policies]
+            lines += [f"bad policy {policy.name}: {policy.outcome}: {policy.error}" for policy in state.policies() if policy.error]
         return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
 
     async def metrics_text(_request: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     app = web.Application(client_max_size=body_limit)
-    app.router.add_post("/mutate", _review_handler("mutate", door, state, metrics, client_ca=client_ca))
-    app.router.add_post("/validate", _review_handler("validate", door, state, metrics, client_ca=client_ca))
+    app.router.add_post("/mutate", _review_handler("mutate", handler, state, metrics, client_ca=client_ca))
+    app.router.add_post("/validate", _review_handler("validate", handler, state, metrics, client_ca=client_ca))
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics_text)

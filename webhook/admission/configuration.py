@@ -1,8 +1,7 @@
-"""The webhook configurations as YAML: which objects the apiserver sends to the door, written from the table of kinds.
+"""Write the webhook configurations as YAML, from the table of workload kinds.
 
-Every field that the apiserver would default is written out, so that a GitOps tool finds what it states. The conditions are CEL
-(Kubernetes ``matchConditions``): an object is sent only where it asks for an accelerator, or gets at one without asking, so no
-other waits for gpugate.
+Every field that the apiserver would default is written out, so that GitOps tools see no difference. The ``matchConditions``
+are CEL: the apiserver sends only objects that request an accelerator, or may access one without a request.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from typing import Final, NamedTuple
 from gpugate.policies.kube.accelerators import LOOKS_LIKE
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.workloads.kinds import KINDS, WorkloadKind
-from gpugate.webhook.admission.match_conditions import taker_condition
+from gpugate.webhook.admission.match_conditions import access_condition
 
-_ASKS: Final = """\
+_REQUESTS_ACCELERATOR: Final = """\
 spec.?resourceClaims.orValue([]).size() > 0 ||
 [spec.?containers, spec.?initContainers].exists(list, list.orValue([]).exists(container,
 [container.?resources.?limits, container.?resources.?requests].exists(amounts, amounts.orValue({}).exists(name,
 name.contains('/') && amounts.value()[name] != '0' && !name.endsWith('_monitoring') &&
 name.matches('(?i)@LOOKS_LIKE@')))))""".replace("@LOOKS_LIKE@", LOOKS_LIKE)
 _OBJECTS: Final = "[object, oldObject].filter(o, o != null)"
-#: Kinds of Kubernetes itself, whose objects the conditions see typed: pods, what keeps a template, and what keeps a job's.
+#: Kinds of Kubernetes itself, whose objects are typed in conditions: pods, kinds with a pod template, and scheduled kinds.
 _PODS: Final = tuple(kind.resource for kind in KINDS if kind.is_pod)
 _TEMPLATES: Final = [kind for kind in KINDS if kind.is_built_in and not kind.is_pod and not kind.scheduled]
 (_REVISION,) = (kind for kind in KINDS if kind.is_revision_of_owner)
@@ -32,27 +31,27 @@ _HEADS: Final = {
     "mutate": """\
 # Written by `make docs` from policies/workloads/kinds and webhook/admission/configuration.py: change it there.
 #
-# Rewrites objects that ask for an accelerator. Where gpugate can't answer they pass as they are: the validating webhooks,
-# which see the final object, turn away what must not run so.
+# Changes objects that request an accelerator. Without an answer of gpugate they pass unchanged: the validating webhooks
+# check the final object.
 #
 # The name sorts before Kueue's, so that Kueue sees the queue names that gpugate puts in.
 """,
     "validate": """\
 # Written by `make docs` from policies/workloads/kinds and webhook/admission/configuration.py: change it there.
 #
-# Judges the final state of objects that ask for an accelerator; where gpugate can't answer, these and no others are refused.
-# The webhooks called takers-... see objects that ask for none, and take devices or go to accelerator nodes all the same. Where
-# gpugate can't answer these pass: device plugins, exporters and the GPU operator are such objects (docs/decisions/0019).
-# No rule names DELETE or a status: nothing that ends, cleans up or reports ever waits for gpugate.
+# Checks the final state of objects that request an accelerator. Without an answer of gpugate only these are refused.
+# The webhooks called takers-... get objects without a request that can access devices or accelerator nodes. Without an answer
+# of gpugate these pass: device plugins, exporters and the GPU operator are such objects (docs/decisions/0019).
+# No rule contains DELETE or a status: deletion, cleanup and status updates never wait for gpugate.
 """,
 }
 _REMARK: Final = """\
 #
 # sideEffects: a refusal may create an Event, and nothing else is written; a dry run creates none (docs/operate/observing.md).
 #
-# Every field that the apiserver would default is written out, and clientConfig.caBundle is left out: what a GitOps tool
-# states here is what it finds again, while the bundle belongs to whoever issues the certificate. matchConditions see typed
-# objects: quantities in their shortest form (zero is '0'), absent fields absent; those of custom resources are as written.
+# Every field that the apiserver would default is written out, so that a GitOps tool sees no difference. clientConfig.caBundle
+# is left out: it belongs to the issuer of the certificate. matchConditions see typed objects: quantities in their shortest
+# form (zero is '0'), absent fields absent; objects of custom resources are as written.
 """
 _CONDITIONS: Final = {
     "is-no-mirror-pod": "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))",
@@ -80,34 +79,34 @@ class _Webhook(NamedTuple):
     """One webhook.
 
     Attributes:
-        name: the first part of its name.
-        rules: what the apiserver matches by group and resource.
-        conditions: names of conditions that keep out what nobody needs to judge.
-        asks: the condition that an object asks for an accelerator.
-        takes: the condition that one does not, and gets at accelerators all the same; empty for those that ask.
+        name: first part of its name.
+        rules: groups and resources that the apiserver matches.
+        conditions: names of conditions that exclude objects.
+        requests: condition that an object requests an accelerator.
+        accesses: condition that an object without a request may access accelerators; empty for other webhooks.
     """
 
     name: str
     rules: tuple[_Rule, ...]
     conditions: tuple[str, ...]
-    asks: str
-    takes: str = ""
+    requests: str
+    accesses: str = ""
 
-    def failure_policy(self, door: str) -> str:
-        """What becomes of an object that gpugate gives no answer for."""
-        return "Ignore" if door == "mutate" or self.takes else "Fail"
+    def failure_policy(self, endpoint: str) -> str:
+        """Return the failurePolicy: what happens to an object without an answer of gpugate."""
+        return "Ignore" if endpoint == "mutate" or self.accesses else "Fail"
 
-    def timeout(self, door: str) -> int:
-        """How many seconds the apiserver waits."""
-        return 2 if self.takes else 3 if door == "mutate" else 5
+    def timeout(self, endpoint: str) -> int:
+        """Return the timeout of the apiserver in seconds."""
+        return 2 if self.accesses else 3 if endpoint == "mutate" else 5
 
 
-def configuration(door: str) -> str:
-    """The configuration for ``door`` (``mutate`` or ``validate``) as YAML."""
+def configuration(endpoint: str) -> str:
+    """Return the configuration of ``endpoint`` (``mutate`` or ``validate``) as YAML."""
     kind, name = {
         "mutate": ("MutatingWebhookConfiguration", "gpugate-mutating"),
         "validate": ("ValidatingWebhookConfiguration", "gpugate-validating"),
-    }[door]
+    }[endpoint]
     head = f"""\
 apiVersion: admissionregistration.k8s.io/v1
 kind: {kind}
@@ -117,46 +116,46 @@ metadata:
     app.kubernetes.io/name: gpugate
 webhooks:
 """
-    return _HEADS[door] + _REMARK + head + "".join(_written(one, door) for one in _webhooks(door))
+    return _HEADS[endpoint] + _REMARK + head + "".join(_webhook_yaml(one, endpoint) for one in _webhooks(endpoint))
 
 
-def _webhooks(door: str) -> Iterable[_Webhook]:
+def _webhooks(endpoint: str) -> Iterable[_Webhook]:
     updates = ("is-not-being-deleted", "changes-more-than-finalizers")
-    rules = [_Rule("", ("v1",), "CREATE" if door == "mutate" else "CREATE, UPDATE", _PODS)]
-    if door == "validate":
+    rules = [_Rule("", ("v1",), "CREATE" if endpoint == "mutate" else "CREATE, UPDATE", _PODS)]
+    if endpoint == "validate":
         rules.append(_Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers", "pods/resize")))
-    mirror = ("is-no-mirror-pod",) if door == "mutate" else ("is-no-mirror-pod", *updates)
-    yield _Webhook("pods", tuple(rules), mirror, _asks_of("o.spec"))
+    mirror = ("is-no-mirror-pod",) if endpoint == "mutate" else ("is-no-mirror-pod", *updates)
+    yield _Webhook("pods", tuple(rules), mirror, _requests_in("o.spec"))
     yield _Webhook(
         "templates",
         tuple(_rules(_TEMPLATES)),
         ("is-no-replica-set-of-a-controller", *updates),
-        _asks_of("o.spec.template.spec"),
+        _requests_in("o.spec.template.spec"),
     )
-    yield _Webhook("cronjobs", tuple(_rules(_SCHEDULED)), updates, _asks_of("o.spec.jobTemplate.spec.template.spec"))
+    yield _Webhook("cronjobs", tuple(_rules(_SCHEDULED)), updates, _requests_in("o.spec.jobTemplate.spec.template.spec"))
     custom = [kind for kind in KINDS if not kind.is_built_in]
     for group in dict.fromkeys(kind.group for kind in custom):
         kinds = [kind for kind in custom if kind.group == group]
-        yield _Webhook(_name_of(group), tuple(_rules(kinds)), updates, _asks_of_custom(kinds))
-    if door == "validate":
-        yield from _takers(updates)
+        yield _Webhook(_name_of(group), tuple(_rules(kinds)), updates, _requests_in_custom(kinds))
+    if endpoint == "validate":
+        yield from _access_webhooks(updates)
 
 
-def _takers(updates: tuple[str, ...]) -> Iterable[_Webhook]:
-    """The webhooks for objects that ask for nothing. Pods of every other kind pass the first of them when they are made."""
+def _access_webhooks(updates: tuple[str, ...]) -> Iterable[_Webhook]:
+    """Yield the webhooks for objects that request nothing. Pods of all other kinds pass the first one at creation."""
     pods = (
         _Rule("", ("v1",), "CREATE", _PODS),
         _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)),
     )
     owned = ("is-no-replica-set-of-a-controller", *updates)
-    yield _taker("pods", pods, ("is-no-mirror-pod", *updates), "object")
-    yield _taker("templates", tuple(_rules(_TEMPLATES)), owned, "object.spec.template")
-    yield _taker("cronjobs", tuple(_rules(_SCHEDULED)), updates, "object.spec.jobTemplate.spec.template")
+    yield _access_webhook("pods", pods, ("is-no-mirror-pod", *updates), "object")
+    yield _access_webhook("templates", tuple(_rules(_TEMPLATES)), owned, "object.spec.template")
+    yield _access_webhook("cronjobs", tuple(_rules(_SCHEDULED)), updates, "object.spec.jobTemplate.spec.template")
 
 
-def _taker(name: str, rules: tuple[_Rule, ...], conditions: tuple[str, ...], place: str) -> _Webhook:
-    asks = "!" + _asks_of(f"o{place.removeprefix('object')}.spec")
-    return _Webhook(f"takers-{name}", rules, conditions, asks, taker_condition(place, is_pod=name == "pods"))
+def _access_webhook(name: str, rules: tuple[_Rule, ...], conditions: tuple[str, ...], place: str) -> _Webhook:
+    requests = "!" + _requests_in(f"o{place.removeprefix('object')}.spec")
+    return _Webhook(f"takers-{name}", rules, conditions, requests, access_condition(place, is_pod=name == "pods"))
 
 
 def _name_of(group: str) -> str:
@@ -170,25 +169,25 @@ def _rules(kinds: Iterable[WorkloadKind]) -> list[_Rule]:
     return [_Rule(group, versions, "CREATE, UPDATE", tuple(sorted(found))) for (group, versions), found in sorted(by_place.items())]
 
 
-def _asks_of(place: str) -> str:
-    return f"{_OBJECTS}.map(o, {place}).exists(spec,\n{_ASKS})"
+def _requests_in(place: str) -> str:
+    return f"{_OBJECTS}.map(o, {place}).exists(spec,\n{_REQUESTS_ACCELERATOR})"
 
 
-def _asks_of_custom(kinds: list[WorkloadKind]) -> str:
+def _requests_in_custom(kinds: list[WorkloadKind]) -> str:
     """Return the condition that an object of ``kinds``, those of one group, requests an accelerator."""
     (wraps,) = {kind.wraps for kind in kinds}
     if wraps is not None:
         wrapped, resources = _specs(KINDS, "c.?template"), _resources(KINDS, "c.?template")
         states = "".join(f"{found}.hasValue() ||\n" for found in resources)
-        # Where the wrapper itself says where pods are, they may be anywhere.
+        # A wrapper with podSets may have pods anywhere.
         return (
             f"{_OBJECTS}.exists(o, {_optional('o', wraps)}.orValue([]).exists(c,\nc.?podSets.orValue([]).size() > 0 ||\n"
-            f"{states}({wrapped}).exists(spec,\n{_ASKS})))"
+            f"{states}({wrapped}).exists(spec,\n{_REQUESTS_ACCELERATOR})))"
         )
     lists = [f"[optional.of({{'containers': [{{?'resources': {found}}}]}})]" for found in _resources(kinds, "o")]
     templates = _specs(kinds, "o")
     lists += [f"({templates})"] if templates else []
-    return f"{_OBJECTS}.exists(o, {' + '.join(lists)}.exists(spec,\n{_ASKS}))"
+    return f"{_OBJECTS}.exists(o, {' + '.join(lists)}.exists(spec,\n{_REQUESTS_ACCELERATOR}))"
 
 
 def _resources(kinds: Iterable[WorkloadKind], root: str) -> list[str]:
@@ -197,7 +196,7 @@ def _resources(kinds: Iterable[WorkloadKind], root: str) -> list[str]:
 
 
 def _specs(kinds: Iterable[WorkloadKind], root: str) -> str:
-    """A CEL list of the pod specs (optional values) that objects of ``kinds`` at ``root`` may have."""
+    """Return a CEL list of the pod specs (optional values) that objects of ``kinds`` at ``root`` may have."""
     paths = {(*place.template, "spec"): bool(place.role) for kind in kinds for place in kind.pod_sets if place.resources is None}
     plain = [_optional(root, path) for path in paths if "*" not in path]
     parts = ["[" + ",\n".join(plain) + "]"] if plain else []
@@ -216,18 +215,18 @@ def _optional(root: str, path: Path) -> str:
     return "".join((root, *(f".?{part}" for part in path)))
 
 
-def _written(one: _Webhook, door: str) -> str:
-    reinvocation = "    reinvocationPolicy: IfNeeded\n" if door == "mutate" else ""
+def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
+    reinvocation = "    reinvocationPolicy: IfNeeded\n" if endpoint == "mutate" else ""
     text = f"""\
-  - name: {one.name}.{door}.gpugate.io
+  - name: {one.name}.{endpoint}.gpugate.io
     admissionReviewVersions: [v1]
     clientConfig:
       service:
         name: gpugate
         namespace: gpugate-system
-        path: /{door}
+        path: /{endpoint}
         port: 443
-    failurePolicy: {one.failure_policy(door)}
+    failurePolicy: {one.failure_policy(endpoint)}
     matchPolicy: Equivalent
     namespaceSelector:
       matchExpressions:
@@ -236,7 +235,7 @@ def _written(one: _Webhook, door: str) -> str:
           values: [gpugate-system, kube-system]
     objectSelector: {{}}
 {reinvocation}    sideEffects: NoneOnDryRun
-    timeoutSeconds: {one.timeout(door)}
+    timeoutSeconds: {one.timeout(endpoint)}
     rules:
 """
     for rule in one.rules:
@@ -250,11 +249,11 @@ def _written(one: _Webhook, door: str) -> str:
     text += "    matchConditions:\n"
     for name in one.conditions:
         if name == "is-no-replica-set-of-a-controller":
-            text += "      # The Deployment controller knows its ReplicaSets by their templates: those stay as it made them.\n"
+            text += "      # The Deployment controller identifies its ReplicaSets by their templates: those must not change.\n"
         text += _condition(name, _CONDITIONS[name])
-    if not one.takes:
-        return text + _condition("asks-for-an-accelerator", one.asks)
-    return text + _condition("asks-for-no-accelerator", one.asks) + _condition("gets-at-accelerators", one.takes)
+    if not one.accesses:
+        return text + _condition("asks-for-an-accelerator", one.requests)
+    return text + _condition("asks-for-no-accelerator", one.requests) + _condition("gets-at-accelerators", one.accesses)
 
 
 def _condition(name: str, expression: str) -> str:

@@ -1,111 +1,105 @@
-"""What a refusal leaves behind besides its answer: counts, and an Event where those look who wonder why nothing runs.
+"""Report denials: metrics, and an Event on the controller or the namespace.
 
-A refused object is never stored, so that nobody finds an Event about it: it goes to the controller that wanted the object, or to
-the Namespace. What rules in DryRun would have refused is told likewise, by its own reason.
+A refused object is never stored, so that nobody could find an Event about it: the Event is about the controller that created
+the object, or about the Namespace. Denials of rules in DryRun are reported as well, with another reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import Decision
 from gpugate.webhook.admission.admission_review import AdmissionResponse, Request
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.response import cut, one_line, sentence, strip_immutable_words
-from gpugate.webhook.kube.event_series import Kind, Reference, about_namespace
+from gpugate.webhook.kube.event_series import Reference, about_namespace
+from gpugate.webhook.kube.events import EventSink
 
 REFUSED: Final = "Refused"
 WOULD_REFUSE: Final = "WouldRefuse"
-#: What was tried, by the operation of the request.
+#: Action of the Event by operation of the request.
 _ACTIONS: Final[Mapping[str, str]] = {"CREATE": "Create", "UPDATE": "Update"}
-#: Findings that one Event tells, and what each may take of it; an Event's note holds 1024 bytes.
+#: Most findings in one Event, and the characters that they share; an Event's note holds 1024 bytes.
 _MOST: Final = 3
-_ROOM: Final = 900
-#: Where a refusal comes from that no rule made: an object that cannot be read, or gpugate itself.
+_NOTE_CHARACTERS: Final = 900
+#: Rule label of refusals without a rule: an unreadable object, or a failure of gpugate.
 _NO_RULE: Final = "none"
 
 
-class EventSink(Protocol):
-    """Takes what is to become an Event; `gpugate.webhook.kube.events.Recorder` is one."""
-
-    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
-        """Have an Event about ``regarding`` sent; never blocks, never raises."""
-
-
 class _Subject(NamedTuple):
-    """Whom an Event is about, and what it calls the object that was refused."""
+    """The object of an Event, and the title of the refused object in it."""
 
     regarding: Reference
     title: str
 
 
 class DenialReporter:
-    """Counts and tells what was refused, and what would have been."""
+    """Counts denials, real ones and those of DryRun, and emits Events about them."""
 
     __slots__ = ("_events", "_metrics")
 
     def __init__(self, metrics: Metrics, events: EventSink | None = None) -> None:
-        """Count in ``metrics``, and tell ``events`` where there are any."""
+        """Count in ``metrics``, and emit to ``events`` unless it is None."""
         self._metrics = metrics
         self._events = events
 
-    def report(self, endpoint: str, request: Request, verdict: AdmissionResponse, decision: Decision | None) -> None:
-        """Leave the traces of one answered review.
+    def report(self, endpoint: str, request: Request, response: AdmissionResponse, decision: Decision | None) -> None:
+        """Report the denials of one answered review.
 
-        Told twice is nothing: what the mutating door refuses the validating one never sees, and what would be refused is told by
-        the validating door alone, which sees every object that the other sees, as it is to be stored.
+        Nothing is reported twice: /validate never sees what /mutate refuses, and denials of DryRun are reported at /validate only,
+        which sees every object in its final form.
         """
         findings = decision.findings if decision is not None else ()
-        if not verdict.allowed:
-            denied = [one for one in findings if one.severity is Severity.DENY]
-            self._metrics.refused({one.rule for one in denied} or {_NO_RULE}, Mode.ENFORCE, dry_run=request.dry_run)
+        if not response.allowed:
+            denied = [finding for finding in findings if finding.severity is Severity.DENY]
+            self._metrics.refused({denial.rule for denial in denied} or {_NO_RULE}, Mode.ENFORCE, dry_run=request.dry_run)
             if self._events is not None and not request.dry_run:
-                subject = _who_wanted(request)
-                note = f"gpugate refuses {subject.title}: {_told(denied)}" if denied else verdict.message
-                self._tell(REFUSED, subject, note, request)
+                subject = _requester(request)
+                note = f"gpugate refuses {subject.title}: {_describe(denied)}" if denied else response.message
+                self._emit(REFUSED, subject, note, request)
         if not findings or endpoint != "validate":
             return
-        would = [one for one in findings if one.would_refuse]
+        would = [finding for finding in findings if finding.would_refuse]
         if would:
-            self._metrics.refused({one.rule for one in would}, Mode.DRY_RUN, dry_run=request.dry_run)
+            self._metrics.refused({judged.rule for judged in would}, Mode.DRY_RUN, dry_run=request.dry_run)
             if self._events is not None and not request.dry_run:
-                subject = _who_gets(request, stored=verdict.allowed)
-                self._tell(WOULD_REFUSE, subject, f"dry run: gpugate would refuse {subject.title}: {_told(would)}", request)
+                subject = _dry_run_subject(request, stored=response.allowed)
+                self._emit(WOULD_REFUSE, subject, f"dry run: gpugate would refuse {subject.title}: {_describe(would)}", request)
 
-    def _tell(self, reason: str, subject: _Subject, note: str, request: Request) -> None:
+    def _emit(self, reason: str, subject: _Subject, note: str, request: Request) -> None:
         assert self._events is not None  # noqa: S101 - both callers asked
         self._events.emit(
             subject.regarding,
             reason=reason,
             message=strip_immutable_words(one_line(note)),
             action=_ACTIONS.get(request.operation, "Admit"),
-            # Nobody has to do anything about what is let in.
+            # An allowed object needs no action.
             kind="Normal" if reason == WOULD_REFUSE else "Warning",
         )
 
 
-def _told(findings: Sequence[Judged]) -> str:
+def _describe(findings: Sequence[Judged]) -> str:
     if len(findings) == 1:
         return sentence(findings[0])
-    told = [cut(sentence(one), _ROOM // min(len(findings), _MOST)) for one in findings[:_MOST]]
+    parts = [cut(sentence(finding), _NOTE_CHARACTERS // min(len(findings), _MOST)) for finding in findings[:_MOST]]
     if len(findings) > _MOST:
-        told.append(f"and {len(findings) - _MOST} more")
-    return "; ".join(told)
+        parts.append(f"and {len(findings) - _MOST} more")
+    return "; ".join(parts)
 
 
-def _who_wanted(request: Request) -> _Subject:
-    """Whom a refusal is told: the object that is there on UPDATE, else what wanted to make it."""
+def _requester(request: Request) -> _Subject:
+    """Return the object for an Event about a refusal: the object itself on UPDATE, else its controller or namespace."""
     if request.operation == "UPDATE":
         return _itself(request) or _namespace(request)
     return _controller(request) or _namespace(request)
 
 
-def _who_gets(request: Request, *, stored: bool) -> _Subject:
-    """Whom it is told what would be refused: the controller, so that a thousand pods of it are one Event; else the object."""
+def _dry_run_subject(request: Request, *, stored: bool) -> _Subject:
+    """Return the object for an Event of DryRun: the controller, so that a thousand pods share one Event, else the object."""
     if request.operation == "UPDATE" or not stored:
-        return _who_wanted(request)
+        return _requester(request)
     return _controller(request) or _itself(request) or _namespace(request)
 
 
@@ -132,11 +126,11 @@ def _controller(request: Request) -> _Subject | None:
             continue
         api_version, kind, name, uid = (owner.get(key) for key in ("apiVersion", "kind", "name", "uid"))
         if type(api_version) is str and type(kind) is str and type(name) is str and type(uid) is str and name and kind:
-            # Without its name: all pods of a Job are refused for the same, and that is one Event.
+            # Without the pod's name, so that all pods of a Job share one Event.
             return _Subject(Reference(api_version, kind, request.namespace, name, uid), f"its {request.kind}s")
     return None
 
 
 def _metadata(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    found = obj.get("metadata") if obj is not None else None
-    return found if type(found) is dict else {}
+    result = obj.get("metadata") if obj is not None else None
+    return result if type(result) is dict else {}

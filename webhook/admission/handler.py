@@ -1,4 +1,4 @@
-"""Answering one review: bytes in, a decision, bytes out."""
+"""Answer one AdmissionReview: decode, decide, encode."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.runtime.log import Log
 
 _PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
-JUDGED: Final = frozenset({"CREATE", "UPDATE"})
-#: Sub-resources that hold the whole pod and can make it worse.
-SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
+REVIEWED_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
+#: Subresources with the whole pod that can change its spec.
+REVIEWED_SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
 
 
 class AdmissionHandler:
     """Answers reviews from the current snapshot of a state."""
 
-    __slots__ = ("_ledger", "_log", "_metrics", "_recording", "_state", "_traces")
+    __slots__ = ("_denials", "_ledger", "_log", "_metrics", "_review_recorder", "_state")
 
     def __init__(
         self,
@@ -42,18 +42,18 @@ class AdmissionHandler:
         log: Log,
         ledger: InFlightLedger | None = None,
         *,
-        traces: DenialReporter | None = None,
-        recording: ReviewRecorder | None = None,
+        denials: DenialReporter | None = None,
+        review_recorder: ReviewRecorder | None = None,
     ) -> None:
         self._ledger = ledger
-        self._traces = traces or DenialReporter(metrics)
-        self._recording = recording
+        self._denials = denials or DenialReporter(metrics)
+        self._review_recorder = review_recorder
         self._state = state
         self._metrics = metrics
         self._log = log
 
     def answer(self, endpoint: str, body: bytes) -> bytes:
-        """The response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from what is known now.
+        """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
 
         Raises:
             BadRequestError: the body is no review that can be answered.
@@ -63,10 +63,10 @@ class AdmissionHandler:
         return answer
 
     def answer_or_defer(self, endpoint: str, body: bytes, *, may_wait: bool) -> bytes | None:
-        """The same; None where the review should be answered a moment later: it would be refused for facts alone.
+        """Answer like `answer`, or return None if the review should be decided again a moment later.
 
-        The watch lags behind the apiserver by milliseconds. A queue that was made, or a pod that was deleted, just before may
-        not show yet, and a refusal for it would stop a sync that has done nothing wrong. So a refusal is looked at twice.
+        The watch lags behind the apiserver by milliseconds. A queue that was just created, or a pod that was just deleted, may not
+        show yet, and a refusal for it would stop a correct sync. So a refusal that depends on facts alone is decided twice.
 
         Raises:
             BadRequestError: the body is no review that can be answered.
@@ -74,26 +74,26 @@ class AdmissionHandler:
         started = time.perf_counter()
         request = parse(body)
         try:
-            verdict, decision = self._judge(request, _PHASES[endpoint])
+            response, decision = self._decide(request, _PHASES[endpoint])
         except MalformedError as error:
             problem = f"gpugate cannot read {_title(request)}: {error}"
-            verdict, decision = undecided(problem, refuse=self._enforces(request)), None
+            response, decision = undecided(problem, refuse=self._enforces(request)), None
         except RecursionError:
-            message = "the object is nested too deeply to be read"
+            message = "the object is nested too deeply"
             raise BadRequestError(message, reason="depth") from None
         except BadRequestError:
             raise
-        except Exception as error:  # noqa: BLE001 - an answer that says so is worth more than a 500
-            verdict, decision = self._broken(endpoint, request, error), None
+        except Exception as error:  # noqa: BLE001 - answer with the reason instead of a 500
+            response, decision = self._failed_review(endpoint, request, error), None
         if may_wait and self._ledger is not None and decision is not None and _rests_on_facts(decision):
             return None
-        answer = render(request.uid, verdict)
-        if self._recording is not None and (decision is not None or not verdict.allowed):
-            self._recording.take(endpoint, body, verdict, decision, self._state.in_force.policies.policies)
-        self._account(endpoint, request, verdict, decision, time.perf_counter() - started)
+        answer = render(request.uid, response)
+        if self._review_recorder is not None and (decision is not None or not response.allowed):
+            self._review_recorder.record(endpoint, body, response, decision, self._state.in_force.policies.policies)
+        self._account(endpoint, request, response, decision, time.perf_counter() - started)
         return answer
 
-    def _judge(self, request: Request, phase: Phase) -> tuple[AdmissionResponse, Decision | None]:
+    def _decide(self, request: Request, phase: Phase) -> tuple[AdmissionResponse, Decision | None]:
         snapshot, policies = self._state.in_force
         workload = open_request(request, snapshot)
         if workload is None:
@@ -105,27 +105,27 @@ class AdmissionHandler:
                 self._ledger.supersede(request.kind, workload.namespace, workload.name)
         decision = decide(workload, bound, snapshot, phase, now=time.time())
         if self._ledger is not None and phase is Phase.CHECK and not decision.refused:
-            self._count_in(self._ledger, request, workload)
+            self._record_in_flight(self._ledger, request, workload)
         return build_response(_title(request), decision, bound.named), decision
 
-    def _count_in(self, ledger: InFlightLedger, request: Request, workload: Workload) -> None:
-        """Count what is about to be stored until the watch shows it."""
+    def _record_in_flight(self, ledger: InFlightLedger, request: Request, workload: Workload) -> None:
+        """Count an object that will be stored until the watch shows it."""
         if request.operation != "CREATE" or request.dry_run or request.subresource:
             return
-        # The apiserver has given the object its uid before it asks the validating webhooks.
+        # The apiserver sets the uid before it calls validating webhooks.
         uid = workload.metadata().get("uid")
         admitted = in_flight_entry(workload) if type(uid) is str and uid else None
         if admitted is not None:
             ledger.admit(str(uid), admitted)
 
     def _enforces(self, request: Request) -> bool:
-        """Whether any rule may refuse in the request's namespace."""
+        """Return whether any rule is enforced in the request's namespace."""
         snapshot, policies = self._state.in_force
         bound = policies.bind(snapshot.namespace_labels(request.namespace), {})
         return any(one.mode is Mode.ENFORCE for one in bound)
 
-    def _broken(self, endpoint: str, request: Request, error: Exception) -> AdmissionResponse:
-        """The verdict where gpugate itself broke: what the mutating door lets pass, the validating door stops."""
+    def _failed_review(self, endpoint: str, request: Request, error: Exception) -> AdmissionResponse:
+        """Return the response for a failure of gpugate itself: /mutate allows, /validate refuses."""
         self._metrics.broken()
         trace = "".join(traceback.format_exception(error))
         self._log.error("review failed", uid=request.uid, endpoint=endpoint, traceback=trace)
@@ -136,9 +136,9 @@ class AdmissionHandler:
         return undecided(problem, refuse=endpoint == "validate" and self._enforces(request))
 
     def _account(
-        self, endpoint: str, request: Request, verdict: AdmissionResponse, decision: Decision | None, seconds: float
+        self, endpoint: str, request: Request, response: AdmissionResponse, decision: Decision | None, seconds: float
     ) -> None:
-        outcome = "refused" if not verdict.allowed else "changed" if verdict.patch else "passed"
+        outcome = "refused" if not response.allowed else "changed" if response.patch else "passed"
         self._metrics.reviewed(endpoint, request.kind, request.operation, outcome, seconds)
         fields: dict[str, Any] = {
             "uid": request.uid,
@@ -151,7 +151,7 @@ class AdmissionHandler:
             "outcome": outcome,
             "ms": int(seconds * 1_000_000) / 1000,
         }
-        policies = verdict.audit.get(POLICIES)
+        policies = response.audit.get(POLICIES)
         if policies:
             fields["policies"] = policies
         if request.subresource:
@@ -161,10 +161,10 @@ class AdmissionHandler:
         if decision is not None and (decision.changes or decision.would_change or decision.findings or decision.failures):
             self._metrics.decided(decision)
             self._describe(decision, fields, request)
-            self._traces.report(endpoint, request, verdict, decision)
-        elif not verdict.allowed:
-            fields["refusal"] = verdict.message
-            self._traces.report(endpoint, request, verdict, None)
+            self._denials.report(endpoint, request, response, decision)
+        elif not response.allowed:
+            fields["refusal"] = response.message
+            self._denials.report(endpoint, request, response, None)
         self._log.review(fields)
 
     def _describe(self, decision: Decision, fields: dict[str, Any], request: Request) -> None:
@@ -173,11 +173,13 @@ class AdmissionHandler:
         if decision.would_change:
             fields["wouldChange"] = [change.rule for change in decision.would_change]
         if decision.findings:
-            fields["findings"] = [f"{one.severity.value} {one.rule}/{one.finding.reason}" for one in decision.findings]
-            denied = [_reason_of(one) for one in decision.findings if one.severity is Severity.DENY]
+            fields["findings"] = [
+                f"{finding.severity.value} {finding.rule}/{finding.finding.reason}" for finding in decision.findings
+            ]
+            denied = [_reason_of(finding) for finding in decision.findings if finding.severity is Severity.DENY]
             if denied:
                 fields["denied"] = denied
-            would = [_reason_of(one) for one in decision.findings if one.would_refuse]
+            would = [_reason_of(finding) for finding in decision.findings if finding.would_refuse]
             if would:
                 fields["wouldDeny"] = would
         for failure in decision.failures:
@@ -186,14 +188,14 @@ class AdmissionHandler:
 
 
 def open_request(request: Request, snapshot: ClusterSnapshot) -> Workload | None:
-    """The lens over the object of ``request``; None where it is none of gpugate's business.
+    """Open the object of ``request`` as a workload; None if gpugate does not review it.
 
     Raises:
-        BadRequestError: it brings no object.
-        MalformedError: its pods are not where the API has them.
+        BadRequestError: the request has no object.
+        MalformedError: the pods are not where the API has them.
     """
     kind = kind_of(request.api_version, request.kind)
-    if kind is None or request.operation not in JUDGED or request.subresource not in SUBRESOURCES:
+    if kind is None or request.operation not in REVIEWED_OPERATIONS or request.subresource not in REVIEWED_SUBRESOURCES:
         return None
     if request.object is None:
         message = f"request.object must be an object on {request.operation}, is null"
@@ -209,13 +211,13 @@ def open_request(request: Request, snapshot: ClusterSnapshot) -> Workload | None
     )
 
 
-def _reason_of(one: Judged) -> str:
-    return cut(f"{one.rule}/{one.finding.reason}: {one.finding.message}")
+def _reason_of(judged: Judged) -> str:
+    return cut(f"{judged.rule}/{judged.finding.reason}: {judged.finding.message}")
 
 
 def _rests_on_facts(decision: Decision) -> bool:
-    """Whether the object is refused, and for nothing that its own text shows."""
-    return decision.refused and all(one.finding.rests_on for one in decision.findings if one.severity is Severity.DENY)
+    """Return whether the object is refused only for facts of the cluster."""
+    return decision.refused and all(finding.finding.rests_on for finding in decision.findings if finding.severity is Severity.DENY)
 
 
 def _title(request: Request) -> str:

@@ -27,15 +27,15 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _names(key: str, *texts: str) -> str:
-    """Whether a key, or another of ``texts``, has a word in it that stands for accelerators."""
+    """Return the CEL expression that a key, or another of ``texts``, contains a word for accelerators."""
     return (
         f"!{key}.endsWith('{CPU_KEY}') &&\n!{key}.startsWith('{NETWORK_KEYS}') &&"
         f" [{', '.join((key, *texts))}].exists(text, text.matches(\n'{MARKING_WORDS}'))"
     )
 
 
-#: Whether the pods ``t`` (metadata and spec) name devices themselves.
-_TAKES: Final = f"""\
+#: The pods ``t`` (metadata and spec) take devices.
+_TAKES_DEVICES: Final = f"""\
 [t.spec.?containers, t.spec.?initContainers, t.spec.?ephemeralContainers].exists(list, list.orValue([]).exists(container,
 container.?env.orValue([]).exists(entry, entry.name in
 {_list(VARIABLES)} &&
@@ -45,8 +45,8 @@ t.spec.?volumes.orValue([]).exists(volume, volume.?hostPath.?path.orValue('').ma
 '{DEVICE_FILES}')) ||
 t.?metadata.?annotations.orValue({{}}).exists(key, key.startsWith('{DEVICE_ANNOTATIONS}'))"""
 
-#: Whether they name accelerator nodes, by taints or labels.
-_GOES: Final = f"""\
+#: The pods ``t`` select accelerator nodes, by tolerations or labels.
+_SELECTS_GPU: Final = f"""\
 !(t.spec.?priorityClassName.orValue('') in {_list(SYSTEM_CLASSES)}) &&
 (t.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') != '' && {_names("one.key", "one.?value.orValue('')")}) ||
 t.spec.?nodeSelector.orValue({{}}).exists(key, t.spec.nodeSelector[key] != 'false' && {_names("key")}) ||
@@ -56,12 +56,12 @@ one.?values.orValue([]) != ['false'] && {_names("one.key")})))"""
 
 (_PER_NODE,) = (kind for kind in KINDS if kind.per_node)
 _NO_DAEMON_SET: Final = f"request.resource.resource != '{_PER_NODE.resource}'"
-_NO_POD_OF_ONE: Final = (
+_NO_DAEMON_SET_POD: Final = (
     "!object.metadata.?ownerReferences.orValue([]).exists(owner,\n"
     f"owner.?controller.orValue(false) && owner.kind == '{_PER_NODE.kind}')"
 )
 
 
-def taker_condition(place: str, *, is_pod: bool) -> str:
-    """The condition for objects that keep their pods at ``place``."""
-    return f"[{place}].exists(t,\n{_TAKES} ||\n({_NO_POD_OF_ONE if is_pod else _NO_DAEMON_SET}) &&\n{_GOES})"
+def access_condition(place: str, *, is_pod: bool) -> str:
+    """Return the condition for objects with their pods at ``place``."""
+    return f"[{place}].exists(t,\n{_TAKES_DEVICES} ||\n({_NO_DAEMON_SET_POD if is_pod else _NO_DAEMON_SET}) &&\n{_SELECTS_GPU})"

@@ -1,82 +1,44 @@
-"""Counters and histograms of the door, without labels that grow with the cluster (no namespaces, no names but those of policies).
+"""Metrics of the webhook, without labels that grow with the cluster (no namespaces; policies are the only names).
 
-A review counts half a dozen things. They are plain numbers in dictionaries, made into Prometheus's families when somebody
-scrapes: the library's own counters take a lock and a check of every label each time.
+Reviews count in plain dictionaries, which become Prometheus metrics at each scrape: the library's counters take a lock and
+check every label each time.
 """
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.decision import Decision
 from gpugate.policies.workloads.kinds import KINDS
+from gpugate.webhook.cache.health import fact_families, policy_families
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.kube.types import KindState
 
 _KNOWN_KINDS: Final = frozenset(kind.kind for kind in KINDS)
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
-#: Seconds. A review takes a fraction of a millisecond; the tail is what a busy machine adds.
+#: Buckets in seconds. A review takes a fraction of a millisecond; the upper buckets are for a busy machine.
 _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
-#: Counters by name: what they count, and their labels.
+#: Help text and labels of each counter.
 _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpugate_reviews": ("Admission reviews answered.", ("endpoint", "kind", "operation", "outcome")),
     "gpugate_findings": ("Findings by rule and severity.", ("rule", "severity")),
     "gpugate_refusals": (
-        "Reviews that a rule refused, or in DryRun would have refused.",
+        "Reviews that a rule refused, or would refuse in DryRun.",
         ("rule", "mode", "dry_run"),
     ),
-    "gpugate_changes": ("Objects that a rule changed, or in DryRun would have changed.", ("rule", "mode")),
-    "gpugate_rule_failures": ("Rules that broke on an object.", ("rule",)),
-    "gpugate_bad_requests": ("Bodies that were no review.", ("reason",)),
-    "gpugate_recordings": ("What became of reviews that were to be recorded.", ("outcome",)),
-    "gpugate_events": ("What became of Events.", ("outcome",)),
+    "gpugate_changes": ("Objects that a rule changed, or would change in DryRun.", ("rule", "mode")),
+    "gpugate_rule_failures": ("Rules that failed on an object.", ("rule",)),
+    "gpugate_bad_requests": ("Requests whose body is no review.", ("reason",)),
+    "gpugate_recordings": ("Reviews to record, by outcome.", ("outcome",)),
+    "gpugate_events": ("Events, by outcome.", ("outcome",)),
 }
-_FACT_GAUGES: Final = (
-    ("gpugate_facts_synced", "1 where a resource was read in full or is known to be absent, even if it fails since."),
-    ("gpugate_facts_age_seconds", "Time since the last event, bookmark or finished list; none before the first list."),
-    ("gpugate_facts_objects", "Objects that the facts are made from."),
-)
-_FACT_COUNTERS: Final = (
-    ("gpugate_facts_relists", "Full lists after the first one."),
-    ("gpugate_facts_reconnects", "Watches resumed without a list."),
-)
-_POLICY_GAUGES: Final = (
-    ("gpugate_policy_generation", "The generation of a GPUPolicy that is in force; 0 where none is."),
-    ("gpugate_policy_invalid", "1 where the newest generation of a GPUPolicy does not parse."),
-)
-
-
-def fact_families(watched: Iterable[KindState]) -> Iterator[Metric]:
-    """What the watchers tell of themselves."""
-    now = time.monotonic()
-    synced, age, objects = (GaugeMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_GAUGES)
-    relists, reconnects = (CounterMetricFamily(name, text, labels=["resource"]) for name, text in _FACT_COUNTERS)
-    for one in watched:
-        labels, seconds = [one.resource], one.age(now)
-        synced.add_metric(labels, float(one.synced))
-        objects.add_metric(labels, one.objects)
-        relists.add_metric(labels, one.relists)
-        reconnects.add_metric(labels, one.reconnects)
-        if seconds is not None:
-            age.add_metric(labels, seconds)
-    yield from (synced, age, objects, relists, reconnects)
-
-
-def policy_families(policies: Iterable[SeenPolicy]) -> Iterator[Metric]:
-    """Which generation of each GPUPolicy is in force, and whether its newest can be read."""
-    in_force, invalid = (GaugeMetricFamily(name, text, labels=["policy"]) for name, text in _POLICY_GAUGES)
-    for one in policies:
-        in_force.add_metric([one.name], one.in_force or 0)
-        invalid.add_metric([one.name], float(bool(one.error)))
-    yield from (in_force, invalid)
 
 
 class _Histogram:
@@ -93,7 +55,7 @@ class _Histogram:
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulated counts, as Prometheus has them."""
+        """Return cumulated counts, as Prometheus expects them."""
         running, cumulated = 0, []
         for bound, count in zip((*map(str, _BUCKETS), "+Inf"), self.counts, strict=True):
             running += count
@@ -102,13 +64,13 @@ class _Histogram:
 
 
 class Metrics(Collector):
-    """All metrics of one server, in a registry of its own.
+    """All metrics of one server, in their own registry.
 
     Attributes:
-        registry: where they are.
+        registry: the registry.
         certificate: gauge of the end of the serving certificate.
-        watched: gives the state of every kind that is watched, asked at each scrape.
-        policies: gives every GPUPolicy that is watched, asked at each scrape.
+        watched: returns the state of every watched kind, called at each scrape.
+        policies: returns every watched GPUPolicy, called at each scrape.
     """
 
     def __init__(self) -> None:
@@ -119,7 +81,7 @@ class Metrics(Collector):
         self.watched: Callable[[], Iterable[KindState]] = tuple
         self.policies: Callable[[], Iterable[SeenPolicy]] = tuple
         self.certificate = Gauge(
-            "gpugate_serving_certificate_not_after_seconds", "When the serving certificate ends, Unix time.", registry=self.registry
+            "gpugate_serving_certificate_not_after_seconds", "End of the serving certificate, Unix time.", registry=self.registry
         )
         self.registry.register(self)
 
@@ -134,42 +96,42 @@ class Metrics(Collector):
         self._durations[endpoint].observe(seconds)
 
     def decided(self, decision: Decision) -> None:
-        """Count what a decision changed and found."""
+        """Count the changes and findings of a decision."""
         # Most decisions change the same few combinations of rules: one count now, taken apart at the scrape.
         if decision.changes:
             key = tuple([change.rule for change in decision.changes])
             self._combinations[key] = self._combinations.get(key, 0) + 1
         for change in decision.would_change:
             self._count("gpugate_changes", change.rule, "dryrun")
-        for one in decision.findings:
-            self._count("gpugate_findings", one.rule, one.severity.value)
+        for finding in decision.findings:
+            self._count("gpugate_findings", finding.rule, finding.severity.value)
         for failure in decision.failures:
             self._count("gpugate_rule_failures", failure.rule)
 
     def refused(self, rules: Iterable[str], mode: Mode, *, dry_run: bool) -> None:
-        """Count a review that ``rules`` refused, or in DryRun would have; ``dry_run`` where nothing would have been stored."""
+        """Count a review that ``rules`` refused, or in DryRun would refuse; ``dry_run`` is the request's dryRun."""
         for rule in rules:
             self._count("gpugate_refusals", rule, mode.value, "true" if dry_run else "false")
 
     def event(self, outcome: str) -> None:
-        """Count what became of an Event."""
+        """Count the outcome of an Event."""
         self._count("gpugate_events", outcome)
 
     def recorded(self, outcome: str, number: int) -> None:
-        """Count what became of reviews that were to be recorded."""
+        """Count outcomes of reviews to record."""
         key = ("gpugate_recordings", (outcome,))
         self._counts[key] = self._counts.get(key, 0) + number
 
     def broken(self) -> None:
-        """Count a review on which gpugate itself failed, outside any one rule."""
+        """Count a review on which gpugate itself failed, outside of a rule."""
         self._count("gpugate_rule_failures", "none")
 
     def refused_body(self, reason: str) -> None:
-        """Count a body that was no review."""
+        """Count a body that is no review."""
         self._count("gpugate_bad_requests", reason)
 
     def collect(self) -> Iterator[Metric]:
-        """The families as they stand now."""
+        """Yield the current metrics."""
         counts = dict(self._counts)
         for rules, count in self._combinations.items():
             for rule in rules:
@@ -182,7 +144,7 @@ class Metrics(Collector):
                     family.add_metric(values, count)
             yield family
         durations = HistogramMetricFamily(
-            "gpugate_review_duration_seconds", "Time from the body read to the answer made.", labels=["endpoint"]
+            "gpugate_review_duration_seconds", "Time from reading the body to the complete answer.", labels=["endpoint"]
         )
         for endpoint, histogram in self._durations.items():
             durations.add_metric([endpoint], histogram.buckets(), histogram.total)
@@ -191,5 +153,5 @@ class Metrics(Collector):
         yield from policy_families(self.policies())
 
     def text(self) -> bytes:
-        """Everything in the Prometheus text format."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""The TLS side of the server: its context, and certificates exchanged while it runs."""
+"""The TLS context of the server, and the reload of its certificate."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Log
 
-#: How often the files are looked at, in seconds; a mounted Secret is exchanged by the kubelet within a minute or two.
+#: Seconds between two checks of the files; the kubelet updates a mounted Secret within a minute or two.
 _INTERVAL = 10.0
 
 
 def self_signed(directory: Path, hostnames: list[str]) -> tuple[Path, Path]:
-    """Certificate and key in ``directory``, issued there for ``hostnames`` where they are missing or due.
+    """Return certificate and key in ``directory``, issued for ``hostnames`` if missing or due.
 
     Raises:
-        InputError: the directory or what is in it cannot be used.
+        InputError: the directory or a file in it is unusable.
     """
     try:
         bundle = ensure(directory, hostnames, datetime.now(UTC))
@@ -32,7 +32,7 @@ def self_signed(directory: Path, hostnames: list[str]) -> tuple[Path, Path]:
 
 
 def make_context(certificate: Path, key: Path, *, tls_1_2: bool, client_ca: Path | None) -> ssl.SSLContext:
-    """A server context: TLS 1.3 alone unless ``tls_1_2``, HTTP/1.1 by ALPN, client certificates read where a CA is given.
+    """Return a server context: TLS 1.3 unless ``tls_1_2``, HTTP/1.1 by ALPN, client certificates if a CA is given.
 
     Raises:
         InputError: a file is missing or does not parse.
@@ -51,7 +51,7 @@ def make_context(certificate: Path, key: Path, *, tls_1_2: bool, client_ca: Path
         except (OSError, ssl.SSLError) as error:
             message = f"{client_ca} cannot be used as the CA of client certificates: {_reason(error)}; give a PEM file"
             raise InputError(message) from None
-        # Optional here and demanded for reviews: the kubelet's probes bring no certificate.
+        # Optional here, required for reviews: the kubelet's probes have no certificate.
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
@@ -61,8 +61,8 @@ def _reason(error: OSError) -> str:
     return str(error.strerror or error).partition(" (_ssl.c")[0].lower()
 
 
-def note_end(certificate: Path, metrics: Metrics) -> None:
-    """Put the end of the serving certificate into the metrics."""
+def record_expiry(certificate: Path, metrics: Metrics) -> None:
+    """Set the metric for the end of the serving certificate."""
     try:
         info = parse(certificate.read_bytes(), certificate)[0]
     except (OSError, CertificateError):
@@ -70,8 +70,8 @@ def note_end(certificate: Path, metrics: Metrics) -> None:
     metrics.certificate.set(info.not_after.timestamp())
 
 
-async def exchange(context: ssl.SSLContext, certificate: Path, key: Path, log: Log, metrics: Metrics) -> None:
-    """Load certificate and key anew whenever the files change; new connections get them. Runs until cancelled."""
+async def reload_certificates(context: ssl.SSLContext, certificate: Path, key: Path, log: Log, metrics: Metrics) -> None:
+    """Reload certificate and key when the files change, for new connections, until cancelled."""
     seen = _stamp(certificate, key)
     while True:
         await asyncio.sleep(_INTERVAL)
@@ -79,16 +79,16 @@ async def exchange(context: ssl.SSLContext, certificate: Path, key: Path, log: L
         if now == seen or None in now:
             continue
         try:
-            # A pair that does not match would cost the context the key that it has: try it elsewhere first.
+            # Test in another context: a mismatched pair would destroy the key of this one.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
             context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:
-            # Half of a pair may be there for a moment; the next look finds the other half.
-            log.warning("new serving certificate does not load yet", file=str(certificate), error=str(error))
+            # The pair may be incomplete for a moment: check again later.
+            log.warning("cannot load the new serving certificate yet", file=str(certificate), error=str(error))
             continue
         seen = now
-        note_end(certificate, metrics)
-        log.info("serving certificate exchanged", file=str(certificate))
+        record_expiry(certificate, metrics)
+        log.info("serving certificate reloaded", file=str(certificate))
 
 
 def _stamp(*paths: Path) -> tuple[tuple[int, int] | None, ...]:

@@ -1,4 +1,4 @@
-"""The cluster around the workloads: nodes, quotas and policies, as a report shows them."""
+"""Summarise nodes, quotas and policies for an audit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.cluster.usage import NodeUsage
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
-from gpugate.policies.policy.models import Match, Policy, PolicySet
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import Match, Policy
 from gpugate.webhook.audit.model import NamespaceQuota, NodeSummary, PolicyLine, QueueLine, ShapeSummary
 
-#: An accelerator is stranded where less than this part of its fair share of memory or CPU is left for it.
+#: An accelerator is stranded if less than this part of its fair share of memory or CPU is free.
 LEAST_SHARE: Final = 0.5
 _COUNTED: Final = ("cpu", "memory")
 
@@ -22,10 +23,10 @@ UseOf = Callable[[str], NodeUsage]
 
 
 def shapes_of(snapshot: ClusterSnapshot, node_of: NodeOf, use_of: UseOf) -> tuple[ShapeSummary, ...]:
-    """Nodes with accelerators, shape by shape, those with most accelerators first."""
-    found = [_shape(shape, node_of, use_of) for shape in snapshot.shapes if shape.accelerators]
-    # A node may have gone since the snapshot was made.
-    there = [one for one in found if one.nodes]
+    """Return nodes with accelerators by shape, most accelerators first."""
+    value = [_shape(shape, node_of, use_of) for shape in snapshot.shapes if shape.accelerators]
+    # A node may be gone since the snapshot.
+    there = [one for one in value if one.nodes]
     return tuple(sorted(there, key=lambda one: (-sum(node.devices for node in one.nodes), one.title, one.nodes[0].name)))
 
 
@@ -44,14 +45,14 @@ def _node(node: Node, use: NodeUsage) -> NodeSummary:
 
 
 def _usable(devices: int, room: int, taken: int) -> int:
-    """For how many accelerators what is left of ``room`` is enough; for all where the node does not say what it has."""
+    """Return for how many accelerators the rest of ``room`` is enough; for all if the node does not report it."""
     if room <= 0:
         return devices
     return int(max(0, room - taken) * devices / (room * LEAST_SHARE))
 
 
 def _why_stranded(nodes: Iterable[NodeSummary]) -> str:
-    stranded = [one for one in nodes if one.stranded]
+    stranded = [node for node in nodes if node.stranded]
     if not stranded:
         return ""
     worst = max(stranded, key=lambda one: (one.stranded, one.name))
@@ -73,7 +74,7 @@ def _why_stranded(nodes: Iterable[NodeSummary]) -> str:
 
 
 def queues_of(snapshot: ClusterSnapshot) -> tuple[QueueLine, ...]:
-    """Quotas of the ClusterQueues, sorted."""
+    """Return the quotas of the ClusterQueues, sorted."""
     return tuple(sorted(_queue_lines(snapshot)))
 
 
@@ -96,17 +97,17 @@ def _queue_lines(snapshot: ClusterSnapshot) -> Iterator[QueueLine]:
 
 
 def quotas_of(snapshot: ClusterSnapshot) -> tuple[NamespaceQuota, ...]:
-    """ResourceQuotas that bound accelerators, and memory and CPU beside them in the same namespaces, sorted."""
-    found = []
+    """Return ResourceQuotas on accelerators, with memory and CPU quotas of the same namespaces, sorted."""
+    result = []
     for namespace, quotas in snapshot.quotas.items():
-        if any(_is_accelerator(name) for one in quotas for name in one.hard):
-            found += [
-                NamespaceQuota(namespace, one.name, name, hard, one.used.get(name, 0))
-                for one in quotas
-                for name, hard in one.hard.items()
+        if any(_is_accelerator(name) for quota in quotas for name in quota.hard):
+            result += [
+                NamespaceQuota(namespace, quota.name, name, hard, quota.used.get(name, 0))
+                for quota in quotas
+                for name, hard in quota.hard.items()
                 if _is_accelerator(name) or name.rpartition(".")[2] in _COUNTED
             ]
-    return tuple(sorted(found))
+    return tuple(sorted(result))
 
 
 def _is_accelerator(resource: str) -> bool:
@@ -114,17 +115,17 @@ def _is_accelerator(resource: str) -> bool:
 
 
 def policies_of(policies: PolicySet, problems: Mapping[str, str]) -> tuple[PolicyLine, ...]:
-    """The policies, the one that wins first, and those that are not in force at all, by their ``problems``."""
-    known = {one.name for one in policies.policies}
+    """Return the policies by precedence, and then those with ``problems`` that are not in force."""
+    known = {policy.name for policy in policies.policies}
     lines = [
-        PolicyLine(one.name, one.generation, one.spec.priority, _modes(one), problems.get(one.name, ""))
-        for one in policies.policies
+        PolicyLine(policy.name, policy.generation, policy.spec.priority, _modes(policy), problems.get(policy.name, ""))
+        for policy in policies.policies
     ]
     lines += [PolicyLine(name, 0, 0, (), problem) for name, problem in sorted(problems.items()) if name not in known]
     return tuple(lines)
 
 
 def _modes(policy: Policy) -> tuple[tuple[str, str], ...]:
-    """The modes of the rules that the policy binds where it matches."""
+    """Return the modes of the rules that the policy binds in its scope."""
     everywhere = policy.model_copy(update={"spec": policy.spec.model_copy(update={"match": Match()})})
     return tuple(sorted((one.rule.id, one.mode.value) for one in PolicySet([everywhere]).bind({}, {})))

@@ -1,4 +1,4 @@
-"""What another policy would make of the same workloads: which are newly refused or changed, and which are freed."""
+"""Compare two policies over the same workloads: newly refused, changed, freed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpugate.webhook.audit.model import AuditedWorkload, Effect, Item
 
 
 class ComparisonOutcome(enum.Enum):
-    """What becomes of a workload, when one policy takes the other's place."""
+    """Outcome of a workload when one policy replaces the other."""
 
     NEWLY_REFUSED = "newly refused"
     NEWLY_CHANGED = "newly changed"
@@ -25,10 +25,10 @@ class Compared(NamedTuple):
     """One workload under both policies.
 
     Attributes:
-        verdict: what becomes of it.
-        workload: it, as the new policy sees it.
-        gone: what the old policy alone says.
-        come: what the new policy alone says.
+        verdict: the outcome.
+        workload: the workload under the new policy.
+        gone: items of the old policy only.
+        come: items of the new policy only.
     """
 
     verdict: ComparisonOutcome
@@ -38,9 +38,9 @@ class Compared(NamedTuple):
 
 
 def compare(before: Iterable[AuditedWorkload], after: Iterable[AuditedWorkload], *, as_if_enforced: bool = False) -> list[Compared]:
-    """Every workload that ``after`` has, with what differs from ``before``: two audits of the same objects.
+    """Compare each workload of ``after`` with ``before``: two audits of the same objects.
 
-    A rule in DryRun does nothing, and does not count, but ``as_if_enforced``: then what it would do counts on both sides.
+    Items of rules in DryRun do not count, unless ``as_if_enforced``: then they count on both sides.
     """
     old = {one.key: one for one in before}
     return [_compare(old.get(one.key), one, as_if_enforced=as_if_enforced) for one in after]
@@ -55,7 +55,7 @@ def _compare(old: AuditedWorkload | None, new: AuditedWorkload, *, as_if_enforce
 
 
 def _acting(workload: AuditedWorkload, *, as_if_enforced: bool) -> list[Item]:
-    """What the rules do to the workload."""
+    """Return the items that refuse or change the workload."""
     return [
         item for item in workload.items if item.effect in {Effect.REFUSE, Effect.CHANGE} and (as_if_enforced or not item.rehearsed)
     ]
@@ -81,21 +81,21 @@ def _verdict(was: Iterable[Item], now: Iterable[Item], *, differs: bool) -> Comp
 
 
 def as_json(compared: Iterable[Compared]) -> list[dict[str, Any]]:
-    """The comparison for machines, the same ones left out."""
+    """Return the comparison for JSON, without unchanged workloads."""
     return [
         {
-            "verdict": one.verdict.value,
-            "apiVersion": one.workload.api_version,
-            "kind": one.workload.kind,
-            "namespace": one.workload.namespace,
-            "name": one.workload.name,
-            "team": one.workload.team,
-            "accelerators": one.workload.accelerators,
-            "noLonger": [_item(item) for item in one.gone],
-            "newly": [_item(item) for item in one.come],
+            "verdict": comparison.verdict.value,
+            "apiVersion": comparison.workload.api_version,
+            "kind": comparison.workload.kind,
+            "namespace": comparison.workload.namespace,
+            "name": comparison.workload.name,
+            "team": comparison.workload.team,
+            "accelerators": comparison.workload.accelerators,
+            "noLonger": [_item(item) for item in comparison.gone],
+            "newly": [_item(item) for item in comparison.come],
         }
-        for one in compared
-        if one.verdict is not ComparisonOutcome.SAME
+        for comparison in compared
+        if comparison.verdict is not ComparisonOutcome.SAME
     ]
 
 

@@ -1,12 +1,11 @@
-"""Judging what is there: the engine of the door, asked what it would do with each workload, were it made now.
+"""Evaluate existing workloads: run the engine on each as if it were re-created now.
 
-Rules in DryRun are asked as if they were enforced, so that the answer is the very one that enforcing would give; each item
-says in which mode its rule is.
+Rules in DryRun run as in Enforce, so that the result is exactly what enforcing would do. Each item has the mode of its rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
@@ -17,24 +16,25 @@ from gpugate.policies.engine.engine import decide
 from gpugate.policies.engine.exemptions import REFUSED_REASONS, ExemptionRequest, requested_exemption
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import BoundRule, Change, Decision
-from gpugate.policies.kube.fields import MalformedError, dotted
+from gpugate.policies.gangs.status import GangState, StuckAfter, gang_states
+from gpugate.policies.kube.fields import MalformedError, Object, dotted
 from gpugate.policies.kube.managers import is_gitops_managed
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.rules.gangs.gang.rule import RULE, GangParams
 from gpugate.policies.rules.ownership import idle
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.admission.response import cut, strip_immutable_words
 from gpugate.webhook.audit.model import AuditedWorkload, Effect, Exemption, Item, Used
-from gpugate.webhook.audit.ownership import belongs_to
-from gpugate.webhook.audit.requests import devices_of, pods_of, runs_of
-from gpugate.webhook.audit.subjects import AuditTarget
+from gpugate.webhook.audit.owners import AuditTarget
+from gpugate.webhook.audit.ownership import belongs_to, devices_of, pods_of, runs_of
+from gpugate.webhook.audit.subjects import Subject
 
 JsonObject: TypeAlias = dict[str, Any]
-
-#: Labels by which a workload or its namespace says who it belongs to; the first that is there counts.
+#: Team labels of a workload or its namespace; the first one present counts.
 TEAM_LABELS: Final = ("gpugate.io/team", "gpugate.io/owner", "team", "owner", "app.kubernetes.io/team")
-#: What a text may have at the most: sums of a pod with a thousand containers fill no report. Characters.
+#: Longest text: the sums of a pod with a thousand containers must not fill a report. Characters.
 _LONGEST: Final = 1024
 _EFFECTS: Final = {
     Severity.DENY: Effect.REFUSE,
@@ -45,13 +45,13 @@ _EFFECTS: Final = {
 
 
 class AuditContext(NamedTuple):
-    """By what the workloads are judged.
+    """The inputs of every evaluation.
 
     Attributes:
         policies: the policies.
-        snapshot: one snapshot of the cluster.
-        team_labels: labels that say who a workload belongs to.
-        now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
+        snapshot: the cluster.
+        team_labels: labels with the team of a workload.
+        now: the time, in seconds since 1970, for the end of exemptions; None never ends them.
     """
 
     policies: PolicySet
@@ -60,24 +60,24 @@ class AuditContext(NamedTuple):
     now: float | None = None
 
 
-def audit_one(chosen: AuditTarget, lens: AuditContext) -> AuditedWorkload:
-    """What the rules make of one workload.
+def audit_one(target: AuditTarget, context: AuditContext) -> AuditedWorkload:
+    """Evaluate one workload.
 
     Raises:
-        MalformedError: a field that a rule reads is of the wrong type.
+        MalformedError: a field that a rule reads has the wrong type.
     """
-    subject = chosen.subject
+    subject = target.subject
     root: JsonObject = orjson.loads(subject.text)
-    workload = open_workload(subject.kind, root, lens.snapshot, namespace=subject.namespace)
-    bound = lens.policies.bind(lens.snapshot.namespace_labels(subject.namespace), workload.labels())
-    queue, devices, runs = queue_label(workload) or "", devices_of(workload, chosen.number), runs_of(workload, chosen.number)
-    pods = sum(pods_of(workload, one) for one in workload.gpu_pod_sets()) * chosen.number
-    in_git, team = is_gitops_managed(root), _team(workload, lens)
-    belongs = belongs_to(workload, bound, lens.snapshot, team)
-    plea = requested_exemption(workload)
-    decision = decide(workload, [_enforced(one) for one in bound], lens.snapshot, remember=False, now=lens.now)
+    workload = open_workload(subject.kind, root, context.snapshot, namespace=subject.namespace)
+    bound = context.policies.bind(context.snapshot.namespace_labels(subject.namespace), workload.labels())
+    queue, devices, runs = queue_label(workload) or "", devices_of(workload, target.number), runs_of(workload, target.number)
+    pods = sum(pods_of(workload, gpu_pod_set) for gpu_pod_set in workload.gpu_pod_sets()) * target.number
+    in_git, team = is_gitops_managed(root), _team(workload, context)
+    belongs = belongs_to(workload, bound, context.snapshot, team)
+    request = requested_exemption(workload)
+    decision = decide(workload, [_enforced(one) for one in bound], context.snapshot, remember=False, now=context.now)
     items = _items(decision, {one.rule.id: one for one in bound})
-    owner = chosen.owner
+    owner = target.owner
     return AuditedWorkload(
         api_version=owner.api_version if owner else str(root.get("apiVersion")),
         kind=owner.kind if owner else subject.kind.kind,
@@ -89,55 +89,55 @@ def audit_one(chosen: AuditTarget, lens: AuditContext) -> AuditedWorkload:
         pods=pods,
         devices=devices,
         items=items,
-        exemption=_exemption(plea, items, lens.now) if plea.rules else None,
+        exemption=_exemption(request, items, context.now) if request.rules else None,
         in_git=in_git,
         bound_by=tuple(sorted({_named(one) for one in bound})),
-        used=_used(workload, bound, items, lens.snapshot) if lens.snapshot.usage is not None else (),
+        used=_used(workload, bound, items, context.snapshot) if context.snapshot.usage is not None else (),
         belongs=belongs,
         runs=runs,
     )
 
 
 def _used(workload: Workload, bound: Iterable[BoundRule], items: Iterable[Item], snapshot: ClusterSnapshot) -> tuple[Used, ...]:
-    """The devices that the workload's pods hold, judged by the policy that binds the rule, unless it is exempt from it."""
+    """Return the devices of the workload's pods, with their state by the idle rule unless the workload is exempt from it."""
     devices = snapshot.usage.of(place_of(workload)) if snapshot.usage is not None else ()
-    exempt = any(one.rule == idle.RULE.id and one.effect is Effect.EXEMPT for one in items)
+    exempt = any(item.rule == idle.RULE.id and item.effect is Effect.EXEMPT for item in items)
     params = next((one.params for one in bound if one.rule is idle.RULE), None)
     if not isinstance(params, idle.IdleParams) or exempt:
-        return tuple(Used(one, "") for one in devices)
+        return tuple(Used(device, "") for device in devices)
     bounds = idle.bounds_of(params)
-    return tuple(Used(one, state_of(one, bounds).value) for one in devices)
+    return tuple(Used(device, state_of(device, bounds).value) for device in devices)
 
 
-def unreadable(chosen: AuditTarget, error: MalformedError) -> str:
-    """What is said of a workload that cannot be judged."""
-    subject = chosen.subject
-    return f"{subject.kind.kind} {subject.namespace}/{subject.name} cannot be judged: {error}"
+def unreadable(target: AuditTarget, error: MalformedError) -> str:
+    """Describe a workload that cannot be evaluated."""
+    subject = target.subject
+    return f"{subject.kind.kind} {subject.namespace}/{subject.name} cannot be evaluated: {error}"
 
 
-def _named(one: BoundRule) -> str:
-    return f"{one.policy}@{one.generation}"
+def _named(bound: BoundRule) -> str:
+    return f"{bound.policy}@{bound.generation}"
 
 
-def _enforced(one: BoundRule) -> BoundRule:
-    return one._replace(mode=Mode.ENFORCE) if one.mode is Mode.DRY_RUN else one
+def _enforced(bound: BoundRule) -> BoundRule:
+    return bound._replace(mode=Mode.ENFORCE) if bound.mode is Mode.DRY_RUN else bound
 
 
 def _items(decision: Decision, bound: Mapping[str, BoundRule]) -> tuple[Item, ...]:
-    found = [_change(one, bound) for one in decision.changes]
-    found += [_finding(one, bound) for one in decision.findings]
-    return tuple(sorted(found, key=sort_key))
+    result = [_change(change, bound) for change in decision.changes]
+    result += [_finding(finding, bound) for finding in decision.findings]
+    return tuple(sorted(result, key=sort_key))
 
 
-def _change(one: Change, bound: Mapping[str, BoundRule]) -> Item:
-    item = _item(one.rule, bound, Effect.CHANGE)
-    return item._replace(reason="Changed", message=cut("; ".join(one.notes), _LONGEST))
+def _change(change: Change, bound: Mapping[str, BoundRule]) -> Item:
+    item = _item(change.rule, bound, Effect.CHANGE)
+    return item._replace(reason="Changed", message=cut("; ".join(change.notes), _LONGEST))
 
 
-def _finding(one: Judged, bound: Mapping[str, BoundRule]) -> Item:
-    finding = one.finding
-    effect = Effect.EXEMPT if finding.reason == "Exempt" else _EFFECTS[one.severity]
-    return _item(one.rule, bound, effect)._replace(
+def _finding(judged: Judged, bound: Mapping[str, BoundRule]) -> Item:
+    finding = judged.finding
+    effect = Effect.EXEMPT if finding.reason == "Exempt" else _EFFECTS[judged.severity]
+    return _item(judged.rule, bound, effect)._replace(
         reason=finding.reason,
         path=dotted(finding.path) if finding.path else "",
         message=strip_immutable_words(cut(finding.message, _LONGEST)),
@@ -147,29 +147,57 @@ def _finding(one: Judged, bound: Mapping[str, BoundRule]) -> Item:
 
 def _item(rule: str, bound: Mapping[str, BoundRule], effect: Effect) -> Item:
     by = bound.get(rule)
-    if by is None:  # what the engine says of its own accord, of exemptions
+    if by is None:  # findings of the engine itself, about exemptions
         return Item(rule, "", Mode.WARN, effect, "", "", "", "")
     return Item(rule, _named(by), by.mode, effect, "", "", "", "")
 
 
-def sort_key(one: Item) -> tuple[str, str, str, str, str]:
-    """Items are listed in this order."""
-    return (one.rule, one.effect.value, one.path, one.reason, one.message)
+def sort_key(item: Item) -> tuple[str, str, str, str, str]:
+    """Return the sort key of an item."""
+    return (item.rule, item.effect.value, item.path, item.reason, item.message)
 
 
-def _exemption(plea: ExemptionRequest, items: Sequence[Item], now: float | None) -> Exemption:
-    lacking = any(one.reason in REFUSED_REASONS for one in items)
-    state = "expired" if plea.has_ended(now) else "refused" if lacking else "active"
-    reason, owner, until = (cut(text, _LONGEST) for text in (plea.reason, plea.owner, plea.until))
-    return Exemption(tuple(sorted(plea.rules)), reason, owner, until, state)
+def _exemption(request: ExemptionRequest, items: Sequence[Item], now: float | None) -> Exemption:
+    lacking = any(item.reason in REFUSED_REASONS for item in items)
+    state = "expired" if request.has_ended(now) else "refused" if lacking else "active"
+    reason, owner, until = (cut(text, _LONGEST) for text in (request.reason, request.owner, request.until))
+    return Exemption(tuple(sorted(request.rules)), reason, owner, until, state)
 
 
-def _team(workload: Workload, lens: AuditContext) -> str:
+def _team(workload: Workload, context: AuditContext) -> str:
     places: list[Mapping[str, Any]] = [workload.labels()]
     places += [pods.labels() for pods in workload.pod_sets if not workload.is_pod()]
-    places.append(lens.snapshot.namespace_labels(workload.namespace))
+    places.append(context.snapshot.namespace_labels(workload.namespace))
     for labels in places:
-        for key in lens.team_labels:
+        for key in context.team_labels:
             if isinstance(labels.get(key), str) and labels[key]:
                 return str(labels[key])
     return ""
+
+
+def stuck_after_for(snapshot: ClusterSnapshot, policies: PolicySet) -> StuckAfter:
+    """Return a function with the time after which a gang counts as stuck, by policy."""
+
+    def stuck_after(namespace: str, labels: Object) -> float | None:
+        for one in policies.bind(snapshot.namespace_labels(namespace), labels):
+            if one.rule is RULE and isinstance(one.params, GangParams):
+                return float(one.params.stuck_after)
+        return None
+
+    return stuck_after
+
+
+def gangs_among(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot, policies: PolicySet, now: float) -> list[GangState]:
+    """Return the state of the gangs among ``subjects`` at ``now``, in seconds since 1970; none without pods."""
+    return gang_states(snapshot, _opened(subjects, snapshot), now, stuck_after=stuck_after_for(snapshot, policies))
+
+
+def _opened(subjects: Iterable[Subject | str], snapshot: ClusterSnapshot) -> Iterator[Workload]:
+    for subject in subjects:
+        if isinstance(subject, str) or not subject.requests_gpu or (subject.kind.is_pod and subject.owner is not None):
+            continue
+        try:
+            yield open_workload(subject.kind, orjson.loads(subject.text), snapshot)
+        except MalformedError:
+            # The audit reports the malformed object elsewhere.
+            continue

@@ -1,4 +1,4 @@
-"""The books of an audit: the objects as they are, and what was found of each when it was last looked at."""
+"""Index of the audited objects with the last result of each."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.cluster.usage import NodeUsage
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.policies.policy.models import PolicySet
-from gpugate.webhook.audit import cluster_summary as picture
-from gpugate.webhook.audit.attribution_of_pods import PodName, audited_owner_of_pods
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.webhook.audit import cluster_summary
 from gpugate.webhook.audit.evaluate import AuditContext, audit_one, sort_key, unreadable
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Fleet
-from gpugate.webhook.audit.subjects import AuditTarget, Subject, choose
+from gpugate.webhook.audit.owners import AuditTarget, PodName, choose_targets, owners_of_pods
+from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.times import rfc3339
 
 
 class _Entry(NamedTuple):
-    """What was judged, and what came of it; a text where it could not be judged."""
+    """An evaluated target and its result; a text if evaluation failed."""
 
-    chosen: AuditTarget
+    target: AuditTarget
     found: AuditedWorkload | str
 
 
-class Surroundings(NamedTuple):
-    """What a whole audit shows beside the workloads.
+class AuditInputs(NamedTuple):
+    """Everything that an audit shows beside the workloads.
 
     Attributes:
-        at: when, RFC 3339.
-        source: what was looked at, in words.
+        at: time of the audit, RFC 3339.
+        source: the audited cluster or files, in words.
         policies: the policies in force.
         snapshot: the cluster.
-        node_of: gives a node by its name.
-        use_of: gives what the pods on a node come to.
-        problems: why the newest state of a policy is not in force, by policy.
-        remarks: what could not be looked at.
+        node_of: returns a node by name.
+        use_of: returns the usage of a node by name.
+        problems: why the newest generation of a policy is not in force, by policy.
+        remarks: what could not be read.
         gangs: the gangs.
-        readings: what monitoring told of devices; None where it was not asked, or gave no answer.
+        readings: device figures of Prometheus; None without them.
     """
 
     at: str
@@ -59,7 +59,7 @@ class Surroundings(NamedTuple):
 
 
 class WorkloadIndex:
-    """The objects of a cluster, and what the rules make of them."""
+    """The objects of a cluster and the rules' results for them."""
 
     def __init__(self) -> None:
         self._subjects: dict[Place, Subject] = {}
@@ -67,9 +67,9 @@ class WorkloadIndex:
         self._entries: dict[Place, _Entry] = {}
 
     def put(self, place: Place, subject: Subject | str | None) -> bool:
-        """Take the object at ``place`` as it is now, and say whether it differs from what was known.
+        """Store the object at ``place``; return whether it differs from the stored one.
 
-        A text stands for an object that cannot be read, None for one that is gone.
+        A text stands for an unreadable object, None for a deleted one.
         """
         before = self._subjects.get(place) or self._unreadable.get(place)
         if before == subject:
@@ -83,112 +83,114 @@ class WorkloadIndex:
         return True
 
     def places(self) -> list[Place]:
-        """Every place that has an object."""
+        """Return every place with an object."""
         return [*self._subjects, *self._unreadable]
 
-    def homes(self) -> dict[PodName, Place]:
-        """Under which place each pod that asks for accelerators is judged."""
+    def owners_of_pods(self) -> dict[PodName, Place]:
+        """Return the evaluated workload of each pod that requests accelerators."""
         subjects = self._subjects.values()
-        return audited_owner_of_pods(subjects, choose(subjects))
+        return owners_of_pods(subjects, choose_targets(subjects))
 
-    def judge(self, lens: AuditContext, *, anew: bool, also: Container[Place] = ()) -> Iterator[AuditedWorkload | str | None]:
-        """Judge what has changed, or with ``anew`` everything, one workload as each value is read; None where one is as it was.
+    def judge(
+        self, context: AuditContext, *, everything: bool, also: Container[Place] = ()
+    ) -> Iterator[AuditedWorkload | str | None]:
+        """Evaluate changed targets, or ``everything``; yield the result of each, None for an unchanged one.
 
-        What is no longer there is forgotten when the iterator starts. ``also`` are places that are judged in any case.
+        Starting the iterator drops deleted targets. Places in ``also`` are evaluated in any case.
         """
-        chosen = {place_of(one.subject): one for one in choose(self._subjects.values())}
-        for place in self._entries.keys() - chosen.keys():
+        target = {place_of(choose_target.subject): choose_target for choose_target in choose_targets(self._subjects.values())}
+        for place in self._entries.keys() - target.keys():
             del self._entries[place]
-        for place, one in chosen.items():
+        for place, one in target.items():
             before = self._entries.get(place)
-            if not anew and before is not None and before.chosen == one and place not in also:
+            if not everything and before is not None and before.target == one and place not in also:
                 yield None
                 continue
-            found = _judged(one, lens)
-            self._entries[place] = _Entry(one, found)
-            yield found
+            value = _judged(one, context)
+            self._entries[place] = _Entry(one, value)
+            yield value
 
-    def chosen(self) -> list[AuditTarget]:
+    def targets(self) -> list[AuditTarget]:
         """What the last audit judged."""
-        return [one.chosen for one in self._entries.values()]
+        return [entry.target for entry in self._entries.values()]
 
     def workloads(self) -> tuple[AuditedWorkload, ...]:
-        """What was found, sorted; the sorts of pods of one owner are one workload."""
-        found: dict[tuple[str, ...], list[AuditedWorkload]] = {}
-        for one in self._entries.values():
-            if isinstance(one.found, AuditedWorkload):
-                found.setdefault((*one.found.key, one.found.uid), []).append(one.found)
-        return tuple(together(found[key]) for key in sorted(found))
+        """Return the results, sorted; different pods of one owner are one workload."""
+        groups: dict[tuple[str, ...], list[AuditedWorkload]] = {}
+        for entry in self._entries.values():
+            if isinstance(entry.found, AuditedWorkload):
+                groups.setdefault((*entry.found.key, entry.found.uid), []).append(entry.found)
+        return tuple(merge_sorts(groups[key]) for key in sorted(groups))
 
     def remarks(self) -> tuple[str, ...]:
-        """What could not be read or judged, sorted."""
+        """Return what could not be read or evaluated, sorted."""
         return tuple(
-            sorted({*self._unreadable.values(), *(one.found for one in self._entries.values() if isinstance(one.found, str))})
+            sorted({*self._unreadable.values(), *(entry.found for entry in self._entries.values() if isinstance(entry.found, str))})
         )
 
-    def whole(self, around: Surroundings) -> Audit:
-        """The audit as a whole."""
+    def build_audit(self, inputs: AuditInputs) -> Audit:
+        """Build the audit."""
         workloads = self.workloads()
         return Audit(
-            at=around.at,
-            source=around.source,
-            policies=picture.policies_of(around.policies, around.problems),
+            at=inputs.at,
+            source=inputs.source,
+            policies=cluster_summary.policies_of(inputs.policies, inputs.problems),
             workloads=workloads,
-            shapes=picture.shapes_of(around.snapshot, around.node_of, around.use_of),
-            gangs=around.gangs,
-            queues=picture.queues_of(around.snapshot),
-            quotas=picture.quotas_of(around.snapshot),
-            remarks=tuple(sorted({*around.remarks, *self.remarks(), *(around.readings.remarks if around.readings else ())})),
-            fleet=_fleet(around.readings, workloads) if around.readings is not None else None,
+            shapes=cluster_summary.shapes_of(inputs.snapshot, inputs.node_of, inputs.use_of),
+            gangs=inputs.gangs,
+            queues=cluster_summary.queues_of(inputs.snapshot),
+            quotas=cluster_summary.quotas_of(inputs.snapshot),
+            remarks=tuple(sorted({*inputs.remarks, *self.remarks(), *(inputs.readings.remarks if inputs.readings else ())})),
+            fleet=_fleet(inputs.readings, workloads) if inputs.readings is not None else None,
         )
 
 
 def _fleet(readings: Readings, workloads: Sequence[AuditedWorkload]) -> Fleet:
-    held = {used.device for one in workloads for used in one.used}
-    return Fleet(rfc3339(readings.at), readings.windows, tuple(one for one in readings.devices if one not in held))
+    held = {used.device for workload in workloads for used in workload.used}
+    return Fleet(rfc3339(readings.at), readings.windows, tuple(device for device in readings.devices if device not in held))
 
 
-def together(sorts: Sequence[AuditedWorkload]) -> AuditedWorkload:
-    """Several sorts of pods of one owner as one workload: their sums, and all that is said of any of them."""
+def merge_sorts(sorts: Sequence[AuditedWorkload]) -> AuditedWorkload:
+    """Merge the results of different pods of one owner into one workload."""
     first = sorts[0]
     if len(sorts) == 1:
         return first
     devices: Counter[str] = Counter()
-    for one in sorts:
-        devices.update(dict(one.devices))
+    for sort in sorts:
+        devices.update(dict(sort.devices))
     return replace(
         first,
-        pods=sum(one.pods for one in sorts),
+        pods=sum(sort.pods for sort in sorts),
         devices=tuple(sorted(devices.items())),
-        items=tuple(sorted({item for one in sorts for item in one.items}, key=sort_key)),
-        exemption=next((one.exemption for one in sorts if one.exemption), None),
-        bound_by=tuple(sorted({name for one in sorts for name in one.bound_by})),
-        used=tuple(used for one in sorts for used in one.used),
-        runs=tuple(run for one in sorts for run in one.runs),
+        items=tuple(sorted({item for sort in sorts for item in sort.items}, key=sort_key)),
+        exemption=next((sort.exemption for sort in sorts if sort.exemption), None),
+        bound_by=tuple(sorted({name for sort in sorts for name in sort.bound_by})),
+        used=tuple(used for sort in sorts for used in sort.used),
+        runs=tuple(run for sort in sorts for run in sort.runs),
     )
 
 
-def _judged(one: AuditTarget, lens: AuditContext) -> AuditedWorkload | str:
+def _judged(target: AuditTarget, context: AuditContext) -> AuditedWorkload | str:
     try:
-        return audit_one(one, lens)
+        return audit_one(target, context)
     except MalformedError as error:
-        return unreadable(one, error)
+        return unreadable(target, error)
     except RecursionError:
-        return f"{one.subject.kind.kind} {one.subject.namespace}/{one.subject.name} is nested too deeply to be judged"
+        return f"{target.subject.kind.kind} {target.subject.namespace}/{target.subject.name} is nested too deeply"
 
 
 def filled(subjects: Iterable[Subject | str]) -> WorkloadIndex:
-    """Books with all of these subjects, the last of each name; a text stands for an object that cannot be read."""
-    books = WorkloadIndex()
+    """Return an index of these subjects, the last of each name; a text stands for an unreadable object."""
+    index = WorkloadIndex()
     unnamed: Counter[Place] = Counter()
-    for number, one in enumerate(subjects):
-        if isinstance(one, str):
-            books.put(("", "", "", str(number)), one)
+    for number, subject in enumerate(subjects):
+        if isinstance(subject, str):
+            index.put(("", "", "", str(number)), subject)
             continue
-        place, found = place_of(one), one
-        if one.name.endswith("-"):  # a generateName, by which a file may state many
+        place, value = place_of(subject), subject
+        if subject.name.endswith("-"):  # a generateName: a file may contain several
             unnamed[place] += 1
             if unnamed[place] > 1:
-                found = one._replace(name=f"{one.name}({unnamed[place]})")
-        books.put(place_of(found), found)
-    return books
+                value = subject._replace(name=f"{subject.name}({unnamed[place]})")
+        index.put(place_of(value), value)
+    return index

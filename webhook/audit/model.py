@@ -1,4 +1,4 @@
-"""What an audit found: plain records, from which every report is made."""
+"""Records of an audit, from which every report is made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpugate.policies.gangs.status import GangState
 
 
 class Effect(enum.Enum):
-    """What a rule makes of a workload, the gravest first."""
+    """Effect of a rule on a workload, the most severe first."""
 
     REFUSE = "refuse"
     CHANGE = "change"
@@ -22,18 +22,18 @@ class Effect(enum.Enum):
 
 
 class Item(NamedTuple):
-    """One thing that one rule has to say of one workload.
+    """One finding or change of one rule for one workload.
 
     Attributes:
-        rule: the rule's id.
+        rule: id of the rule.
         policy: the policy that binds it, ``name@generation``.
-        mode: the mode it has there: in DryRun the effect is what enforcing would do, in Enforce or Warn it is what would
-            happen, were the workload made today.
-        effect: what it is.
-        reason: the finding's stable word; ``Changed`` for a change.
-        path: the field it is about, ``spec.template.spec.containers[0]``; empty for the whole.
-        message: what is wrong with the sums, or what is changed.
-        remedy: what to write instead; empty for a change, which is its own remedy.
+        mode: mode of the rule: in DryRun the effect is what enforcing would do, in Enforce or Warn what re-creating the workload
+            would do.
+        effect: the effect.
+        reason: reason of the finding; ``Changed`` for a change.
+        path: the field, ``spec.template.spec.containers[0]``; empty for the whole object.
+        message: what is wrong, or what is changed.
+        remedy: what to write instead; empty for a change.
     """
 
     rule: str
@@ -47,19 +47,19 @@ class Item(NamedTuple):
 
     @property
     def rehearsed(self) -> bool:
-        """Whether nothing has come of it yet, since the rule is in DryRun."""
+        """Return whether the rule is in DryRun, so that the item has no effect yet."""
         return self.mode is Mode.DRY_RUN
 
 
 class Exemption(NamedTuple):
-    """What a workload asks to be exempt from.
+    """The exemption that a workload requests.
 
     Attributes:
         rules: rule ids, sorted; ``*`` for every rule.
         reason: why.
-        owner: who answers for it; empty where nobody is named.
-        until: when it ends (RFC 3339); empty for never.
-        state: ``active``, ``expired``, or ``refused`` where the policy allows it not or something is lacking.
+        owner: responsible person or team; empty if missing.
+        until: its end (RFC 3339); empty for never.
+        state: ``active``, ``expired``, or ``refused`` if the policy forbids it or a field is missing.
     """
 
     rules: tuple[str, ...]
@@ -70,11 +70,11 @@ class Exemption(NamedTuple):
 
 
 class Used(NamedTuple):
-    """One device that a pod holds, and what becomes of it.
+    """One device that a pod holds.
 
     Attributes:
         device: the device, with its figures.
-        state: ``idle``, ``low``, ``busy``, ``young`` or ``unknown`` by the policy; empty where none judges it.
+        state: ``idle``, ``low``, ``busy``, ``young`` or ``unknown`` by the policy; empty without a policy for it.
     """
 
     device: DeviceUse
@@ -82,13 +82,13 @@ class Used(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Accelerators that a workload asks for, and the time that it asks them for.
+    """Accelerators that a workload requests, and for how long.
 
     Attributes:
-        devices: how many.
-        since: when its pods began, in seconds since 1970; None where it does not tell.
-        until_end: device-seconds from then to the end that it states; None where it states none.
-        waits: whether it tells that its pods have not begun.
+        devices: number of accelerators.
+        since: start of its pods, in seconds since 1970; None if unknown.
+        until_end: device-seconds from start to the stated end; None without an end.
+        waits: whether its pods have not started.
     """
 
     devices: int
@@ -99,25 +99,25 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditedWorkload:
-    """One workload that asks for accelerators, and all that the rules have to say of it.
+    """One workload that requests accelerators, with the rules' results.
 
     Attributes:
         api_version: its API version.
-        kind: its kind; that of the unknown owner where the workload is a pod of one.
+        kind: its kind; the owner's kind for a pod of an owner of an unknown kind.
         namespace: its namespace.
         name: its name.
-        uid: its uid; empty where it comes from a file without one.
-        team: who it belongs to, by its labels or its namespace's; empty where they name nobody.
-        queue: the Kueue queue that it is in; empty for none.
-        pods: how many pods that ask for accelerators it is to have; 0 where it does not say.
-        devices: accelerators that these ask for in all, sorted by name.
-        items: what the rules say, sorted.
-        exemption: what it asks to be exempt from; None where nothing.
+        uid: its uid; empty in a file without one.
+        team: team by its labels or its namespace's; empty if unknown.
+        queue: its Kueue queue; empty for none.
+        pods: number of its pods that request accelerators; 0 if unknown.
+        devices: requested accelerators in total, sorted by name.
+        items: findings and changes, sorted.
+        exemption: the requested exemption; None without one.
         in_git: whether a GitOps tool applies it.
         bound_by: the policies that bind a rule for it, ``name@generation``, sorted.
-        used: the devices that its pods hold, as far as monitoring tells, sorted.
-        belongs: who it belongs to, by what is told: ``owner``, ``project``.
-        runs: its accelerators with the time that it asks for them.
+        used: devices that its pods hold, by Prometheus, sorted.
+        belongs: its owner, project and so on, by attribution key.
+        runs: its accelerators with the requested time.
     """
 
     api_version: str
@@ -139,34 +139,34 @@ class AuditedWorkload:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """By which workloads are told apart, and sorted: namespace, kind, name, API version."""
+        """Return the identity and sort key: namespace, kind, name, API version."""
         return (self.namespace, self.kind, self.name, self.api_version)
 
     @property
     def outcome(self) -> str:
-        """``refuse``, ``change``, ``warn``, ``unknown`` or ``clean``: the gravest that a rule says."""
-        found = {one.effect for one in self.items}
-        return next((one.value for one in Effect if one in found and one is not Effect.EXEMPT), "clean")
+        """Return the most severe effect: ``refuse``, ``change``, ``warn``, ``unknown`` or ``clean``."""
+        result = {item.effect for item in self.items}
+        return next((one.value for one in Effect if one in result and one is not Effect.EXEMPT), "clean")
 
     @property
     def accelerators(self) -> int:
-        """Accelerators of all names together."""
+        """Return the number of accelerators of all names."""
         return sum(count for _, count in self.devices)
 
 
 class NodeSummary(NamedTuple):
-    """One node with accelerators. Amounts of memory are bytes, of CPU millicores.
+    """One node with accelerators. Memory is in bytes, CPU in millicores.
 
     Attributes:
         name: its name.
-        devices: accelerators that it has.
+        devices: its accelerators.
         held: accelerators that pods hold.
-        stranded: free accelerators that no pod can get at, since what each needs of memory or CPU beside it is promised already.
+        stranded: free accelerators that no pod can use, since too little memory or CPU is free beside them.
         memory: allocatable memory.
-        requested: memory that its pods request.
-        limited: memory that its pods may grow to.
+        requested: memory requests of its pods.
+        limited: memory limits of its pods.
         cpu: allocatable CPU.
-        cpu_requested: CPU that its pods request.
+        cpu_requested: CPU requests of its pods.
     """
 
     name: str
@@ -181,18 +181,18 @@ class NodeSummary(NamedTuple):
 
     @property
     def idle(self) -> int:
-        """Free accelerators that a pod could get."""
+        """Return the free accelerators that a pod can use."""
         return max(0, self.devices - self.held - self.stranded)
 
 
 class ShapeSummary(NamedTuple):
-    """Nodes that are alike.
+    """A group of equal nodes.
 
     Attributes:
-        title: what people call them (the product).
-        device: the accelerator's resource name.
+        title: its title (the product).
+        device: resource name of the accelerator.
         nodes: the nodes, sorted by name.
-        why_stranded: in words, what keeps the stranded accelerators from use; empty where none is stranded.
+        why_stranded: why accelerators are stranded; empty if none is.
     """
 
     title: str
@@ -209,10 +209,10 @@ class QueueLine(NamedTuple):
         cohort: its cohort; empty for none.
         flavor: the flavor.
         resource: the resource.
-        nominal: its quota.
-        reserved: what is reserved now, of its own or borrowed.
-        pending: workloads that wait in the queue.
-        stopped: why it admits nothing; empty where it does.
+        nominal: its nominal quota.
+        reserved: reserved now, own and borrowed.
+        pending: pending workloads of the queue.
+        stopped: why it admits nothing; empty if it admits.
     """
 
     queue: str
@@ -240,10 +240,10 @@ class PolicyLine(NamedTuple):
 
     Attributes:
         name: its name.
-        generation: 0 where it comes from a file.
+        generation: its generation; 0 for a file.
         priority: its priority.
-        modes: mode by rule id, sorted, of the rules that it binds somewhere.
-        problem: why its newest state is not in force; empty where it is.
+        modes: mode by rule id, sorted, of the rules that it binds anywhere.
+        problem: why its newest generation is not in force; empty if it is.
     """
 
     name: str
@@ -254,12 +254,12 @@ class PolicyLine(NamedTuple):
 
 
 class Fleet(NamedTuple):
-    """What monitoring told of all devices.
+    """All devices that Prometheus reports.
 
     Attributes:
-        at: when, RFC 3339.
-        windows: over which times figures are, in seconds, sorted.
-        strays: devices that no workload of the audit holds, sorted: free ones without a pod, and those of pods that are not known.
+        at: time of the reading, RFC 3339.
+        windows: time windows of the figures, in seconds, sorted.
+        strays: devices that no audited workload holds, sorted: free ones, and those of unknown pods.
     """
 
     at: str
@@ -269,19 +269,19 @@ class Fleet(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All that one audit found.
+    """The result of one audit.
 
     Attributes:
-        at: when, RFC 3339 in UTC.
-        source: the cluster or files that it looked at, in words.
-        policies: the policies, the one that wins first.
-        workloads: every workload that asks for accelerators, sorted.
-        shapes: nodes with accelerators; empty where nodes are not known.
+        at: its time, RFC 3339 in UTC.
+        source: the audited cluster or files, in words.
+        policies: the policies, by precedence.
+        workloads: every workload that requests accelerators, sorted.
+        shapes: nodes with accelerators; empty if nodes are unknown.
         gangs: every gang with its state, sorted.
         queues: quotas of ClusterQueues.
-        quotas: ResourceQuotas that bound accelerators, memory or CPU.
-        remarks: what could not be looked at, and why, sorted.
-        fleet: what monitoring told of all devices; None where it was not asked, or gave no answer.
+        quotas: ResourceQuotas on accelerators, memory or CPU.
+        remarks: what could not be read, and why, sorted.
+        fleet: devices by Prometheus; None without an answer.
     """
 
     at: str
@@ -296,11 +296,12 @@ class Audit:
     fleet: Fleet | None = None
 
     def only(self, namespaces: frozenset[str]) -> Audit:
-        """The part that is about some namespaces; nodes and ClusterQueues belong to all."""
+        """Return the part for some namespaces, with all nodes and ClusterQueues."""
         return replace(
             self,
-            workloads=tuple(one for one in self.workloads if one.namespace in namespaces),
-            gangs=tuple(one for one in self.gangs if one.namespace in namespaces),
-            quotas=tuple(one for one in self.quotas if one.namespace in namespaces),
-            fleet=self.fleet and self.fleet._replace(strays=tuple(one for one in self.fleet.strays if one.namespace in namespaces)),
+            workloads=tuple(workload for workload in self.workloads if workload.namespace in namespaces),
+            gangs=tuple(gang for gang in self.gangs if gang.namespace in namespaces),
+            quotas=tuple(quota for quota in self.quotas if quota.namespace in namespaces),
+            fleet=self.fleet
+            and self.fleet._replace(strays=tuple(device for device in self.fleet.strays if device.namespace in namespaces)),
         )

@@ -1,33 +1,36 @@
-"""Which of the objects that are there an audit looks at: the topmost that asks for accelerators or gets at them, once each."""
+"""Reduce objects of the cluster to audit subjects: those that request accelerators or can access them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from gpugate.policies.cluster.gpu_usage import place_of
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.gangs.status import is_over
-from gpugate.policies.kube.field_ownership import LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.kube.fields import MalformedError
+from gpugate.policies.kube.managers import LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.workloads.device_access import asks_somehow, goes_to_reserved_nodes, may_access_devices, takes_devices
-from gpugate.policies.workloads.kinds import WorkloadKind, kind_of
+from gpugate.policies.workloads.kinds import KINDS, WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
+from gpugate.webhook.kube.client import ApiClient
+from gpugate.webhook.kube.discovery import version_of
+from gpugate.webhook.kube.errors import ApiError, NotServed
+from gpugate.webhook.kube.lister import is_refused, pages_of
+from gpugate.webhook.kube.types import WatchedKind
 
 JsonObject: TypeAlias = dict[str, Any]
-
-#: What the mirror of a static pod is owned by: it came from a file there, and stands for itself.
+#: Owner of the mirror of a static pod, which has no controller.
 _NODE: Final = ("v1", "Node")
-#: What is kept of a pod's status: where it stands, and why it waits.
+#: Kept fields of a pod's status.
 _POD_STATUS: Final = ("conditions", "phase", "startTime")
 
 
 class ControllerRef(NamedTuple):
-    """The controller that made an object."""
+    """Reference to the controller of an object."""
 
     api_version: str
     kind: str
@@ -39,14 +42,14 @@ class Subject(NamedTuple):
     """An object as the audit keeps it.
 
     Attributes:
-        kind: its entry in the table of kinds.
+        kind: its workload kind.
         namespace: its namespace.
         name: its name.
-        uid: its uid; empty in a file that lacks it.
-        owner: the controller that made it; None where somebody else did.
-        asks: whether it asks for accelerators itself, or gets at them without asking, has not ended and is not being deleted.
-        text: the object as JSON, without what no rule reads; empty where it does not ask, or is never judged itself.
-        sort: of a pod that asks, what its containers ask for or take, as a hash: the pods of one owner may be of several sorts.
+        uid: its uid; empty in a file without one.
+        owner: its controller; None without one.
+        requests_gpu: whether it requests or can access accelerators, is not finished and not being deleted.
+        text: the object as JSON without fields that no rule reads; empty if it is never evaluated itself.
+        pod_hash: hash of a pod's requests and device access: pods of one owner may differ.
     """
 
     kind: WorkloadKind
@@ -54,51 +57,37 @@ class Subject(NamedTuple):
     name: str
     uid: str
     owner: ControllerRef | None
-    asks: bool
+    requests_gpu: bool
     text: bytes
-    sort: bytes = b""
-
-
-class AuditTarget(NamedTuple):
-    """A subject to judge, and in whose name.
-
-    Attributes:
-        subject: the object.
-        owner: the controller of an unknown kind that made it; None where the object stands for itself.
-        number: how many alike it stands for: the pods of that owner.
-    """
-
-    subject: Subject
-    owner: ControllerRef | None
-    number: int
+    pod_hash: bytes = b""
 
 
 def subject_of(item: JsonObject) -> Subject | None:
-    """The object as kept; None where it is of a kind that gpugate does not read.
+    """Return the subject of an object; None for a kind that gpugate does not read.
 
     Raises:
-        MalformedError: a field that gpugate reads is of the wrong type.
+        MalformedError: a field that gpugate reads has the wrong type.
     """
     kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
     if kind is None:
         return None
     workload = open_workload(kind, item, EMPTY_SNAPSHOT)
-    judged = may_ask(workload) or may_access_devices(workload)
-    asks = judged and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
+    judged = may_request_gpu(workload) or may_access_devices(workload)
+    requests_gpu = judged and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
     return Subject(
         kind,
         workload.namespace,
         workload.name or str(workload.metadata().get("generateName") or ""),
         str(workload.metadata().get("uid") or ""),
         _owner(workload),
-        asks,
-        _written(_kept(item, kind)) if asks else b"",
-        _sort_of(workload) if asks and kind.is_pod else b"",
+        requests_gpu,
+        _written(_kept(item, kind)) if requests_gpu else b"",
+        _pod_hash(workload) if requests_gpu and kind.is_pod else b"",
     )
 
 
-def _sort_of(workload: Workload) -> bytes:
-    amounts = [(one.limits, one.requests) for pods in workload.pod_sets for one in pods.containers]
+def _pod_hash(workload: Workload) -> bytes:
+    amounts = [(container.limits, container.requests) for pods in workload.pod_sets for container in pods.containers]
     claims = [bool(pods.spec.get("resourceClaims")) for pods in workload.pod_sets]
     ways = [[takes_devices(pods), goes_to_reserved_nodes(pods)] for pods in workload.pod_sets]
     try:
@@ -112,7 +101,7 @@ def _written(kept: JsonObject) -> bytes:
     try:
         return orjson.dumps(kept)
     except orjson.JSONEncodeError as error:
-        # What YAML and the apiserver may hold: objects within objects without end.
+        # YAML and the apiserver allow endless nesting.
         culprit = next((key for key in kept if not _is_writable(kept[key])), "metadata")
         raise MalformedError((culprit,), f"cannot be kept as JSON: {error}") from None
 
@@ -126,42 +115,42 @@ def _is_writable(value: object) -> bool:
 
 
 def trim(subject: Subject) -> Subject | None:
-    """``subject`` as a long-lived program keeps it: no more than links to others where it is never judged itself.
+    """Reduce ``subject`` for a long-lived program: only references if it is never evaluated itself; None if it is not needed.
 
-    A pod whose owner is of a kind that gpugate reads is judged with that owner; one that neither asks nor links is left out.
+    A pod whose owner is of a known kind is evaluated with that owner.
     """
     if subject.kind.is_revision_of_owner and subject.owner is not None:
         return subject._replace(text=b"")
-    if not subject.asks:
+    if not subject.requests_gpu:
         return None
     owner = subject.owner
     if subject.kind.is_pod and owner is not None:
         known = kind_of(owner.api_version, owner.kind)
-        # No controller is a pod: who names one is judged for itself.
+        # A pod is no controller: a pod owned by a pod is evaluated itself.
         if known is not None and not known.is_pod and not known.is_revision_of_owner:
             return subject._replace(text=b"")
     return subject
 
 
 def _owner(workload: Workload) -> ControllerRef | None:
-    found = workload.controller()
-    if found is None or (found.get("apiVersion"), found.get("kind")) == _NODE:
+    result = workload.controller()
+    if result is None or (result.get("apiVersion"), result.get("kind")) == _NODE:
         return None
-    return ControllerRef(*(str(found.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
+    return ControllerRef(*(str(result.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
 
 
-def may_ask(workload: Workload) -> bool:
-    """Whether the object asks for what may be an accelerator, rightly spelt or not, as the webhooks' conditions see it."""
+def may_request_gpu(workload: Workload) -> bool:
+    """Return whether the object requests a possible accelerator, misspelt names included, as the match conditions see it."""
     return any(map(asks_somehow, workload.pod_sets))
 
 
 def _kept(item: JsonObject, kind: WorkloadKind) -> JsonObject:
-    """``item`` without what no rule reads: who set which field, and most of a pod's status."""
+    """Drop fields of ``item`` that no rule reads: most of managedFields and of a pod's status."""
     metadata = dict(item.get("metadata") or {})
     if type(metadata.get("managedFields")) is list:
         metadata["managedFields"] = managed_in_short(metadata["managedFields"])
     if metadata.get("resourceVersion"):
-        # That it is stored is all that a rule asks; the number changes with every word in its status.
+        # Rules only check that it is stored; the number changes with every status update.
         metadata["resourceVersion"] = "0"
     annotations = metadata.get("annotations")
     if type(annotations) is dict:
@@ -175,112 +164,74 @@ def _kept(item: JsonObject, kind: WorkloadKind) -> JsonObject:
     return kept
 
 
-def choose(subjects: Iterable[Subject]) -> list[AuditTarget]:
-    """The subjects to judge, sorted: those that no other of them made, and for an owner of an unknown kind one pod of each sort.
-
-    A ReplicaSet that a controller made says nothing of its own, and its pods stand under that controller.
-    """
-    every = list(subjects)
-    family = family_of(every)
-    asking = [one for one in every if one.asks and not _is_passed_over(one)]
-    alone: list[AuditTarget] = []
-    grouped: dict[tuple[str, ControllerRef, bytes], list[Subject]] = {}
-    for one in asking:
-        owner = family.above(one)
-        if family.stands_under_another(one) or (owner is not None and not one.text):
-            continue
-        if owner is None or not one.kind.is_pod or family.maker(one) is not None:
-            alone.append(AuditTarget(one, None, 1))
-        else:
-            grouped.setdefault((one.namespace, owner, one.sort), []).append(one)
-    alone += [AuditTarget(min(pods, key=_order), owner, len(pods)) for (_, owner, _), pods in grouped.items()]
-    return sorted(alone, key=lambda chosen: (*_order(chosen.subject), chosen.owner or ()))
-
-
-def family_of(subjects: Iterable[Subject]) -> OwnerTree:
-    """Who made whom among ``subjects``."""
-    asking: list[Subject] = []
-    passed = _Named()
-    for one in subjects:
-        if _is_passed_over(one):
-            passed.put(one)
-        elif one.asks:
-            asking.append(one)
-    return OwnerTree(asking, passed)
-
-
-def _is_passed_over(one: Subject) -> bool:
-    return one.kind.is_revision_of_owner and one.owner is not None
-
-
-class _Named:
-    """Subjects, to be found by who names them as owner: in their own namespace, by name, and by uid where both have one."""
-
-    def __init__(self, subjects: Iterable[Subject] = ()) -> None:
-        self._found: dict[tuple[str, str, str, str], Subject] = {}
-        for one in subjects:
-            self.put(one)
-
-    def put(self, one: Subject) -> None:
-        self._found[one.namespace, one.kind.group, one.kind.kind, one.name] = one
-
-    def get(self, namespace: str, owner: ControllerRef) -> Subject | None:
-        found = self._found.get((namespace, owner.api_version.rpartition("/")[0], owner.kind, owner.name))
-        return found if found is not None and (not owner.uid or found.uid in {"", owner.uid}) else None
-
-
-class OwnerTree:
-    """Who made whom, among the subjects that ask."""
-
-    def __init__(self, asking: Iterable[Subject], passed: _Named) -> None:
-        self._asking = _Named(asking)
-        self._passed = passed
-
-    def above(self, one: Subject) -> ControllerRef | None:
-        """Who made ``one``, a ReplicaSet passed over."""
-        if one.owner is None:
-            return None
-        between = self._passed.get(one.namespace, one.owner)
-        return one.owner if between is None else between.owner
-
-    def maker(self, one: Subject) -> Subject | None:
-        """The same, where it asks for accelerators itself."""
-        owner = self.above(one)
-        return None if owner is None else self._asking.get(one.namespace, owner)
-
-    def stands_under_another(self, one: Subject) -> bool:
-        """Whether another is judged in its place; not where they claim to have made each other, which nobody checks."""
-        start = place_of(one)
-        seen: set[tuple[str, ...]] = set()
-        maker = self.maker(one)
-        found = maker is not None
-        while maker is not None and place_of(maker) not in seen:
-            if place_of(maker) == start:
-                return False
-            seen.add(place_of(maker))
-            maker = self.maker(maker)
-        return found
-
-
-def _order(subject: Subject) -> tuple[str, ...]:
-    return (subject.namespace, subject.kind.kind, subject.name, subject.kind.group, subject.uid)
-
-
 def subjects_in(objects: Iterable[JsonObject]) -> Iterator[Subject | str]:
-    """The subjects among plain objects; in place of one that cannot be read, a line that says so."""
+    """Yield the subjects among plain objects; a text for each unreadable one."""
     for item in objects:
         try:
-            found = subject_of(item)
+            subject = subject_of(item)
         except MalformedError as error:
             yield f"{describe(item)} cannot be read: {error}"
             continue
-        if found is not None:
-            yield found
+        if subject is not None:
+            yield subject
 
 
 def describe(item: JsonObject) -> str:
-    """What an object is called where it cannot be read."""
+    """Return the title of an unreadable object."""
     metadata = item.get("metadata")
     metadata = metadata if type(metadata) is dict else {}
     place = "/".join(str(metadata[key]) for key in ("namespace", "name") if isinstance(metadata.get(key), str))
     return f"{item.get('kind')!s:.60} {place:.300}".rstrip()
+
+
+def _watched(kind: WorkloadKind) -> WatchedKind:
+    return WatchedKind(kind.kind, kind.group, kind.versions, kind.resource, resource=f"{kind.resource}.{kind.group}".rstrip("."))
+
+
+SUBJECT_KINDS: Final = tuple(_watched(kind) for kind in KINDS)
+"""Every kind of workload, as the audit reads it."""
+
+
+async def subjects_of(client: ApiClient, namespaces: Collection[str] = ()) -> tuple[list[Subject | str], list[str]]:
+    """Return the subjects of a cluster, and remarks on kinds that could not be read.
+
+    Args:
+        client: the API client.
+        namespaces: kinds that are forbidden in the whole cluster are read in these.
+
+    Raises:
+        ClusterError: the cluster does not answer, or forbids every kind.
+    """
+    result: list[Subject | str] = []
+    remarks: list[str] = []
+    refused: ApiError | None = None
+    read = 0
+    for kind in SUBJECT_KINDS:
+        try:
+            subjects = await _read(client, kind, namespaces)
+        except ApiError as error:
+            if not is_refused(error):
+                raise
+            remarks.append(f"{kind.resource} cannot be read: {error.message}")
+            refused = refused or error
+        else:
+            result += subjects or []
+            read += subjects is not None
+    if refused is not None and not read:
+        # An audit without any workload would be wrong.
+        hint = "" if namespaces else "; with rights in a namespace alone name it by -n"
+        message = f"no kind of workload can be read: {refused.message}{hint}; or audit files: kubectl get -n NAMESPACE ... -o yaml"
+        raise ApiError(refused.status, refused.reason, message)
+    return result, remarks
+
+
+async def _read(client: ApiClient, kind: WatchedKind, namespaces: Collection[str]) -> list[Subject | str] | None:
+    """Return the subjects of one kind; None if the cluster does not serve it."""
+    version = await version_of(client, kind)
+    if version is None:
+        return None
+    try:
+        # Page by page, so that no full list is held.
+        return [subject async for page in pages_of(client, kind, version, namespaces) for subject in subjects_in(page)]
+    except NotServed:
+        return None

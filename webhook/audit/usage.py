@@ -1,30 +1,32 @@
-"""Figures of held devices: in all, by owner, and device by device."""
+"""Add up held devices: in total, by owner, and device by device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from gpugate.policies.cluster.gpu_usage import DeviceUse
+from gpugate.policies.cluster.gpu_usage import DeviceUse, Place, Usage
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Used
+from gpugate.webhook.audit.owners import PodName
 from gpugate.webhook.audit.ownership import OWNER
+from gpugate.webhook.prometheus.readings import Readings
 
 
 class Line(NamedTuple):
-    """One device, and the workload whose pod holds it; None where none is known to."""
+    """One device, and the workload whose pod holds it; None if unknown."""
 
     device: DeviceUse
     state: str
     workload: AuditedWorkload | None
 
 
-class Worth(NamedTuple):
-    """What some devices did over one time.
+class WindowUse(NamedTuple):
+    """Use of some devices over one time window.
 
     Attributes:
-        seconds: that time.
-        parts: cards that those are of which it is known, a MIG slice as the part that it is.
-        work: cards that would have done the same, each fully used.
+        seconds: the window.
+        parts: cards with known utilisation; a MIG slice counts as its part of a card.
+        work: fully used cards that would do the same work.
     """
 
     seconds: int
@@ -33,33 +35,33 @@ class Worth(NamedTuple):
 
     @property
     def percent(self) -> float | None:
-        """The utilisation of all of them; None where none is known."""
+        """Return the utilisation over all of them; None if unknown."""
         return 100 * self.work / self.parts if self.parts else None
 
 
-class HeldSums(NamedTuple):
-    """What some held devices come to.
+class HeldTotals(NamedTuple):
+    """Totals of held devices.
 
     Attributes:
-        devices: how many they are.
-        idle: how many were idle.
-        low: how many were too large for their work.
-        unknown: of how many no utilisation is known.
-        worths: what they did, by time, the shortest first.
+        devices: number of devices.
+        idle: idle ones.
+        low: devices too large for their work.
+        unknown: devices without known utilisation.
+        window_use: use by time window, the shortest first.
     """
 
     devices: int
     idle: int
     low: int
     unknown: int
-    worths: tuple[Worth, ...]
+    window_use: tuple[WindowUse, ...]
 
 
 def lines_of(audit: Audit) -> list[Line]:
-    """Every device that monitoring told of, held ones with the idle first, then those that no known workload holds."""
-    lines = [Line(used.device, used.state, one) for one in audit.workloads for used in one.used]
+    """Return every device: held ones, idle first, then those that no audited workload holds."""
+    lines = [Line(used.device, used.state, workload) for workload in audit.workloads for used in workload.used]
     strays = audit.fleet.strays if audit.fleet else ()
-    lines += [Line(one, "stray" if one.pod else "free", None) for one in strays]
+    lines += [Line(device, "stray" if device.pod else "free", None) for device in strays]
     return sorted(lines, key=_by_need)
 
 
@@ -81,60 +83,60 @@ def _by_need(line: Line) -> tuple[object, ...]:
     )
 
 
-def sums_of_held(used: Sequence[Used], windows: Iterable[int]) -> HeldSums:
-    """What ``used`` come to."""
-    return HeldSums(
+def held_totals(used: Sequence[Used], windows: Iterable[int]) -> HeldTotals:
+    """Add up ``used``."""
+    return HeldTotals(
         len(used),
-        sum(1 for one in used if one.state == "idle"),
-        sum(1 for one in used if one.state == "low"),
-        sum(1 for one in used if one.state == "unknown"),
-        tuple(_worth([one.device for one in used], seconds) for seconds in windows),
+        sum(1 for device_use in used if device_use.state == "idle"),
+        sum(1 for device_use in used if device_use.state == "low"),
+        sum(1 for device_use in used if device_use.state == "unknown"),
+        tuple(_worth([device_use.device for device_use in used], seconds) for seconds in windows),
     )
 
 
-def _worth(devices: Iterable[DeviceUse], seconds: int) -> Worth:
+def _worth(devices: Iterable[DeviceUse], seconds: int) -> WindowUse:
     parts = work = 0.0
-    for one in devices:
-        span = one.span(seconds)
+    for device in devices:
+        span = device.span(seconds)
         if span is not None and span.average is not None:
-            parts += one.part
-            work += one.part * span.average / 100
-    return Worth(seconds, round(parts, 6), round(work, 6))
+            parts += device.part
+            work += device.part * span.average / 100
+    return WindowUse(seconds, round(parts, 6), round(work, 6))
 
 
-def held_in_all(audit: Audit) -> HeldSums:
-    """What all held devices come to, those of pods that are not known among them."""
-    used = [used for one in audit.workloads for used in one.used]
+def held_in_all(audit: Audit) -> HeldTotals:
+    """Add up all held devices, also those of unknown pods."""
+    used = [used for workload in audit.workloads for used in workload.used]
     windows: tuple[int, ...] = ()
     if audit.fleet is not None:
-        used += [Used(one, "") for one in audit.fleet.strays if one.pod]
+        used += [Used(device, "") for device in audit.fleet.strays if device.pod]
         windows = audit.fleet.windows
-    return sums_of_held(used, windows)
+    return held_totals(used, windows)
 
 
 def owner_of(workload: AuditedWorkload) -> str:
-    """Who the workload belongs to, as the sums of what is asked for have it; its team where nobody tells."""
+    """Return the owner of the workload; its team without one."""
     return dict(workload.belongs).get(OWNER, workload.team)
 
 
-def held_by_owner(audit: Audit) -> dict[str, HeldSums]:
-    """The same for each owner, the one with most idle devices first; the empty name for workloads of nobody."""
+def held_by_owner(audit: Audit) -> dict[str, HeldTotals]:
+    """Add up held devices by owner, most idle first; the empty name for workloads without an owner."""
     groups: dict[str, list[Used]] = {}
-    for one in audit.workloads:
-        if one.used:
-            groups.setdefault(owner_of(one), []).extend(one.used)
+    for workload in audit.workloads:
+        if workload.used:
+            groups.setdefault(owner_of(workload), []).extend(workload.used)
     windows = audit.fleet.windows if audit.fleet else ()
-    sums = {owner: sums_of_held(used, windows) for owner, used in groups.items()}
+    sums = {owner: held_totals(used, windows) for owner, used in groups.items()}
     return dict(sorted(sums.items(), key=lambda pair: (-pair[1].idle, -pair[1].low, -pair[1].devices, pair[0])))
 
 
 def free_in_all(audit: Audit) -> int:
-    """Devices that no pod holds."""
-    return sum(1 for one in audit.fleet.strays if not one.pod) if audit.fleet else 0
+    """Return the number of devices that no pod holds."""
+    return sum(1 for device in audit.fleet.strays if not device.pod) if audit.fleet else 0
 
 
 def document_of_usage(audit: Audit) -> dict[str, Any] | None:
-    """What monitoring told, for machines."""
+    """Return the figures of Prometheus for JSON."""
     if audit.fleet is None:
         return None
     return {
@@ -143,11 +145,11 @@ def document_of_usage(audit: Audit) -> dict[str, Any] | None:
         "free": free_in_all(audit),
         "held": _sums(held_in_all(audit)),
         "owners": [{"owner": owner, **_sums(sums)} for owner, sums in held_by_owner(audit).items()],
-        "devices": [_line(one) for one in lines_of(audit)],
+        "devices": [_line(line) for line in lines_of(audit)],
     }
 
 
-def _sums(sums: HeldSums) -> dict[str, Any]:
+def _sums(sums: HeldTotals) -> dict[str, Any]:
     return {
         "devices": sums.devices,
         "idle": sums.idle,
@@ -155,7 +157,7 @@ def _sums(sums: HeldSums) -> dict[str, Any]:
         "unknown": sums.unknown,
         "utilisation": [
             {"seconds": one.seconds, "percent": _rounded(one.percent), "cards": _rounded(one.parts), "work": _rounded(one.work)}
-            for one in sums.worths
+            for one in sums.window_use
         ],
     }
 
@@ -199,3 +201,13 @@ def _line(line: Line) -> dict[str, Any]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
+
+
+def usage_of(readings: Readings, owners_of_pods: dict[PodName, Place]) -> Usage:
+    """Return the devices of each workload by ``readings``."""
+    groups: dict[Place, list[DeviceUse]] = {}
+    for device in readings.devices:
+        place = owners_of_pods.get((device.namespace, device.pod)) if device.pod else None
+        if place is not None:
+            groups.setdefault(place, []).append(device)
+    return Usage({place: tuple(devices) for place, devices in groups.items()})

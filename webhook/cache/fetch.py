@@ -1,4 +1,4 @@
-"""One look at a live cluster, for the offline commands."""
+"""Read a live cluster once, for the offline commands."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Final
 
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES
-from gpugate.webhook.kube.client import ApiClient, connect
-from gpugate.webhook.kube.lister import is_refused, pages_of, version_of
-from gpugate.webhook.kube.types import ApiError, JsonObject, NotServed, WatchedKind
+from gpugate.webhook.kube.client import ApiClient
+from gpugate.webhook.kube.discovery import version_of
+from gpugate.webhook.kube.errors import ApiError, NotServed
+from gpugate.webhook.kube.kubeconfig import connect
+from gpugate.webhook.kube.lister import is_refused, pages_of
+from gpugate.webhook.kube.types import JsonObject, WatchedKind
 
-#: What rules look up in a workload's own namespace: who judges that namespace alone needs no more of it.
+#: Kinds that rules look up in the workload's own namespace only.
 _OF_A_NAMESPACE: Final = frozenset(
     {
         "namespaces",
@@ -31,16 +34,16 @@ _OF_A_NAMESPACE: Final = frozenset(
 async def fetch(
     kubeconfig: Path | None, context: str | None, *, forbidden: dict[str, str] | None = None, namespaces: Collection[str] = ()
 ) -> tuple[list[JsonObject], dict[str, SyncState]]:
-    """Every object that rules and policies are made from, and how far each kind is known.
+    """Read all objects that snapshots and policies are made from; return them with the sync state of each kind.
 
     Args:
         kubeconfig: kubeconfig of the cluster.
         context: context in it.
-        forbidden: takes, by resource, why a kind may not be read, which is then not known; without it that is an error.
-        namespaces: where alone workloads are judged; what may not be read in the whole cluster is read there, if that is enough.
+        forbidden: collects the error of each kind that may not be read, by resource; None raises it instead.
+        namespaces: namespaces of the workloads; kinds that are forbidden in the whole cluster are read there if that is enough.
 
     Raises:
-        ClusterError: the cluster cannot be reached, or refuses.
+        ClusterError: the cluster does not answer, or refuses.
     """
     client = await connect(kubeconfig, context)
     objects: list[JsonObject] = []
@@ -48,30 +51,30 @@ async def fetch(
     try:
         for kind in (*FACT_KINDS, POLICIES):
             try:
-                found = await _list(client, kind, namespaces if _is_enough(kind, forbidden or {}) else ())
+                value = await _list(client, kind, namespaces if _is_enough(kind, forbidden or {}) else ())
             except ApiError as error:
                 if forbidden is None or not is_refused(error):
                     message = f"{kind.name}: {error.message}"
                     raise ApiError(error.status, error.reason, message) from None
                 forbidden[kind.resource] = error.message
                 continue
-            known[kind.resource] = SyncState.ABSENT if found is None else SyncState.SYNCED
-            objects.extend(found or [])
+            known[kind.resource] = SyncState.ABSENT if value is None else SyncState.SYNCED
+            objects.extend(value or [])
     finally:
         await client.close()
     return objects, known
 
 
 def _is_enough(kind: WatchedKind, forbidden: Mapping[str, str]) -> bool:
-    """Whether the objects of some namespaces tell as much of these as all objects would.
+    """Return whether objects of some namespaces are as good as all objects of the kind.
 
-    Pods take room on nodes, wherever they are from; where no node is known, they tell of the gangs of their namespace alone.
+    Pods of all namespaces use nodes. Without nodes, pods only matter to the gangs of their own namespace.
     """
     return kind.resource in _OF_A_NAMESPACE or (kind.resource == "pods" and "nodes" in forbidden)
 
 
 async def _list(client: ApiClient, kind: WatchedKind, namespaces: Collection[str]) -> list[JsonObject] | None:
-    """All objects of ``kind``; None where the cluster does not serve it."""
+    """Return all objects of ``kind``; None if the cluster does not serve it."""
     version = await version_of(client, kind)
     if version is None:
         return None

@@ -1,4 +1,4 @@
-"""Which kinds are watched, in which versions, and how an object becomes a record as it comes off the wire."""
+"""The watched kinds with their versions, and the reduction of each object to a record as it arrives."""
 
 from __future__ import annotations
 
@@ -53,32 +53,32 @@ KUEUE_NAMESPACE: Final = "kueue-system"
 
 
 def _kueue_config(namespace: str) -> WatchedKind:
-    """The ConfigMap that Kueue's manifests put its Configuration into (v0.15 ``config/components/manager``).
+    """Return the ConfigMap with Kueue's Configuration (v0.15 ``config/components/manager``).
 
-    In its own namespace alone: anyone may call a ConfigMap so elsewhere, and would have a say in how Kueue is seen to count.
+    Only in Kueue's own namespace: users may create a ConfigMap of this name elsewhere.
     """
     selector = f"metadata.name=kueue-manager-config,metadata.namespace={namespace}"
     return WatchedKind("ConfigMap", "", ("v1",), "configmaps", field_selector=selector, resource=CONFIGURATION.resource)
 
 
 def fact_kinds(kueue_namespace: str = KUEUE_NAMESPACE) -> tuple[WatchedKind, ...]:
-    """All kinds that facts are made from, where Kueue runs in this namespace."""
+    """Return all kinds that snapshots are made from, for a Kueue in this namespace."""
     return (*(_watched(resource, versions) for resource, versions in _VERSIONS.items()), _kueue_config(kueue_namespace))
 
 
 FACT_KINDS: Final = fact_kinds()
-#: Kueue's own is 3 KB; to read one this large takes a second, during which no review is answered. Characters.
+#: Kueue's default has 3 KB. Parsing this much takes a second and blocks reviews. Characters.
 _LONGEST_CONFIGURATION: Final = 64 * 1024
 
 
 class Observed(NamedTuple):
-    """An object off the wire, reduced to what is kept.
+    """A watched object, reduced to what is kept.
 
     Attributes:
         key: namespace and name.
-        uid: its uid; empty where it is not kept.
-        record: what facts are made from; None where it says nothing that a rule could use.
-        error: why it could not be read; empty where it could.
+        uid: its uid; empty if not kept.
+        record: the record for the snapshot; None if no rule uses the object.
+        error: why the object is unreadable; empty if it is readable.
     """
 
     key: Key
@@ -87,12 +87,12 @@ class Observed(NamedTuple):
     error: str = ""
 
 
-#: Kinds whose uids show what is in flight no longer.
+#: Kinds whose uids end an entry of the in-flight ledger.
 _WITH_UID: Final = frozenset({"pods"})
 
 
 def reducer_for(kind: WatchedKind) -> Any:  # noqa: ANN401 - a function from an object to its Read
-    """What turns an object of ``kind`` into a :class:`Observed` as it arrives, so that no list is held with all its fields."""
+    """Return the function that reduces objects of ``kind`` to `Observed` on arrival, so that no list is held with all fields."""
     if kind is POLICIES:
         return lambda item: Observed(key_of(item), str(item["metadata"].get("uid") or ""), item)
     read = _configuration if kind.resource == CONFIGURATION.resource else BY_RESOURCE[kind.resource].read
@@ -110,16 +110,16 @@ def reducer_for(kind: WatchedKind) -> Any:  # noqa: ANN401 - a function from an 
 
 
 def configuration_in(config_map: JsonObject) -> JsonObject | None:
-    """Kueue's Configuration in its ConfigMap; None where there is none.
+    """Return Kueue's Configuration from its ConfigMap; None if it holds none.
 
     Raises:
-        MalformedError: the text is no YAML, or too long for a Configuration.
+        MalformedError: the text is not YAML, or too long.
     """
     data = config_map.get("data")
     for text in data.values() if isinstance(data, dict) else ():
         if isinstance(text, str) and "config.kueue.x-k8s.io" in text:
-            found = _yaml(text)
-            return found if isinstance(found, dict) else None
+            configuration = _yaml(text)
+            return configuration if isinstance(configuration, dict) else None
     return None
 
 
@@ -129,12 +129,12 @@ def _yaml(text: str) -> Any:  # noqa: ANN401 - any YAML value
         raise MalformedError(("data",), message)
     try:
         return YAML(typ="safe", pure=True).load(io.StringIO(text))
-    # Values that only look like dates or numbers, and lists within lists without end.
+    # Invalid dates or numbers, and endless nesting.
     except (YAMLError, ValueError, RecursionError) as error:
         message = str(error).partition("\n")[0]
         raise MalformedError(("data",), message) from None
 
 
 def _configuration(config_map: JsonObject) -> Any:  # noqa: ANN401 - a record
-    found = configuration_in(config_map)
-    return None if found is None else CONFIGURATION.read(found)
+    result = configuration_in(config_map)
+    return None if result is None else CONFIGURATION.read(result)

@@ -1,4 +1,4 @@
-"""The ledger of what this replica admitted a moment ago and the watch does not show yet."""
+"""Ledger of objects that this replica admitted and the watch does not show yet."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from gpugate.policies.cluster.builder import Key
 from gpugate.policies.cluster.in_flight import Admitted, InFlight
 
-#: Seconds after which what the watch never showed is taken to have failed later in the chain of admission.
+#: Seconds after which an object that the watch never showed counts as rejected later in the admission chain.
 _TIME_OUT: Final = 15.0
 
 
 class InFlightLedger:
-    """Counts an admitted object until the watch shows it, its name comes again, or a time-out.
+    """Counts an admitted object until the watch shows it, its name is created again, or a timeout.
 
     Attributes:
         in_flight: the sums, as rules read them.
@@ -35,7 +35,7 @@ class InFlightLedger:
         return len(self._due)
 
     def admit(self, uid: str, admitted: Admitted) -> None:
-        """Count ``admitted``, whose object has this ``uid``."""
+        """Count ``admitted`` under the ``uid`` of its object."""
         self.expire()
         self.supersede(admitted.kind, admitted.namespace, admitted.name)
         self._names[(admitted.kind, (admitted.namespace, admitted.name))] = uid
@@ -44,35 +44,35 @@ class InFlightLedger:
         self.in_flight.add(uid, admitted)
 
     def supersede(self, kind: str, namespace: str, name: str) -> None:
-        """Take that an object of this name is created again: the one counted before never came to be, or is gone."""
+        """Drop the earlier object of this name: creating the name again means that it was never stored, or is gone."""
         before = self._names.get((kind, (namespace, name)))
         if before is not None:
-            self.saw(before)
+            self.observe(before)
 
-    def saw(self, uid: str) -> None:
-        """Count the object with this ``uid`` no longer: the watch shows it, or what was made for it."""
+    def observe(self, uid: str) -> None:
+        """Stop counting the object with this ``uid``: the watch shows it, or an object created for it."""
         if self._due.pop(uid, None) is None:
             return
         gone = self.in_flight.remove(uid)
         if gone is not None:
             self._names.pop((gone.kind, (gone.namespace, gone.name)), None)
 
-    def saw_pod(self, key: Key, uid: str, owner: str) -> None:
-        """Take a pod that the watch shows: itself, its controller's object, and whatever else was to have its name."""
+    def observe_pod(self, key: Key, uid: str, owner: str) -> None:
+        """Stop counting what a watched pod stands for: itself, its controller's object, and any object expected under its name."""
         if not self._due:
             return
-        self.saw(uid)
+        self.observe(uid)
         if owner:
-            self.saw(owner)
+            self.observe(owner)
         other = self._names.get(("Pod", key))
         if other is not None:
-            self.saw(other)
+            self.observe(other)
 
     def expire(self) -> None:
-        """Count no longer what is overdue."""
+        """Stop counting overdue entries."""
         now = self._clock()
         while self._due:
             uid, due = next(iter(self._due.items()))
             if due > now:
                 return
-            self.saw(uid)
+            self.observe(uid)

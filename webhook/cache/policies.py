@@ -1,4 +1,4 @@
-"""The GPUPolicies of the cluster: what each says now, and what of it is in force."""
+"""Store of the GPUPolicies of the cluster, with the generation in force of each."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from gpugate.webhook.cache.kinds import Observed
 from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
-#: The generation of an object that was never changed: before it, nothing of that object was in force.
+#: The generation of an object that was never changed: it has no earlier one.
 _FIRST: Final = 1
 
 
 class SeenPolicy(NamedTuple):
-    """A GPUPolicy as the cluster has it.
+    """A watched GPUPolicy.
 
     Attributes:
         name: its name.
         uid: its uid.
         generation: its newest generation.
         version: its resourceVersion.
-        error: why the newest generation does not parse; empty where it does.
-        policy: what is in force of it: the newest generation, or the last good one; None where there is none.
-        left_out: the rules that do not parse, where the others of the newest generation are in force.
-        status: its status, as somebody wrote it.
+        error: why the newest generation is invalid; empty if it is valid.
+        policy: the policy in force: the newest generation, or the last valid one; None if there is none.
+        left_out: invalid rules that are disabled while the other rules of the newest generation are in force.
+        status: its stored status.
     """
 
     name: str
@@ -39,12 +39,12 @@ class SeenPolicy(NamedTuple):
 
     @property
     def in_force(self) -> int | None:
-        """The generation that is in force; None where none is."""
+        """Return the generation in force; None if none is."""
         return None if self.policy is None else self.policy.generation
 
     @property
     def outcome(self) -> str:
-        """What became of a policy that does not parse, in words."""
+        """Describe what is in force of an invalid policy."""
         if self.policy is None:
             return "nothing of it is in force"
         if self.left_out:
@@ -53,22 +53,22 @@ class SeenPolicy(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What was made of an object, and of which spec."""
+    """A parsed policy and the spec it was parsed from."""
 
     seen: SeenPolicy
     spec: Any
 
 
 class PolicyStore:
-    """Reads GPUPolicies as they come. One that does not parse stops nobody.
+    """Parses GPUPolicies as they arrive. An invalid one never stops admission.
 
-    - The last good generation of it stays in force.
-    - A replica that starts afterwards knows of none. It puts in force what parses, provided that only the settings of some rules
-      do not: those rules are disabled in it. What it is for, and how strictly, is never guessed.
-    - Of a policy that was never changed since it was made, nothing is in force: there was never a good one.
+    - Its last valid generation stays in force.
+    - A replica that starts later has no earlier generation. If only the settings of some rules are invalid, it disables those
+      rules and puts the others in force. It never guesses the scope or the mode.
+    - For a policy that was invalid from its first generation on, nothing is in force.
 
     Attributes:
-        version: counts everything that was seen to change, a status, too.
+        version: counts every change, status changes included.
     """
 
     def __init__(self, log: Log) -> None:
@@ -77,37 +77,37 @@ class PolicyStore:
         self._kept: dict[str, _Kept] = {}
 
     def replaced(self, objects: Sequence[Observed]) -> bool:
-        """Take a full list; says whether anything but a status changed."""
+        """Take a full list; return whether anything but a status changed."""
         after = {one.key[1]: self._read(one) for one in objects}
         before, self._kept = self._kept, after
         self.version += 1
-        return {name: _essence(one) for name, one in before.items()} != {name: _essence(one) for name, one in after.items()}
+        return {name: _effective(one) for name, one in before.items()} != {name: _effective(one) for name, one in after.items()}
 
-    def changed(self, one: Observed, *, gone: bool) -> bool:
-        """Take one event; says whether anything but a status changed."""
+    def changed(self, observed: Observed, *, gone: bool) -> bool:
+        """Take one event; return whether anything but a status changed."""
         self.version += 1
-        name = one.key[1]
+        name = observed.key[1]
         before = self._kept.get(name)
         if gone:
             return self._kept.pop(name, None) is not None
-        self._kept[name] = after = self._read(one)
-        return before is None or _essence(before) != _essence(after)
+        self._kept[name] = after = self._read(observed)
+        return before is None or _effective(before) != _effective(after)
 
     def in_force(self) -> list[Policy]:
-        """The policies that reviews are judged by."""
+        """Return the policies in force."""
         return [one.seen.policy for one in self._kept.values() if one.seen.policy is not None]
 
     def seen(self) -> list[SeenPolicy]:
-        """Every GPUPolicy, by name."""
+        """Return every GPUPolicy, sorted by name."""
         return [self._kept[name].seen for name in sorted(self._kept)]
 
-    def _read(self, one: Observed) -> _Kept:
-        item: JsonObject = one.record
+    def _read(self, observed: Observed) -> _Kept:
+        item: JsonObject = observed.record
         metadata, spec = item["metadata"], item.get("spec")
         generation, status = metadata.get("generation"), item.get("status")
         newest = SeenPolicy(
-            name=one.key[1],
-            uid=one.uid,
+            name=observed.key[1],
+            uid=observed.uid,
             generation=generation if isinstance(generation, int) else 0,
             version=str(metadata.get("resourceVersion") or ""),
             error="",
@@ -129,23 +129,23 @@ class PolicyStore:
         try:
             return newest._replace(policy=parse_policy(obj))
         except PolicyError as error:
-            found = newest._replace(error=str(error))
+            result = newest._replace(error=str(error))
             if before is not None and before.policy is not None and not before.left_out:
-                found = found._replace(policy=before.policy)
+                result = result._replace(policy=before.policy)
             elif error.rules and newest.generation > _FIRST:
-                found = _salvaged(found, obj, error.rules)
-            message = "GPUPolicy does not parse; the last good one stays in force"
-            self._log.error(message, error=str(error), last=found.policy is not None, fate=found.outcome)
-            return found
+                result = _without_bad_rules(result, obj, error.rules)
+            message = "GPUPolicy is invalid; its last valid generation stays in force"
+            self._log.error(message, error=str(error), last=result.policy is not None, fate=result.outcome)
+            return result
 
 
-def _salvaged(found: SeenPolicy, obj: JsonObject, rules: frozenset[str]) -> SeenPolicy:
+def _without_bad_rules(found: SeenPolicy, obj: JsonObject, rules: frozenset[str]) -> SeenPolicy:
     try:
         return found._replace(policy=without_rules(obj, rules), left_out=tuple(sorted(rules)))
     except PolicyError:
         return found
 
 
-def _essence(kept: _Kept) -> tuple[Policy | None, str, tuple[str, ...]]:
-    """What others than the status are made from."""
+def _effective(kept: _Kept) -> tuple[Policy | None, str, tuple[str, ...]]:
+    """Return the parts of a policy that admission depends on."""
     return (kept.seen.policy, kept.seen.error, kept.seen.left_out)

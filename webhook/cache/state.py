@@ -1,4 +1,4 @@
-"""What a review decides from: one snapshot of facts and policies, swapped as a whole."""
+"""The state that reviews decide from: one snapshot with its policies, swapped as a whole."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import NamedTuple
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy.models import Policy, PolicySet, default_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import Policy, default_policy
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.kube.types import KindState
 
 
 class InForce(NamedTuple):
-    """Facts and policies that belong together for one review."""
+    """A snapshot and the policies for one review."""
 
     snapshot: ClusterSnapshot
     policies: PolicySet
 
 
 class CurrentState:
-    """Holds the current snapshot; a review reads it once.
+    """The current snapshot and policies; a review reads them once.
 
     Attributes:
-        in_force: facts and policies in force.
-        draining: whether the server is going down and wants no new connections.
-        watched: gives the state of every kind that is watched, as it is when called.
-        policies: gives every GPUPolicy that is watched, as it is when called.
+        in_force: snapshot and policies in force.
+        draining: whether the server is shutting down and accepts no new connections.
+        watched: returns the current state of every watched kind.
+        policies: returns every watched GPUPolicy.
     """
 
     __slots__ = ("_pending", "draining", "in_force", "policies", "watched")
@@ -39,7 +40,7 @@ class CurrentState:
         self._pending: tuple[str, ...] = ()
 
     def publish(self, snapshot: ClusterSnapshot | None = None, policies: Sequence[Policy] | None = None) -> None:
-        """Put new facts or policies in force; without any policy the default holds, in DryRun."""
+        """Put a new snapshot or new policies in force; without any policy the default holds, in DryRun."""
         now = self.in_force
         self.in_force = InForce(
             now.snapshot if snapshot is None else snapshot,
@@ -47,17 +48,17 @@ class CurrentState:
         )
 
     def wait_for(self, pending: Sequence[str]) -> None:
-        """State which kinds are not synced for the first time yet; none means ready."""
+        """Set the kinds that have not been synced yet; empty means ready."""
         self._pending = tuple(sorted(pending))
 
     @property
     def not_ready(self) -> str:
-        """Why the server is not ready; empty when it is."""
+        """Return why the server is not ready; empty if it is ready."""
         if self.draining:
             return "shutting down"
         if not self._pending:
             return ""
-        phases = {one.resource: one.phase for one in self.watched()}
+        phases = {state.resource: state.phase for state in self.watched()}
         troubled = {name: phases[name] for name in self._pending if phases.get(name) in {"failing", "forbidden"}}
         names = [f"{name} ({troubled[name]})" if name in troubled else name for name in self._pending]
         remedy = "; gpugate's ClusterRole must allow get, list and watch" if "forbidden" in troubled.values() else ""

@@ -1,4 +1,4 @@
-"""The watched cluster as facts: takes what comes off the wire, keeps records, publishes snapshots."""
+"""Turn watched objects into snapshots: keep the records, and publish a snapshot after changes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from gpugate.webhook.runtime.log import Log
 
 #: Seconds in which changes are gathered into one snapshot.
 _GATHER: Final = 0.02
-#: Publishing takes at most this part of the time, however many changes there are: the larger the cluster, the more it gathers.
+#: Largest share of time for publishing: a larger cluster gathers more changes into one snapshot.
 _MOST_BUSY: Final = 0.05
-#: Objects of a list that are taken in one go: reviews have their turn in between, however long the list.
+#: Objects of a list per slice: reviews run between slices.
 _SLICE: Final = 200
 
 
 class SnapshotStore:
-    """A sink that keeps records and publishes them to a state.
+    """A sink that keeps records and publishes them as snapshots.
 
-    A bad object is left out and logged; a bad policy is logged and the last good one of its name stays in force.
+    A malformed object is left out and logged. An invalid policy is logged and its last valid generation stays in force.
 
     Attributes:
-        policies: the GPUPolicies, with what is in force of each.
+        policies: the GPUPolicies, with the generation in force of each.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SnapshotStore:
         gather: float = _GATHER,
         ledger: InFlightLedger | None = None,
     ) -> None:
-        """Prepare to take ``kinds``; ``fixed`` facts, from files, are published in place of watched ones."""
+        """Prepare to take ``kinds``; a ``fixed`` snapshot from files is published instead of the watched objects."""
         self._state = state
         self._log = log
         self._fixed = fixed
@@ -63,34 +63,34 @@ class SnapshotStore:
         self._stale: Mapping[str, int] = {}
         self._unreadable: frozenset[str] = frozenset()
         self._scheduled = False
-        self._took = 0.0
+        self._publish_seconds = 0.0
         self._published = asyncio.Event()
-        #: Lists that are being taken slice by slice, and what came behind them.
+        #: Lists in work, slice by slice, and the events queued behind them.
         self._work: deque[Iterator[object]] = deque()
         self.publish()
 
     def replaced(self, kind: WatchedKind, objects: Sequence[Observed], /) -> None:
-        """Take a full list of one kind; a long one slice by slice, and until its end the kind is not synced anew."""
-        self._do(self._replacing(kind, objects, SyncState.SYNCED))
+        """Take a full list of one kind, slice by slice; the kind is synced at its end."""
+        self._enqueue(self._replace_steps(kind, objects, SyncState.SYNCED))
 
     def changed(self, kind: WatchedKind, event_type: EventType, item: Observed, /) -> None:
-        """Take one event; one that changes nothing a rule reads (a node's heartbeat) publishes nothing."""
+        """Take one event; a change that no rule reads (a node's heartbeat) publishes nothing."""
         gone = event_type == "DELETED"
         if self._work:
-            self._work.append(self._changing(kind, item, gone=gone))
+            self._work.append(self._change_steps(kind, item, gone=gone))
         else:
             self._change(kind, item, gone=gone)
 
     def absent(self, kind: WatchedKind, /) -> None:
         """Forget a kind that the cluster does not serve."""
-        self._do(self._replacing(kind, (), SyncState.ABSENT))
+        self._enqueue(self._replace_steps(kind, (), SyncState.ABSENT))
 
-    def _do(self, work: Iterator[object]) -> None:
-        """Do ``work``, behind what is under way; as much of it at once as takes no time."""
+    def _enqueue(self, work: Iterator[object]) -> None:
+        """Queue ``work`` behind unfinished work, and run its first slice at once if the queue was empty."""
         self._work.append(work)
         if len(self._work) == 1:
             self._take_slice()
-            self._follow()
+            self._schedule_slice()
 
     def _take_slice(self) -> None:
         for _ in range(_SLICE):
@@ -104,8 +104,8 @@ class SnapshotStore:
                 self._work.popleft()
                 raise
 
-    def _follow(self) -> None:
-        """See to it that the next slice is taken, if there is one."""
+    def _schedule_slice(self) -> None:
+        """Schedule the next slice if there is one."""
         if not self._work:
             return
         try:
@@ -119,11 +119,11 @@ class SnapshotStore:
     def _resume(self) -> None:
         try:
             self._take_slice()
-        except Exception as error:  # noqa: BLE001 - what cannot be taken must not keep the rest from being taken
-            self._log.error("not taken into the facts", error=repr(error))
-        self._follow()
+        except Exception as error:  # noqa: BLE001 - one object must not stop the others
+            self._log.error("cannot add objects to the snapshot", error=repr(error))
+        self._schedule_slice()
 
-    def _replacing(self, kind: WatchedKind, objects: Sequence[Observed], known: SyncState) -> Iterator[object]:
+    def _replace_steps(self, kind: WatchedKind, objects: Sequence[Observed], known: SyncState) -> Iterator[object]:
         if kind is POLICIES:
             changed = self.policies.replaced(objects)
         else:
@@ -136,15 +136,15 @@ class SnapshotStore:
                 changed = changed or differs
                 yield None
             yield from self._builder.settling()
-            # Only now: what the ledger no longer counts is in the facts.
+            # Last: objects must be in the records before the ledger drops them.
             for one in objects:
-                self._show(kind, one)
+                self._update_ledger(kind, one)
                 yield None
         if changed or self._known[kind.resource] is not known:
             self._known[kind.resource] = known
             self._schedule()
 
-    def _changing(self, kind: WatchedKind, item: Observed, *, gone: bool) -> Iterator[object]:
+    def _change_steps(self, kind: WatchedKind, item: Observed, *, gone: bool) -> Iterator[object]:
         self._change(kind, item, gone=gone)
         yield None
 
@@ -152,54 +152,55 @@ class SnapshotStore:
         if kind is POLICIES:
             changed = self.policies.changed(item, gone=gone)
         else:
-            self._show(kind, item)
+            self._update_ledger(kind, item)
             changed = self._builder.put(kind.resource, item.key, None if gone else self._record(kind, item))
         if changed:
             self._schedule()
 
     async def wait_synced(self, resources: Iterable[str]) -> None:
-        """Return once what was read of these kinds, by their resources, is in force: it takes a moment."""
+        """Return once the snapshot in force has these resources synced."""
         wanted = frozenset(resources)
         while any(self._state.in_force.snapshot.sync_state(name) is SyncState.PENDING for name in wanted):
             self._published.clear()
             await self._published.wait()
 
     def mark_stale(self, stale: Mapping[str, int], unreadable: frozenset[str] = frozenset()) -> None:
-        """Take what is not to be relied on.
+        """Mark facts as unreliable.
 
         Args:
-            stale: how old, in minutes, what is known of some kinds is, since their watches are broken.
-            unreadable: kinds that are served but could not be read yet: one that was absent is not known to be so any
-                longer, yet who was ready stays so.
+            stale: age in minutes of the facts of each kind with a broken watch.
+            unreadable: served kinds that could not be read yet. A kind that was absent before may exist now; readiness is kept.
         """
         if (stale, unreadable) != (self._stale, self._unreadable):
             self._stale, self._unreadable = dict(stale), unreadable
             self._schedule()
 
-    def _show(self, kind: WatchedKind, one: Observed) -> None:
-        """Tell the ledger what the watch shows now."""
+    def _update_ledger(self, kind: WatchedKind, observed: Observed) -> None:
+        """Tell the ledger that the watch shows this object."""
         if self._ledger is None:
             return
         if kind.resource == "pods":
-            self._ledger.saw_pod(one.key, one.uid, one.record.owner if one.record is not None else "")
-        elif kind.resource == "workloads" and one.record is not None and (one.record.reserved or one.record.finished):
-            # Before that no ClusterQueue's status shows it either.
-            for owner in one.record.owners:
-                self._ledger.saw(owner)
+            self._ledger.observe_pod(observed.key, observed.uid, observed.record.owner if observed.record is not None else "")
+        elif (
+            kind.resource == "workloads" and observed.record is not None and (observed.record.reserved or observed.record.finished)
+        ):
+            # Before a reservation, ClusterQueue status does not count it either.
+            for owner in observed.record.owners:
+                self._ledger.observe(owner)
 
-    def _record(self, kind: WatchedKind, one: Observed) -> Any:  # noqa: ANN401 - a record
-        if one.error:
-            self._log.warning("object left out of the facts", kind=kind.name, name=one.key[1], error=one.error)
-            return self._builder.get(kind.resource, one.key)
-        return one.record
+    def _record(self, kind: WatchedKind, observed: Observed) -> Any:  # noqa: ANN401 - a record
+        if observed.error:
+            self._log.warning("object left out of the facts", kind=kind.name, name=observed.key[1], error=observed.error)
+            return self._builder.get(kind.resource, observed.key)
+        return observed.record
 
     def node(self, name: str) -> Node | None:
-        """The record of the node called ``name``; None where there is none."""
-        found: Node | None = self._builder.get("nodes", ("", name))
-        return found
+        """Return the record of the node called ``name``; None if there is none."""
+        value: Node | None = self._builder.get("nodes", ("", name))
+        return value
 
     def use_of_node(self, name: str) -> NodeUsage:
-        """What the pods on the node called ``name`` come to."""
+        """Return what the pods on the node called ``name`` use."""
         return self._builder.node(name)
 
     def _schedule(self) -> None:
@@ -211,17 +212,17 @@ class SnapshotStore:
             self.publish()
             return
         self._scheduled = True
-        loop.call_later(max(self._gather, self._took / _MOST_BUSY), self.publish)
+        loop.call_later(max(self._gather, self._publish_seconds / _MOST_BUSY), self.publish)
 
     def publish(self) -> None:
-        """Put what is known now in force; changes do so by themselves, a moment later."""
+        """Put the current records in force; changes publish automatically after a short delay."""
         self._scheduled = False
         started = time.perf_counter()
         policies: list[Policy] | None = None
         if self._follows_policies:
             policies = self.policies.in_force()
-        known = {name: SyncState.PENDING if name in self._unreadable else found for name, found in self._known.items()}
+        known = {name: SyncState.PENDING if name in self._unreadable else value for name, value in self._known.items()}
         self._state.publish(self._builder.snapshot(known, self._stale) if self._fixed is None else self._fixed, policies)
         self._state.wait_for([name for name, known in self._known.items() if known is SyncState.PENDING])
-        self._took = time.perf_counter() - started
+        self._publish_seconds = time.perf_counter() - started
         self._published.set()

@@ -1,4 +1,4 @@
-"""`gpugate audit`: what the policies make of the workloads that are there."""
+"""`gpugate audit`: report what the policies would do to existing workloads."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from gpugate.policies.cluster.builder import SnapshotBuilder
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import lookup
-from gpugate.policies.policy.models import KIND, Policy, PolicyError, PolicySet, default_policy, parse_policy
-from gpugate.webhook.audit.attribution_of_pods import usage_of
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import KIND, Policy, PolicyError, default_policy, parse_policy
 from gpugate.webhook.audit.compare import ComparisonOutcome, as_json, compare
-from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
-from gpugate.webhook.audit.gangs import gangs_among
-from gpugate.webhook.audit.index import Surroundings, WorkloadIndex, filled
-from gpugate.webhook.audit.listing import subjects_of
+from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext, gangs_among
+from gpugate.webhook.audit.index import AuditInputs, WorkloadIndex, filled
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import as_json as document
 from gpugate.webhook.audit.output.json import written
 from gpugate.webhook.audit.output.policy_reports import OPEN_REPORT, POLICY_REPORT, reports_of
 from gpugate.webhook.audit.output.text import print_audit, print_comparison
 from gpugate.webhook.audit.page.render import render
-from gpugate.webhook.audit.subjects import Subject, describe, subjects_in
+from gpugate.webhook.audit.subjects import Subject, describe, subjects_in, subjects_of
+from gpugate.webhook.audit.usage import usage_of
 from gpugate.webhook.cache.fetch import fetch
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cli.context import ClusterFiles, Colour, ColourOption, Context, Kubeconfig, unknown_policies
@@ -45,10 +44,10 @@ from gpugate.webhook.cli.options import (
 )
 from gpugate.webhook.files.inputs import builder_of, dumped_in, gives_facts, load_policies, objects_in
 from gpugate.webhook.files.yaml_out import dump
-from gpugate.webhook.kube.client import connect
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
+from gpugate.webhook.kube.kubeconfig import connect
 from gpugate.webhook.prometheus.client import Address, PrometheusError
-from gpugate.webhook.prometheus.collect import ask, times_wanted
+from gpugate.webhook.prometheus.poller import ask, times_wanted
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.times import rfc3339
@@ -57,7 +56,7 @@ REFUSED = 1
 
 
 class AuditOutput(StrEnum):
-    """How to print an audit."""
+    """Output format of an audit."""
 
     TABLE = "table"
     JSON = "json"
@@ -65,17 +64,18 @@ class AuditOutput(StrEnum):
     OPEN_REPORT = "openreport"
 
 
-class _World(NamedTuple):
-    """What is looked at.
+class _Inputs(NamedTuple):
+    """The inputs of an audit.
 
     Attributes:
         subjects: the objects.
-        builder: the facts around them.
-        known: how far each kind is known.
-        policies: the policies that are there, and why some do not parse.
+        builder: the facts.
+        known: sync state of each kind.
+        policies: the policies found.
+        problems: why some policies are invalid.
         remarks: what could not be read.
-        source: what it is, in words.
-        readings: what monitoring tells of devices; None where it was not asked, or gave no answer.
+        source: the audited cluster or files, in words.
+        readings: device figures of Prometheus; None without them.
     """
 
     subjects: Sequence[Subject | str]
@@ -133,41 +133,43 @@ def audit(  # noqa: PLR0913 - one parameter an option
     findings: Annotated[bool, typer.Option("--findings/--no-findings", help="Show each workload, not the sums alone.")] = True,
     color: ColourOption = Colour.AUTO,
 ) -> None:
-    """Show what the policies make of workloads that are there: what would be changed or refused, by rule, team and namespace.
+    """Report what the policies would change or refuse in existing workloads, by rule, team and namespace.
 
-    Rules in DryRun are judged as if they were enforced. Nothing is written to the cluster.
+    Rules in DryRun count as if they were enforced. Nothing is written to the cluster.
 
-    Exit code 0: nothing would be refused (with --compare: newly refused); 1: something would; 2: some input cannot be used.
+    Exit code 0: no workload would be refused (with --compare: newly refused); 1: some would; 2: an input is unusable.
     """
     if against and output not in {AuditOutput.TABLE, AuditOutput.JSON}:
         fail("--compare is printed as a table or as json")
     try:
         address = monitoring(prometheus, prometheus_token, prometheus_ca, prometheus_matcher)
-        world = _world(paths or [], cluster, kubeconfig, context, namespaces=namespace or (), policies_are_given=bool(policy))
-        policies = PolicySet(load_policies(policy) if policy else world.policies or [default_policy(Mode.DRY_RUN)])
+        inputs = _read_inputs(
+            paths or [], cluster, kubeconfig, context, namespaces=namespace or (), policies_are_given=bool(policy)
+        )
+        policies = PolicySet(load_policies(policy) if policy else inputs.policies or [default_policy(Mode.DRY_RUN)])
         old = PolicySet(load_policies(against)) if against else None
     except (InputError, ClusterError) as error:
         fail(str(error))
     console = Console(file=sys.stdout, highlight=False, markup=False, **color.settings())
     labels = tuple(team_label or TEAM_LABELS)
     if address is not None:
-        world = asyncio.run(_watched(world, address, [policies, old] if old else [policies]))
-    found = _only(_audited(world, policies, labels), namespace)
+        inputs = asyncio.run(_with_readings(inputs, address, [policies, old] if old else [policies]))
+    value = _only(_evaluate(inputs, policies, labels), namespace)
     if html is not None:
-        _write_page(found, html)
+        _write_page(value, html)
     if old is not None:
-        before = _only(_audited(world, old, labels), namespace)
-        compared = compare(before.workloads, found.workloads, as_if_enforced=as_if_enforced)
+        before = _only(_evaluate(inputs, old, labels), namespace)
+        compared = compare(before.workloads, value.workloads, as_if_enforced=as_if_enforced)
         if output is AuditOutput.JSON:
             sys.stdout.write(written(as_json(compared)).decode())
         else:
             print_comparison(compared, console)
-        raise typer.Exit(REFUSED if any(one.verdict is ComparisonOutcome.NEWLY_REFUSED for one in compared) else 0)
-    _print(found, output, console, findings=findings)
-    raise typer.Exit(REFUSED if any(one.outcome == "refuse" for one in found.workloads) else 0)
+        raise typer.Exit(REFUSED if any(comparison.verdict is ComparisonOutcome.NEWLY_REFUSED for comparison in compared) else 0)
+    _print(value, output, console, findings=findings)
+    raise typer.Exit(REFUSED if any(workload.outcome == "refuse" for workload in value.workloads) else 0)
 
 
-def _world(
+def _read_inputs(
     paths: list[str],
     cluster: list[Path] | None,
     kubeconfig: Path | None,
@@ -175,12 +177,12 @@ def _world(
     *,
     namespaces: Sequence[str],
     policies_are_given: bool,
-) -> _World:
-    """What is to be looked at.
+) -> _Inputs:
+    """Read all inputs.
 
     Raises:
-        InputError: something that the user named cannot be used.
-        ClusterError: the cluster cannot be asked.
+        InputError: an input of the user is unusable.
+        ClusterError: the cluster does not answer.
     """
     if cluster and (kubeconfig or context):
         message = "give facts either by --cluster or by --kubeconfig and --context, not both"
@@ -188,33 +190,33 @@ def _world(
     if not paths:
         return asyncio.run(_live(kubeconfig, context, cluster, namespaces, policies_are_given=policies_are_given))
     objects = dumped_in(paths)
-    around = objects_in(str(path) for path in cluster or ())
+    fact_objects = objects_in(str(path) for path in cluster or ())
     known: dict[str, SyncState] = {}
     if kubeconfig or context:
-        around, known = asyncio.run(fetch(kubeconfig, context))
-    builder, given, remarks = _facts_from(around, objects)
-    policies, problems = _policies_among([*around, *objects])
+        fact_objects, known = asyncio.run(fetch(kubeconfig, context))
+    builder, given, remarks = _facts_from(fact_objects, objects)
+    policies, problems = _policies_among([*fact_objects, *objects])
     source = ", ".join(paths)
-    return _World([*subjects_in(objects)], builder, {**given, **known}, policies, problems, remarks, source)
+    return _Inputs([*subjects_in(objects)], builder, {**given, **known}, policies, problems, remarks, source)
 
 
 def _facts_from(
-    around: list[dict[str, Any]], objects: list[dict[str, Any]]
+    fact_objects: list[dict[str, Any]], objects: list[dict[str, Any]]
 ) -> tuple[SnapshotBuilder, dict[str, SyncState], list[str]]:
-    """A builder of facts, and what of ``objects`` it could not take, in words: one of ten thousand spoils no audit.
+    """Return a snapshot builder, and remarks on ``objects`` that it could not read: one malformed object spoils no audit.
 
     Raises:
-        InputError: an object of ``around``, which the user named as a fact, has a field of the wrong type.
+        InputError: a field of ``fact_objects``, which the user named, has the wrong type.
     """
     try:
-        return *builder_of([*around, *objects]), []
+        return *builder_of([*fact_objects, *objects]), []
     except InputError:
         spoilt = [one for one in objects if not gives_facts(one)]
         if not spoilt:
             raise
         left = {id(one) for one in spoilt}
-        builder, given = builder_of([*around, *(one for one in objects if id(one) not in left)])
-        return builder, given, [f"{describe(one)} is left out of the facts: a field of it is of the wrong type" for one in spoilt]
+        builder, given = builder_of([*fact_objects, *(one for one in objects if id(one) not in left)])
+        return builder, given, [f"{describe(one)} is left out of the facts: a field has the wrong type" for one in spoilt]
 
 
 async def _live(
@@ -224,7 +226,7 @@ async def _live(
     namespaces: Sequence[str],
     *,
     policies_are_given: bool,
-) -> _World:
+) -> _Inputs:
     if cluster:
         message = "--cluster gives facts for workloads in files: name these, too"
         raise InputError(message)
@@ -241,7 +243,7 @@ async def _live(
     builder, given = builder_of(objects)
     policies, problems = _policies_among(objects)
     remarks = {f"{resource} cannot be read: {message}" for resource, message in forbidden.items()} | set(unread)
-    return _World(subjects, builder, {**given, **known}, policies, problems, sorted(remarks), source)
+    return _Inputs(subjects, builder, {**given, **known}, policies, problems, sorted(remarks), source)
 
 
 def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy], dict[str, str]]:
@@ -250,48 +252,48 @@ def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy],
     for one in objects:
         if one.get("kind") == KIND:
             try:
-                found = parse_policy(dict(one))
+                value = parse_policy(dict(one))
             except PolicyError as error:
                 name = lookup(one, ("metadata", "name"))
                 problems[name if isinstance(name, str) else "without a name"] = str(error)
             else:
-                policies[found.name] = found
+                policies[value.name] = value
     return list(policies.values()), problems
 
 
-async def _watched(world: _World, address: Address, policies: Sequence[PolicySet]) -> _World:
-    """``world`` with what monitoring tells; with a remark where it tells nothing."""
+async def _with_readings(inputs: _Inputs, address: Address, policies: Sequence[PolicySet]) -> _Inputs:
+    """Add the figures of Prometheus to ``inputs``, or a remark why there are none."""
     try:
-        return world._replace(readings=await ask(address, times_wanted(*policies), time.time()))
+        return inputs._replace(readings=await ask(address, times_wanted(*policies), time.time()))
     except PrometheusError as error:
-        return world._replace(remarks=[*world.remarks, f"{error}: no figures of GPUs are shown"])
+        return inputs._replace(remarks=[*inputs.remarks, f"{error}: no figures of GPUs are shown"])
 
 
-def _audited(world: _World, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
-    snapshot, now = world.builder.snapshot(world.known), time.time()
-    books: WorkloadIndex = filled(world.subjects)
-    if world.readings is not None:
-        snapshot = replace(snapshot, usage=usage_of(world.readings, books.homes()))
-    for _ in books.judge(AuditContext(policies, snapshot, team_labels, now), anew=True):
+def _evaluate(inputs: _Inputs, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
+    snapshot, now = inputs.builder.snapshot(inputs.known), time.time()
+    index: WorkloadIndex = filled(inputs.subjects)
+    if inputs.readings is not None:
+        snapshot = replace(snapshot, usage=usage_of(inputs.readings, index.owners_of_pods()))
+    for _ in index.judge(AuditContext(policies, snapshot, team_labels, now), everything=True):
         pass
-    nodes = world.builder
-    around = Surroundings(
+    nodes = inputs.builder
+    fact_objects = AuditInputs(
         rfc3339(now),
-        world.source,
+        inputs.source,
         policies,
         snapshot,
         lambda name: nodes.get("nodes", ("", name)),
         nodes.node,
-        world.problems,
-        tuple(world.remarks),
-        tuple(gangs_among(world.subjects, snapshot, policies, now)),
-        world.readings,
+        inputs.problems,
+        tuple(inputs.remarks),
+        tuple(gangs_among(inputs.subjects, snapshot, policies, now)),
+        inputs.readings,
     )
-    return books.whole(around)
+    return index.build_audit(fact_objects)
 
 
 def _only(found: Audit, namespaces: list[str] | None) -> Audit:
-    """The part of an audit that is about some namespaces."""
+    """Return the part of an audit for some namespaces."""
     return found if not namespaces else found.only(frozenset(namespaces))
 
 
@@ -302,7 +304,7 @@ def _print(found: Audit, output: AuditOutput, console: Console, *, findings: boo
         sys.stdout.write(document(found).decode())
     else:
         kind = POLICY_REPORT if output is AuditOutput.POLICY_REPORT else OPEN_REPORT
-        sys.stdout.write("---\n".join(dump(one) for one in reports_of(found.workloads, kind)))
+        sys.stdout.write("---\n".join(dump(report) for report in reports_of(found.workloads, kind)))
 
 
 def _write_page(found: Audit, file: Path) -> None:

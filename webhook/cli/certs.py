@@ -1,4 +1,4 @@
-"""`gpugate certs`: issue, inspect and publish the webhook's certificates."""
+"""`gpugate certs`: issue, inspect and print the webhook's certificates."""
 
 import base64
 import json
@@ -35,13 +35,13 @@ _ONE_DAY: Final = timedelta(days=1)
 
 app = typer.Typer(
     name="certs",
-    help="Issue, inspect and publish the webhook's certificates.",
+    help="Issue, inspect and print the webhook's certificates.",
     no_args_is_help=True,
 )
 
 
 class CertsOutput(StrEnum):
-    """How to print a report."""
+    """Output format of a report."""
 
     TEXT = "text"
     JSON = "json"
@@ -61,13 +61,13 @@ def issue(
         list[str],
         typer.Option(help="DNS name or IP address to serve, e.g. gpugate.gpugate-system.svc; repeat it for more."),
     ],
-    days: Annotated[int, typer.Option(help="Life of a new serving certificate, in days.")] = 90,
-    ca_days: Annotated[int, typer.Option(help="Life of a new CA, in days.")] = 3650,
+    days: Annotated[int, typer.Option(help="Lifetime of a new serving certificate, in days.")] = 90,
+    ca_days: Annotated[int, typer.Option(help="Lifetime of a new CA, in days.")] = 3650,
     force: Annotated[bool, typer.Option("--force", help="Renew the serving certificate now.")] = False,
 ) -> None:
-    """Issue what is missing, wrong or due in DIR; keep what is good.
+    """Issue certificates in DIR that are missing, wrong or due; keep valid ones.
 
-    To replace a CA before its time, move ca.crt and ca.key away first.
+    To replace a CA early, move ca.crt and ca.key away first.
     """
     with _unusable_input():
         lifetimes = Lifetimes(ca=_days("--ca-days", ca_days), serving=_days("--days", days))
@@ -88,12 +88,11 @@ def inspect(
         list[str] | None,
         typer.Option(help="Name that the certificate of DIR must cover; repeatable."),
     ] = None,
-    output: Annotated[CertsOutput, typer.Option("-o", "--output", help="Form of the report.")] = CertsOutput.TEXT,
+    output: Annotated[CertsOutput, typer.Option("-o", "--output", help="Output format.")] = CertsOutput.TEXT,
 ) -> None:
-    """Report subjects, names and ends of the certificates in FILE or DIR.
+    """Show subjects, names and ends of the certificates in FILE or DIR.
 
-    Exit status: 0 all good, 1 something has expired, is due for renewal or does not
-    match, 2 unusable input.
+    Exit code 0: all valid; 1: something has expired, is due for renewal or does not match; 2: an input is unusable.
     """
     now = _now()
     with _unusable_input():
@@ -108,7 +107,7 @@ def inspect(
 
 @app.command()
 def ca_bundle(directory: Directory) -> None:
-    """Print the CA of DIR in base64, as a webhook configuration's caBundle wants it."""
+    """Print the CA of DIR in base64, for the caBundle of a webhook configuration."""
     with _unusable_input():
         store = DirectoryStore(directory)
         place = store.paths.ca_certificate
@@ -219,5 +218,5 @@ def _label(label: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Escape control characters: a certificate from elsewhere may carry any."""
+    """Escape control characters, which a certificate may contain."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

@@ -1,4 +1,4 @@
-"""What manifests are judged by, as `gpugate review` and `gpugate fix` take it: policies and facts."""
+"""Policies and facts for `gpugate review`, `gpugate fix` and `gpugate replay`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpugate.webhook.files.documents import Document, UnreadableInput
 from gpugate.webhook.files.inputs import facts_of, gives_facts, load_policies, objects_in
 from gpugate.webhook.runtime.errors import InputError
 
-#: Kinds that are read from the judged input itself, as facts for the workloads beside them.
+#: Kinds of the reviewed input that are facts for the workloads beside them.
 _OWN_FACTS: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 
 PolicyFiles: TypeAlias = Annotated[
@@ -33,10 +33,12 @@ ClusterFiles: TypeAlias = Annotated[
     typer.Option("--cluster", metavar="FILE", help="Plain Kubernetes objects (nodes, queues) as facts; may be repeated."),
 ]
 Kubeconfig: TypeAlias = Annotated[
-    Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Take facts and policies from this cluster.")
+    Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Read facts and policies from this cluster.")
 ]
-Context: TypeAlias = Annotated[str | None, typer.Option("--context", help="Take facts and policies from this context's cluster.")]
-Namespace: TypeAlias = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of objects that state none.")]
+Context: TypeAlias = Annotated[
+    str | None, typer.Option("--context", help="Read facts and policies from the cluster of this context.")
+]
+Namespace: TypeAlias = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of objects without one.")]
 
 
 class Colour(StrEnum):
@@ -47,7 +49,7 @@ class Colour(StrEnum):
     NEVER = "never"
 
     def settings(self) -> dict[str, Any]:
-        """What a console of rich is made with; left out, it asks the terminal and the environment."""
+        """Return the arguments of a rich console; empty lets it detect terminal and environment."""
         if self is Colour.ALWAYS:
             return {"force_terminal": True, "color_system": "standard", "no_color": False}
         return {"force_terminal": False, "no_color": True} if self is Colour.NEVER else {}
@@ -64,19 +66,19 @@ def review_context(
     context: str | None,
     namespace: str = "",
 ) -> tuple[ClusterSnapshot, list[Policy]]:
-    """The facts and the policies to judge ``documents`` by; ``namespace`` is that of objects that state none.
+    """Return the snapshot and the policies for ``documents``; ``namespace`` is for objects without one.
 
-    What may not be read of a live cluster is told on standard error, and is not known.
+    Forbidden kinds of a live cluster are reported on standard error, and stay unknown.
 
     Raises:
-        InputError: something that the user named cannot be used.
-        ClusterError: the cluster cannot be asked.
+        InputError: an input of the user is unusable.
+        ClusterError: the cluster does not answer.
     """
-    own = [one.value for one in documents if isinstance(one, Document) and _is_own_fact(one.value)]
+    own = [document.value for document in documents if isinstance(document, Document) and _is_own_fact(document.value)]
     objects: list[dict[str, Any]] = []
     known: dict[str, SyncState] = {}
     if cluster and (kubeconfig or context):
-        message = "give facts either by --cluster or by --kubeconfig and --context, not both"
+        message = "use either --cluster or --kubeconfig and --context, not both"
         raise InputError(message)
     if cluster:
         objects = objects_in(str(path) for path in cluster)
@@ -97,20 +99,20 @@ def _readable(
     if unread is not None and not policies_are_given:
         raise InputError(unknown_policies(unread))
     for resource, message in sorted(forbidden.items()):
-        typer.echo(f"gpugate: {resource} cannot be read, and what hangs on them is not known: {message}", err=True)
+        typer.echo(f"gpugate: {resource} cannot be read, and checks that need them report unknown: {message}", err=True)
     return objects, known
 
 
 def unknown_policies(why: str) -> str:
-    """What to say where the policies of a cluster may not be read."""
-    return f"{why}: which policies are in force is not known; give yours by --policy"
+    """Return the message for a cluster whose policies may not be read."""
+    return f"{why}: the policies in force are unknown; name policy files by --policy"
 
 
 def _namespaces(documents: Sequence[Document | UnreadableInput], namespace: str) -> list[str]:
-    """The namespaces of the workloads: whoever may read these alone still learns what matters to them there."""
-    values = [one.value for one in documents if isinstance(one, Document) and isinstance(one.value, dict)]
-    workloads = [one for one in values if kind_of(str(one.get("apiVersion")), str(one.get("kind"))) is not None]
-    stated = {lookup(one, ("metadata", "namespace")) or namespace for one in workloads}
+    """Return the namespaces of the workloads, for users with rights in these only."""
+    values = [document.value for document in documents if isinstance(document, Document) and isinstance(document.value, dict)]
+    workloads = [value for value in values if kind_of(str(value.get("apiVersion")), str(value.get("kind"))) is not None]
+    stated = {lookup(workload, ("metadata", "namespace")) or namespace for workload in workloads}
     return sorted(one for one in stated if isinstance(one, str) and one)
 
 
@@ -119,12 +121,12 @@ def _is_own_fact(value: object) -> bool:
 
 
 def _policies_among(objects: Sequence[dict[str, Any]]) -> list[Policy]:
-    found = []
+    policies = []
     for one in objects:
         if one.get("kind") == KIND:
             try:
-                found.append(parse_policy(one))
+                policies.append(parse_policy(one))
             except PolicyError as error:
-                message = f"a {KIND} of the cluster does not parse: {error}"
+                message = f"a {KIND} of the cluster is invalid: {error}"
                 raise InputError(message) from None
-    return found
+    return policies

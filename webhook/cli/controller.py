@@ -28,11 +28,11 @@ from gpugate.webhook.controller.audit_loop import AuditSchedule
 from gpugate.webhook.controller.leader_election import LeaseDurations
 from gpugate.webhook.controller.program import ControllerOptions, run
 from gpugate.webhook.files.inputs import load_policies
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Bridge, Log
 
-#: Where a pod's own namespace stands.
+#: File with the pod's own namespace.
 _NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT_NAMESPACE: Final = "gpugate-system"
 
@@ -50,21 +50,19 @@ def controller(  # noqa: PLR0913 - one parameter an option
     kueue_namespace: Annotated[
         str, typer.Option(metavar="NAMESPACE", help="Where Kueue runs: its Configuration is read there.")
     ] = KUEUE_NAMESPACE,
-    namespace: Annotated[
-        str, typer.Option(metavar="NAMESPACE", help="Where the Lease is; by default the pod's own namespace.")
-    ] = "",
+    namespace: Annotated[str, typer.Option(metavar="NAMESPACE", help="Namespace of the Lease; by default the pod's own.")] = "",
     lease_duration: Annotated[
-        int, typer.Option(help="Seconds after which another takes over from a leader that has gone.", min=2)
+        int, typer.Option(help="Seconds after which another replica takes over from a lost leader.", min=2)
     ] = 15,
-    interval: Annotated[float, typer.Option(help="Seconds between two audits of everything.", min=1)] = 600.0,
-    settle: Annotated[float, typer.Option(help="Seconds in which changes are gathered before they are audited.", min=0)] = 2.0,
-    rate: Annotated[float, typer.Option(help="Workloads audited per second, at the most.", min=1)] = 500.0,
+    interval: Annotated[float, typer.Option(help="Seconds between two full audits.", min=1)] = 600.0,
+    settle: Annotated[float, typer.Option(help="Seconds to gather changes before they are audited.", min=0)] = 2.0,
+    rate: Annotated[float, typer.Option(help="Most workloads audited per second.", min=1)] = 500.0,
     report_spacing: Annotated[
         float,
-        typer.Option(help="Seconds between two looks at the reports: how often one that keeps changing is written.", min=0),
+        typer.Option(help="Shortest time between two writes of a report, in seconds.", min=0),
     ] = 5.0,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Name by which people reach the page through a proxy; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Host name of the page behind a proxy; may be repeated.")
     ] = None,
     team_label: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Label that says who a workload belongs to; may be repeated.")
@@ -74,9 +72,9 @@ def controller(  # noqa: PLR0913 - one parameter an option
     prometheus_ca: PrometheusCa = None,
     prometheus_matcher: PrometheusMatchers = None,
 ) -> None:
-    """Audit the cluster, keep reports and the status of policies, and serve the audit page.
+    """Audit the cluster, write reports, PodGroups and policy statuses, and serve the audit page.
 
-    Several may run: all watch and serve, one at a time writes.
+    Several replicas may run: all watch and serve, one at a time writes.
     """
     host, port = address(listen)
     try:
@@ -89,9 +87,9 @@ def controller(  # noqa: PLR0913 - one parameter an option
             context=context,
             policies=load_policies(policy) if policy else None,
             kueue_namespace=kueue_namespace,
-            # As Kubernetes' components have them: two thirds to renew, in tries of two fifteenths.
-            terms=LeaseDurations(lease_duration, lease_duration * 2 / 3, lease_duration * 2 / 15),
-            rhythm=AuditSchedule(interval=interval, settle=settle, rate=rate),
+            # Ratios of Kubernetes' components: renew within two thirds, retry after two fifteenths.
+            durations=LeaseDurations(lease_duration, lease_duration * 2 / 3, lease_duration * 2 / 15),
+            schedule=AuditSchedule(interval=interval, gather=settle, rate=rate),
             spacing=report_spacing,
             hosts=tuple(allow_host or ()),
             team_labels=tuple(team_label or TEAM_LABELS),

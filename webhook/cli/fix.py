@@ -1,7 +1,8 @@
-"""`gpugate fix`: write into manifests what the webhook would change in their objects."""
+"""`gpugate fix`: write the webhook's changes into manifests."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import time
@@ -12,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.cli.context import (
     ClusterFiles,
     Colour,
@@ -26,8 +27,7 @@ from gpugate.webhook.cli.context import (
 from gpugate.webhook.cli.options import UNUSABLE, fail
 from gpugate.webhook.files.atomic_write import ReplaceError, Replacement, replace_all
 from gpugate.webhook.files.documents import STDIN, UnreadableInput, files_of
-from gpugate.webhook.files.rewrite.diff import unified_diff
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.review import report
 from gpugate.webhook.review.entry import ReviewEntry
 from gpugate.webhook.review.fix import Fixed, open_files
@@ -44,10 +44,10 @@ def fix(  # noqa: PLR0913 - one parameter an option
         typer.Argument(metavar="PATH...", help="Files, directories, or - for standard input, which is fixed to standard output."),
     ],
     *,
-    write: Annotated[bool, typer.Option("--write", help="Change the files in place, each whole or not at all.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 where a file should change.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Change the files in place, atomically.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 if a file should change.")] = False,
     show_diff: Annotated[
-        bool | None, typer.Option("--diff/--no-diff", help="Print a unified diff. Default: where no file is written.")
+        bool | None, typer.Option("--diff/--no-diff", help="Print a unified diff. Default: if no file is written.")
     ] = None,
     policy: PolicyFiles = None,
     cluster: ClusterFiles = None,
@@ -56,15 +56,15 @@ def fix(  # noqa: PLR0913 - one parameter an option
     namespace: Namespace = "",
     color: ColourOption = Colour.AUTO,
 ) -> None:
-    """Write into manifests what the webhook would change in their objects; all else in them stays as it is.
+    """Write the changes of the webhook into manifests; everything else in them stays as it is.
 
-    Without --write nothing is changed: the diff shows what would be. What remains for people is said on standard error.
+    Without --write no file changes: the diff shows the changes. Remaining problems go to standard error.
 
     Exit code 0: nothing remains; 1: something is refused or cannot be written, or, with --check, a file should change;
-    2: some input cannot be used.
+    2: an input is unusable.
     """
     piped = STDIN in paths
-    _agree(paths, write=write, check=check)
+    _check_options(paths, write=write, check=check)
     try:
         files = _distinct(files_of(paths))
         opened = list(open_files(files, paths))
@@ -83,30 +83,30 @@ def fix(  # noqa: PLR0913 - one parameter an option
     _end(results, check=check)
 
 
-def _agree(paths: Sequence[str], *, write: bool, check: bool) -> None:
+def _check_options(paths: Sequence[str], *, write: bool, check: bool) -> None:
     if write and check:
-        fail("--check changes nothing, --write does: give one of them")
+        fail("--check and --write exclude each other")
     if STDIN in paths and len(paths) > 1:
-        fail("standard input (-) is fixed to standard output: give it alone")
+        fail("standard input (-) must be the only input: its result goes to standard output")
     if STDIN in paths and write:
-        fail("standard input (-) cannot be changed in place: leave --write out, and the result is printed")
+        fail("standard input (-) cannot be changed in place: omit --write to print the result")
 
 
 def _distinct(files: Iterator[str | UnreadableInput]) -> list[str | UnreadableInput]:
-    """``files``, each once, by whatever names it goes."""
-    found: dict[str, str | UnreadableInput] = {}
+    """Return ``files`` without duplicates by real path."""
+    result: dict[str, str | UnreadableInput] = {}
     for one in files:
         file = one.file if isinstance(one, UnreadableInput) else one
-        found.setdefault(file if file == STDIN else os.path.realpath(file), one)
-    return list(found.values())
+        result.setdefault(file if file == STDIN else os.path.realpath(file), one)
+    return list(result.values())
 
 
 def _print_diffs(results: Sequence[Fixed], color: Colour) -> None:
     console = Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True, **color.settings())
-    for one in results:
-        lines = unified_diff(one.before, one.after, one.file) if one.changes else []
+    for result in results:
+        lines = unified_diff(result.before, result.after, result.file) if result.changes else []
         if console.color_system is None:
-            # Bytes: line breaks of the file, whichever these are, for whoever applies the diff.
+            # Bytes, to keep the line breaks of the file.
             _emit("".join(lines).encode())
             continue
         for line in lines:
@@ -120,7 +120,7 @@ def _emit(content: bytes) -> None:
 
 
 def _write(results: Sequence[Fixed]) -> None:
-    changed = [one for one in results if one.changes]
+    changed = [result for result in results if result.changes]
     try:
         replace_all(Replacement(one.file, one.raw, one.content) for one in changed)
     except ReplaceError as error:
@@ -130,20 +130,20 @@ def _write(results: Sequence[Fixed]) -> None:
 
 
 def _report(results: Sequence[Fixed], paths: Sequence[str], *, write: bool) -> None:
-    told = [entry for one in results for entry in one.entries if one.file in paths or not _is_something_else(entry)]
-    for line in report.problems(told):
+    entries = [entry for result in results for entry in result.entries if result.file in paths or not _is_no_manifest(entry)]
+    for line in report.problems(entries):
         typer.echo(line, err=True)
-    changed = sum(one.changes for one in results)
-    refused = sum(entry.outcome is Outcome.REFUSED for one in results for entry in one.entries)
-    unwritten = sum(one.unwritten for one in results)
+    changed = sum(result.changes for result in results)
+    refused = sum(entry.outcome is Outcome.REFUSED for result in results for entry in result.entries)
+    unwritten = sum(result.unwritten for result in results)
     parts = [f"{_count(changed, 'file')} {'fixed' if write else 'to fix'}"]
     parts += [f"{_count(refused, 'object')} refused"] if refused else []
     parts += [f"{_count(unwritten, 'object')} not written"] if unwritten else []
     typer.echo(f"{', '.join(parts)} of {_count(len(results), 'file')}", err=True)
 
 
-def _is_something_else(entry: ReviewEntry) -> bool:
-    """Whether a file of a folder holds something that is no Kubernetes object: values of a chart, a workflow of a CI."""
+def _is_no_manifest(entry: ReviewEntry) -> bool:
+    """Return whether a file of a folder holds something else than Kubernetes objects: chart values, CI workflows."""
     return entry.outcome is Outcome.SKIPPED and entry.document > 0 and not entry.kind
 
 
@@ -152,11 +152,30 @@ def _count(number: int, noun: str) -> str:
 
 
 def _end(results: Sequence[Fixed], *, check: bool) -> None:
-    outcomes = {entry.outcome for one in results for entry in one.entries}
+    outcomes = {entry.outcome for result in results for entry in result.entries}
     if Outcome.INVALID in outcomes:
         raise typer.Exit(UNUSABLE)
     if not outcomes:
         typer.echo("gpugate: the input holds no document", err=True)
         raise typer.Exit(UNUSABLE)
-    if Outcome.REFUSED in outcomes or any(one.unwritten or (check and one.changes) for one in results):
+    if Outcome.REFUSED in outcomes or any(result.unwritten or (check and result.changes) for result in results):
         raise typer.Exit(REMAINS)
+
+
+_NO_END: Final = "\n\\ No newline at end of file\n"
+
+
+def unified_diff(before: str, after: str, file: str) -> list[str]:
+    """Return the lines of a unified diff that `patch` and `git apply` accept, each with its line break."""
+    lines = difflib.unified_diff(_lines(before), _lines(after), _name(file), _name(file))
+    return [line if line.endswith("\n") else line + _NO_END for line in lines]
+
+
+def _lines(text: str) -> list[str]:
+    # Diff tools only know this line break.
+    parts = text.split("\n")
+    return [f"{part}\n" for part in parts[:-1]] + [part for part in parts[-1:] if part]
+
+
+def _name(file: str) -> str:
+    return "stdin" if file == "-" else file

@@ -11,7 +11,7 @@ from gpugate.webhook.cli import audit, certs, controller, fix, policies, replay,
 
 app = typer.Typer(
     name="gpugate",
-    help="Rewrites, refuses and reports GPU workloads, at the door of a cluster and offline.",
+    help="Admission webhook and policy controller for GPU workloads on Kubernetes; reviews manifests offline.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -39,7 +39,7 @@ def _root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Rewrites, refuses and reports GPU workloads, at the door of a cluster and offline."""
+    """Admission webhook and policy controller for GPU workloads on Kubernetes; reviews manifests offline."""
 
 
 def main() -> None:

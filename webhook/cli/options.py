@@ -1,4 +1,4 @@
-"""Addresses to listen on, as options give them."""
+"""Options shared by commands: listen address, watched cluster, Prometheus, and the exit with an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PORT: Final = re.compile("[0-9]{1,5}")
 
 
 def address(listen: str) -> tuple[str, int]:
-    """Host and port of ``--listen HOST:PORT``; ends the program where it is none."""
+    """Parse ``--listen HOST:PORT``; end the program if it is invalid."""
     host, colon, port = listen.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) >= 1 << 16:
         fail(f"--listen {listen}: write HOST:PORT, for example 127.0.0.1:8443 or [::]:8443")
@@ -26,7 +26,7 @@ UNUSABLE: Final = 2
 
 
 def fail(message: str) -> NoReturn:
-    """Say why in one line on standard error, and end with exit code 2."""
+    """Print one line to standard error, and end with exit code 2."""
     typer.echo(f"gpugate: {message}", err=True)
     raise typer.Exit(UNUSABLE)
 
@@ -38,28 +38,28 @@ PrometheusUrl: TypeAlias = Annotated[
         metavar="URL",
         envvar="GPUGATE_PROMETHEUS",
         show_envvar=True,
-        help="Prometheus with dcgm-exporter's series: say which held GPUs are hardly used. A name and password may stand in it.",
+        help="Prometheus with dcgm-exporter's series, to find idle GPUs; may contain user and password.",
     ),
 ]
 PrometheusToken: TypeAlias = Annotated[
-    Path | None, typer.Option("--prometheus-token", metavar="FILE", help="File with a bearer token for it.")
+    Path | None, typer.Option("--prometheus-token", metavar="FILE", help="File with a bearer token for Prometheus.")
 ]
 PrometheusCa: TypeAlias = Annotated[
-    Path | None, typer.Option("--prometheus-ca", metavar="FILE", help="Certificates of the authorities that it is trusted by.")
+    Path | None, typer.Option("--prometheus-ca", metavar="FILE", help="CA certificates to verify Prometheus.")
 ]
 PrometheusMatchers: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--prometheus-matcher", metavar="MATCHER", help="Only series that match, such as 'cluster=\"a\"'; may be repeated."
+        "--prometheus-matcher", metavar="MATCHER", help="Use only series that match, such as 'cluster=\"a\"'; may be repeated."
     ),
 ]
 
 
 def monitoring(url: str, token: Path | None, ca: Path | None, matchers: list[str] | None) -> Address | None:
-    """The address that the options give; None where they give none.
+    """Return the address of Prometheus from the options; None without them.
 
     Raises:
-        InputError: it is no address, or there are options for it without one.
+        InputError: the address is invalid, or missing while other options need it.
     """
     if not url:
         if token or ca or matchers:

@@ -1,4 +1,4 @@
-"""`gpugate policies`: the rules with their parameters, the default policy, the rule reference and the CRD."""
+"""`gpugate policies`: print rules with their parameters, the default policy, the rule reference and the CRD."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _DEFAULT_HEAD: Final = (
 
 
 class PolicyFormat(StrEnum):
-    """What is printed, and how."""
+    """What to print, and in which format."""
 
     TEXT = "text"
     JSON = "json"
@@ -85,24 +85,24 @@ def policies(
 
 
 def crd_yaml() -> str:
-    """The CustomResourceDefinition as YAML."""
+    """Return the CustomResourceDefinition as YAML."""
     return _CRD_HEAD + yaml_out.dump(gpupolicy_crd())
 
 
 def default_yaml() -> str:
-    """The default GPUPolicy as YAML."""
+    """Return the default GPUPolicy as YAML."""
     return _DEFAULT_HEAD + yaml_out.dump(default_policy_object(Mode.DRY_RUN.value))
 
 
 def reference() -> str:
-    """The rule reference as Markdown."""
+    """Return the rule reference as Markdown."""
     shared = [*_reasons(hold), *_reasons(exemptions), *_reasons(checking)]
-    found = {rule.id: _reasons(_module(rule)) for rule in RULES}
-    return reference_markdown({**found, "": sorted(shared)})
+    result = {rule.id: _reasons(_module(rule)) for rule in RULES}
+    return reference_markdown({**result, "": sorted(shared)})
 
 
 def rules_document() -> list[dict[str, Any]]:
-    """The rules as JSON has them."""
+    """Return the rules as JSON data."""
     return [
         {
             "id": rule.id,
@@ -111,8 +111,8 @@ def rules_document() -> list[dict[str, Any]]:
             "needs": sorted(rule.needs),
             "onUpdate": rule.on_update,
             "parameters": [
-                {"name": one.name, "type": one.type, "default": one.default, "description": one.description}
-                for one in (*parameters(rule), *common_parameters())
+                {"name": parameter.name, "type": parameter.type, "default": parameter.default, "description": parameter.description}
+                for parameter in (*parameters(rule), *common_parameters())
             ],
             "reasons": [{"reason": reason, "outcome": outcome} for reason, outcome in _reasons(_module(rule))],
         }
@@ -126,12 +126,12 @@ def _module(rule: Rule) -> ModuleType:
 
 def _reasons(module: ModuleType) -> list[tuple[str, str]]:
     """The reasons that ``module`` gives, read from its source: each with what becomes of it."""
-    found: dict[str, set[Level]] = {}
+    result: dict[str, set[Level]] = {}
     for call in _calls(module):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _MAKERS:
             for reason in _strings(call.args[0]):
-                found.setdefault(reason, set()).update(_levels(call))
-    return sorted((reason, _OUTCOMES.get(frozenset(levels), "depends on the policy")) for reason, levels in found.items())
+                result.setdefault(reason, set()).update(_levels(call))
+    return sorted((reason, _OUTCOMES.get(frozenset(levels), "depends on the policy")) for reason, levels in result.items())
 
 
 def _calls(module: ModuleType) -> Iterator[ast.AST]:
@@ -148,8 +148,8 @@ def _calls(module: ModuleType) -> Iterator[ast.AST]:
         nodes = list(ast.walk(ast.parse(inspect.getsource(function))))
         yield from nodes
         named = {node.id for node in nodes if isinstance(node, ast.Name)}
-        home = sys.modules[function.__module__]
-        waiting += [one for key, one in inspect.getmembers(home, inspect.isfunction) if key in named]
+        source_module = sys.modules[function.__module__]
+        waiting += [one for key, one in inspect.getmembers(source_module, inspect.isfunction) if key in named]
 
 
 def _strings(node: ast.expr) -> Iterator[str]:
@@ -161,7 +161,9 @@ def _levels(call: ast.Call) -> set[Level]:
     if isinstance(call.func, ast.Name) and call.func.id == not_synced.__name__:
         return {Level.UNKNOWN}
     at = Finding._fields.index("level")
-    given = call.args[at] if len(call.args) > at else next((one.value for one in call.keywords if one.arg == "level"), None)
+    given = (
+        call.args[at] if len(call.args) > at else next((keyword.value for keyword in call.keywords if keyword.arg == "level"), None)
+    )
     if given is None:
         return {Level.DENY}
     return {Level[one.attr] for one in ast.walk(given) if isinstance(one, ast.Attribute) and one.attr in Level.__members__}
@@ -170,15 +172,15 @@ def _levels(call: ast.Call) -> set[Level]:
 def _print_text() -> None:
     console = Console(highlight=False)
     rules = [(rule.id, rule.title, parameters(rule)) for rule in RULES]
-    for name, title, found in (*rules, ("every rule", "has these, too", common_parameters())):
+    for name, title, value in (*rules, ("every rule", "has these, too", common_parameters())):
         if not console.is_terminal:
             typer.echo(f"{name}: {title}")
-            for one in found:
+            for one in value:
                 typer.echo(f"  {one.name} ({one.type}){f' = {one.written}' if one.written else ''}: {one.description}")
             continue
         console.print(f"\n[bold cyan]{name}[/]  {escape(title)}")
-        if found:
-            console.print(_parameter_table(found))
+        if value:
+            console.print(_parameter_table(value))
 
 
 def _parameter_table(found: Sequence[Parameter]) -> Table:

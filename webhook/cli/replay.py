@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.cli.context import (
     ClusterFiles,
     Colour,
@@ -20,7 +20,7 @@ from gpugate.webhook.cli.context import (
     review_context,
 )
 from gpugate.webhook.cli.options import UNUSABLE, fail
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.review import replay as replaying
 from gpugate.webhook.review import replay_report
 from gpugate.webhook.review.replay import AnswerChange
@@ -30,7 +30,7 @@ REFUSED: Final = 1
 
 
 class ReplayOutput(StrEnum):
-    """How to print a replay."""
+    """Output format of a replay."""
 
     TEXT = "text"
     JSON = "json"
@@ -52,9 +52,9 @@ def replay(
     output: Annotated[ReplayOutput, typer.Option("--output", "-o", help="text for people, json for machines.")] = ReplayOutput.TEXT,
     color: ColourOption = Colour.AUTO,
 ) -> None:
-    """Show what a policy would answer to recorded reviews, where that differs from what was answered then.
+    """Answer recorded reviews again by another policy, and show the differences.
 
-    Exit code 0: nothing would be newly refused; 1: something would; 2: some input cannot be used.
+    Exit code 0: nothing is newly refused; 1: something is; 2: an input is unusable.
     """
     try:
         snapshot, policies = review_context((), policy, cluster, kubeconfig, context)
@@ -69,7 +69,7 @@ def replay(
         replay_report.print_text(replayed, Console(file=sys.stdout, highlight=False, markup=False, **color.settings()))
     if not replayed:
         fail("the input holds no review")
-    if any(one.effect is AnswerChange.INVALID for one in replayed):
+    if any(review.effect is AnswerChange.INVALID for review in replayed):
         raise typer.Exit(UNUSABLE)
-    if any(one.effect is AnswerChange.REFUSED for one in replayed):
+    if any(review.effect is AnswerChange.REFUSED for review in replayed):
         raise typer.Exit(REFUSED)

@@ -1,4 +1,4 @@
-"""`gpugate review`: judge manifests without a webhook."""
+"""`gpugate review`: review manifests without a webhook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.cli.context import (
     ClusterFiles,
     Colour,
@@ -27,7 +27,7 @@ from gpugate.webhook.cli.options import UNUSABLE, fail
 from gpugate.webhook.files import rendering
 from gpugate.webhook.files.documents import Document, UnreadableInput, read_all
 from gpugate.webhook.files.rendering import Chart
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.review import report
 from gpugate.webhook.review.entry import ReviewEntry
 from gpugate.webhook.review.review import Outcome
@@ -38,7 +38,7 @@ REFUSED: Final = 1
 
 
 class ReviewOutput(StrEnum):
-    """How to print a review."""
+    """Output format of a review."""
 
     TEXT = "text"
     JSON = "json"
@@ -55,11 +55,11 @@ def review(  # noqa: PLR0913 - one parameter an option
     *,
     kustomize: Annotated[
         Path | None,
-        typer.Option("--kustomize", "-k", metavar="DIR", help="Judge what kustomize (or kubectl kustomize) builds from DIR."),
+        typer.Option("--kustomize", "-k", metavar="DIR", help="Review the output of kustomize (or kubectl kustomize) for DIR."),
     ] = None,
-    helm: Annotated[str | None, typer.Option(metavar="CHART", help="Judge what helm template renders from CHART.")] = None,
+    helm: Annotated[str | None, typer.Option(metavar="CHART", help="Review the output of helm template for CHART.")] = None,
     values: Annotated[
-        list[Path] | None, typer.Option("--values", "-f", metavar="FILE", help="Values for --helm; may be repeated.")
+        list[Path] | None, typer.Option("--values", "-f", metavar="FILE", help="Values file for --helm; may be repeated.")
     ] = None,
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A value for --helm; may be repeated.")
@@ -76,17 +76,17 @@ def review(  # noqa: PLR0913 - one parameter an option
     show_diff: Annotated[bool, typer.Option("--diff/--no-diff", help="Show what changes as a diff.")] = True,
     color: ColourOption = Colour.AUTO,
 ) -> None:
-    """Show what gpugate would change in manifests and what it would refuse.
+    """Show what gpugate would change or refuse in manifests.
 
-    Manifests are files, or what your own kustomize or helm renders.
+    Manifests are files, or the output of your own kustomize or helm.
 
-    Exit code 0: clean or only changed; 1: something is refused; 2: some input cannot be used.
+    Exit code 0: clean or only changed; 1: something is refused; 2: an input is unusable.
     """
     chart = Chart(helm, values or (), sets or (), release_name, namespace) if helm else None
     if (values or sets) and not chart:
-        fail("--values and --set are for --helm")
+        fail("--values and --set need --helm")
     if not paths and not kustomize and not chart:
-        fail("name files or directories, or give -k DIR or --helm CHART")
+        fail("name files or directories, or use -k DIR or --helm CHART")
     try:
         documents = [*read_all(paths or ()), *_rendered(kustomize, chart)]
         snapshot, policies = review_context(documents, policy, cluster, kubeconfig, context, namespace)

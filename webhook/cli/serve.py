@@ -17,7 +17,7 @@ from gpugate.webhook.admission.server import serve as run_server
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE
 from gpugate.webhook.cli.options import address, fail
 from gpugate.webhook.files.inputs import load_facts, load_policies
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Bridge, Log
 
@@ -40,18 +40,18 @@ def serve(  # noqa: PLR0913 - one parameter an option
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")] = "127.0.0.1:8443",
     self_signed: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Issue a CA and a serving certificate for loopback in DIR where they are missing."),
+        typer.Option(metavar="DIR", help="Directory for a CA and a loopback certificate, issued if missing."),
     ] = None,
     tls_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory with tls.crt and tls.key.")] = None,
     tls_min_version: Annotated[str, typer.Option(metavar="1.2|1.3", help="Lowest version of TLS.")] = "1.3",
     client_ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Reviews must bring a client certificate signed by this CA.")
+        Path | None, typer.Option(metavar="FILE", help="Require a client certificate signed by this CA for reviews.")
     ] = None,
     policy: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="GPUPolicy file; may be repeated. Without it GPUPolicies are watched.")
     ] = None,
     cluster: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Plain Kubernetes objects as facts, in place of a live cluster.")
+        list[Path] | None, typer.Option(metavar="FILE", help="Plain Kubernetes objects as facts, instead of a live cluster.")
     ] = None,
     kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="kubeconfig of the cluster to watch.")] = None,
     context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
@@ -59,24 +59,24 @@ def serve(  # noqa: PLR0913 - one parameter an option
         str, typer.Option(metavar="NAMESPACE", help="Where Kueue runs: its Configuration is read there.")
     ] = KUEUE_NAMESPACE,
     events: Annotated[
-        bool, typer.Option("--events/--no-events", help="Tell of refusals by Kubernetes Events, where a cluster is watched.")
+        bool, typer.Option("--events/--no-events", help="Emit Kubernetes Events about refusals, if a cluster is watched.")
     ] = True,
     record: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write reviews down in DIR, secrets left out, for gpugate replay.")
+        Path | None, typer.Option(metavar="DIR", help="Record reviews in DIR, without secrets, for gpugate replay.")
     ] = None,
     record_limit: Annotated[
-        str, typer.Option(metavar="SIZE", help="What recordings may take in all; the oldest make room. At least 1Mi.")
+        str, typer.Option(metavar="SIZE", help="Total size of the recordings; the oldest are removed. At least 1Mi.")
     ] = "64Mi",
-    drain_delay: Annotated[float, typer.Option(help="Seconds between not being ready and taking no new connections.", min=0)] = 5.0,
-    drain_timeout: Annotated[float, typer.Option(help="Seconds that reviews under way may take to end.", min=0)] = 15.0,
+    drain_delay: Annotated[float, typer.Option(help="Seconds from not ready to the end of new connections.", min=0)] = 5.0,
+    drain_timeout: Annotated[float, typer.Option(help="Seconds for running reviews to finish.", min=0)] = 15.0,
 ) -> None:
     """Serve /mutate, /validate, /healthz, /readyz and /metrics over TLS.
 
-    Facts come from --cluster files, or from the cluster of --kubeconfig, or, in a pod, from the cluster around it.
+    Facts come from --cluster files, from the cluster of --kubeconfig, or, in a pod, from its own cluster.
     """
     host, port = address(listen)
     if (self_signed is None) == (tls_dir is None):
-        fail("give one of --self-signed DIR (a certificate for loopback) and --tls-dir DIR (tls.crt and tls.key)")
+        fail("use one of --self-signed DIR (a certificate for loopback) and --tls-dir DIR (tls.crt and tls.key)")
     if tls_min_version not in {"1.2", "1.3"}:
         fail(f"--tls-min-version {tls_min_version}: write 1.2 or 1.3")
     try:

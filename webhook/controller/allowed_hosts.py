@@ -1,7 +1,7 @@
-"""Whom the page answers: a browser that was led to it by another site's name gets nothing.
+"""Answer requests with an expected Host header only, against DNS rebinding.
 
-The page asks nobody who they are. Behind `kubectl port-forward` it is open to whatever else the browser runs, and a site whose
-name turns to 127.0.0.1 after it was loaded could read it ("DNS rebinding"). Such a request carries that site's name as its host.
+The page has no authentication. Behind `kubectl port-forward` every page of the browser can reach it, and a site whose name
+resolves to 127.0.0.1 after loading could read it. Such a request has that site's name as its host.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 _OWN: Final = ("localhost",)
-#: Names that only the cluster itself resolves.
+#: Names that only resolve inside the cluster.
 _INSIDE: Final = (".svc", ".cluster.local")
 
 
 def is_expected(host: str, allowed: Collection[str]) -> bool:
-    """Whether a request may name ``host``, with or without a port: an address, this machine, the Service, or one of ``allowed``."""
+    """Return whether ``host``, with or without port, is an address, this machine, the Service, or one of ``allowed``."""
     name = _name_of(host).lower().rstrip(".")
     return _is_address(name) or name in {*_OWN, *allowed} or name.endswith(_INSIDE)
 
@@ -39,14 +39,14 @@ def _is_address(name: str) -> bool:
 
 
 def only_expected(allowed: Collection[str]) -> Middleware:
-    """The middleware that refuses all other requests."""
+    """Return the middleware that rejects all other requests."""
     known = frozenset(name.lower() for name in allowed)
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if is_expected(request.host, known):
             return await handler(request)
-        text = "this name is not expected here: start the controller with --allow-host and the name that people use\n"
+        text = "unexpected host name: start the controller with --allow-host NAME to allow it\n"
         return web.Response(status=421, text=text)
 
     return check

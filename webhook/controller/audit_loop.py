@@ -1,4 +1,4 @@
-"""The rounds of the audit: everything at an interval and after a change of policies, what changed soon after it did."""
+"""Run audits: a full one at an interval and after changes of policies, and partial ones after changes of workloads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpugate.policies.cluster.gpu_usage import Place, Usage
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.times import instant_of
-from gpugate.policies.policy.models import PolicySet
-from gpugate.webhook.audit.attribution_of_pods import usage_of
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
-from gpugate.webhook.audit.index import Surroundings
+from gpugate.webhook.audit.index import AuditInputs
 from gpugate.webhook.audit.model import Audit
+from gpugate.webhook.audit.usage import usage_of
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.controller.informers import WorkloadInformer
@@ -25,71 +25,71 @@ from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.times import rfc3339
 
-#: Workloads judged between two looks at the clock.
+#: Workloads evaluated between two checks of the rate.
 _BATCH: Final = 20
-#: Seconds after a round that broke, doubled with each that breaks after it.
+#: Seconds after a failed round, doubled with each further failure.
 _SHORTEST_BREAK: Final = 0.05
 _LONGEST_BREAK: Final = 60.0
-#: Rounds over what changed take at most this part of the time, but are never this long apart, in seconds.
+#: Largest share of time for partial audits, and the longest time between two of them in seconds.
 _MOST_BUSY: Final = 0.1
-_LONGEST_SETTLE: Final = 60.0
-#: Facts that change seldom, and with them what is said of workloads that did not change.
-_SURROUNDINGS: Final = ("namespaces", "shapes", "queues", "limit_ranges", "flavors", "known")
+_LONGEST_GATHER: Final = 60.0
+#: Slow facts: they change seldom, and affect workloads that did not change.
+_SLOW_FACTS: Final = ("namespaces", "shapes", "queues", "limit_ranges", "flavors", "known")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSchedule:
-    """When and how fast, in seconds and workloads per second.
+    """Intervals and rate, in seconds and workloads per second.
 
     Attributes:
-        interval: between two rounds over everything.
-        settle: in which changes are gathered before those that changed are judged; longer where judging them takes long.
-        surroundings: between two rounds over everything because nodes, namespaces or queues have changed.
-        rate: workloads judged per second at the most.
+        interval: time between two full audits.
+        gather: time to gather changes before a partial audit; longer if evaluation takes long.
+        slow_facts: shortest time between full audits caused by changed nodes, namespaces or queues.
+        rate: most workloads evaluated per second.
     """
 
     interval: float = 600.0
-    settle: float = 2.0
-    surroundings: float = 60.0
+    gather: float = 2.0
+    slow_facts: float = 60.0
     rate: float = 500.0
 
 
 class Round(NamedTuple):
-    """What one round did.
+    """One finished audit.
 
     Attributes:
-        judged: workloads judged.
-        whole: whether it went over everything.
-        seconds: how long it took.
-        cpu: CPU seconds of this process meanwhile.
+        judged: workloads evaluated.
+        full: whether it was a full audit.
+        seconds: its duration.
+        cpu: CPU seconds of this process during it.
     """
 
     judged: int
-    whole: bool
+    full: bool
     seconds: float
     cpu: float
 
 
 @dataclass(slots=True)
 class AuditSource:
-    """Where the audit looks.
+    """The inputs of the audits.
 
     Attributes:
-        state: facts and policies.
-        store: what the facts are made from.
-        feed: the workloads.
-        ready: returns when everything was read once, or will not be.
+        state: snapshot and policies.
+        store: records of nodes.
+        informer: the workloads.
+        ready: returns once everything was read or cannot be read.
         name: the cluster, in words.
-        gangs: gives the state of every gang.
-        remarks: says what cannot be read.
-        team_labels: labels that say who a workload belongs to.
-        problems: says of which policies the newest state is not in force, and why.
-        readings: gives what monitoring tells of devices, the very same until it tells something else; None for nothing.
+        gangs: returns the state of every gang.
+        remarks: returns what cannot be read.
+        team_labels: labels with the team of a workload.
+        problems: returns why the newest generation of a policy is not in force.
+        readings: returns the device figures, the same object until they change; None without figures.
     """
 
     state: CurrentState
     store: SnapshotStore
-    feed: WorkloadInformer
+    informer: WorkloadInformer
     ready: Callable[[], Awaitable[None]]
     name: str
     gangs: Callable[[], Iterable[GangState]] = tuple
@@ -104,15 +104,15 @@ class AuditLoop:
 
     Attributes:
         latest: the last audit; None before the first.
-        last: what the last round did; None before the first.
-        done: how many rounds were finished.
-        whole_at: when everything was last looked at, RFC 3339; empty before.
+        last: the last round; None before the first.
+        done: number of finished rounds.
+        full_at: time of the last full audit, RFC 3339; empty before.
     """
 
     def __init__(
         self,
         source: AuditSource,
-        rhythm: AuditSchedule,
+        schedule: AuditSchedule,
         log: Log,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -120,94 +120,94 @@ class AuditLoop:
         self.latest: Audit | None = None
         self.last: Round | None = None
         self.done = 0
-        self.whole_at = ""
+        self.full_at = ""
         self._source = source
-        self._rhythm = rhythm
+        self._schedule = schedule
         self._log = log
         self._clock = clock
         self._wall = wall
         self._finished = asyncio.Condition()
         self._policies: PolicySet | None = None
         self._facts: ClusterSnapshot | None = None
-        self._whole_at = float("-inf")
-        self._settle = rhythm.settle
+        self._full_at = float("-inf")
+        self._gather = schedule.gather
         self._ends_at = float("inf")
         self._readings: Readings | None = None
         self._usage = Usage()
 
     async def run(self) -> None:
-        """Go round until cancelled; a round that breaks ends none of those that follow."""
+        """Audit until cancelled; a failed round does not stop the loop."""
         await self._source.ready()
         broken = 0
         while True:
             try:
                 await self._round()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next round may do better
-                self._log.error("a round of the audit broke", traceback="".join(traceback.format_exception(error)))
-                # What it did not come to is not judged: the next goes over everything, and soon.
+            except Exception as error:  # noqa: BLE001 - the next round may succeed
+                self._log.error("an audit round failed", traceback="".join(traceback.format_exception(error)))
+                # The round may be incomplete: run a full audit next.
                 self._policies = None
-                await asyncio.sleep(min(_LONGEST_BREAK, max(self._rhythm.settle, _SHORTEST_BREAK) * 2.0 ** min(broken, 16)))
+                await asyncio.sleep(min(_LONGEST_BREAK, max(self._schedule.gather, _SHORTEST_BREAK) * 2.0 ** min(broken, 16)))
                 broken += 1
             else:
                 broken = 0
             await self._wait()
 
     async def after(self, number: int) -> Audit:
-        """The latest audit, once more than ``number`` rounds are done."""
+        """Wait for more than ``number`` finished rounds; return the latest audit."""
         async with self._finished:
             await self._finished.wait_for(lambda: self.done > number and self.latest is not None)
         assert self.latest is not None  # noqa: S101 - just waited for
         return self.latest
 
     async def _wait(self) -> None:
-        """Wait for a cause of another round: changes, another policy, other surroundings, or the end of the interval."""
-        stirred = self._source.feed.stirred
-        while not stirred.is_set() and not self._whole_is_due() and self._source.readings() is self._readings:
+        """Wait for a reason to audit: changed workloads, policies, slow facts or figures, or the end of the interval."""
+        updated = self._source.informer.updated
+        while not updated.is_set() and not self._full_audit_is_due() and self._source.readings() is self._readings:
             try:
                 async with asyncio.timeout(0.5):
-                    await stirred.wait()
+                    await updated.wait()
             except TimeoutError:
                 continue
-        if not self._whole_is_due():
-            await asyncio.sleep(self._settle)
+        if not self._full_audit_is_due():
+            await asyncio.sleep(self._gather)
 
-    def _whole_is_due(self) -> bool:
-        """Whether everything is to be judged anew."""
+    def _full_audit_is_due(self) -> bool:
+        """Return whether a full audit is due."""
         snapshot, policies = self._source.state.in_force
         if self._policies is None or self._policies.policies != policies.policies:
             return True
         if self._wall() >= self._ends_at:
             return True
-        age = self._clock() - self._whole_at
-        return age >= self._rhythm.interval or (age >= self._rhythm.surroundings and self._have_changed(snapshot))
+        age = self._clock() - self._full_at
+        return age >= self._schedule.interval or (age >= self._schedule.slow_facts and self._slow_facts_changed(snapshot))
 
-    def _have_changed(self, snapshot: ClusterSnapshot) -> bool:
-        """Whether the surroundings of the workloads differ from those of the last round over everything."""
+    def _slow_facts_changed(self, snapshot: ClusterSnapshot) -> bool:
+        """Return whether slow facts differ from those of the last full audit."""
         before = self._facts
-        return before is None or any(getattr(before, name) != getattr(snapshot, name) for name in _SURROUNDINGS)
+        return before is None or any(getattr(before, name) != getattr(snapshot, name) for name in _SLOW_FACTS)
 
     async def _round(self) -> None:
         source, started, cpu = self._source, self._clock(), time.process_time()
-        whole = self._whole_is_due()
-        source.feed.stirred.clear()
+        full = self._full_audit_is_due()
+        source.informer.updated.clear()
         snapshot, policies = source.state.in_force
         self._policies = policies
         snapshot, used = self._with_usage(snapshot)
         judged = 0
-        lens = AuditContext(policies, snapshot, source.team_labels, self._wall())
-        judging = source.feed.books.judge(lens, anew=whole, also=used)
-        for looked, found in enumerate(judging):
-            judged += found is not None
+        context = AuditContext(policies, snapshot, source.team_labels, self._wall())
+        judging = source.informer.index.judge(context, everything=full, also=used)
+        for looked, value in enumerate(judging):
+            judged += value is not None
             if looked % _BATCH == 0:
-                await asyncio.sleep(max(0.0, started + judged / self._rhythm.rate - self._clock()))
+                await asyncio.sleep(max(0.0, started + judged / self._schedule.rate - self._clock()))
         self.latest = self._audit(snapshot, policies)
-        if whole:
-            self._whole_at, self.whole_at, self._facts = started, self.latest.at, snapshot
-        self.last = Round(judged, whole, self._clock() - started, time.process_time() - cpu)
+        if full:
+            self._full_at, self.full_at, self._facts = started, self.latest.at, snapshot
+        self.last = Round(judged, full, self._clock() - started, time.process_time() - cpu)
         self._ends_at = _next_end(self.latest)
-        if not whole:
-            self._settle = min(_LONGEST_SETTLE, max(self._rhythm.settle, self.last.cpu / _MOST_BUSY))
-        if whole:
+        if not full:
+            self._gather = min(_LONGEST_GATHER, max(self._schedule.gather, self.last.cpu / _MOST_BUSY))
+        if full:
             self._log.info(
                 "audited", workloads=len(self.latest.workloads), seconds=round(self.last.seconds, 3), cpu=round(self.last.cpu, 3)
             )
@@ -216,18 +216,18 @@ class AuditLoop:
             self._finished.notify_all()
 
     def _with_usage(self, snapshot: ClusterSnapshot) -> tuple[ClusterSnapshot, frozenset[Place]]:
-        """``snapshot`` with what monitoring tells, and the workloads of which it tells something else than in the last round."""
+        """Return ``snapshot`` with the device figures, and the workloads whose figures changed since the last round."""
         before, readings = self._usage, self._source.readings()
         self._readings = readings
-        self._usage = Usage() if readings is None else usage_of(readings, self._source.feed.books.homes())
+        self._usage = Usage() if readings is None else usage_of(readings, self._source.informer.index.owners_of_pods())
         places = before.workloads.keys() | self._usage.workloads.keys()
         changed = frozenset(place for place in places if before.of(place) != self._usage.of(place))
         return (snapshot if readings is None else replace(snapshot, usage=self._usage)), changed
 
     def _audit(self, snapshot: ClusterSnapshot, policies: PolicySet) -> Audit:
-        """The whole audit, by the facts and policies that the workloads were judged by: newer ones may be there already."""
+        """Build the audit with the snapshot and policies of the evaluation: newer ones may exist already."""
         source = self._source
-        around = Surroundings(
+        around = AuditInputs(
             rfc3339(self._wall()),
             source.name,
             policies,
@@ -239,10 +239,14 @@ class AuditLoop:
             gangs=tuple(source.gangs()),
             readings=self._readings,
         )
-        return source.feed.books.whole(around)
+        return source.informer.index.build_audit(around)
 
 
 def _next_end(audit: Audit) -> float:
-    """When the first of the exemptions in force ends, in seconds since 1970: its workload is then judged anew."""
-    ends = (instant_of(one.exemption.until) for one in audit.workloads if one.exemption and one.exemption.state == "active")
+    """Return the end of the first active exemption, in seconds since 1970: its workload is then evaluated again."""
+    ends = (
+        instant_of(workload.exemption.until)
+        for workload in audit.workloads
+        if workload.exemption and workload.exemption.state == "active"
+    )
     return min((end for end in ends if end is not None), default=float("inf"))

@@ -1,4 +1,4 @@
-"""The gangs among the workloads: what is kept of them, what PodGroup each needs, and where each stands."""
+"""Index of the gangs among the workloads, with the PodGroup that each needs."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Planned(NamedTuple):
     """A gang and its plan.
 
     Attributes:
-        about: the workload, or the first of the plain pods.
-        plan: what PodGroup it needs.
+        reference: the workload, or the first of the plain pods.
+        plan: the PodGroup it needs.
         named: the groups that its pods name.
     """
 
-    about: Reference
+    reference: Reference
     plan: PodGroupPlan
     named: frozenset[GroupKey]
 
@@ -50,19 +50,19 @@ class _KeptGang(NamedTuple):
     kind: WorkloadKind
     namespace: str
     text: bytes
-    #: The group that a plain pod names; None for what makes its pods itself.
+    #: The group that a plain pod names; None for a workload that creates its pods.
     joins: tuple[str, GroupKey] | None
 
 
 class _Memo(NamedTuple):
-    """A plan, and what it was made from: texts, policies and labels are compared by what they are, not by what they say."""
+    """A plan and its sources, compared by identity."""
 
     sources: tuple[object, ...]
     planned: Planned
 
 
 class GangIndex:
-    """Keeps gangs as they come and go. For one thread: that of the event loop."""
+    """Stores gangs. Use it from the thread of the event loop only."""
 
     def __init__(self, state: CurrentState, wall: Callable[[], float] = time.time) -> None:
         self._state = state
@@ -71,25 +71,25 @@ class GangIndex:
         self._joined: dict[tuple[str, GroupKey], dict[Place, None]] = {}
         self._memos: dict[object, _Memo] = {}
 
-    def seen(self, place: Place, item: Object) -> bool:
-        """Take an object as it is now; say whether it is, or was, one of a gang."""
+    def update(self, place: Place, item: Object) -> bool:
+        """Store an object; return whether it is or was part of a gang."""
         kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
         try:
             kept = None if kind is None else _kept(kind, item)
         except MalformedError:
             kept = None
         if kept is None:
-            return self.gone(place)
+            return self.remove(place)
         if self._kept.get(place) == kept:
             return False
-        self.gone(place)
+        self.remove(place)
         self._kept[place] = kept
         if kept.joins is not None:
             self._joined.setdefault(kept.joins, {})[place] = None
         return True
 
-    def gone(self, place: Place) -> bool:
-        """Forget an object; say whether it was one of a gang."""
+    def remove(self, place: Place) -> bool:
+        """Remove an object; return whether it was part of a gang."""
         before = self._kept.pop(place, None)
         if before is None:
             return False
@@ -103,13 +103,13 @@ class GangIndex:
         return True
 
     def workloads(self) -> Iterator[Workload]:
-        """Every workload that is a gang, and every plain pod that joins one."""
+        """Yield every gang workload, and every plain pod that joins a gang."""
         snapshot = self._state.in_force.snapshot
         for kept in list(self._kept.values()):
             yield open_workload(kept.kind, orjson.loads(kept.text), snapshot)
 
     def object_ref(self, state: GangState) -> Reference | None:
-        """Whom an Event about a gang is for: the workload, or the first of the plain pods; None where it is gone."""
+        """Return the object for Events about a gang: the workload, or the first of the plain pods; None if it is gone."""
         for (namespace, key), members in self._joined.items():
             if not state.uid and (namespace, key.name) == (state.namespace, state.name):
                 return self._reference(min(members))
@@ -124,9 +124,9 @@ class GangIndex:
         return reference_of(open_workload(kept.kind, orjson.loads(kept.text), EMPTY_SNAPSHOT))
 
     def plans(self) -> Iterator[Planned]:
-        """Every gang with its plan, worked out anew only where the gang, its namespace or the policies have changed.
+        """Yield every gang with its plan, recomputed only after changes of the gang, its namespace or the policies.
 
-        One that cannot be read in full is left out, and what was made for it left alone; the audit tells of it.
+        A gang that cannot be read in full is left out, and its PodGroup is kept; the audit reports it.
         """
         in_force = self._state.in_force
         alone: list[tuple[object, list[_KeptGang]]] = [(place, [kept]) for place, kept in self._kept.items() if kept.joins is None]
@@ -141,7 +141,7 @@ class GangIndex:
         snapshot, policies = in_force
         joins = kept[0].joins
         namespace = kept[0].namespace
-        # An exemption ends without anything changing: the plan is made anew every hour.
+        # An exemption ends without any change of objects: recompute the plan every hour.
         now = self._wall()
         hour = int(now // _HOUR)
         sources = (policies.policies, tuple(sorted(snapshot.namespace_labels(namespace).items())), hour, *kept)
@@ -156,14 +156,14 @@ class GangIndex:
 
 def _plan(workloads: list[Workload], joins: tuple[str, GroupKey] | None, bound: Sequence[BoundRule], now: float) -> Planned:
     first = workloads[0]
-    named = {key for one in workloads for pods in one.pod_sets if (key := group_of(pods)) is not None}
+    named = {key for workload in workloads for pods in workload.pod_sets if (key := group_of(pods)) is not None}
     rule = bound_without_exemption(first, bound, GANG.id, now)
     plan = pod_groups.plan(first, rule) if joins is None else pod_groups.plan_together(workloads, rule)
     return Planned(reference_of(first), plan, frozenset(named))
 
 
 def reference_of(workload: Workload) -> Reference:
-    """The workload as the subject of an Event."""
+    """Return the workload as the object of an Event."""
     root = workload.root
     uid = str(workload.metadata().get("uid") or "")
     return Reference(str(root.get("apiVersion")), str(root.get("kind")), workload.namespace, workload.name, uid)
@@ -172,7 +172,7 @@ def reference_of(workload: Workload) -> Reference:
 def _kept(kind: WorkloadKind, item: Object) -> _KeptGang | None:
     workload = open_workload(kind, item, EMPTY_SNAPSHOT)
     if not workload.is_pod():
-        # What is no gang any more may still name a group that waits for as many pods as it had.
+        # A workload that is no gang any more may still name a group that waits for its old size.
         concerns = gang_of(workload) is not None or any(group_of(pods) is not None for pods in workload.pod_sets)
         return _KeptGang(kind, workload.namespace, _text(item), None) if concerns else None
     key = group_of(workload.pod_sets[0]) if workload.controller() is None else None
@@ -180,6 +180,6 @@ def _kept(kind: WorkloadKind, item: Object) -> _KeptGang | None:
 
 
 def _text(item: dict[str, Any]) -> bytes:
-    """``item`` without what changes all the time and says nothing of a gang."""
+    """Return ``item`` as JSON without fields that change often and do not matter to gangs."""
     metadata = {key: value for key, value in item["metadata"].items() if key not in {"managedFields", "resourceVersion"}}
     return orjson.dumps({**item, "metadata": metadata})

@@ -1,4 +1,4 @@
-"""What the controller is fed: workloads into the books of the audit, pods into the facts as well."""
+"""Feed watched objects to the controller: workloads into the audit index, pods into the snapshot as well."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from gpugate.webhook.audit.subjects import Subject, describe, subject_of, trim
 from gpugate.webhook.kube.types import EventType, JsonObject, Sink, Strip, WatchedKind
 
 Listener = Callable[[Place, Subject | None], None]
-"""Is told of every workload that comes, changes or goes (None)."""
+"""Called with every workload that is added, changed or deleted (None)."""
 
 
-class Seen(NamedTuple):
-    """A workload as it comes off the wire.
+class ObservedWorkload(NamedTuple):
+    """A watched workload.
 
     Attributes:
-        place: where it stands in the books.
-        subject: what is kept of it; a text where it cannot be read, None where it is none of the audit's business.
+        place: its key in the index.
+        subject: its reduced form; a text if unreadable, None if the audit does not need it.
     """
 
     place: Place
     subject: Subject | str | None
 
 
-def see(item: JsonObject) -> Seen:
-    """A workload, reduced to what is kept of it."""
+def observe_workload(item: JsonObject) -> ObservedWorkload:
+    """Reduce a workload to what the audit keeps."""
     namespace, name = key_of(item)
     place = (str(item.get("apiVersion")).rpartition("/")[0], str(item.get("kind")), namespace, name)
     try:
-        found = subject_of(item)
+        subject = subject_of(item)
     except MalformedError as error:
-        return Seen(place, f"{describe(item)} cannot be read: {error}")
-    return Seen(place, None if found is None else trim(found))
+        return ObservedWorkload(place, f"{describe(item)} cannot be read: {error}")
+    return ObservedWorkload(place, None if subject is None else trim(subject))
 
 
 class WorkloadInformer:
-    """A sink that keeps the books of the audit.
+    """A sink that maintains the audit index.
 
     Attributes:
-        books: the books.
-        stirred: set whenever something in them has changed.
-        listeners: who is told of every change.
+        index: the index.
+        updated: set after every change of the index.
+        listeners: called with every change.
     """
 
     def __init__(self) -> None:
-        self.books = WorkloadIndex()
-        self.stirred = asyncio.Event()
+        self.index = WorkloadIndex()
+        self.updated = asyncio.Event()
         self.listeners: list[Listener] = []
 
-    def replaced(self, kind: WatchedKind, objects: Sequence[Seen], /) -> None:
+    def replaced(self, kind: WatchedKind, objects: Sequence[ObservedWorkload], /) -> None:
         """Take a full list of one kind."""
         kept = {one.place for one in objects}
-        for place in self.books.places():
+        for place in self.index.places():
             if place[:2] == (kind.group, kind.name) and place not in kept:
                 self._put(place, None)
         for one in objects:
             self._put(one.place, one.subject)
 
-    def changed(self, _kind: WatchedKind, event_type: EventType, item: Seen, /) -> None:
+    def changed(self, _kind: WatchedKind, event_type: EventType, item: ObservedWorkload, /) -> None:
         """Take one event."""
         self._put(item.place, None if event_type == "DELETED" else item.subject)
 
@@ -72,9 +72,9 @@ class WorkloadInformer:
         self.replaced(kind, ())
 
     def _put(self, place: Place, subject: Subject | str | None) -> None:
-        if not self.books.put(place, subject):
+        if not self.index.put(place, subject):
             return
-        self.stirred.set()
+        self.updated.set()
         for listener in self.listeners:
             listener(place, subject if isinstance(subject, Subject) else None)
 
@@ -87,7 +87,7 @@ class Both(NamedTuple):
 
 
 class Tee:
-    """A sink that feeds two, so that a kind which both want is read once."""
+    """A sink for two sinks, so that a kind that both need is watched once."""
 
     def __init__(self, first: Sink, first_kind: WatchedKind, second: Sink, second_kind: WatchedKind) -> None:
         self._sinks = ((first, first_kind), (second, second_kind))
@@ -109,5 +109,5 @@ class Tee:
 
 
 def strip_for_both(first: Strip, second: Strip) -> Strip:
-    """What makes of an object what :class:`Tee` takes."""
+    """Return the strip function for :class:`Tee`."""
     return lambda item: Both(first(item), second(item))

@@ -1,17 +1,17 @@
-"""What writes for a leader, and for nobody who may have been replaced."""
+"""An API client that writes only while this controller leads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
-from gpugate.webhook.kube.types import ClusterError
+from gpugate.webhook.kube.errors import ClusterError
 
 JsonObject: TypeAlias = dict[str, Any]
 
 
 class Api(Protocol):
-    """The apiserver; `gpugate.webhook.kube.client.ApiClient` is one."""
+    """The API client; `gpugate.webhook.kube.client.ApiClient` implements it."""
 
     async def get(self, path: str) -> JsonObject:
         """Return the object at `path`."""
@@ -20,7 +20,7 @@ class Api(Protocol):
         """Return the objects of a collection."""
 
     async def served(self, group: str, version: str, plural: str) -> bool:
-        """Say whether the resource is served now."""
+        """Return whether the cluster serves the resource now."""
 
     async def create(self, path: str, item: JsonObject) -> JsonObject:
         """Create an object in the collection at `path`."""
@@ -33,14 +33,14 @@ class Api(Protocol):
 
 
 class NotLeadingError(ClusterError):
-    """A write was held back: another controller may lead by now."""
+    """A write was blocked: another controller may lead."""
 
 
 class LeaderOnlyClient:
-    """An apiserver whose writing side is open only while ``leads`` says so.
+    """An API client that refuses to write unless ``leads`` returns true.
 
-    A process that stood still (a frozen node, a paused machine) goes on in the middle of what it did, long after another has taken
-    over, and before it has looked at its Lease: so the Lease's time is looked at before each single write.
+    A process that was frozen (a paused machine) continues its work long after another controller took over, and before it checks
+    its Lease: so the Lease's time is checked before each write.
     """
 
     def __init__(self, api: Api, leads: Callable[[], bool]) -> None:
@@ -56,14 +56,14 @@ class LeaderOnlyClient:
         return await self._api.list(path, limit=limit, field_selector=field_selector)
 
     async def served(self, group: str, version: str, plural: str) -> bool:
-        """Say whether the resource is served now."""
+        """Return whether the cluster serves the resource now."""
         return await self._api.served(group, version, plural)
 
     async def create(self, path: str, item: JsonObject) -> JsonObject:
         """Create an object in the collection at `path`.
 
         Raises:
-            NotLeadingError: another controller may lead by now; `patch` and `delete` raise it, too.
+            NotLeadingError: another controller may lead; `patch` and `delete` raise it as well.
         """
         self._check()
         return await self._api.create(path, item)

@@ -1,7 +1,7 @@
-"""Who leads: one of several controllers, by a Lease (``coordination.k8s.io/v1``) as the components of Kubernetes hold theirs.
+"""Elect one leader among several controllers by a Lease (``coordination.k8s.io/v1``), as Kubernetes' components do.
 
-A Lease is taken over when nobody has renewed it for its whole duration, as this controller itself has seen it: clocks of
-different machines are never compared. Who cannot renew stops writing well before another may begin.
+A Lease may be taken over after its whole duration without renewal, as measured by this controller: clocks of different
+machines are never compared. A leader that cannot renew stops writing well before another may start.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeAlias
 
-from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError
+from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
 from gpugate.webhook.runtime.log import Log
 
 JsonObject: TypeAlias = dict[str, Any]
 
-#: What every Lease of gpugate's controllers is called.
+#: Name of the Lease of gpugate's controllers.
 NAME: Final = "gpugate-controller"
 
 
 class LeaseApi(Protocol):
-    """What an elector needs of an apiserver."""
+    """The API calls of the elector."""
 
     async def get(self, path: str) -> JsonObject:
         """Return the object at ``path``."""
@@ -38,12 +38,12 @@ class LeaseApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeaseDurations:
-    """How long a Lease holds, in seconds; the defaults of Kubernetes' own components.
+    """Durations of a Lease, in seconds; the defaults of Kubernetes' own components.
 
     Attributes:
-        duration: after which a Lease that nobody renews may be taken over.
-        deadline: after which a leader that could not renew stops to lead; less than ``duration``.
-        retry: between two tries.
+        duration: time without renewal after which another may take over.
+        deadline: time without renewal after which the leader stops; less than ``duration``.
+        retry: time between two tries.
     """
 
     duration: int = 15
@@ -52,12 +52,12 @@ class LeaseDurations:
 
 
 class Elector:
-    """Takes part in the election, and leads while elected.
+    """Takes part in the election.
 
     Attributes:
-        identity: the name of this controller among the others.
+        identity: name of this controller.
         leading: whether it leads.
-        leader: who leads, as far as is known; empty for nobody.
+        leader: the known leader; empty for none.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Elector:
         namespace: str,
         identity: str,
         log: Log,
-        terms: LeaseDurations | None = None,
+        durations: LeaseDurations | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.identity = identity
@@ -76,14 +76,14 @@ class Elector:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{NAME}"
         self._log = log
-        self._terms = terms or LeaseDurations()
+        self._durations = durations or LeaseDurations()
         self._clock = clock
         self._seen: tuple[str, object] = ("", None)
         self._seen_at = float("-inf")
         self._renewed_at = float("-inf")
 
     async def run(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Take part until cancelled: ``lead`` runs while this controller leads, and is cancelled when it does no longer."""
+        """Take part until cancelled; run ``lead`` while this controller leads, and cancel it afterwards."""
         work: asyncio.Task[None] | None = None
         try:
             while True:
@@ -92,34 +92,34 @@ class Elector:
                     self._log.info("leading", identity=self.identity)
                     work = asyncio.create_task(lead(), name="lead")
                 elif not self.leading and work is not None:
-                    self._log.warning("leading no longer", identity=self.identity, leader=self.leader)
-                    await _ended(work)
+                    self._log.warning("stopped leading", identity=self.identity, leader=self.leader)
+                    await _cancel_and_wait(work)
                     if not work.cancelled():
                         work.result()
                     work = None
-                await _pause(self._terms.retry, work)
+                await _pause(self._durations.retry, work)
         finally:
             if work is not None:
-                await _ended(work)
+                await _cancel_and_wait(work)
             await self._release()
 
     def holds(self) -> bool:
-        """Whether nobody else can lead at this moment: the Lease was renewed within its time."""
-        return self.leading and self._clock() - self._renewed_at < self._terms.deadline
+        """Return whether no other controller can lead now: the Lease was renewed in time."""
+        return self.leading and self._clock() - self._renewed_at < self._durations.deadline
 
     async def _try(self) -> None:
-        """Take or renew the Lease, if it is to be had."""
+        """Take or renew the Lease if possible."""
         asked_at = self._clock()
-        left = self._terms.deadline - (asked_at - self._renewed_at) if self.leading else self._terms.deadline
+        left = self._durations.deadline - (asked_at - self._renewed_at) if self.leading else self._durations.deadline
         try:
             async with asyncio.timeout(max(0.0, left)):
                 won = await self._take()
         except (ClusterError, TimeoutError) as error:
-            self._log.warning("the lease could not be asked for", error=str(error) or type(error).__name__)
+            self._log.warning("cannot read or renew the Lease", error=str(error) or type(error).__name__)
             won = self.holds()
         else:
             if won:
-                # Others count from when the Lease changed, which an answer that is late comes long after.
+                # Others count from the change of the Lease, long before a late answer.
                 self._renewed_at = asked_at
         self.leading = won
 
@@ -136,9 +136,9 @@ class Elector:
         self.leader = holder
         now = (holder, spec.get("renewTime"))
         if now != self._seen:
-            self._seen, self._seen_at = now, self._clock()  # it may have changed as late as that
+            self._seen, self._seen_at = now, self._clock()  # latest possible time of the change
         lasts = spec.get("leaseDurationSeconds")
-        held = asked_at - self._seen_at < (lasts if type(lasts) is int else self._terms.duration)
+        held = asked_at - self._seen_at < (lasts if type(lasts) is int else self._durations.duration)
         if holder and holder != self.identity and held:
             return False
         return await self._replace(lease, spec, holder)
@@ -159,7 +159,7 @@ class Elector:
         try:
             await writing
         except ApiError as error:
-            # Another was quicker. Who leads asks again: somebody may have put a label on the Lease, no more.
+            # Another controller was faster. A leader retries: only a label of the Lease may have changed.
             if error.status != CONFLICT or self.leading:
                 raise
             return False
@@ -173,19 +173,19 @@ class Elector:
         count = transitions if type(transitions) is int else 0
         return {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": self._terms.duration,
+            "leaseDurationSeconds": self._durations.duration,
             "acquireTime": before.get("acquireTime") or now if mine else now,
             "renewTime": now,
             "leaseTransitions": count if mine or not before else count + 1,
         }
 
     async def _release(self) -> None:
-        """Let another lead at once, where this controller goes in order."""
+        """Release the Lease, so that another controller can lead at once."""
         if not self.leading:
             return
         self.leading = False
         with suppress(ClusterError, TimeoutError):
-            async with asyncio.timeout(self._terms.retry):
+            async with asyncio.timeout(self._durations.retry):
                 lease = await self._client.get(self._path)
                 spec = lease.get("spec") or {}
                 if spec.get("holderIdentity") == self.identity:
@@ -194,19 +194,19 @@ class Elector:
                     )
 
 
-async def _ended(work: asyncio.Task[None]) -> None:
-    """Cancel ``work`` and wait until it is over, however it ends; who is cancelled meanwhile hears of it."""
+async def _cancel_and_wait(work: asyncio.Task[None]) -> None:
+    """Cancel ``work`` and wait for its end; a cancellation of the caller is passed on."""
     work.cancel()
     await asyncio.wait([work])
 
 
 async def _pause(seconds: float, work: asyncio.Task[None] | None) -> None:
-    """Wait; where the work ends by itself, that is a mistake, and for the program to hear."""
+    """Wait; raise if the work of the leader ends by itself, which is a defect."""
     if work is None:
         await asyncio.sleep(seconds)
         return
     done, _ = await asyncio.wait([work], timeout=seconds)
     for task in done:
         task.result()
-        message = "what is done by the leader alone has ended, and should not"
+        message = "the work of the leader ended unexpectedly"
         raise RuntimeError(message)

@@ -1,87 +1,62 @@
-"""The status of GPUPolicies: whether each is in force, what it binds, and what the last audit found of it.
+"""Write the status of GPUPolicies: generation in force, bound rules, and the last audit.
 
-kstatus, and Flux by it, reads ``Stalled`` as failed at once and ``Ready`` as done; a status whose ``observedGeneration`` is behind
-says that somebody is still to look. Argo CD is told the same by the health check in ``manifests/gitops/argocd``.
+kstatus, which Flux uses, reads ``Stalled`` as failed and ``Ready`` as done; an older ``observedGeneration`` means that the
+status is pending. The health check in ``manifests/gitops/argocd`` gives Argo CD the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, Protocol
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.policy.coverage import PolicyCoverage, reach_of
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.webhook.admission.response import cut
-from gpugate.webhook.audit.model import AuditedWorkload, Effect
+from gpugate.webhook.audit.totals import LastAudit
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
+from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
 from gpugate.webhook.kube.events import Recorder, Reference
-from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, JsonObject
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.times import rfc3339
 
 IN_FORCE: Final = "InForce"
 INVALID: Final = "InvalidSpec"
 _OURS: Final = frozenset({"Ready", "Stalled"})
-#: Seconds between two looks at what has changed, and between two tries where the apiserver takes nothing.
+#: Seconds between two reconciliations, and the longest pause after failed writes.
 _EVERY: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 
 
-class LastAudit(NamedTuple):
-    """What the last audit found of the rules that one policy binds.
-
-    Attributes:
-        time: when, RFC 3339.
-        workloads: workloads that it binds a rule for.
-        would_change: of them, those that enforcing it would change.
-        would_refuse: of them, those that enforcing it would refuse.
-        exempt: of them, those that are exempt from one of its rules.
-    """
-
-    time: str
-    workloads: int
-    would_change: int
-    would_refuse: int
-    exempt: int
-
-    def as_json(self) -> JsonObject:
-        """The ``lastAudit`` of a status."""
-        return {
-            "time": self.time,
-            "workloads": self.workloads,
-            "wouldChange": self.would_change,
-            "wouldRefuse": self.would_refuse,
-            "exempt": self.exempt,
-        }
-
-
-def status_of(seen: SeenPolicy, reach: PolicyCoverage | None, audit: JsonObject | None, now: str) -> JsonObject:
-    """The status of one GPUPolicy; with everything in it that is not known as None.
+def status_of(seen: SeenPolicy, coverage: PolicyCoverage | None, audit: JsonObject | None, now: str) -> JsonObject:
+    """Return the status of one GPUPolicy, with None for unknown fields.
 
     Args:
         seen: the policy.
-        reach: how far what is in force of it reaches; None where that is not known.
+        coverage: the coverage of its generation in force; None if unknown.
         audit: its ``lastAudit``.
         now: the time, RFC 3339.
     """
-    told = _invalid(seen) if seen.error else _in_force(seen, reach)
-    before = {str(one.get("type")): one for one in _conditions(seen.status)}
-    conditions = [_condition(kind, *told, seen.generation, before.get(kind), now) for kind in (_OURS if seen.error else ("Ready",))]
+    reason_and_message = _invalid(seen) if seen.error else _in_force(seen, coverage)
+    before = {str(condition.get("type")): condition for condition in _conditions(seen.status)}
+    conditions = [
+        _condition(kind, *reason_and_message, seen.generation, before.get(kind), now)
+        for kind in (_OURS if seen.error else ("Ready",))
+    ]
     others = [one for kind, one in before.items() if kind not in _OURS]
     return {
         "observedGeneration": seen.generation,
         "generationInForce": seen.in_force,
-        "matchedNamespaces": reach.namespaces if reach else None,
-        "rules": (reach.rules if reach else "") or None,
+        "matchedNamespaces": coverage.namespaces if coverage else None,
+        "rules": (coverage.rules if coverage else "") or None,
         "lastAudit": audit,
-        "conditions": [*sorted(conditions, key=lambda one: str(one["type"])), *others],
+        "conditions": [*sorted(conditions, key=lambda condition: str(condition["type"])), *others],
     }
 
 
@@ -102,75 +77,76 @@ def _invalid(seen: SeenPolicy) -> tuple[str, str]:
     return INVALID, f"{cut(seen.error.removeprefix(f'{seen.name}: '))}. {seen.outcome[0].upper()}{seen.outcome[1:]}."
 
 
-def _in_force(seen: SeenPolicy, reach: PolicyCoverage | None) -> tuple[str, str]:
-    return IN_FORCE, f"Generation {seen.generation} is in force{_where(reach)}."
+def _in_force(seen: SeenPolicy, coverage: PolicyCoverage | None) -> tuple[str, str]:
+    return IN_FORCE, f"Generation {seen.generation} is in force{_where(coverage)}."
 
 
-def _where(reach: PolicyCoverage | None) -> str:
-    if reach is None:
+def _where(coverage: PolicyCoverage | None) -> str:
+    if coverage is None:
         return "; which namespaces it selects is not known yet"
-    if not reach.speaks_for:
+    if not coverage.speaks_for:
         return ", but binds nothing: it names no rule and states no mode"
-    if not reach.namespaces:
+    if not coverage.namespaces:
         return ", but binds nothing: its namespaceSelector selects no namespace"
-    if not reach.modes:
-        return (
-            f", but binds nothing: for each of its rules another policy goes before it ({cut(', '.join(reach.shadowed_by), 200)})"
-        )
-    number = sum(reach.modes.values())
-    text = f": it binds {number} rule{'' if number == 1 else 's'} ({reach.rules})"
-    where = f"{text} in {reach.namespaces} namespace{'' if reach.namespaces == 1 else 's'}"
-    behind = f"; for some, other policies go before it ({cut(', '.join(reach.shadowed_by), 200)})" if reach.shadowed_by else ""
+    if not coverage.modes:
+        shadows = cut(", ".join(coverage.shadowed_by), 200)
+        return f", but binds nothing: for each of its rules another policy has precedence ({shadows})"
+    number = sum(coverage.modes.values())
+    text = f": it binds {number} rule{'' if number == 1 else 's'} ({coverage.rules})"
+    where = f"{text} in {coverage.namespaces} namespace{'' if coverage.namespaces == 1 else 's'}"
+    behind = (
+        f"; for some, other policies have precedence ({cut(', '.join(coverage.shadowed_by), 200)})" if coverage.shadowed_by else ""
+    )
     return where + behind
 
 
 def _conditions(status: JsonObject) -> list[JsonObject]:
-    found = status.get("conditions")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    value = status.get("conditions")
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def difference(before: JsonObject, after: JsonObject) -> JsonObject:
-    """The merge patch from one status to another; None in ``after`` stands for nothing."""
+    """Return the merge patch from one status to another; None in ``after`` deletes a field."""
     return {key: value for key, value in after.items() if before.get(key) != value}
 
 
 class StatusApi(Protocol):
-    """The writing side of an apiserver; `gpugate.webhook.kube.client.ApiClient` is one."""
+    """The writing part of an API client; `gpugate.webhook.kube.client.ApiClient` implements it."""
 
     async def patch(self, path: str, patch: JsonObject, /) -> JsonObject:
         """Merge ``patch`` into the object at ``path``."""
 
 
-class Tell(Protocol):
-    """Has an Event about a policy sent: kind, reason and message."""
+class EmitPolicyEvent(Protocol):
+    """Sends an Event about a policy: kind, reason and message."""
 
     def __call__(self, seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str, /) -> None:
         """Never blocks, never raises."""
 
 
-def _silent(_seen: SeenPolicy, _kind: str, _reason: str, _message: str) -> None:
-    """Tell nobody."""
+def _emit_nothing(_seen: SeenPolicy, _kind: str, _reason: str, _message: str) -> None:
+    """Send no Event."""
 
 
-def teller(recorder: Recorder) -> Tell:
-    """What has Events sent by ``recorder``."""
+def policy_event_emitter(recorder: Recorder) -> EmitPolicyEvent:
+    """Return a function that sends Events by ``recorder``."""
 
-    def tell(seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def emit(seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         regarding = Reference(API_VERSION, KIND, "", seen.name, seen.uid)
         recorder.emit(regarding, reason=reason, message=message, action="Validate", kind=kind)
 
-    return tell
+    return emit
 
 
 def utc_now() -> str:
-    """The time, RFC 3339."""
+    """Return the time, RFC 3339."""
     return rfc3339(time.time())
 
 
 class PolicyStatusReconciler:
-    """Keeps the status of every GPUPolicy true, and writes only what differs.
+    """Reconciles the status of every GPUPolicy, and writes only differences.
 
-    A new leader lacks nothing: what it needs of the past stands in the statuses themselves.
+    A new leader needs no other state than the statuses themselves.
     """
 
     def __init__(
@@ -180,50 +156,50 @@ class PolicyStatusReconciler:
         state: CurrentState,
         log: Log,
         *,
-        tell: Tell = _silent,
+        emit: EmitPolicyEvent = _emit_nothing,
         clock: Callable[[], str] = utc_now,
         every: float = _EVERY,
     ) -> None:
-        """Prepare to write; nothing is sent before :meth:`run`.
+        """Prepare to write; :meth:`run` sends the first request.
 
         Args:
-            api: where statuses are written.
-            store: gives the policies.
-            state: gives what is in force, and the namespaces.
-            log: where it is said that the apiserver takes nothing.
-            tell: told of a policy that turns bad, or good again.
-            clock: gives the time, RFC 3339.
-            every: seconds between two looks.
+            api: the API client.
+            store: store of the policies.
+            state: policies in force, and the namespaces.
+            log: log for failed writes.
+            emit: emits an Event when a policy becomes invalid or valid again.
+            clock: returns the time, RFC 3339.
+            every: seconds between two reconciliations.
         """
         self._api = api
         self._store = store
         self._state = state
         self._log = log
-        self._tell = tell
+        self._emit = emit
         self._clock = clock
         self._every = every
-        self._sums: Mapping[str, LastAudit] | None = None
-        #: Of each policy the uid and version that were written on, and what.
+        self._totals: Mapping[str, LastAudit] | None = None
+        #: Last write by policy: uid, resourceVersion and status.
         self._written: dict[str, tuple[str, str, JsonObject]] = {}
-        #: What was looked at when all was last as it should be.
+        #: Inputs of the last complete reconciliation.
         self._version = -1
         self._seen: tuple[Any, ...] = (None, None, None)
 
-    def audited(self, sums: Mapping[str, LastAudit]) -> None:
-        """Take what an audit found, by the name of the policy; of a policy that is not named, it found nothing."""
-        self._sums = dict(sums)
+    def audited(self, totals: Mapping[str, LastAudit]) -> None:
+        """Take the totals of an audit by policy name; a policy without totals has none."""
+        self._totals = dict(totals)
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Reconcile until cancelled."""
         self._version, self._written, pause = -1, {}, self._every
         while True:
             pause = self._every if await self.write() else min(2 * pause, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
 
     async def write(self) -> bool:
-        """Write what differs from what is known now; says whether all of it was taken that there still is."""
+        """Write all differences; return whether every write succeeded or was not needed."""
         snapshot, policies = self._state.in_force
-        version, seen = self._store.policies.version, (snapshot.namespaces, policies, self._sums)
+        version, seen = self._store.policies.version, (snapshot.namespaces, policies, self._totals)
         if snapshot.known.get(POLICIES.resource) is not SyncState.SYNCED:
             return True
         if version == self._version and all(one is other for one, other in zip(seen, self._seen, strict=True)):
@@ -240,71 +216,51 @@ class PolicyStatusReconciler:
             self._version, self._seen = version, seen
         return all(taken)
 
-    async def _write_one(self, seen: SeenPolicy, reach: PolicyCoverage | None) -> bool:
+    async def _write_one(self, seen: SeenPolicy, coverage: PolicyCoverage | None) -> bool:
         audit = self._audit_of(seen)
-        timeless = status_of(seen, reach, audit, "")
+        timeless = status_of(seen, coverage, audit, "")
         if not difference(seen.status, timeless) or self._written.get(seen.name) == (seen.uid, seen.version, timeless):
             return True
-        status = status_of(seen, reach, audit, self._clock())
-        # The version holds off a leader that was and does not know it yet.
+        status = status_of(seen, coverage, audit, self._clock())
+        # The resourceVersion stops a former leader that still writes.
         patch = {"metadata": {"resourceVersion": seen.version}, "status": difference(seen.status, status)}
         try:
             await self._api.patch(f"{POLICIES.path(POLICIES.versions[0])}/{seen.name}/status", patch)
         except ApiError as error:
             if error.status in {CONFLICT, NOT_FOUND}:
-                return True  # it has changed or gone, which the watch is about to show: it is looked at again then
-            self._log.warning("the status of a GPUPolicy was not taken", policy=seen.name, error=str(error))
+                return True  # changed or deleted: the watch will show it
+            self._log.warning("the apiserver rejects the status of a GPUPolicy", policy=seen.name, error=str(error))
             return False
         except ClusterError as error:
-            self._log.warning("the status of a GPUPolicy was not written", policy=seen.name, error=str(error))
+            self._log.warning("cannot write the status of a GPUPolicy", policy=seen.name, error=str(error))
             return False
         self._written[seen.name] = (seen.uid, seen.version, timeless)
-        self._tell_of(seen, status)
+        self._emit_change(seen, status)
         return True
 
     def _audit_of(self, seen: SeenPolicy) -> JsonObject | None:
-        if self._sums is None:  # none since this replica leads: what the last leader wrote still holds
-            found = seen.status.get("lastAudit")
-            return found if isinstance(found, dict) else None
-        return self._sums[seen.name].as_json() if seen.name in self._sums else None
+        if self._totals is None:  # no audit yet since this replica leads: keep the last leader's
+            value = seen.status.get("lastAudit")
+            return value if isinstance(value, dict) else None
+        return self._totals[seen.name].as_json() if seen.name in self._totals else None
 
-    def _tell_of(self, seen: SeenPolicy, status: JsonObject) -> None:
-        """Tell of a generation that is bad, once, and of the first good one after it."""
+    def _emit_change(self, seen: SeenPolicy, status: JsonObject) -> None:
+        """Emit an Event for an invalid generation, once, and for the first valid one after it."""
         before = _ready(seen.status)
         now = _ready(status)
         if now["status"] == "False":
             if before.get("status") != "False" or before.get("observedGeneration") != seen.generation:
-                self._tell(seen, "Warning", INVALID, now["message"])
+                self._emit(seen, "Warning", INVALID, now["message"])
         elif before.get("status") == "False":
-            self._tell(seen, "Normal", IN_FORCE, now["message"])
+            self._emit(seen, "Normal", IN_FORCE, now["message"])
 
 
 def _ready(status: JsonObject) -> JsonObject:
-    return next((one for one in _conditions(status) if one.get("type") == "Ready"), {})
+    return next((condition for condition in _conditions(status) if condition.get("type") == "Ready"), {})
 
 
 def _labels(snapshot: ClusterSnapshot) -> dict[str, Mapping[str, str]] | None:
-    """The labels of every namespace; None while they are not known."""
+    """Return the labels of every namespace; None while they are unknown."""
     if snapshot.known.get("namespaces") is not SyncState.SYNCED:
         return None
     return {name: snapshot.namespace_labels(name) for name in snapshot.namespaces}
-
-
-def sums_by_policy(workloads: Iterable[AuditedWorkload], at: str) -> dict[str, LastAudit]:
-    """The figures by policy, of an audit of everything ``at`` this time; without policies that bind nothing for any workload."""
-    bound, refused, changed, exempt = (Counter[str]() for _ in range(4))
-    for one in workloads:
-        bound.update(_name(policy) for policy in one.bound_by)
-        effects: dict[str, set[Effect]] = {}
-        for item in one.items:
-            effects.setdefault(_name(item.policy), set()).add(item.effect)
-        for policy, found in effects.items():
-            refused[policy] += Effect.REFUSE in found
-            # Nothing comes of a change to what is refused.
-            changed[policy] += Effect.CHANGE in found and Effect.REFUSE not in found
-            exempt[policy] += Effect.EXEMPT in found
-    return {policy: LastAudit(at, number, changed[policy], refused[policy], exempt[policy]) for policy, number in bound.items()}
-
-
-def _name(policy: str) -> str:
-    return policy.rpartition("@")[0]

@@ -1,4 +1,4 @@
-"""Reports in the cluster: one for each namespace, written where it differs, taken away with its last workload."""
+"""Write the reports of the cluster: one for each namespace, updated on differences, deleted with its last workload."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from gpugate.webhook.audit.output.policy_reports import (
     reports_of,
 )
 from gpugate.webhook.controller.audit_loop import AuditLoop
-from gpugate.webhook.kube.types import CONFLICT, NOT_FOUND, ApiError, ClusterError, EventType, WatchedKind
+from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
+from gpugate.webhook.kube.types import EventType, WatchedKind
 from gpugate.webhook.runtime.log import Log
 
 JsonObject: TypeAlias = dict[str, Any]
 
-#: The kinds of reports, the one that is written where both are installed first.
+#: The kinds of reports; the first served one is written.
 REPORT_KINDS: Final = {
     kind: WatchedKind(
         kind.kind,
@@ -38,24 +39,24 @@ REPORT_KINDS: Final = {
     )
     for kind in (OPEN_REPORT, POLICY_REPORT)
 }
-#: Statuses of a namespace or kind that has just gone, and of what another has just written: the next look knows.
-_PASSING: Final = frozenset({NOT_FOUND, CONFLICT})
-#: What the apiserver says, with 403, of a namespace or kind that is being deleted; of missing rights it says something else.
+#: Transient error statuses: a namespace or kind was just deleted, or another controller wrote.
+_TRANSIENT: Final = frozenset({NOT_FOUND, CONFLICT})
+#: Messages of a 403 about a namespace or kind that is being deleted, unlike missing rights.
 _ENDING: Final = ("because it is being terminated", "definition is terminating")
-#: Seconds after a look that could not write all, doubled with each after it; never less than between any two looks.
+#: Seconds after failed writes, doubled with each further failure; at least the normal interval.
 _SHORTEST_BREAK: Final = 1.0
 _LONGEST_BREAK: Final = 60.0
 
 
 class Stored(NamedTuple):
-    """A report as it is in the cluster.
+    """A report in the cluster.
 
     Attributes:
         namespace: its namespace.
         name: its name.
         uid: its uid.
         version: its resourceVersion.
-        digest: what it says, as a hash.
+        digest: hash of its content.
     """
 
     namespace: str
@@ -66,14 +67,14 @@ class Stored(NamedTuple):
 
 
 def stored_of(item: JsonObject) -> Stored:
-    """What is kept of a report that the cluster has."""
+    """Reduce a report of the cluster to what is kept."""
     metadata = item["metadata"]
     namespace, uid, version = (str(metadata.get(key) or "") for key in ("namespace", "uid", "resourceVersion"))
     return Stored(namespace, str(metadata["name"]), uid, version, digest_of(item))
 
 
 def digest_of(report: JsonObject) -> bytes:
-    """A hash of all that gpugate writes into a report."""
+    """Hash the fields of a report that gpugate writes."""
     metadata = report.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     said = [
@@ -90,39 +91,39 @@ class ReportStore:
     """A sink with gpugate's reports of one kind.
 
     Attributes:
-        served: whether the cluster serves the kind; None while that is not known.
+        served: whether the cluster serves the kind; None if unknown.
         reports: the reports by namespace and name.
-        stirred: set whenever one of the two has changed.
+        updated: set after every change.
     """
 
-    def __init__(self, stirred: asyncio.Event) -> None:
+    def __init__(self, updated: asyncio.Event) -> None:
         self.served: bool | None = None
         self.reports: dict[tuple[str, str], Stored] = {}
-        self.stirred = stirred
+        self.updated = updated
 
     def replaced(self, _kind: WatchedKind, objects: Sequence[Stored], /) -> None:
         """Take a full list."""
         self.served = True
-        self.stirred.set()
+        self.updated.set()
         self.reports = {(one.namespace, one.name): one for one in objects}
 
     def changed(self, _kind: WatchedKind, event_type: EventType, item: Stored, /) -> None:
         """Take one event."""
-        self.stirred.set()
+        self.updated.set()
         if event_type == "DELETED":
             self.reports.pop((item.namespace, item.name), None)
         else:
             self.reports[(item.namespace, item.name)] = item
 
     def absent(self, _kind: WatchedKind, /) -> None:
-        """Take that the cluster does not serve the kind."""
-        self.stirred.set()
+        """Forget all reports: the cluster does not serve the kind."""
+        self.updated.set()
         self.served = False
         self.reports = {}
 
 
 class ReportApi(Protocol):
-    """What a keeper of reports needs of an apiserver."""
+    """The API calls of the report reconciler."""
 
     async def get(self, path: str) -> JsonObject:
         """Return the object at ``path``."""
@@ -138,14 +139,14 @@ class ReportApi(Protocol):
 
 
 class Written(NamedTuple):
-    """What a keeper has done since it was made.
+    """Counts of the reconciler's calls.
 
     Attributes:
-        created: reports made.
-        updated: reports changed.
-        deleted: reports taken away.
+        created: reports created.
+        updated: reports updated.
+        deleted: reports deleted.
         bytes: bytes of JSON sent.
-        failed: calls that were refused or lost.
+        failed: failed calls.
     """
 
     created: int = 0
@@ -156,10 +157,10 @@ class Written(NamedTuple):
 
 
 class ReportReconciler:
-    """Writes what an audit found into the cluster's reports.
+    """Writes the results of audits into the cluster's reports.
 
     Attributes:
-        written: what was done so far.
+        written: counts so far.
     """
 
     def __init__(
@@ -174,11 +175,11 @@ class ReportReconciler:
         """Prepare a reconciler.
 
         Args:
-            client: the apiserver.
-            report_stores: the reports that exist, by kind.
-            log: where failures are told.
-            pause: what it waits after each call that writes, in seconds.
-            spacing: what it waits after a look at all of them, in seconds: a report that changes all the time is written so often.
+            client: the API client.
+            report_stores: the existing reports, by kind.
+            log: log for failures.
+            pause: seconds after each write call.
+            spacing: seconds after each reconciliation, which limits how often a changing report is written.
         """
         self.written = Written()
         self._client = client
@@ -186,54 +187,54 @@ class ReportReconciler:
         self._log = log
         self._pause = pause
         self._spacing = spacing
-        #: What was sent by namespace, and what the cluster made of it: an older CRD may not take every field.
+        #: Digests of the sent and the stored report by namespace: an older CRD may drop fields.
         self._taken: dict[tuple[ReportKind, str], tuple[bytes, bytes]] = {}
-        #: Reports of somebody else that bear the name, by uid, of which the log was told.
-        self._told: set[str] = set()
-        #: What was told of a namespace whose report could not be written or taken away.
+        #: Logged reports of other owners with the name, by uid.
+        self._reported: set[str] = set()
+        #: Last logged error by namespace.
         self._failing: dict[str, str] = {}
 
-    async def run(self, rounds: AuditLoop) -> None:
-        """Follow the audits until cancelled."""
+    async def run(self, audit_loop: AuditLoop) -> None:
+        """Reconcile after each audit until cancelled."""
         number, broken = -1, 0
-        stirred = next(iter(self._report_stores.values())).stirred
+        updated = next(iter(self._report_stores.values())).updated
         while True:
-            # What was not taken is tried again though nothing changes: the next audit may be minutes away.
+            # Retry failed writes without a change: the next audit may be minutes away.
             again = min(_LONGEST_BREAK, max(self._spacing, _SHORTEST_BREAK) * 2.0 ** min(broken - 1, 16)) if broken else None
-            await _either(rounds, number, stirred, again)
-            number, failed = rounds.done, self.written.failed
-            stirred.clear()
-            if rounds.latest is not None:
-                await self.keep(rounds.latest)
+            await _either(audit_loop, number, updated, again)
+            number, failed = audit_loop.done, self.written.failed
+            updated.clear()
+            if audit_loop.latest is not None:
+                await self.reconcile(audit_loop.latest)
             broken = broken + 1 if self.written.failed > failed else 0
             await asyncio.sleep(self._spacing)
 
     @property
     def kind(self) -> ReportKind | None:
-        """The kind that is written: the first that the cluster serves; None where it serves none, or that is not known yet."""
-        if any(shelf.served is None for shelf in self._report_stores.values()):
+        """Return the kind to write: the first served one; None if none is served or that is unknown."""
+        if any(report_store.served is None for report_store in self._report_stores.values()):
             return None
-        return next((kind for kind, shelf in self._report_stores.items() if shelf.served), None)
+        return next((kind for kind, report_store in self._report_stores.items() if report_store.served), None)
 
-    async def keep(self, audit: Audit) -> None:
-        """Make the reports say what ``audit`` found; what cannot be written now is counted, and left to the next call."""
+    async def reconcile(self, audit: Audit) -> None:
+        """Make the reports match ``audit``; failed writes are counted and retried by the next call."""
         kind = self.kind
         if kind is None:
             return
-        wanted = {one["metadata"]["namespace"]: one for one in reports_of(audit.workloads, kind)}
+        wanted = {report["metadata"]["namespace"]: report for report in reports_of(audit.workloads, kind)}
         self._taken = {(of, namespace): taken for (of, namespace), taken in self._taken.items() if namespace in wanted}
-        shelf = self._report_stores[kind].reports
+        report_store = self._report_stores[kind].reports
         for namespace, report in wanted.items():
-            before = shelf.get((namespace, NAME))
+            before = report_store.get((namespace, NAME))
             digest = digest_of(report)
             if before is None or (before.digest != digest and (digest, before.digest) != self._taken.get((kind, namespace))):
                 await self._write(kind, report, before)
-        for other, found in self._report_stores.items():
-            for one in list(found.reports.values()):
+        for other, value in self._report_stores.items():
+            for one in list(value.reports.values()):
                 if other is not kind or one.name != NAME or one.namespace not in wanted:
                     await self._delete(other, one)
-        here = wanted.keys() | {one.namespace for found in self._report_stores.values() for one in found.reports.values()}
-        self._failing = {namespace: told for namespace, told in self._failing.items() if namespace in here}
+        here = wanted.keys() | {report.namespace for value in self._report_stores.values() for report in value.reports.values()}
+        self._failing = {namespace: reported for namespace, reported in self._failing.items() if namespace in here}
 
     async def _write(self, kind: ReportKind, report: JsonObject, before: Stored | None) -> None:
         namespace = report["metadata"]["namespace"]
@@ -243,61 +244,63 @@ class ReportReconciler:
         async def write() -> Written:
             if before is None:
                 try:
-                    self._took(kind, report, await self._client.create(collection, report))
+                    self._remember(kind, report, await self._client.create(collection, report))
                 except ApiError as error:
                     if error.status == CONFLICT:
-                        await self._look_at(kind, namespace)
+                        await self._adopt_or_report(kind, namespace)
                     raise
                 return Written(created=1, bytes=size)
-            # A merge patch gives the lists whole, and takes off the annotation where nothing is left out any more.
+            # A merge patch replaces whole lists, and removes the annotation if nothing is left out any more.
             annotations = {LEFT_OUT: None, **report["metadata"].get("annotations", {})}
-            # The version holds off a leader that was and does not know it yet: what another wrote since is newer.
+            # The resourceVersion stops a former leader that still writes.
             held = {"uid": before.uid, "resourceVersion": before.version}
             patch = {**report, "metadata": {**held, "labels": report["metadata"]["labels"], "annotations": annotations}}
-            self._took(kind, report, await self._client.patch(f"{collection}/{NAME}", patch))
+            self._remember(kind, report, await self._client.patch(f"{collection}/{NAME}", patch))
             return Written(updated=1, bytes=size)
 
-        await self._try(write, "report not written", namespace)
+        await self._try(write, "cannot write report", namespace)
 
-    async def _look_at(self, kind: ReportKind, namespace: str) -> None:
-        """See whose the report is that has the name: this one's, which its watch is yet to show, or somebody else's."""
-        found = await self._client.get(f"{kind.collection(namespace)}/{NAME}")
-        stored = stored_of(found)
-        labels = found["metadata"].get("labels") or {}
+    async def _adopt_or_report(self, kind: ReportKind, namespace: str) -> None:
+        """Check the owner of a report with the name: adopt gpugate's own, and log another owner's."""
+        answer = await self._client.get(f"{kind.collection(namespace)}/{NAME}")
+        stored = stored_of(answer)
+        labels = answer["metadata"].get("labels") or {}
         if all(labels.get(key) == value for key, value in LABELS.items()):
             self._report_stores[kind].reports[(namespace, NAME)] = stored
-        elif stored.uid not in self._told:
-            self._told.add(stored.uid)
+        elif stored.uid not in self._reported:
+            self._reported.add(stored.uid)
             self._log.warning(
-                "the report's name is taken",
+                "another owner has a report of this name",
                 namespace=namespace,
-                error=f"{kind.kind} {namespace}/{NAME} is not gpugate's, since it lacks the label {SELECTOR}, and is left alone:"
-                " this namespace has no report of gpugate's until you delete it",
+                error=f"{kind.kind} {namespace}/{NAME} is not gpugate's, since it lacks the label {SELECTOR}, and is not changed:"
+                " this namespace has no report of gpugate until you delete it",
             )
 
-    def _took(self, kind: ReportKind, sent: JsonObject, stored: JsonObject) -> None:
-        """Keep what the cluster has now, which its watch shows a moment later."""
-        found = stored_of(stored)
-        self._taken[(kind, found.namespace)] = (digest_of(sent), found.digest)
-        self._report_stores[kind].reports[(found.namespace, found.name)] = found
+    def _remember(self, kind: ReportKind, sent: JsonObject, stored: JsonObject) -> None:
+        """Store what the cluster has now, before the watch shows it."""
+        value = stored_of(stored)
+        self._taken[(kind, value.namespace)] = (digest_of(sent), value.digest)
+        self._report_stores[kind].reports[(value.namespace, value.name)] = value
 
-    async def _delete(self, kind: ReportKind, one: Stored) -> None:
+    async def _delete(self, kind: ReportKind, report: Stored) -> None:
         async def delete() -> Written:
-            await self._client.delete(f"{kind.collection(one.namespace)}/{one.name}", uid=one.uid)
+            await self._client.delete(f"{kind.collection(report.namespace)}/{report.name}", uid=report.uid)
             # As its watch shows a moment later.
-            self._report_stores[kind].reports.pop((one.namespace, one.name), None)
+            self._report_stores[kind].reports.pop((report.namespace, report.name), None)
             return Written(deleted=1)
 
-        await self._try(delete, "report not taken away", one.namespace)
+        await self._try(delete, "cannot delete report", report.namespace)
 
     async def _try(self, call: Callable[[], Any], problem: str, namespace: str) -> None:
         try:
             done: Written = await call()
         except ClusterError as error:
             done = Written(failed=1)
-            passing = isinstance(error, ApiError) and (error.status in _PASSING or any(words in error.message for words in _ENDING))
-            # It is tried again and again, and told once.
-            if not passing and self._failing.get(namespace) != str(error):
+            transient = isinstance(error, ApiError) and (
+                error.status in _TRANSIENT or any(words in error.message for words in _ENDING)
+            )
+            # Log each error once.
+            if not transient and self._failing.get(namespace) != str(error):
                 self._failing[namespace] = str(error)
                 self._log.warning(problem, namespace=namespace, error=str(error))
         else:
@@ -306,9 +309,9 @@ class ReportReconciler:
         await asyncio.sleep(self._pause)
 
 
-async def _either(rounds: AuditLoop, number: int, stirred: asyncio.Event, seconds: float | None) -> None:
-    """Wait for another round than ``number``, or for a change of the reports themselves; ``seconds`` at the most."""
-    waiting = [asyncio.ensure_future(rounds.after(number)), asyncio.ensure_future(stirred.wait())]
+async def _either(audit_loop: AuditLoop, number: int, updated: asyncio.Event, seconds: float | None) -> None:
+    """Wait for a round after ``number``, or for a change of the reports; at most ``seconds``."""
+    waiting = [asyncio.ensure_future(audit_loop.after(number)), asyncio.ensure_future(updated.wait())]
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -317,6 +320,6 @@ async def _either(rounds: AuditLoop, number: int, stirred: asyncio.Event, second
 
 
 def report_stores(kinds: Iterable[ReportKind] = REPORT_KINDS) -> dict[ReportKind, ReportStore]:
-    """An empty shelf for each kind of report."""
-    stirred = asyncio.Event()
-    return {kind: ReportStore(stirred) for kind in kinds}
+    """Return an empty store for each kind of report."""
+    updated = asyncio.Event()
+    return {kind: ReportStore(updated) for kind in kinds}

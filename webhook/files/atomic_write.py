@@ -1,4 +1,4 @@
-"""Putting new content in the place of files, whole or not at all."""
+"""Replace files atomically, all of them or none."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Replacement(NamedTuple):
 
     Attributes:
         file: the file, or a symbolic link to it.
-        old: what it held when it was read.
-        new: what it shall hold.
+        old: its content when it was read.
+        new: its new content.
     """
 
     file: str
@@ -28,7 +28,7 @@ class Replacement(NamedTuple):
 
 
 class ReplaceError(Exception):
-    """A file cannot be replaced; the message names it and says why."""
+    """A file cannot be replaced; the message names it and the reason."""
 
 
 class _Staged(NamedTuple):
@@ -37,19 +37,18 @@ class _Staged(NamedTuple):
 
 
 def replace_all(replacements: Iterable[Replacement]) -> None:
-    """Write every file anew: first all of them beside their targets, then each put in its target's place at once.
+    """Write all files beside their targets first, then move each into place.
 
-    Whoever reads a file meanwhile, and whatever ends this process, finds its old content or its new one.
+    Readers, and a crash at any time, find the old content of a file or the new one.
 
     Raises:
-        ReplaceError: a file cannot be written; none is changed then, but for those already put in place where the last step
-            itself fails.
+        ReplaceError: a file cannot be written. No file is changed, except those moved before a failing move.
     """
     staged: list[_Staged] = []
     try:
-        for one in replacements:
-            with _explained(one.file):
-                staged.append(_stage(one))
+        for replacement in replacements:
+            with _explained(replacement.file):
+                staged.append(_stage(replacement))
         for done, ready in enumerate(staged):
             with _explained(str(ready.target), f"{done} of {len(staged)} files are written"):
                 ready.temporary.replace(ready.target)
@@ -58,7 +57,7 @@ def replace_all(replacements: Iterable[Replacement]) -> None:
             with contextlib.suppress(OSError):
                 ready.temporary.unlink(missing_ok=True)
     for folder in {ready.target.parent for ready in staged}:
-        _settle(folder)
+        _sync_folder(folder)
 
 
 @contextlib.contextmanager
@@ -70,24 +69,24 @@ def _explained(file: str, so_far: str = _NONE) -> Iterator[None]:
         raise ReplaceError(message) from None
 
 
-def _stage(one: Replacement) -> _Staged:
-    target = Path(os.path.realpath(one.file))
+def _stage(replacement: Replacement) -> _Staged:
+    target = Path(os.path.realpath(replacement.file))
     before = target.stat()
     if not before.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(target, os.W_OK):
-        message = f"{one.file}: is read-only; {_NONE}"
+        message = f"{replacement.file}: is read-only; {_NONE}"
         raise ReplaceError(message)
-    if target.read_bytes() != one.old:
-        message = f"{one.file}: was changed by somebody else meanwhile: run it again; {_NONE}"
+    if target.read_bytes() != replacement.old:
+        message = f"{replacement.file}: another program changed it meanwhile: run it again; {_NONE}"
         raise ReplaceError(message)
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".gpugate", dir=target.parent)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(one.new)
+            stream.write(replacement.new)
             stream.flush()
             os.fchmod(stream.fileno(), stat.S_IMODE(before.st_mode))
             with contextlib.suppress(OSError):
-                # Only root may give a file away; to its own group a user may.
+                # Only root may change the owner; a user may set one of its own groups.
                 os.fchown(stream.fileno(), before.st_uid, before.st_gid)
             os.fsync(stream.fileno())
     except BaseException:
@@ -96,8 +95,8 @@ def _stage(one: Replacement) -> _Staged:
     return _Staged(temporary, target)
 
 
-def _settle(folder: Path) -> None:
-    """Make the new names last through a loss of power, where the file system can."""
+def _sync_folder(folder: Path) -> None:
+    """Sync the folder to disk, so that the new names survive a power loss, if the file system supports it."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

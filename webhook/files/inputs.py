@@ -1,4 +1,4 @@
-"""Policies and facts from files, for the command line."""
+"""Read policies and cluster facts from files, for the command line."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gpugate.webhook.runtime.errors import InputError
 
 
 def objects_in(paths: Iterable[str]) -> list[dict[str, Any]]:
-    """Every object in these files, other documents left out.
+    """Return every object in these files.
 
     Raises:
-        InputError: a file cannot be read or does not parse.
+        InputError: a file is unreadable or does not parse.
     """
     return _objects(read_all(paths))
 
 
 def dumped_in(paths: Iterable[str]) -> list[dict[str, Any]]:
-    """The same of files that hold something: an empty list of objects, but not nothing at all.
+    """Return every object in these files, which must hold at least one document: an empty List is one.
 
     Raises:
-        InputError: a file cannot be read or does not parse, or there is no document.
+        InputError: a file is unreadable or does not parse, or there is no document.
     """
-    documents = [one for file in files_of(paths) for one in _documents(file)]
+    documents = [document for file in files_of(paths) for document in _documents(file)]
     if not documents:
         message = "the input holds no document"
         raise InputError(message)
@@ -46,21 +46,21 @@ def _documents(file: str | UnreadableInput) -> Iterator[Document | UnreadableInp
 
 
 def _objects(documents: Iterable[Document | UnreadableInput]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     for document in documents:
         if isinstance(document, UnreadableInput):
             message = f"{document.file}: {document.problem}"
             raise InputError(message)
         if isinstance(document.value, dict):
-            found.append(document.value)
-    return found
+            objects.append(document.value)
+    return objects
 
 
 def load_policies(paths: Iterable[Path]) -> list[Policy]:
-    """The GPUPolicies in these files.
+    """Return the GPUPolicies in these files.
 
     Raises:
-        InputError: a file cannot be read, holds no GPUPolicy, or one that is wrong; or two have the same name.
+        InputError: a file is unreadable, holds no GPUPolicy or an invalid one, or two policies have the same name.
     """
     policies: dict[str, Policy] = {}
     for path in paths:
@@ -83,32 +83,32 @@ def load_policies(paths: Iterable[Path]) -> list[Policy]:
 
 
 def load_facts(paths: Iterable[Path], more: Iterable[dict[str, Any]] = ()) -> ClusterSnapshot:
-    """Facts from files of plain Kubernetes objects, and from ``more`` objects.
+    """Return a snapshot from files of plain Kubernetes objects, and from ``more`` objects.
 
     Raises:
-        InputError: a file cannot be read, or an object in it has a field of the wrong type.
+        InputError: a file is unreadable, or a field of an object has the wrong type.
     """
     return facts_of([*objects_in(str(path) for path in paths), *more])
 
 
 def facts_of(objects: Sequence[dict[str, Any]], known: Mapping[str, SyncState] | None = None) -> ClusterSnapshot:
-    """Facts from plain Kubernetes objects, as :func:`snapshot_from_objects` makes them.
+    """Return a snapshot from plain Kubernetes objects, as :func:`snapshot_from_objects` makes it.
 
     Raises:
-        InputError: an object has a field of the wrong type.
+        InputError: a field of an object has the wrong type.
     """
     builder, given = builder_of(objects)
     return builder.snapshot({**given, **(known or {})})
 
 
 def builder_of(objects: Sequence[dict[str, Any]]) -> tuple[SnapshotBuilder, dict[str, SyncState]]:
-    """A builder of facts that has taken plain Kubernetes objects, and of which kinds there were any.
+    """Return a snapshot builder filled with plain Kubernetes objects, and the sync state of the kinds among them.
 
     Raises:
-        InputError: an object has a field of the wrong type.
+        InputError: a field of an object has the wrong type.
     """
     try:
-        return builder_from_objects(_plain(objects))
+        return builder_from_objects(_unwrap_configurations(objects))
     except MalformedError as error:
         culprit = next((one for one in objects if not gives_facts(one)), {})
         name = lookup(culprit, ("metadata", "name"))
@@ -117,20 +117,20 @@ def builder_of(objects: Sequence[dict[str, Any]]) -> tuple[SnapshotBuilder, dict
 
 
 def gives_facts(obj: dict[str, Any]) -> bool:
-    """Whether ``obj`` can be read as a fact, or is of no kind that is one."""
+    """Return whether ``obj`` is readable as a fact, or of a kind that snapshots do not use."""
     try:
-        snapshot_from_objects(_plain([obj]))
+        snapshot_from_objects(_unwrap_configurations([obj]))
     except MalformedError:
         return False
     return True
 
 
-def _plain(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """``objects`` with Kueue's Configuration in place of the ConfigMap that holds it."""
+def _unwrap_configurations(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Replace the ConfigMap of Kueue's Configuration by the Configuration."""
     for one in objects:
         if one.get("kind") != "ConfigMap":
             yield one
             continue
-        found = configuration_in(one)
-        if found is not None:
-            yield found
+        value = configuration_in(one)
+        if value is not None:
+            yield value

@@ -1,4 +1,4 @@
-"""Files that are parts of something else: patches of a kustomization, templates of a Helm chart."""
+"""Recognise files that are parts of something else: patches of a kustomization, templates of a Helm chart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ACTION: Final = "{{"
 
 
 class Patches:
-    """Which files are patches, by the kustomizations beside them, above them and among the files themselves."""
+    """The patch files named by kustomizations beside the files, above them and among them."""
 
     def __init__(self, files: Iterable[str]) -> None:
         self._known: dict[Path, Path] = {}
@@ -27,7 +27,7 @@ class Patches:
                 self._read(Path(os.path.realpath(file)))
 
     def patched_by(self, file: str) -> Path | None:
-        """The kustomization that has ``file`` among its patches; None where none does."""
+        """Return the kustomization that lists ``file`` as a patch; None if none does."""
         path = Path(os.path.realpath(file))
         for folder in path.parents:
             for name in KUSTOMIZATIONS:
@@ -45,7 +45,7 @@ class Patches:
         text = load(str(kustomization))
         for one in parse("", text.text) if isinstance(text, Text) else ():
             for name in _patches(one.value) if isinstance(one, Document) else ():
-                # A patch may be written in place, and is then no name of a file.
+                # An inline patch is no file name.
                 if "\n" not in name:
                     self._known.setdefault(Path(os.path.realpath(kustomization.parent / name)), kustomization)
 
@@ -62,7 +62,7 @@ def _patches(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON value
 
 
 def chart_of(file: str) -> Path | None:
-    """The Helm chart that ``file`` is a template of; None where it is none."""
+    """Return the Helm chart of the template ``file``; None if it is no template."""
     path = Path(file)
     for folder in path.parents:
         if folder.name == _TEMPLATES and (folder.parent / _CHART).is_file():
@@ -71,5 +71,5 @@ def chart_of(file: str) -> Path | None:
 
 
 def is_template(text: str) -> bool:
-    """Whether ``text`` has actions of a template language in it, as Helm's has."""
+    """Return whether ``text`` contains template actions such as Helm's."""
     return _ACTION in text

@@ -1,4 +1,4 @@
-"""Running the user's own kustomize or helm, and reading what it renders."""
+"""Run the user's kustomize or helm, and read the rendered documents."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpugate.webhook.files.documents import Document, UnreadableInput, parse, un
 from gpugate.webhook.files.rewrite.documents import yaml_chunks
 from gpugate.webhook.runtime.errors import InputError
 
-#: A chart that takes longer waits for something that will not come. Seconds.
+#: Timeout of a tool. Seconds.
 PATIENCE: Final = 120
-#: How much of a tool's own words is shown. Characters.
+#: Longest error output of a tool that is shown. Characters.
 _LONGEST: Final = 2000
-#: What a tool's words may not do to a terminal.
+#: Terminal escapes and control characters, removed from a tool's output.
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SOURCE: Final = re.compile(r"^# Source: (.+)$", re.MULTILINE)
-#: Where kustomize writes an object's origin, where a kustomization asks for that (``buildMetadata: [originAnnotations]``).
+#: Annotation with the origin of an object, written by kustomize for ``buildMetadata: [originAnnotations]``.
 _ORIGIN: Final = ("metadata", "annotations", "config.kubernetes.io/origin")
 _KUSTOMIZE_HINT: Final = "install kustomize (https://kubectl.docs.kubernetes.io/installation/kustomize/) or kubectl"
 _HELM_HINT: Final = "install Helm 3 or later (https://helm.sh/docs/intro/install/)"
@@ -31,11 +31,11 @@ class Chart(NamedTuple):
     """A Helm chart to render.
 
     Attributes:
-        chart: a folder, an archive, or whatever else `helm template` takes.
+        chart: a folder, an archive, or any other argument of `helm template`.
         values: values files.
         sets: ``key=value`` pairs.
-        release: the release's name.
-        namespace: the namespace it goes to; the default one where it is empty.
+        release: name of the release.
+        namespace: target namespace; empty for the default one.
     """
 
     chart: str
@@ -46,7 +46,7 @@ class Chart(NamedTuple):
 
 
 def kustomize(folder: Path) -> Iterator[Document | UnreadableInput]:
-    """What `kustomize build` makes of a folder, or `kubectl kustomize` where only kubectl is there.
+    """Run `kustomize build` on a folder, or `kubectl kustomize` if only kubectl is installed.
 
     Raises:
         InputError: the tool is missing, or fails.
@@ -61,7 +61,7 @@ def kustomize(folder: Path) -> Iterator[Document | UnreadableInput]:
 
 
 def helm(chart: Chart) -> Iterator[Document | UnreadableInput]:
-    """What `helm template` makes of a chart.
+    """Run `helm template` on a chart.
 
     Raises:
         InputError: helm is missing, or fails.
@@ -83,10 +83,10 @@ def helm(chart: Chart) -> Iterator[Document | UnreadableInput]:
 
 
 def _argument(text: str) -> str:
-    """``text`` where a tool expects no option.
+    """Return ``text`` as a positional argument of a tool.
 
     Raises:
-        InputError: the tool would take it for one.
+        InputError: the tool would read it as an option.
     """
     if text.startswith("-"):
         message = f"{text!r} would be taken for an option: write ./{text} for a folder of that name"
@@ -119,11 +119,11 @@ def _read(shown: str, text: str) -> list[Document | UnreadableInput]:
 
 
 def _named_by_source(documents: list[Document | UnreadableInput], text: str, chart: str) -> Iterator[Document | UnreadableInput]:
-    """The documents of helm, each with the template that it comes from, which helm tells in a comment."""
-    chunks = {one.number: text[one.start : one.end] for one in yaml_chunks(text)}
-    for one in documents:
-        found = _SOURCE.search(chunks.get(one.number, ""))
-        named = one._replace(file=f"{chart} ({found[1].strip()})") if found else one
+    """Name each document after its template, which helm writes into a comment."""
+    chunks = {yaml_chunk.number: text[yaml_chunk.start : yaml_chunk.end] for yaml_chunk in yaml_chunks(text)}
+    for document in documents:
+        match = _SOURCE.search(chunks.get(document.number, ""))
+        named = document._replace(file=f"{chart} ({match[1].strip()})") if match else document
         yield from unfolded([named])
 
 

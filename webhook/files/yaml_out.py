@@ -1,4 +1,4 @@
-"""Writing objects as YAML that every Kubernetes client reads back the same."""
+"""Write objects as YAML that every Kubernetes client reads back unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ESCAPED: Final = re.compile("[\x85\u2028\u2029\ufeff]")
 
 
 class _Representer(RoundTripRepresenter):
-    """Quotes what is ambiguous, writes several lines as a block, and everything where it stands (no aliases)."""
+    """Quotes ambiguous strings, writes multi-line strings as blocks, and uses no aliases."""
 
     def ignore_aliases(self, _data: Any) -> bool:  # noqa: ANN401 - any JSON value
         return True
@@ -56,7 +56,7 @@ _Representer.add_representer(float, _float)
 
 
 def dump(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """``value`` as one YAML document, keys in the order they have."""
+    """Format ``value`` as one YAML document; keys keep their order."""
     writer = YAML()
     writer.Representer = _Representer
     writer.default_flow_style = False

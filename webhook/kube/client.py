@@ -2,30 +2,26 @@
 # mypy: untyped-calls-exclude=kubernetes
 """Read and write the Kubernetes API as raw JSON.
 
-Credentials, TLS and connections are `kubernetes.aio`'s; its model objects are left out:
-building them costs more than all that a watcher does with them.
+`kubernetes.aio` supplies credentials, TLS and connections. Its model objects are not used: building them costs more than
+everything that a watcher does with them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from importlib.metadata import version as installed_version
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 from kubernetes.aio.client import ApiClient as Transport
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config
-from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
-from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+from kubernetes.aio.config import ConfigException
 
-from gpugate.webhook.kube import types as cluster
+from gpugate.webhook.kube.decode import decode_object, watch_events
+from gpugate.webhook.kube.errors import NOT_FOUND, ApiError, ConnectionLostError, NotServed, refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -34,21 +30,18 @@ if TYPE_CHECKING:
 
     _Load = Callable[[], Awaitable[Configuration]]
 
-_ONE_ANSWER = aiohttp.ClientTimeout(total=60.0)  # when the apiserver itself gives up, too
+_ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=60.0)  # the apiserver's own limit
 _CONNECT_SECONDS = 10.0
 _SILENCE_GRACE_SECONDS = 30.0
-_LOAD_SECONDS = 60.0  # for exec plugins, some of which ask a person first
-_RENEW_SECONDS = 10.0  # a plugin may open a browser: ask again at most this often
-_SERVICE_TOKEN = Path(SERVICE_TOKEN_FILENAME)
+_RENEW_SECONDS = 10.0  # a plugin may open a browser: retry at most this often
 _FIRST_ERROR, _UNAUTHORIZED = 400, 401
 _ALL_FIRST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-
 _VERBS = {"GET": "get", "POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
 
 
 class _Call(NamedTuple):
-    """One request; `body` is what it brings, if anything."""
+    """One HTTP request; `body` is None for requests without one."""
 
     method: str
     path: str
@@ -57,7 +50,7 @@ class _Call(NamedTuple):
     content_type: str = ""
 
 
-# What goes wrong comes as an error that says it; nobody wants the library's own line beside it.
+# Errors carry all details; the library's own log line repeats them.
 logging.getLogger("kubernetes").addHandler(logging.NullHandler())
 
 
@@ -65,16 +58,16 @@ class ApiClient:
     """A client of one cluster, shared by all watchers and writers of a process.
 
     Attributes:
-        calls: how many calls were sent, by what they do (``get``, ``watch``, ``create``, ``replace``, ``patch``, ``delete``).
+        calls: number of calls sent, by verb (``get``, ``watch``, ``create``, ``replace``, ``patch``, ``delete``).
 
-    Every call raises `NotServed` where the apiserver does not know the kind, `ApiError`
-    for any other refusal, and `ConnectionLostError` for no answer or half of one.
+    Every call raises `NotServed` if the apiserver does not serve the kind, `ApiError` for any other error status, and
+    `ConnectionLostError` for no answer or an incomplete one.
     """
 
     def __init__(self, configuration: Configuration, renew: _Load | None = None) -> None:
-        """Make a client; no connection is opened before the first request.
+        """Make a client; the first request opens the first connection.
 
-        When the apiserver answers 401, `renew` is asked for the configuration again.
+        If the apiserver answers 401, the client calls `renew` for new credentials.
         """
         self._configuration = configuration
         self._renew = renew
@@ -86,7 +79,7 @@ class ApiClient:
 
     @property
     def address(self) -> str:
-        """Where the apiserver is, as configured."""
+        """Return the address of the apiserver, as configured."""
         return str(self._configuration.host)
 
     async def close(self) -> None:
@@ -115,9 +108,9 @@ class ApiClient:
 
         Args:
             path: the collection.
-            limit: objects per page; 0 asks for all of them at once.
+            limit: objects per page; 0 requests all objects at once.
             continue_: ``metadata.continue`` of the page before.
-            resource_version: None asks for the newest state, read consistently.
+            resource_version: None requests the newest state, read consistently.
             field_selector: as in ``kubectl --field-selector``.
             label_selector: as in ``kubectl --selector``.
 
@@ -143,16 +136,15 @@ class ApiClient:
         field_selector: str | None = None,
         label_selector: str | None = None,
     ) -> AsyncIterator[AsyncIterator[JsonObject]]:
-        """Open a watch on the collection at `path`; entered once it is accepted.
+        """Open a watch on the collection at `path`; the block starts when the apiserver accepts it.
 
-        The block gets the events, bookmarks among them; the apiserver ends the stream
-        after `timeout_seconds`. Entering and iterating raise the same errors.
-        Without `resource_version` all objects come first, newest and read consistently.
+        The block gets the events, bookmarks included. The apiserver ends the stream after `timeout_seconds`. Entering and
+        iterating raise the same errors. Without `resource_version` the stream starts with all objects (newest, consistent).
 
         Raises:
             Gone: `resource_version` is too old, by HTTP status or by an ERROR event.
-            ApiError: any other refusal (422: it streams no lists) or ERROR event.
-            ConnectionLostError: it broke, or fell silent for `timeout_seconds` and 30 s.
+            ApiError: any other error status (422: no streamed lists) or ERROR event.
+            ConnectionLostError: the connection broke, or was silent for `timeout_seconds` and 30 s.
         """
         query = {
             "watch": "true",
@@ -164,20 +156,20 @@ class ApiClient:
             "labelSelector": label_selector,
         }
         silence = timeout_seconds + _SILENCE_GRACE_SECONDS
-        patience = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=silence)
-        response = await self._open(_Call("GET", path, query), patience)
+        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=silence)
+        response = await self._open(_Call("GET", path, query), timeout)
         try:
-            yield cluster.events(_chunks(response))
+            yield watch_events(_chunks(response))
         finally:
             response.close()
 
     async def served(self, group: str, version: str, plural: str) -> bool:
-        """Say whether the apiserver serves the resource, such as ``clusterqueues``, now; the core group's name is empty."""
+        """Return whether the apiserver serves the resource, such as ``clusterqueues``, now; the core group is empty."""
         try:
-            found = await self.get(f"/apis/{group}/{version}" if group else f"/api/{version}")
-        except cluster.NotServed:
+            result = await self.get(f"/apis/{group}/{version}" if group else f"/api/{version}")
+        except NotServed:
             return False
-        return any(resource.get("name") == plural for resource in found.get("resources") or ())
+        return any(resource.get("name") == plural for resource in result.get("resources") or ())
 
     async def create(self, path: str, item: JsonObject) -> JsonObject:
         """Create an object in the collection at `path`; return it as stored.
@@ -204,7 +196,7 @@ class ApiClient:
         return await self._write("PATCH", path, patch, _MERGE)
 
     async def delete(self, path: str, *, uid: str = "") -> None:
-        """Delete the object at `path`, with a `uid` only that one; no error where there is none.
+        """Delete the object at `path`, with a `uid` only the object with that uid; a missing object is no error.
 
         Raises:
             ApiError: the call was refused (409: the object has another uid).
@@ -212,123 +204,53 @@ class ApiClient:
         options = {"preconditions": {"uid": uid}} if uid else {}
         try:
             await self._write("DELETE", path, options, _JSON)
-        except cluster.ApiError as error:
-            if error.status != cluster.NOT_FOUND:
+        except ApiError as error:
+            if error.status != NOT_FOUND:
                 raise
 
     async def _read(self, path: str, query: Mapping[str, str | None]) -> JsonObject:
-        async with await self._open(_Call("GET", path, query), _ONE_ANSWER) as response:
-            return cluster.decoded(await _body(response))
+        async with await self._open(_Call("GET", path, query), _ANSWER_TIMEOUT) as response:
+            return decode_object(await _body(response))
 
     async def _write(self, method: str, path: str, item: JsonObject, content_type: str) -> JsonObject:
-        async with await self._open(_Call(method, path, {}, item, content_type), _ONE_ANSWER) as response:
-            return cluster.decoded(await _body(response))
+        async with await self._open(_Call(method, path, {}, item, content_type), _ANSWER_TIMEOUT) as response:
+            return decode_object(await _body(response))
 
-    async def _open(self, call: _Call, patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        used = self._credential()
-        response = await self._send(call, patience)
-        if response.status == _UNAUTHORIZED and await self._renewed(used):
+    async def _open(self, call: _Call, limit: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        credential = self._credential()
+        response = await self._send(call, limit)
+        if response.status == _UNAUTHORIZED and await self._renewed(credential):
             response.close()
-            response = await self._send(call, patience)
+            response = await self._send(call, limit)
         if response.status >= _FIRST_ERROR:
             raise await _refused(response)
         return response
 
-    async def _send(self, call: _Call, patience: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        given = [(key, value) for key, value in call.query.items() if value is not None]
+    async def _send(self, call: _Call, limit: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        query = [(key, value) for key, value in call.query.items() if value is not None]
         self.calls["watch" if "watch" in call.query else _VERBS[call.method]] += 1
         headers = {"Accept": "application/json", **({"Content-Type": call.content_type} if call.content_type else {})}
         with _connection_errors():
             method, url, headers, body, *_ = await self._transport.param_serialize(
-                call.method, call.path, None, given, headers, body=call.body, auth_settings=["BearerToken"]
+                call.method, call.path, None, query, headers, body=call.body, auth_settings=["BearerToken"]
             )
-            # A ClientTimeout passes through as it is; left out, it would be 5 min in all.
-            answer = await self._transport.call_api(method, url, headers, body, _request_timeout=patience)
+            # The library passes a ClientTimeout on unchanged; its default is 5 minutes in total.
+            answer = await self._transport.call_api(method, url, headers, body, _request_timeout=limit)
         response: aiohttp.ClientResponse = answer.response
         return response
 
     def _credential(self) -> str | None:
         return self._configuration.api_key.get("BearerToken")
 
-    async def _renewed(self, used: str | None) -> bool:
-        """Fetch credentials anew unless another request just did; say whether they changed."""
+    async def _renewed(self, credential: str | None) -> bool:
+        """Renew the credentials unless another request just did; return whether they changed."""
         async with self._renewing:
             now = asyncio.get_running_loop().time()
-            due = now - self._renewed_at >= _RENEW_SECONDS and self._credential() == used
+            due = now - self._renewed_at >= _RENEW_SECONDS and self._credential() == credential
             if self._renew and due:
                 self._renewed_at = now
                 self._configuration.api_key = (await self._renew()).api_key
-            return self._credential() != used
-
-
-async def connect(kubeconfig: Path | None = None, context: str | None = None) -> ApiClient:
-    """Make a client for the cluster that the arguments or the surroundings name.
-
-    With neither argument: the service account of the pod, where there is one; else the
-    default kubeconfig (``KUBECONFIG``, then ``~/.kube/config``). Nothing is sent yet.
-
-    Args:
-        kubeconfig: file to read instead of the default.
-        context: context of that file, instead of its current one.
-
-    Raises:
-        ClusterConfigError: the configuration is missing or unusable.
-    """
-    where = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
-    load = partial(_from_kubeconfig, where, context)
-    if kubeconfig is None and context is None and _SERVICE_TOKEN.is_file():  # noqa: ASYNC240
-        where, load = f"the service account in {_SERVICE_TOKEN.parent}", partial(_in_cluster)
-    with _config_errors(where):
-        return ApiClient(await load(), load)
-
-
-async def _in_cluster() -> Configuration:
-    """Read the pod's service account; the configuration rereads its token every minute."""
-    configuration = Configuration()
-    load_incluster_config(configuration)
-    return configuration
-
-
-async def _from_kubeconfig(where: str, context: str | None) -> Configuration:
-    """Read one context of the file, or of the list of files to merge, that `where` names."""
-    configuration = Configuration()
-    with _config_errors(where):
-        merged = KubeConfigMerger(where).config
-        chosen = _context_of(merged, where, context)
-        loader = KubeConfigLoader(merged, active_context=chosen, config_base_path=None)
-        async with asyncio.timeout(_LOAD_SECONDS):
-            await loader.load_and_set(configuration)
-        name = loader.current_context["context"].get("user")
-        user = merged["users"].get_with_name(name, safe=True) or {"user": {}}
-        found = configuration.api_key or configuration.cert_file
-        if "exec" in user["user"] and not found:  # the loader only logs a failed plugin
-            message = f"the exec plugin of {where} gave no credentials: run its command by hand"
-            raise cluster.ClusterConfigError(message)
-    return configuration
-
-
-def _context_of(merged: ConfigNode | None, where: str, context: str | None) -> str:
-    if merged is None:
-        message = f"there is no kubeconfig at {where}: name another, or set KUBECONFIG"
-        raise cluster.ClusterConfigError(message)
-    known = [entry["name"] for entry in merged.value["contexts"]]
-    chosen = context or merged.value.get("current-context")
-    if chosen not in known:
-        message = f"{where} has no context {chosen or 'in use'}: choose one of {', '.join(known)}"
-        raise cluster.ClusterConfigError(message)
-    return str(chosen)
-
-
-@contextmanager
-def _config_errors(where: str) -> Iterator[None]:
-    try:
-        yield
-    except cluster.ClusterConfigError:
-        raise
-    except Exception as error:  # the loader meets a shape it did not expect with TypeError etc.
-        reason = str(error) or type(error).__name__
-        message = f"{where} gives no access to a cluster: {reason}; mend it or name another"
-        raise cluster.ClusterConfigError(message) from error
+            return self._credential() != credential
 
 
 @contextmanager
@@ -337,17 +259,17 @@ def _connection_errors() -> Iterator[None]:
         yield
     except (aiohttp.ClientError, OSError, ConfigException) as error:  # OSError: timeouts as well
         message = f"lost the apiserver: {str(error) or type(error).__name__}"
-        raise cluster.ConnectionLostError(message) from error
+        raise ConnectionLostError(message) from error
 
 
-async def _refused(response: aiohttp.ClientResponse) -> cluster.ApiError:
+async def _refused(response: aiohttp.ClientResponse) -> ApiError:
     """Read a refusal: a Status object, or bare text where nothing handles the path."""
     async with response:
         body = await _body(response)
     if body.startswith(b"{"):
-        return cluster.refusal(response.status, cluster.decoded(body))
+        return refusal(response.status, decode_object(body))
     text = body[:200].decode(errors="replace").strip()
-    return cluster.refusal(response.status, {"reason": response.reason, "message": text})
+    return refusal(response.status, {"reason": response.reason, "message": text})
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
@@ -356,7 +278,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Pass on what arrives: aiohttp's own line reader refuses lines above its limit."""
+    """Yield chunks as they arrive: aiohttp's line reader rejects lines above its limit."""
     with _connection_errors():
         async for chunk in response.content.iter_any():
             yield chunk

@@ -1,17 +1,21 @@
-"""Decode what an apiserver sends, whatever users have put into it.
+"""Decode JSON from the apiserver, whatever users have put into it.
 
-The apiserver passes on, byte by byte, what a user wrote into a field of any content (the ``parameters`` of a ResourceClaim):
-nested thousands deep, not in UTF-8, with halves of surrogate pairs. None of that may keep the object, and all that come
-behind it in the same stream, from being read.
+The apiserver passes on, byte by byte, what users write into fields of any content (the ``parameters`` of a ResourceClaim):
+thousands of levels, bytes that are not UTF-8, unpaired surrogates. Such an object and all that follow it in the stream must
+still be read.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any, Final
 
 import orjson
+
+from gpugate.webhook.kube.errors import ConnectionLostError, refusal
+from gpugate.webhook.kube.types import JsonObject
 
 #: Kubernetes' own fields nest a few dozen deep; orjson reads about a thousand levels and writes 254.
 _DEEPEST: Final = 200
@@ -22,10 +26,10 @@ _CLOSES: Final = frozenset(b"]}")
 
 
 def decode(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the JSON value in `body`; what lies too deep is null, what is no text has replacement characters.
+    """Return the JSON value in `body`, with null for values that are too deep and replacement characters for invalid text.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: `body` is not JSON.
     """
     try:
         return orjson.loads(body)
@@ -37,13 +41,13 @@ def _leniently(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
-        found = json.loads(body.decode(errors="replace"))
-    # Halves of surrogate pairs could not be written to any log: they are replaced on the way out, and read again.
-    return orjson.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+        value = json.loads(body.decode(errors="replace"))
+    # No log can write unpaired surrogates: encoding replaces them, and the text is read again.
+    return orjson.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
 def _shallow(body: bytes) -> bytes:
-    """`body` with null in place of what lies deeper than `_DEEPEST`."""
+    """Replace every value deeper than `_DEEPEST` by null."""
     kept: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(body):
@@ -58,3 +62,41 @@ def _shallow(body: bytes) -> bytes:
                 start = token.end()
             depth -= 1
     return b"".join((*kept, body[start:]))
+
+
+def decode_object(body: bytes) -> JsonObject:
+    """Return the JSON object in `body`.
+
+    Raises:
+        ConnectionLostError: `body` is no JSON object; a proxy in front of the apiserver answered.
+    """
+    try:
+        result = decode(body)
+    except ValueError:
+        result = None
+    if not isinstance(result, dict):
+        message = f"the answer is not a JSON object: {body[:80]!r}"
+        raise ConnectionLostError(message)
+    return result
+
+
+async def watch_events(chunks: AsyncIterable[bytes]) -> AsyncIterator[JsonObject]:
+    """Split the byte stream of a watch, chunked at any position, into its events: one per line.
+
+    Raises:
+        Gone: an ERROR event with code 410: the resourceVersion is too old.
+        ApiError: any other ERROR event.
+        ConnectionLostError: a line is no JSON object, or the stream ended inside of one.
+    """
+    tail = b""
+    async for chunk in chunks:
+        *lines, tail = (tail + chunk).split(b"\n")
+        for line in filter(bytes.strip, lines):
+            event = decode_object(line)
+            if event.get("type") == "ERROR":
+                status = event.get("object") or {}
+                raise refusal(int(status.get("code") or 500), status)
+            yield event
+    if tail.strip():
+        message = "the watch ended within an event"
+        raise ConnectionLostError(message)

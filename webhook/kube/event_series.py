@@ -1,4 +1,4 @@
-"""One Kubernetes Event (``events.k8s.io/v1``) and how often it was told.
+"""One Kubernetes Event (``events.k8s.io/v1``) and its count.
 
 Rules of the fields: Kubernetes ``pkg/apis/core/validation/events.go``.
 """
@@ -13,26 +13,26 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from gpugate.webhook.kube.types import JsonObject
 
-#: What the API takes at the most; bytes for the note, since Go counts those.
+#: Limits of the API; bytes for the note, since Go counts bytes.
 _LONGEST_NOTE: Final = 1024
 _LONGEST_NAME: Final = 253
 _DIGITS: Final = 16
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-#: Where an Event about something without a namespace lives; the API allows it nowhere else but in kube-system.
+#: Namespace of Events about cluster-scoped objects; the API allows only this one and kube-system.
 _CLUSTER_NAMESPACE: Final = "default"
 
 Kind: TypeAlias = Literal["Normal", "Warning"]
 
 
 class Reference(NamedTuple):
-    """What an Event is about.
+    """The object that an Event is about.
 
     Attributes:
         api_version: of the object, ``group/version``.
         kind: of the object.
-        namespace: where it is, and its Event with it; empty for what has no namespace: its Event lives in ``default``.
+        namespace: of the object and its Event; empty for cluster-scoped objects, whose Events are in ``default``.
         name: of the object.
-        uid: of the object; ``kubectl describe`` finds an Event by it. Empty where it is not known.
+        uid: of the object; ``kubectl describe`` finds Events by it. Empty if unknown.
     """
 
     api_version: str
@@ -43,12 +43,12 @@ class Reference(NamedTuple):
 
 
 def about_namespace(name: str, uid: str = "") -> Reference:
-    """The Namespace ``name`` as the subject of an Event that lives in it, where those who work there may read it."""
+    """Return a reference to the Namespace ``name``; Events about it are in that namespace, where its users may read them."""
     return Reference("v1", "Namespace", name, name, uid)
 
 
 class Key(NamedTuple):
-    """What an Event says of what: told again, it is the same Event."""
+    """Identity of an Event: the same key again raises the count of the same Event."""
 
     regarding: Reference
     kind: Kind
@@ -59,26 +59,26 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class EventSeries:
-    """One Event, and how often it was told.
+    """One Event, and how often it occurred.
 
     Attributes:
-        key: what it says of what.
-        name: the Event's own name.
-        first: when it was told first, in seconds of Unix time.
-        last: when it was told last, likewise.
-        heard: when it was told last, on the clock of the limits.
-        waits_since: since when something of it waits to be sent, on that clock.
-        due: when its count may be sent again, on that clock.
-        count: how often it was told.
-        updates: how often its count was sent.
-        stored: whether the API has it.
+        key: object, reason and text of the Event.
+        name: name of the Event.
+        first: first occurrence, seconds of Unix time.
+        last: last occurrence, seconds of Unix time.
+        last_seen: last occurrence, on the monotonic clock of the limits.
+        waits_since: start of waiting to be sent, on that clock.
+        due: earliest time of the next count update, on that clock.
+        count: number of occurrences.
+        updates: number of count updates sent.
+        stored: whether the API has the Event.
     """
 
     key: Key
     name: str
     first: float
     last: float
-    heard: float
+    last_seen: float
     waits_since: float
     due: float = 0.0
     count: int = 1
@@ -87,19 +87,19 @@ class EventSeries:
 
     @property
     def collection(self) -> str:
-        """The path of the collection that it is in."""
-        return f"/apis/events.k8s.io/v1/namespaces/{self._home}/events"
+        """Return the path of the Event's collection."""
+        return f"/apis/events.k8s.io/v1/namespaces/{self._event_namespace}/events"
 
     @property
-    def _home(self) -> str:
+    def _event_namespace(self) -> str:
         return self.key.regarding.namespace or _CLUSTER_NAMESPACE
 
     def progress(self) -> JsonObject:
-        """The ``series`` of the Event as it stands."""
+        """Return the ``series`` field of the Event."""
         return {"count": self.count, "lastObservedTime": _micro_time(self.last)}
 
     def event(self, component: str, instance: str) -> JsonObject:
-        """The whole Event, as ``component`` in its ``instance`` reports it."""
+        """Return the whole Event, as ``component`` in its ``instance`` reports it."""
         key = self.key
         regarding = {
             "apiVersion": key.regarding.api_version,
@@ -111,7 +111,7 @@ class EventSeries:
         event: JsonObject = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": self.name, "namespace": self._home},
+            "metadata": {"name": self.name, "namespace": self._event_namespace},
             "eventTime": _micro_time(self.first),
             "reportingController": component,
             "reportingInstance": instance,
@@ -127,7 +127,7 @@ class EventSeries:
 
 
 def name_of(key: Key, instance: str, wall: float) -> str:
-    """A name that no other Event has: of this instance, this moment, these words."""
+    """Return a unique Event name, from instance, time and key."""
     text = repr((instance, key, wall)).encode("utf-8", "replace")
     digest = hashlib.sha256(text).hexdigest()[:_DIGITS]
     stem = key.regarding.name[: _LONGEST_NAME - _DIGITS - 1].rstrip("-.")

@@ -1,41 +1,32 @@
-"""Read the full list of a kind: streamed ahead of its watch where the apiserver can, else page by page.
+"""Read the full list of a kind: as the start of a watch if the apiserver supports it, else page by page.
 
-A streamed list costs the apiserver no list in its memory, and here one object at a time is decoded
-(KEP-3157, "watch-list"; on by default since Kubernetes 1.34). Either way others get their turn after each
-object, so that no review waits for a list, however long it is.
+A streamed list costs the apiserver no list in its memory, and only one object at a time is decoded here (KEP-3157,
+"watch-list"; on by default since Kubernetes 1.34). Both yield to other tasks after each object, so that a long list does not
+delay reviews.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.types import (
-    NOT_FOUND,
-    ApiError,
-    ConnectionLostError,
-    EventType,
-    JsonObject,
-    ListWatch,
-    Strip,
-    WatchedKind,
-)
+from gpugate.webhook.kube.errors import NOT_FOUND, ApiError, ConnectionLostError
+from gpugate.webhook.kube.types import EventType, JsonObject, ListWatch, Strip, WatchedKind
 
 CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 #: The annotation of the bookmark behind the last object of a streamed list (``metav1.InitialEventsAnnotationKey``).
 _END: Final = "k8s.io/initial-events-end"
-
 Take: TypeAlias = Callable[[EventType, JsonObject], object]
 
 
-class Gathered:
-    """What has come in of a list, stripped, by namespace and name.
+class ListCollector:
+    """Objects of a list read so far, stripped, by namespace and name.
 
     Attributes:
-        records: what the strip function made of each object.
+        records: results of the strip function.
     """
 
     __slots__ = ("_strip", "records")
@@ -45,7 +36,7 @@ class Gathered:
         self.records: dict[str, Any] = {}
 
     def take(self, event_type: EventType, item: JsonObject) -> None:
-        """Keep an object, or drop a deleted one: objects may change while they are streamed."""
+        """Keep an object, or drop a deleted one: objects may change during a streamed list."""
         metadata = item["metadata"]
         key = f"{metadata.get('namespace', '')}/{metadata['name']}"
         if event_type == "DELETED":
@@ -55,10 +46,10 @@ class Gathered:
 
 
 async def read_streamed(events: AsyncIterator[JsonObject], take: Take) -> str:
-    """Take the events of a watch up to the end of its list; return the list's resourceVersion.
+    """Read the events of a watch up to the end of its list; return the list's resourceVersion.
 
     Raises:
-        ConnectionLostError: the stream ended before; what was taken is no list.
+        ConnectionLostError: the stream ended early; the list is incomplete.
     """
     async for event in events:
         item: JsonObject = event["object"]
@@ -72,10 +63,10 @@ async def read_streamed(events: AsyncIterator[JsonObject], take: Take) -> str:
 
 
 async def read_pages(source: ListWatch, kind: WatchedKind, path: str, limit: int, take: Take) -> str:
-    """Take all pages of the newest list, `limit` objects each (0: one page); return its resourceVersion.
+    """Read all pages of the newest list, `limit` objects each (0: one page); return its resourceVersion.
 
     Raises:
-        Gone: a continue token expired on the way; what was taken is no list.
+        Gone: a continue token expired; the list is incomplete.
     """
     token: str | None = None
     while True:
@@ -98,7 +89,7 @@ async def _take_page(page: JsonObject, take: Take) -> None:
     # Items of a list, unlike those of events, come without their type.
     group_version, name = page.get("apiVersion"), str(page.get("kind")).removesuffix("List")
     while items:
-        item = items.pop()  # given back one by one: to free a page at once takes long, too
+        item = items.pop()  # free items one by one: freeing a whole page at once blocks
         item.setdefault("apiVersion", group_version)
         item.setdefault("kind", name)
         take("ADDED", item)
@@ -110,43 +101,24 @@ _PAGE: Final = 500
 _FORBIDDEN: Final = 403
 
 
-class ServedKinds(Protocol):
-    """Who knows what the cluster serves."""
-
-    async def served(self, group: str, version: str, plural: str) -> bool:
-        """Say whether the resource is served now."""
-
-
 def is_refused(error: ApiError) -> bool:
-    """Whether the caller is known and has no right to what he asked for."""
+    """Return whether the error is 403 Forbidden: the caller is known and lacks the right."""
     return error.status == _FORBIDDEN
-
-
-async def version_of(client: ServedKinds, kind: WatchedKind) -> str | None:
-    """The first of the kind's versions that the cluster serves; None where it serves none.
-
-    Raises:
-        ClusterError: the cluster cannot be asked.
-    """
-    for version in kind.versions:
-        if await client.served(kind.group, version, kind.plural):
-            return version
-    return None
 
 
 async def pages_of(
     client: ApiClient, kind: WatchedKind, version: str, namespaces: Collection[str] = ()
 ) -> AsyncIterator[list[JsonObject]]:
-    """The objects of ``kind``, a page at a time.
+    """Yield the objects of ``kind``, a page at a time.
 
     Args:
-        client: the way to the cluster.
-        kind: what is read.
-        version: a version of it that is served.
-        namespaces: where it is read if it may not be read in the whole cluster; nowhere where there are none.
+        client: the API client.
+        kind: the kind to read.
+        version: a served version of it.
+        namespaces: read these if the whole cluster is forbidden; empty for no fallback.
 
     Raises:
-        ClusterError: the cluster cannot be asked, or refuses, in one of the namespaces, too.
+        ClusterError: the cluster does not answer or refuses, also in one of the namespaces.
     """
     begun = False
     try:
@@ -158,7 +130,7 @@ async def pages_of(
             raise
     else:
         return
-    read = _itself if kind.plural == "namespaces" else _pages
+    read = _one_namespace if kind.plural == "namespaces" else _pages
     for namespace in namespaces:
         async for page in read(client, kind, version, namespace):
             yield page
@@ -175,8 +147,8 @@ async def _pages(client: ApiClient, kind: WatchedKind, version: str, namespace: 
             return
 
 
-async def _itself(client: ApiClient, kind: WatchedKind, version: str, namespace: str) -> AsyncIterator[list[JsonObject]]:
-    """The namespace of this name: who has rights in it alone may get it, and list none."""
+async def _one_namespace(client: ApiClient, kind: WatchedKind, version: str, namespace: str) -> AsyncIterator[list[JsonObject]]:
+    """Yield the Namespace of this name: rights in one namespace allow a get, not a list."""
     try:
         yield [{**await client.get(f"{kind.path(version)}/{quote(namespace, safe='')}"), **kind.type_in(version)}]
     except ApiError as error:

@@ -1,6 +1,6 @@
-"""Ask Prometheus: its HTTP API's instant queries, and nothing else.
+"""Send instant queries to the HTTP API of Prometheus.
 
-An answer that is missing, wrong or too large is one error of one line; no secret is in it.
+A missing, wrong or too large answer becomes a one-line error without secrets.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from gpugate.webhook.runtime.errors import InputError
 MOST_BYTES: Final = 64 << 20
 MOST_SERIES: Final = 100_000
 #: Seconds for one answer.
-PATIENCE: Final = 60.0
+TIMEOUT_SECONDS: Final = 60.0
 _CONNECT: Final = 10.0
 #: Questions under way at once.
 _AT_ONCE: Final = 4
 _LONGEST: Final = 300
-#: What DCGM gives for a field that a card does not have is near the largest number of 64 bits.
+#: DCGM reports unsupported fields as values near the largest 64-bit integer.
 _BLANK: Final = 1e18
 _MATCHER: Final = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*(?:=|!=|=~|!~)"(?:[^"\\\n]|\\["\\nt])*"')
 
 
 class PrometheusError(Exception):
-    """Prometheus cannot be asked."""
+    """Prometheus is not usable."""
 
 
 class QueryError(PrometheusError):
-    """Prometheus does not answer one query; others it may."""
+    """Prometheus does not answer one query; it may answer others."""
 
 
 class TimeSeries(NamedTuple):
@@ -54,15 +54,15 @@ class TimeSeries(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where Prometheus is, and who asks.
+    """Address of Prometheus with credentials.
 
     Attributes:
-        url: its address, without a name or password.
-        user: name for HTTP's basic authentication; empty for none.
-        password: the password that goes with it.
-        token_file: file with a bearer token, read again for each question: it may be renewed.
-        ca_file: file with the certificates of the authorities to trust; the system's where it is None.
-        matchers: matchers that every series must meet, as in a query: ``cluster="a"``.
+        url: its address, without user and password.
+        user: user of HTTP basic authentication; empty for none.
+        password: password of that user.
+        token_file: file with a bearer token, read for each query: it may be renewed.
+        ca_file: file with the trusted CA certificates; None for the system's.
+        matchers: label matchers added to every query: ``cluster="a"``.
     """
 
     url: str
@@ -74,10 +74,10 @@ class Address:
 
 
 def address_of(url: str, *, token_file: Path | None = None, ca_file: Path | None = None, matchers: tuple[str, ...] = ()) -> Address:
-    """The address that a user wrote.
+    """Return the address from the command-line options.
 
     Raises:
-        InputError: it is none, or a matcher is none.
+        InputError: the URL or a matcher is invalid.
     """
     try:
         parts = urlsplit(url)
@@ -87,9 +87,9 @@ def address_of(url: str, *, token_file: Path | None = None, ca_file: Path | None
     if not host or parts.scheme not in {"http", "https"} or parts.query or parts.fragment:
         message = "--prometheus: this is no address; write http://HOST:PORT or https://HOST, with a path where Prometheus has one"
         raise InputError(message)
-    for one in matchers:
-        if not _MATCHER.fullmatch(one):
-            message = f"--prometheus-matcher {one!r:.80} is no matcher, such as 'cluster=\"a\"'"
+    for matcher in matchers:
+        if not _MATCHER.fullmatch(matcher):
+            message = f"--prometheus-matcher {matcher!r:.80} is no matcher, such as 'cluster=\"a\"'"
             raise InputError(message)
     if parts.username and token_file:
         message = "--prometheus: give a name and password in the address, or --prometheus-token, not both"
@@ -101,23 +101,23 @@ def address_of(url: str, *, token_file: Path | None = None, ca_file: Path | None
 
 
 class Prometheus:
-    """One Prometheus, asked for as long as the block lasts."""
+    """A client for one Prometheus; use it as an async context manager."""
 
-    def __init__(self, address: Address, patience: float = PATIENCE) -> None:
-        """Make a client; no connection is opened before the first question.
+    def __init__(self, address: Address, timeout: float = TIMEOUT_SECONDS) -> None:
+        """Make a client; the first query opens the first connection.
 
         Args:
-            address: where it is.
-            patience: seconds for one answer.
+            address: address and credentials.
+            timeout: seconds for one answer.
         """
         self.address = address
-        self._patience = patience
+        self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def __aenter__(self) -> Self:
-        timeout = aiohttp.ClientTimeout(total=self._patience, sock_connect=min(_CONNECT, self._patience))
-        connector = aiohttp.TCPConnector(ssl=self._trust())
+        timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=min(_CONNECT, self._timeout))
+        connector = aiohttp.TCPConnector(ssl=self._ssl_context())
         self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         return self
 
@@ -126,18 +126,18 @@ class Prometheus:
             await self._session.close()
 
     async def ask(self, query: str, at: float) -> list[TimeSeries]:
-        """The series that ``query`` gives at a time, in seconds since 1970.
+        """Return the series of ``query`` at a time, in seconds since 1970.
 
         Raises:
             QueryError: this query is not answered.
-            PrometheusError: none would be.
+            PrometheusError: no query would be answered.
         """
-        form = {"query": query, "time": f"{at:.3f}", "timeout": f"{int(self._patience)}s"}
+        form = {"query": query, "time": f"{at:.3f}", "timeout": f"{int(self._timeout)}s"}
         try:
-            # In turn, so that nobody's patience is spent on waiting for others.
+            # Limit concurrency, so that waiting for other queries does not use up the timeout.
             async with self._turns:
                 status, body = await self._send(form)
-            # A large answer must not hold up whatever else the program does.
+            # Parse in a thread: a large answer must not block the event loop.
             return await asyncio.to_thread(_series, status, body)
         except PrometheusError as error:
             message = f"Prometheus at {self.address.url} {error}"
@@ -149,17 +149,17 @@ class Prometheus:
             raise RuntimeError(message)
         try:
             async with self._session.post(
-                f"{self.address.url}/api/v1/query", data=form, headers=self._who(), allow_redirects=False
+                f"{self.address.url}/api/v1/query", data=form, headers=self._authorization(), allow_redirects=False
             ) as answer:
                 return answer.status, await _bounded(answer)
         except TimeoutError:
-            message = f"did not answer within {self._patience:g} s"
+            message = f"did not answer within {self._timeout:g} s"
             raise QueryError(message) from None
         except aiohttp.ClientError as error:
             message = f"cannot be reached: {_plain(error)}"
             raise PrometheusError(message) from None
 
-    def _who(self) -> dict[str, str]:
+    def _authorization(self) -> dict[str, str]:
         if self.address.user:
             given = b64encode(f"{self.address.user}:{self.address.password}".encode()).decode()
             return {"Authorization": f"Basic {given}"}
@@ -175,7 +175,7 @@ class Prometheus:
             raise PrometheusError(message)
         return {"Authorization": f"Bearer {token}"}
 
-    def _trust(self) -> ssl.SSLContext | bool:
+    def _ssl_context(self) -> ssl.SSLContext | bool:
         if self.address.ca_file is None:
             return True
         try:
@@ -222,10 +222,10 @@ def _series(status: int, body: bytes) -> list[TimeSeries]:
 
 def _document(body: bytes) -> dict[str, Any] | None:
     try:
-        found = orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError:
         return None
-    return found if isinstance(found, dict) and "status" in found else None
+    return value if isinstance(value, dict) and "status" in value else None
 
 
 def _one(item: Any) -> TimeSeries | None:  # noqa: ANN401 - any JSON value

@@ -1,8 +1,8 @@
-"""Which device a series is about, and which pod has it.
+"""Read device and holding pod from the labels of a series.
 
-dcgm-exporter writes ``pod``, ``namespace`` and ``container`` of whoever has a device, and nothing where nobody has. A scrape that
-honours labels keeps them; one that does not renames them to ``exported_pod`` and so on, and puts the exporter's own pod into
-``pod``. So does either kind of scrape for a device that nobody has: the exporter itself must not be taken for its holder.
+dcgm-exporter writes ``pod``, ``namespace`` and ``container`` of the holder, and nothing for a free device. A scrape with
+honor_labels keeps them; one without renames them to ``exported_pod`` and so on, and writes the exporter's own pod into
+``pod``. Both kinds of scrape write the exporter's pod for a free device: the exporter must not count as its holder.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 Labels: TypeAlias = Mapping[str, str]
 
-#: What the exporter's container is called, and what its pods' names have in them.
+#: Names of the exporter's container, and a part of its pods' names.
 _EXPORTERS: Final = frozenset({"dcgm-exporter", "nvidia-dcgm-exporter"})
 _EXPORTER: Final = "dcgm-exporter"
-#: The names of a holder's labels that no scrape's own labels have, the surest first.
+#: Holder labels that no scrape sets itself, the most reliable first.
 _OTHER_NAMES: Final = (
     ("exported_namespace", "exported_pod", "exported_container"),
     ("pod_namespace", "pod_name", "container_name"),
@@ -23,14 +23,14 @@ _OTHER_NAMES: Final = (
 
 
 class DeviceKey(NamedTuple):
-    """A card, or a MIG slice of one: by the card's UUID, else by its node and number there."""
+    """A card or a MIG slice of it: by the card's UUID, else by node and index."""
 
     card: str
     slice: str
 
 
 class DeviceHolder(NamedTuple):
-    """Who has a device: a container of a pod, and which share where several have it; empty for nobody."""
+    """The container that holds a device, and its share of a shared one; empty for nobody."""
 
     namespace: str = ""
     pod: str = ""
@@ -42,22 +42,22 @@ NOBODY: Final = DeviceHolder()
 
 
 def node_of(labels: Labels) -> str:
-    """The node that a series comes from."""
+    """Return the node of a series."""
     return labels.get("Hostname") or labels.get("hostname") or ""
 
 
 def card_of(labels: Labels) -> DeviceKey:
-    """The device that a series is about."""
+    """Return the device of a series."""
     return DeviceKey(labels.get("UUID") or f"{node_of(labels)}/{labels.get('gpu', '')}", labels.get("GPU_I_ID", ""))
 
 
 def exporters_among(series: Iterable[Labels]) -> frozenset[tuple[str, str]]:
-    """The pods that are exporters, by namespace and name: those that stand beside a pod whose name was changed for theirs."""
-    return frozenset((one.get("namespace", ""), one["pod"]) for one in series if one.get("exported_pod") and one.get("pod"))
+    """Return the exporter pods, by namespace and name: the ``pod`` labels beside an ``exported_pod``."""
+    return frozenset((row.get("namespace", ""), row["pod"]) for row in series if row.get("exported_pod") and row.get("pod"))
 
 
 def holder_of(labels: Labels, exporters: frozenset[tuple[str, str]]) -> DeviceHolder:
-    """Who has the device of a series."""
+    """Return the holder of the device of a series."""
     share = labels.get("vgpu", "")
     for names in _OTHER_NAMES:
         namespace, pod, container = (labels.get(name, "") for name in names)

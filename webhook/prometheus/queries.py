@@ -1,7 +1,7 @@
-"""What Prometheus is asked: few queries, each for all devices at once, put together from names that are constants here.
+"""The PromQL queries: few, each for all devices at once, built from the constants below.
 
-Names and units are those of dcgm-exporter's ``etc/default-counters.csv``; ECC, violations and NVLink errors are off there by
-default, and simply missing then.
+Names and units are those of dcgm-exporter's ``etc/default-counters.csv``, where ECC, violations and NVLink errors are off by
+default and then missing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 UTIL: Final = "DCGM_FI_DEV_GPU_UTIL"
-"""Percent of the last sample period in which some kernel ran; not there for MIG slices."""
+"""Percent of the last sample period in which a kernel ran; missing for MIG slices."""
 ACTIVE: Final = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 """The same as a ratio, from the profiling unit, also of MIG slices."""
 USED: Final = "DCGM_FI_DEV_FB_USED"
@@ -36,37 +36,37 @@ _HELD_BY: Final = (*UTILISATIONS, USED)
 GAUGES: Final = (*_HELD_BY, FREE, RESERVED)
 COUNTERS: Final = (SINGLE_BIT, DOUBLE_BIT, REPLAYS, THERMAL, NVLINK, *LINK_ERRORS)
 
-#: What tells one card from another.
+#: Labels that identify a card.
 _CARD: Final = ("Hostname", "hostname", "gpu", "UUID", "modelName", "GPU_I_ID", "GPU_I_PROFILE")
-#: The pod that has it, as dcgm-exporter says it, as Prometheus renames that beside labels of the scrape's own, and as old ones did.
+#: Labels of the holding pod: dcgm-exporter's, those renamed by Prometheus (``exported_``), and those of old exporters.
 _POD: Final = ("pod", "namespace", "container")
 _HELD: Final = (*_POD, *(f"exported_{name}" for name in _POD), "pod_name", "pod_namespace", "container_name", "vgpu")
 
 
 class Queries:
-    """The queries for series that meet some matchers."""
+    """Builds queries with the given matchers."""
 
     def __init__(self, matchers: Iterable[str] = ()) -> None:
         self._matchers = tuple(matchers)
 
     def gauges(self) -> str:
-        """Utilisation and memory of every device now, by who has it."""
+        """Query utilisation and memory of every device now, by holder."""
         return f"max by (__name__, {_names(_CARD, _HELD)}) ({self._any_of(GAUGES)})"
 
     def health(self) -> str:
-        """Counters, the last Xid and the reasons of low clocks of every card now."""
+        """Query counters, the last Xid and the clock reasons of every card now."""
         return f"max by (__name__, {_names(_CARD)}) ({self._any_of((*COUNTERS, XID, *REASONS))})"
 
     def counters_before(self, seconds: int) -> str:
-        """The counters so long ago."""
+        """Query the counters of ``seconds`` ago."""
         return f"max by (__name__, {_names(_CARD)}) ({self._any_of(COUNTERS)} offset {seconds}s)"
 
     def held_before(self, seconds: int) -> str:
-        """Who had which device so long ago."""
+        """Query the holders of ``seconds`` ago."""
         return f"count by ({_names(_CARD, _HELD)}) ({self._any_of(_HELD_BY)} offset {seconds}s)"
 
     def over(self, function: str, metric: str, seconds: int) -> str:
-        """A metric over the time that ends now, by who has the device: ``max``, ``sum`` or ``count``."""
+        """Query a metric over the last ``seconds``, by holder: ``max``, ``sum`` or ``count``."""
         outer = "max" if function == "max" else "sum"
         return f"{outer} by ({_names(_CARD, _HELD)}) ({function}_over_time({self._one(metric)}[{seconds}s]))"
 

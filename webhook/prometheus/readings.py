@@ -1,4 +1,7 @@
-"""One reading of all devices: what Prometheus answers, put together device by device."""
+"""Read all devices once, and join the answers by device.
+
+Health compares counters now and a day ago; a counter that is smaller now was reset by a reboot or a driver and counts from 0.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,20 @@ from gpugate.policies.cluster.gpu_usage import DeviceUse, Health, Span, Times
 from gpugate.policies.kube.quantity import MIB
 from gpugate.webhook.prometheus import queries
 from gpugate.webhook.prometheus.client import QueryError, TimeSeries
-from gpugate.webhook.prometheus.health import COUNTED_OVER, healths_of
 from gpugate.webhook.prometheus.labels import NOBODY, DeviceHolder, DeviceKey, Labels, card_of, exporters_among, holder_of, node_of
 from gpugate.webhook.prometheus.queries import Queries
 
-#: Times that are asked for at the most: policies with a time of their own for each namespace must not grow the questions.
+#: Largest number of time windows: policies with a window for each namespace must not multiply the queries.
 MOST_TIMES: Final = 8
 _RATIO: Final = 100.0
-
 Key: TypeAlias = tuple[DeviceKey, DeviceHolder]
 
 
 class ReadingQuery(Protocol):
-    """What a reading needs of Prometheus."""
+    """The query interface that a reading needs."""
 
     async def ask(self, query: str, at: float) -> list[TimeSeries]:
-        """The series that ``query`` gives at a time."""
+        """Return the series of ``query`` at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class Readings:
 
     Attributes:
         at: that time, in seconds since 1970.
-        windows: the times over which their figures are, in seconds, sorted.
-        devices: the devices, sorted; those that nobody has are among them, without a pod.
-        remarks: what Prometheus did not tell, sorted.
+        windows: time windows of the figures, in seconds, sorted.
+        devices: the devices, sorted; free ones have no pod.
+        remarks: what Prometheus did not answer, sorted.
     """
 
     at: float
@@ -47,24 +48,26 @@ class Readings:
 
 
 async def read(prometheus: ReadingQuery, wanted: Times, at: float, matchers: Iterable[str] = ()) -> Readings:
-    """Ask for everything that ``wanted`` times need.
+    """Query everything for the ``wanted`` time windows.
 
-    A query that is not answered is a remark; without the first, which says what there is, there is no reading.
+    A failed query becomes a remark. Without the first query, which lists the devices, there is no reading.
 
     Raises:
-        PrometheusError: Prometheus cannot be asked.
+        PrometheusError: Prometheus is not usable.
     """
     windows, ages = wanted.windows[:MOST_TIMES], wanted.ages[: 2 * MOST_TIMES]
-    asking = _Asking(prometheus, Queries(matchers), at)
-    now = await prometheus.ask(asking.queries.gauges(), at)
-    there = {one.labels.get("__name__", "") for one in now}
+    session = _ReadingSession(prometheus, Queries(matchers), at)
+    now = await prometheus.ask(session.queries.gauges(), at)
+    there = {row.labels.get("__name__", "") for row in now}
     if not now:
         return Readings(at, remarks=("Prometheus has no series of dcgm-exporter (DCGM_FI_...): no figures of GPUs are known",))
     if there.isdisjoint(queries.UTILISATIONS):
         names = " nor ".join(queries.UTILISATIONS)
-        asking.remarks.add(f"Prometheus has neither {names}: which GPUs are idle is not known")
+        session.remarks.add(f"Prometheus has neither {names}: which GPUs are idle is not known")
     if len(wanted.windows) > MOST_TIMES:
-        asking.remarks.add(f"policies name {len(wanted.windows)} times for idle GPUs: only the {MOST_TIMES} shortest are looked at")
+        session.remarks.add(
+            f"policies name {len(wanted.windows)} times for idle GPUs: only the {MOST_TIMES} shortest are looked at"
+        )
     figures = [
         (metric, seconds, function)
         for metric in queries.UTILISATIONS
@@ -73,34 +76,34 @@ async def read(prometheus: ReadingQuery, wanted: Times, at: float, matchers: Ite
         for function in ("max", "sum", "count")
     ]
     *over, peaks, hot, watts, drawn, health, before = await asyncio.gather(
-        *(asking.over(function, metric, seconds) for metric, seconds, function in figures),
-        asking.over("max", queries.USED, windows[-1]) if windows else _none(),
-        asking.over("max", queries.TEMPERATURE, windows[0]) if windows else _none(),
-        asking.over("sum", queries.POWER, windows[0]) if windows else _none(),
-        asking.over("count", queries.POWER, windows[0]) if windows else _none(),
-        asking.one(asking.queries.health()),
-        asking.one(asking.queries.counters_before(COUNTED_OVER)),
+        *(session.over(function, metric, seconds) for metric, seconds, function in figures),
+        session.over("max", queries.USED, windows[-1]) if windows else _none(),
+        session.over("max", queries.TEMPERATURE, windows[0]) if windows else _none(),
+        session.over("sum", queries.POWER, windows[0]) if windows else _none(),
+        session.over("count", queries.POWER, windows[0]) if windows else _none(),
+        session.one(session.queries.health()),
+        session.one(session.queries.counters_before(COUNTED_OVER)),
     )
-    held = await asyncio.gather(*(asking.one(asking.queries.held_before(seconds)) for seconds in ages))
-    found = _Found(exporters_among(one.labels for one in now))
-    devices = found.devices(
+    held = await asyncio.gather(*(session.one(session.queries.held_before(seconds)) for seconds in ages))
+    value = _SeriesByDevice(exporters_among(row.labels for row in now))
+    devices = value.devices(
         now,
-        spans=_Spans(found, windows, dict(zip(figures, over, strict=True))),
-        held=dict(zip(ages, (found.keys(rows) for rows in held), strict=True)),
-        memory=found.highest(peaks),
-        temperature=found.highest(hot),
-        power=_averages(found.sums(watts), found.sums(drawn)),
+        spans=_Spans(value, windows, dict(zip(figures, over, strict=True))),
+        held=dict(zip(ages, (value.keys(rows) for rows in held), strict=True)),
+        memory=value.highest(peaks),
+        temperature=value.highest(hot),
+        power=_averages(value.sums(watts), value.sums(drawn)),
         health=healths_of(health, before),
     )
-    return Readings(at, windows, devices, tuple(sorted(asking.remarks)))
+    return Readings(at, windows, devices, tuple(sorted(session.remarks)))
 
 
 async def _none() -> list[TimeSeries]:
     return []
 
 
-class _Asking:
-    """Questions of one reading, of which some may stay without an answer."""
+class _ReadingSession:
+    """The queries of one reading; a failed query becomes a remark."""
 
     def __init__(self, prometheus: ReadingQuery, every: Queries, at: float) -> None:
         self.queries = every
@@ -123,8 +126,8 @@ def _averages(sums: dict[Key, float], counts: dict[Key, float]) -> dict[Key, flo
     return {key: total / counts[key] for key, total in sums.items() if counts.get(key)}
 
 
-class _Found:
-    """Series by device and holder: several of one device, of an exporter that was restarted, come to one."""
+class _SeriesByDevice:
+    """Groups series by device and holder; merges several series of one device after an exporter restart."""
 
     def __init__(self, exporters: frozenset[tuple[str, str]]) -> None:
         self._exporters = exporters
@@ -133,21 +136,21 @@ class _Found:
         return card_of(labels), holder_of(labels, self._exporters)
 
     def keys(self, rows: Iterable[TimeSeries]) -> frozenset[Key]:
-        return frozenset(self.key(one.labels) for one in rows)
+        return frozenset(self.key(row.labels) for row in rows)
 
     def highest(self, rows: Iterable[TimeSeries]) -> dict[Key, float]:
-        found: dict[Key, float] = {}
-        for one in rows:
-            key = self.key(one.labels)
-            found[key] = max(one.value, found.get(key, one.value))
-        return found
+        result: dict[Key, float] = {}
+        for row in rows:
+            key = self.key(row.labels)
+            result[key] = max(row.value, result.get(key, row.value))
+        return result
 
     def sums(self, rows: Iterable[TimeSeries]) -> dict[Key, float]:
-        found: dict[Key, float] = {}
-        for one in rows:
-            key = self.key(one.labels)
-            found[key] = found.get(key, 0.0) + one.value
-        return found
+        result: dict[Key, float] = {}
+        for row in rows:
+            key = self.key(row.labels)
+            result[key] = result.get(key, 0.0) + row.value
+        return result
 
     def devices(
         self,
@@ -160,14 +163,14 @@ class _Found:
         power: dict[Key, float],
         health: dict[DeviceKey, Health],
     ) -> tuple[DeviceUse, ...]:
-        """The devices that there are now."""
+        """Return the current devices."""
         metrics = self._by_key(now)
-        found = []
+        result = []
         for key, (labels, values) in _real(metrics).items():
             card, holder = key
             parts = [values.get(name) for name in (queries.USED, queries.FREE)]
-            total = None if None in parts else sum(one or 0.0 for one in parts) + values.get(queries.RESERVED, 0.0)
-            found.append(
+            total = None if None in parts else sum(part or 0.0 for part in parts) + values.get(queries.RESERVED, 0.0)
+            result.append(
                 DeviceUse(
                     holder.namespace,
                     holder.pod,
@@ -190,24 +193,24 @@ class _Found:
                     health.get(card) or health.get(DeviceKey(card.card, "")) or Health(),
                 )
             )
-        return tuple(sorted(found, key=_order))
+        return tuple(sorted(result, key=_order))
 
     def _by_key(self, now: Iterable[TimeSeries]) -> dict[Key, tuple[Labels, dict[str, float]]]:
-        found: dict[Key, tuple[Labels, dict[str, float]]] = {}
-        for one in now:
-            _, values = found.setdefault(self.key(one.labels), (one.labels, {}))
-            name = one.labels.get("__name__", "")
-            values[name] = max(one.value, values.get(name, one.value))
-        return found
+        result: dict[Key, tuple[Labels, dict[str, float]]] = {}
+        for row in now:
+            _, values = result.setdefault(self.key(row.labels), (row.labels, {}))
+            name = row.labels.get("__name__", "")
+            values[name] = max(row.value, values.get(name, row.value))
+        return result
 
 
 def _real(metrics: dict[Key, tuple[Labels, dict[str, float]]]) -> dict[Key, tuple[Labels, dict[str, float]]]:
-    """The devices without cards that are cut into slices, and without what nobody has where somebody has it."""
+    """Drop cards that are partitioned into MIG slices, and free entries of devices that a pod holds."""
     cut = {card.card for card, _ in metrics if card.slice}
     had = {card for card, holder in metrics if holder != NOBODY}
     return {
-        (card, holder): found
-        for (card, holder), found in metrics.items()
+        (card, holder): result
+        for (card, holder), result in metrics.items()
         if not (holder == NOBODY and (card in had or (not card.slice and card.card in cut)))
     }
 
@@ -222,22 +225,22 @@ def _bytes(mebibytes: float | None) -> int | None:
 
 
 def _utilisation(percent: float | None, ratio: float | None) -> float | None:
-    """The larger of the two, in percent: a device is idle only where both say so."""
-    found = [one for one in (percent, None if ratio is None else ratio * _RATIO) if one is not None]
-    return min(max(found), 100.0) if found else None
+    """Return the larger of both, in percent: a device is idle only if both say so."""
+    result = [one for one in (percent, None if ratio is None else ratio * _RATIO) if one is not None]
+    return min(max(result), 100.0) if result else None
 
 
 class _Figures(NamedTuple):
-    """A utilisation over one time, by device and holder."""
+    """Utilisation over one time window, by device and holder."""
 
     peak: dict[Key, float]
     average: dict[Key, float]
 
 
 class _Spans:
-    """The figures of utilisation over the times that were asked for."""
+    """Utilisation over all time windows."""
 
-    def __init__(self, found: _Found, windows: Sequence[int], rows: dict[tuple[str, int, str], list[TimeSeries]]) -> None:
+    def __init__(self, found: _SeriesByDevice, windows: Sequence[int], rows: dict[tuple[str, int, str], list[TimeSeries]]) -> None:
         self._windows = windows
         self._figures: dict[tuple[str, int], _Figures] = {}
         for metric, seconds in dict.fromkeys((metric, seconds) for metric, seconds, _ in rows):
@@ -246,9 +249,9 @@ class _Spans:
             self._figures[metric, seconds] = _Figures(found.highest(peak), averages)
 
     def of(self, key: Key) -> tuple[Span, ...]:
-        """The figures of one device: those over times of which nothing is known left out."""
+        """Return the figures of one device, without windows that have no data."""
         spans = (self._span(key, seconds) for seconds in self._windows)
-        return tuple(one for one in spans if one.peak is not None or one.average is not None)
+        return tuple(span for span in spans if span.peak is not None or span.average is not None)
 
     def _span(self, key: Key, seconds: int) -> Span:
         empty = _Figures({}, {})
@@ -258,3 +261,47 @@ class _Spans:
             _utilisation(percent.peak.get(key), ratio.peak.get(key)),
             _utilisation(percent.average.get(key), ratio.average.get(key)),
         )
+
+
+#: Time between the compared counters: a day, in seconds.
+COUNTED_OVER: Final = 86_400
+#: Clock event reasons that mean heat: hardware slowdown, software and hardware thermal slowdown.
+_HEAT: Final = 0x08 | 0x20 | 0x40
+
+
+def healths_of(now: Iterable[TimeSeries], before: Iterable[TimeSeries]) -> dict[DeviceKey, Health]:
+    """Return the health signs of every card and slice."""
+    here, there = _by_card(now), _by_card(before)
+    return {card: _health(values, there.get(card, {})) for card, values in here.items()}
+
+
+def _by_card(rows: Iterable[TimeSeries]) -> dict[DeviceKey, dict[str, float]]:
+    result: dict[DeviceKey, dict[str, float]] = {}
+    for row in rows:
+        values = result.setdefault(card_of(row.labels), {})
+        name = row.labels.get("__name__", "")
+        values[name] = max(row.value, values.get(name, row.value))
+    return result
+
+
+def _health(now: dict[str, float], before: dict[str, float]) -> Health:
+    def risen(name: str) -> int | None:
+        value, start = now.get(name), before.get(name)
+        if value is None or start is None:
+            return None
+        return int(value - start if value >= start else value)
+
+    errors = [one for one in map(risen, queries.LINK_ERRORS) if one is not None]
+    heat, linked = risen(queries.THERMAL), risen(queries.NVLINK)
+    reasons = [int(now[name]) & _HEAT for name in queries.REASONS if name in now]
+    xid = now.get(queries.XID)
+    return Health(
+        COUNTED_OVER,
+        risen(queries.SINGLE_BIT),
+        risen(queries.DOUBLE_BIT),
+        risen(queries.REPLAYS),
+        sum(errors) if errors else None,
+        None if xid is None else int(xid),
+        None if heat is None and not reasons else bool(heat) or any(reasons),
+        None if linked is None else linked > 0,
+    )

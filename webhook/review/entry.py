@@ -1,4 +1,4 @@
-"""What a review says of one object."""
+"""The result of the review of one object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpugate.webhook.admission.response import strip_immutable_words
 
 
 class Outcome(enum.Enum):
-    """What became of one document."""
+    """Outcome of one document."""
 
     CLEAN = "clean"
     CHANGED = "changed"
@@ -24,20 +24,20 @@ class Outcome(enum.Enum):
 
 @dataclass(slots=True)
 class ReviewEntry:
-    """One reviewed object.
+    """The review of one object.
 
     Attributes:
-        file: where it was read from.
-        document: which document of the file it is, from 1.
-        outcome: what became of it.
-        before: the object as it was read; None where nothing could be read.
-        after: the object as the rules leave it; the same as ``before`` where nothing changed or it was refused.
+        file: its file.
+        document: its document in the file, from 1.
+        outcome: its outcome.
+        before: the object as read; None for an unreadable one.
+        after: the object after the rules' changes; the same as ``before`` if nothing changed or it was refused.
         patch: JSON Patch from ``before`` to ``after``.
-        changes: what each rule changed.
-        would_change: what each rule in DryRun would have changed.
-        findings: what was found.
+        changes: changes by rule.
+        would_change: changes that rules in DryRun would make.
+        findings: the findings.
         note: why a document was skipped or is invalid.
-        policies: the policies that it was judged by, as ``name@generation``.
+        policies: the policies it was judged by, as ``name@generation``.
     """
 
     file: str
@@ -53,39 +53,39 @@ class ReviewEntry:
     policies: tuple[str, ...] = ()
 
     def _text(self, *path: str) -> str:
-        found = self.before
+        result = self.before
         for part in path:
-            found = found.get(part) if isinstance(found, dict) else None
-        return found if isinstance(found, str) else ""
+            result = result.get(part) if isinstance(result, dict) else None
+        return result if isinstance(result, str) else ""
 
     @property
     def api_version(self) -> str:
-        """The object's ``apiVersion``, empty where it has none."""
+        """Return the object's ``apiVersion``, empty without one."""
         return self._text("apiVersion")
 
     @property
     def kind(self) -> str:
-        """The object's ``kind``, empty where it has none."""
+        """Return the object's ``kind``, empty without one."""
         return self._text("kind")
 
     @property
     def namespace(self) -> str:
-        """The object's namespace, empty where it states none."""
+        """Return the object's namespace, empty without one."""
         return self._text("metadata", "namespace")
 
     @property
     def name(self) -> str:
-        """The object's name or generateName, empty where it has neither."""
+        """Return the object's name or generateName, empty without both."""
         return self._text("metadata", "name") or self._text("metadata", "generateName")
 
     @property
     def title(self) -> str:
-        """What the object is called in a report."""
+        """Return the object's title for reports."""
         place = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return f"{self.kind} {place}".strip() or (f"document {self.document}" if self.document else "input")
 
     def as_json(self) -> dict[str, Any]:
-        """The entry for ``-o json``."""
+        """Return the entry for ``-o json``."""
         entry = {
             "file": self.file,
             "document": self.document,
@@ -96,7 +96,7 @@ class ReviewEntry:
             "outcome": self.outcome.value,
             "policies": list(self.policies),
             "patch": self.patch,
-            "findings": [finding_as_json(one) for one in self.findings],
+            "findings": [finding_as_json(finding) for finding in self.findings],
         }
         if self.would_change:
             entry["wouldChange"] = [{"rule": one.rule, "notes": list(one.notes)} for one in self.would_change]
@@ -105,13 +105,13 @@ class ReviewEntry:
         return entry
 
 
-def finding_as_json(one: Judged) -> dict[str, str]:
-    """A finding for ``-o json``."""
+def finding_as_json(judged: Judged) -> dict[str, str]:
+    """Return a finding for ``-o json``."""
     return {
-        "rule": one.rule,
-        "reason": one.finding.reason,
-        "path": dotted(one.finding.path),
-        "severity": one.severity.value,
-        "message": strip_immutable_words(one.finding.message),
-        "remedy": strip_immutable_words(one.finding.remedy),
+        "rule": judged.rule,
+        "reason": judged.finding.reason,
+        "path": dotted(judged.finding.path),
+        "severity": judged.severity.value,
+        "message": strip_immutable_words(judged.finding.message),
+        "remedy": strip_immutable_words(judged.finding.remedy),
     }

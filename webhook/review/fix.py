@@ -1,4 +1,4 @@
-"""From files to fixed files: what the webhook would change in an object, written into the manifest it comes from."""
+"""Write the webhook's changes of an object into the manifest that it comes from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Judged, Severity
 from gpugate.policies.kube.fields import clone, lookup
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.files.documents import STDIN, Document, FileText, UnreadableInput, load, parse, unfolded
 from gpugate.webhook.files.parts import Patches, chart_of, is_template
 from gpugate.webhook.files.rewrite.rewrite import RewriteFailure, rewrite
@@ -25,31 +25,31 @@ class Opened:
     """A file with its documents.
 
     Attributes:
-        source: the file; None where it could not be read.
-        wholes: its documents, Lists and all.
-        entries: what was found without judging it: the file is no manifest, or cannot be read.
+        source: the file; None for an unreadable one.
+        whole_documents: its documents, Lists not expanded.
+        entries: results without a review: the file is no manifest, or unreadable.
     """
 
     source: FileText | None
-    wholes: list[Document] = field(default_factory=list)
+    whole_documents: list[Document] = field(default_factory=list)
     entries: list[ReviewEntry] = field(default_factory=list)
 
     def objects(self) -> list[Document | UnreadableInput]:
-        """Its objects, Lists taken apart."""
-        return list(unfolded(self.wholes))
+        """Return its objects, Lists expanded."""
+        return list(unfolded(self.whole_documents))
 
 
 @dataclass(slots=True)
 class Fixed:
-    """What came of a file.
+    """The result for a file.
 
     Attributes:
-        file: where it is, as the user named it.
+        file: the file, as the user named it.
         before: its text.
-        after: its text as it should be.
-        raw: its bytes as they were read.
-        entries: its objects, judged.
-        unwritten: how many objects should change and could not be written.
+        after: its fixed text.
+        raw: its bytes as read.
+        entries: reviews of its objects.
+        unwritten: number of objects whose changes could not be written.
     """
 
     file: str
@@ -61,12 +61,12 @@ class Fixed:
 
     @property
     def changes(self) -> bool:
-        """Whether the file should change."""
+        """Return whether the file should change."""
         return self.before != self.after
 
     @property
     def content(self) -> bytes:
-        """Its bytes as they should be, the byte order mark kept."""
+        """Return its fixed bytes, with the byte order mark."""
         return (_BOM if self.raw.startswith(_BOM) else b"") + self.after.encode()
 
 
@@ -74,16 +74,16 @@ def open_files(files: Sequence[str | UnreadableInput], named: Iterable[str]) -> 
     """Read every file once.
 
     Args:
-        files: what there is to read.
-        named: the files that the user named one by one, of which each must be a manifest.
+        files: the files to read.
+        named: files that the user named one by one; each of them must be a manifest.
     """
-    asked = set(named)
-    patches = Patches(one for one in files if isinstance(one, str))
+    named_files = set(named)
+    patches = Patches(file for file in files if isinstance(file, str))
     for file in files:
         if isinstance(file, UnreadableInput):
             yield Opened(None, entries=[_unreadable(file)])
         else:
-            yield _open(file, patches, must=file in asked)
+            yield _open(file, patches, must=file in named_files)
 
 
 def _open(file: str, patches: Patches, *, must: bool) -> Opened:
@@ -93,20 +93,20 @@ def _open(file: str, patches: Patches, *, must: bool) -> Opened:
     part = _part_of(file, source, patches)
     if part:
         return Opened(None, entries=[_unreadable(UnreadableInput(file, 0, part)) if must else _skipped(file, part)])
-    found = list(parse(file, source.text))
-    problems = [one for one in found if isinstance(one, UnreadableInput)]
+    result = list(parse(file, source.text))
+    problems = [one for one in result if isinstance(one, UnreadableInput)]
     if problems and is_template(source.text):
         return Opened(None, entries=[_unreadable(UnreadableInput(file, 0, f"is a template, not YAML; {_RENDER}"))])
     if problems:
-        return Opened(None, entries=[_unreadable(one) for one in problems])
-    return Opened(source, [one for one in found if isinstance(one, Document)])
+        return Opened(None, entries=[_unreadable(problem) for problem in problems])
+    return Opened(source, [one for one in result if isinstance(one, Document)])
 
 
 _RENDER: Final = "`gpugate review --helm CHART --values FILE` judges what a Helm chart renders"
 
 
 def _part_of(file: str, source: FileText, patches: Patches) -> str:
-    """Why a file is no manifest of its own; empty where it is one."""
+    """Return why a file is no complete manifest; empty if it is one."""
     if file == STDIN:
         return ""
     chart = chart_of(file)
@@ -119,9 +119,15 @@ def _part_of(file: str, source: FileText, patches: Patches) -> str:
     return ""
 
 
-def _unreadable(one: UnreadableInput) -> ReviewEntry:
-    finding = Finding("Unreadable", (), one.problem, "Correct the file and run it again.")
-    return ReviewEntry(one.file, one.number, Outcome.INVALID, findings=[Judged("input", Severity.DENY, finding)], note=one.problem)
+def _unreadable(unreadable: UnreadableInput) -> ReviewEntry:
+    finding = Finding("Unreadable", (), unreadable.problem, "Correct the file and run it again.")
+    return ReviewEntry(
+        unreadable.file,
+        unreadable.number,
+        Outcome.INVALID,
+        findings=[Judged("input", Severity.DENY, finding)],
+        note=unreadable.problem,
+    )
 
 
 def _skipped(file: str, note: str) -> ReviewEntry:
@@ -131,25 +137,25 @@ def _skipped(file: str, note: str) -> ReviewEntry:
 def fix(
     opened: Iterable[Opened], policies: PolicySet, snapshot: ClusterSnapshot, namespace: str = "", *, now: float | None = None
 ) -> Iterator[Fixed]:
-    """Judge every object, at the time ``now`` if one is given, and write the rules' edits into the text of its file."""
+    """Review every object, at the time ``now`` if given, and write the rules' edits into the text of its file."""
     for one in opened:
         if one.source is None:
             yield Fixed(one.entries[0].file, "", "", b"", one.entries)
             continue
         objects = one.objects()
         entries = list(review(objects, policies, snapshot, namespace, at_source=True, now=now))
-        yield _written(one.source, one.wholes, [(place, entry) for place, entry in zip(objects, entries, strict=True)])
+        yield _written(one.source, one.whole_documents, [(place, entry) for place, entry in zip(objects, entries, strict=True)])
 
 
 def _written(
-    source: FileText, wholes: Sequence[Document], judged: Sequence[tuple[Document | UnreadableInput, ReviewEntry]]
+    source: FileText, whole_documents: Sequence[Document], judged: Sequence[tuple[Document | UnreadableInput, ReviewEntry]]
 ) -> Fixed:
-    documents = {whole.number: whole.value for whole in wholes}
+    documents = {whole.number: whole.value for whole in whole_documents}
     wanted: dict[int, Any] = {}
     for place, entry in judged:
         if entry.patch and isinstance(place, Document):
             held = lookup(documents[place.number], place.place)
-            # The elements of a typed list (PodList) leave out what the list says.
+            # Items of a typed list (PodList) omit apiVersion and kind.
             after = {key: value for key, value in entry.after.items() if key in held or key not in {"apiVersion", "kind"}}
             if place.place:
                 whole = wanted.get(place.number) or clone(documents[place.number])

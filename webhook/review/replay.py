@@ -1,4 +1,4 @@
-"""Recorded reviews, answered again: what a policy would do to what came in."""
+"""Answer recorded reviews again, by another policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Judged, Severity
 from gpugate.policies.framework.decision import Change, Decision, Phase
 from gpugate.policies.kube.fields import MalformedError, clone
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.admission.admission_review import BadRequestError, Request, parse_review
 from gpugate.webhook.admission.handler import open_request
@@ -29,10 +29,10 @@ class RecordedReview(NamedTuple):
     """One review of an input.
 
     Attributes:
-        file: where it was read from.
-        place: its line, or its document, from 1; 0 for the file itself.
-        value: what stands there; None where it cannot be read.
-        problem: why it cannot be read.
+        file: its file.
+        place: its line or document, from 1; 0 for the file itself.
+        value: its content; None for an unreadable one.
+        problem: why it is unreadable.
     """
 
     file: str
@@ -42,7 +42,7 @@ class RecordedReview(NamedTuple):
 
 
 class AnswerChange(enum.Enum):
-    """How the answer now differs from the answer then."""
+    """Difference between the new answer and the recorded one."""
 
     REFUSED = "refused"
     FREED = "freed"
@@ -54,14 +54,14 @@ class AnswerChange(enum.Enum):
 
 
 class RecordedAnswer(NamedTuple):
-    """What was answered when the review was recorded.
+    """The recorded answer to a review.
 
     Attributes:
-        allowed: whether the object was let in.
+        allowed: whether the object was allowed.
         changed: the rules that changed it.
-        denied: rule and reason of what refused it.
+        denied: rule and reason of each denial.
         policies: the policies in force, with their generations.
-        endpoint: the door that answered.
+        endpoint: the webhook endpoint that answered.
     """
 
     allowed: bool
@@ -76,27 +76,27 @@ class Replayed:
     """One review, answered again.
 
     Attributes:
-        source: where it was read from.
-        effect: how the answer differs.
-        request: the request; None where it cannot be read.
-        then: the recorded answer; None where none was recorded.
-        changes: what the rules change now.
-        denied: the findings that refuse it now.
-        note: why it was skipped or is invalid.
-        title: what it was about; reviews of the pods of one controller have one title.
+        source: the recorded review.
+        effect: the difference of the answers.
+        request: the request; None for an unreadable one.
+        recorded: the recorded answer; None if none was recorded.
+        changes: the changes now.
+        denied: the denials now.
+        note: why the review was skipped or is invalid.
+        title: title of its object; reviews of the pods of one controller share it.
     """
 
     source: RecordedReview
     effect: AnswerChange
     request: Request | None = None
-    then: RecordedAnswer | None = None
+    recorded: RecordedAnswer | None = None
     changes: list[Change] = field(default_factory=list)
     denied: list[Judged] = field(default_factory=list)
     note: str = ""
     title: str = ""
 
     def drop_objects(self) -> Replayed:
-        """Keep what a report tells, and let go of the objects: a week of reviews need not fit into memory."""
+        """Keep what a report needs and drop the objects: a week of reviews does not fit into memory."""
         if self.request is not None:
             self.title = _title(self.request)
             self.request = self.request._replace(object=None, old=None)
@@ -105,19 +105,19 @@ class Replayed:
 
     @property
     def gained(self) -> list[str]:
-        """Rules that change the object now and did not then."""
-        before = self.then.changed if self.then is not None else ()
+        """Return the rules that change the object now and did not change it before."""
+        before = self.recorded.changed if self.recorded is not None else ()
         return [change.rule for change in self.changes if change.rule not in before]
 
     @property
     def lost(self) -> list[str]:
-        """Rules that changed the object then and do not now."""
+        """Return the rules that changed the object before and do not change it now."""
         now = {change.rule for change in self.changes}
-        return [rule for rule in self.then.changed if rule not in now] if self.then is not None else []
+        return [rule for rule in self.recorded.changed if rule not in now] if self.recorded is not None else []
 
 
 def read(paths: Iterable[str]) -> Iterator[RecordedReview]:
-    """Every review that ``paths`` name: recordings by the line, other files by the document."""
+    """Yield every review of ``paths``: recordings by line, other files by document."""
     for name in paths:
         if name != STDIN and Path(name).is_dir():
             recordings = sorted(str(path) for path in Path(name).iterdir() if path.suffix in _LINES and path.is_file())
@@ -137,7 +137,7 @@ def _read_file(file: str) -> Iterator[RecordedReview]:
     if isinstance(source, UnreadableInput):
         yield RecordedReview(file, 0, None, source.problem)
     elif file.endswith(_LINES) or _is_lines(source.text):
-        # Only what ends a line of JSON does so here: texts may hold other separators.
+        # Split at newlines only: strings may hold other line separators.
         for number, line in enumerate(source.text.split("\n"), start=1):
             if line.strip():
                 yield _line(file, number, line)
@@ -150,7 +150,7 @@ def _read_file(file: str) -> Iterator[RecordedReview]:
 
 
 def _is_lines(text: str) -> bool:
-    """Whether the first line is a whole JSON object, and another begins after it."""
+    """Return whether the first line is a whole JSON object, and another one follows."""
     first, _, rest = text.lstrip().partition("\n")
     if not first.startswith("{") or not rest.lstrip().startswith("{"):
         return False
@@ -183,19 +183,19 @@ def _replay_one(source: RecordedReview, policies: PolicySet, snapshot: ClusterSn
     if source.problem:
         return Replayed(source, AnswerChange.INVALID, note=source.problem)
     request = parse_review(source.value)
-    then = _then(source.value.get(RECORDED))
+    recorded = _recorded_answer(source.value.get(RECORDED))
     try:
-        decision = _decide(request, then, policies, snapshot)
+        decision = _decide(request, recorded, policies, snapshot)
     except MalformedError as error:
-        if then is None or then.allowed:
+        if recorded is None or recorded.allowed:
             raise
-        return Replayed(source, AnswerChange.SAME, request, then, note=str(error))
+        return Replayed(source, AnswerChange.SAME, request, recorded, note=str(error))
     if decision is None:
-        return Replayed(source, AnswerChange.SKIPPED, request, then, note="none of gpugate's business")
-    denied = [one for one in decision.findings if one.severity is Severity.DENY]
-    found = Replayed(source, AnswerChange.SAME, request, then, [] if denied else decision.changes, denied)
-    found.effect = _effect(found)
-    return found
+        return Replayed(source, AnswerChange.SKIPPED, request, recorded, note="not reviewed by gpugate")
+    denied = [finding for finding in decision.findings if finding.severity is Severity.DENY]
+    result = Replayed(source, AnswerChange.SAME, request, recorded, [] if denied else decision.changes, denied)
+    result.effect = _effect(result)
+    return result
 
 
 def _title(request: Request) -> str:
@@ -207,7 +207,7 @@ def _title(request: Request) -> str:
 
 
 def _effect(found: Replayed) -> AnswerChange:
-    allowed = found.then is None or found.then.allowed
+    allowed = found.recorded is None or found.recorded.allowed
     if allowed and found.denied:
         return AnswerChange.REFUSED
     if not allowed and not found.denied:
@@ -217,21 +217,21 @@ def _effect(found: Replayed) -> AnswerChange:
     return AnswerChange.UNCHANGED if allowed and found.lost else AnswerChange.SAME
 
 
-def _decide(request: Request, then: RecordedAnswer | None, policies: PolicySet, snapshot: ClusterSnapshot) -> Decision | None:
-    """What the door decides: the mutating one edits, the validating one checks what comes of that."""
-    if then is None or then.endpoint != "validate":
-        return _phase(request, policies, snapshot, Phase.REVIEW if then is None or not then.endpoint else Phase.MUTATE)
+def _decide(request: Request, recorded: RecordedAnswer | None, policies: PolicySet, snapshot: ClusterSnapshot) -> Decision | None:
+    """Decide as the recorded endpoint does: /mutate edits, /validate checks the edited object."""
+    if recorded is None or recorded.endpoint != "validate":
+        return _phase(request, policies, snapshot, Phase.REVIEW if recorded is None or not recorded.endpoint else Phase.MUTATE)
     edited = request._replace(object=clone(request.object))
     decision = _phase(request, policies, snapshot, Phase.CHECK)
-    if decision is None or not decision.refused or not then.allowed or not _is_edited(request):
+    if decision is None or not decision.refused or not recorded.allowed or not _is_edited(request):
         return decision
-    # What the policy would have changed before, had it been in force, is changed before the check.
+    # Apply the changes that the policy would have made at /mutate.
     _phase(edited, policies, snapshot, Phase.MUTATE)
     return _phase(edited, policies, snapshot, Phase.CHECK)
 
 
 def _is_edited(request: Request) -> bool:
-    """Whether the mutating door is asked first."""
+    """Return whether the apiserver calls /mutate before /validate for the request."""
     kind = kind_of(request.api_version, request.kind)
     return request.operation == "CREATE" or not ((kind is not None and kind.is_pod) or request.subresource)
 
@@ -244,14 +244,14 @@ def _phase(request: Request, policies: PolicySet, snapshot: ClusterSnapshot, pha
     return decide(workload, bound, snapshot, phase)
 
 
-def _then(recorded: Any) -> RecordedAnswer | None:  # noqa: ANN401 - any JSON value
+def _recorded_answer(recorded: Any) -> RecordedAnswer | None:  # noqa: ANN401 - any JSON value
     if not isinstance(recorded, dict) or not isinstance(recorded.get("allowed"), bool):
         return None
     findings = recorded.get("findings")
     denied = [
-        f"{one.get('rule')}/{one.get('reason')}"
-        for one in (findings if isinstance(findings, list) else ())
-        if isinstance(one, dict) and one.get("severity") == Severity.DENY.value
+        f"{finding.get('rule')}/{finding.get('reason')}"
+        for finding in (findings if isinstance(findings, list) else ())
+        if isinstance(finding, dict) and finding.get("severity") == Severity.DENY.value
     ]
     endpoint = recorded.get("endpoint")
     return RecordedAnswer(

@@ -1,4 +1,4 @@
-"""Printing a replay: for people, and as JSON."""
+"""Print a replay as text or JSON."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ _COUNTED: Final = {
 _WIDTH: Final = max(len(effect.value) for effect in AnswerChange) + 1
 
 
-def _reasons(one: Replayed) -> tuple[str, ...]:
-    """The lines below the title: what made the difference."""
-    if one.effect is AnswerChange.REFUSED:
-        return tuple(sentence(found) for found in one.denied)
-    if one.effect is AnswerChange.FREED:
-        return tuple(f"then refused: {reason}" for reason in (one.then.denied if one.then is not None else ()))
-    if one.effect is AnswerChange.CHANGED:
-        return tuple(f"{change.rule}: {'; '.join(change.notes)}" for change in one.changes if change.rule in one.gained)
-    return tuple(f"then changed: {rule}" for rule in one.lost) if one.effect is AnswerChange.UNCHANGED else ()
+def _reasons(review: Replayed) -> tuple[str, ...]:
+    """Return the lines below the title: what made the difference."""
+    if review.effect is AnswerChange.REFUSED:
+        return tuple(sentence(denial) for denial in review.denied)
+    if review.effect is AnswerChange.FREED:
+        return tuple(f"then refused: {reason}" for reason in (review.recorded.denied if review.recorded is not None else ()))
+    if review.effect is AnswerChange.CHANGED:
+        return tuple(f"{change.rule}: {'; '.join(change.notes)}" for change in review.changes if change.rule in review.gained)
+    return tuple(f"then changed: {rule}" for rule in review.lost) if review.effect is AnswerChange.UNCHANGED else ()
 
 
 def print_text(replayed: Sequence[Replayed], console: Console) -> None:
-    """Print what differs, alike reviews once, a table of the rules behind it, and a line that counts."""
+    """Print different answers, equal ones grouped, a table of the rules behind them, and the counts."""
     groups: dict[tuple[AnswerChange, str, tuple[str, ...]], list[Replayed]] = {}
-    for one in replayed:
-        if one.effect in {AnswerChange.REFUSED, AnswerChange.FREED, AnswerChange.CHANGED, AnswerChange.UNCHANGED}:
-            groups.setdefault((one.effect, one.title, _reasons(one)), []).append(one)
+    for review in replayed:
+        if review.effect in {AnswerChange.REFUSED, AnswerChange.FREED, AnswerChange.CHANGED, AnswerChange.UNCHANGED}:
+            groups.setdefault((review.effect, review.title, _reasons(review)), []).append(review)
     for effect in _COUNTED:
-        for (found, name, reasons), alike in groups.items():
-            if found is effect:
-                _print_group(effect, name, reasons, alike, console)
+        for (value, name, reasons), group in groups.items():
+            if value is effect:
+                _print_group(effect, name, reasons, group, console)
     _print_rules(replayed, console)
-    counts = Counter(one.effect for one in replayed)
+    counts = Counter(review.effect for review in replayed)
     parts = [f"{counts[effect]} {text}" for effect, text in _COUNTED.items() if counts[effect]]
     total = len(replayed)
     console.print(Text(f"{total} review{'' if total == 1 else 's'}: {', '.join(parts) or 'none'}", style="bold"), soft_wrap=True)
 
 
-def _print_group(effect: AnswerChange, name: str, reasons: Sequence[str], alike: Sequence[Replayed], console: Console) -> None:
+def _print_group(effect: AnswerChange, name: str, reasons: Sequence[str], group: Sequence[Replayed], console: Console) -> None:
     header = Text()
     header.append(effect.value.ljust(_WIDTH), style=_STYLES[effect])
     header.append(shown(name), style="bold")
-    source = alike[0].source
-    more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+    source = group[0].source
+    more = f" and {len(group) - 1} more" if len(group) > 1 else ""
     header.append(shown(f"  {source.file}:{source.place}{more}"), style="dim")
     console.print(header, soft_wrap=True)
     for reason in reasons:
@@ -78,20 +78,20 @@ def _print_group(effect: AnswerChange, name: str, reasons: Sequence[str], alike:
 
 
 def by_rule(replayed: Sequence[Replayed]) -> dict[str, Counter[AnswerChange]]:
-    """For each rule, in how many reviews it made the difference."""
+    """Count the reviews in which each rule made the difference."""
     counts: dict[str, Counter[AnswerChange]] = {}
-    for one in replayed:
+    for review in replayed:
         rules: set[str] = set()
-        if one.effect is AnswerChange.REFUSED:
-            rules = {found.rule for found in one.denied}
-        elif one.effect is AnswerChange.FREED and one.then is not None:
-            rules = {reason.partition("/")[0] for reason in one.then.denied}
-        elif one.effect is AnswerChange.CHANGED:
-            rules = set(one.gained)
-        elif one.effect is AnswerChange.UNCHANGED:
-            rules = set(one.lost)
+        if review.effect is AnswerChange.REFUSED:
+            rules = {denial.rule for denial in review.denied}
+        elif review.effect is AnswerChange.FREED and review.recorded is not None:
+            rules = {reason.partition("/")[0] for reason in review.recorded.denied}
+        elif review.effect is AnswerChange.CHANGED:
+            rules = set(review.gained)
+        elif review.effect is AnswerChange.UNCHANGED:
+            rules = set(review.lost)
         for rule in rules:
-            counts.setdefault(rule, Counter())[one.effect] += 1
+            counts.setdefault(rule, Counter())[review.effect] += 1
     return dict(sorted(counts.items()))
 
 
@@ -112,25 +112,25 @@ def _print_rules(replayed: Sequence[Replayed], console: Console) -> None:
 
 
 def as_json(replayed: Sequence[Replayed]) -> str:
-    """One JSON object: counts, counts by rule, and an entry for each review."""
-    counts = Counter(one.effect for one in replayed)
+    """Format a replay as one JSON object: counts, counts by rule, and an entry for each review."""
+    counts = Counter(review.effect for review in replayed)
     document = {
         "reviews": len(replayed),
         "counts": {effect.value: counts[effect] for effect in AnswerChange},
         "rules": {
-            rule: {effect.value: number for effect, number in sorted(found.items(), key=lambda item: item[0].value)}
-            for rule, found in by_rule(replayed).items()
+            rule: {effect.value: number for effect, number in sorted(value.items(), key=lambda item: item[0].value)}
+            for rule, value in by_rule(replayed).items()
         },
-        "entries": [_entry(one) for one in replayed],
+        "entries": [_entry(review) for review in replayed],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
-def _entry(one: Replayed) -> dict[str, Any]:
-    entry: dict[str, Any] = {"file": one.source.file, "place": one.source.place, "effect": one.effect.value}
-    if one.note:
-        entry["note"] = one.note
-    request = one.request
+def _entry(review: Replayed) -> dict[str, Any]:
+    entry: dict[str, Any] = {"file": review.source.file, "place": review.source.place, "effect": review.effect.value}
+    if review.note:
+        entry["note"] = review.note
+    request = review.request
     if request is None:
         return entry
     entry |= {
@@ -143,27 +143,27 @@ def _entry(one: Replayed) -> dict[str, Any]:
         "name": request.name,
         "dryRun": request.dry_run,
     }
-    if one.then is not None:
-        then = one.then
+    if review.recorded is not None:
+        recorded = review.recorded
         entry["then"] = {
-            "endpoint": then.endpoint,
-            "allowed": then.allowed,
-            "changed": list(then.changed),
-            "denied": list(then.denied),
-            "policies": list(then.policies),
+            "endpoint": recorded.endpoint,
+            "allowed": recorded.allowed,
+            "changed": list(recorded.changed),
+            "denied": list(recorded.denied),
+            "policies": list(recorded.policies),
         }
-    if one.effect not in {AnswerChange.SKIPPED, AnswerChange.INVALID}:
+    if review.effect not in {AnswerChange.SKIPPED, AnswerChange.INVALID}:
         entry["now"] = {
-            "allowed": not one.denied,
-            "changed": [change.rule for change in one.changes],
-            "denied": [finding_as_json(found) for found in one.denied],
+            "allowed": not review.denied,
+            "changed": [change.rule for change in review.changes],
+            "denied": [finding_as_json(denial) for denial in review.denied],
         }
     return entry
 
 
 def problems(replayed: Sequence[Replayed]) -> Iterator[str]:
-    """A line for everything that could not be read: where, and why."""
-    for one in replayed:
-        if one.effect is AnswerChange.INVALID:
-            place = f"{one.source.file}:{one.source.place}" if one.source.place else one.source.file
-            yield shown(f"{place}: {one.note}")
+    """Yield a line for each unreadable review: place and reason."""
+    for review in replayed:
+        if review.effect is AnswerChange.INVALID:
+            place = f"{review.source.file}:{review.source.place}" if review.source.place else review.source.file
+            yield shown(f"{place}: {review.note}")

@@ -1,4 +1,4 @@
-"""Printing a review: for people, as JSON, as the rewritten manifests."""
+"""Print a review as text, JSON, or rewritten manifests."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ _SEVERITY_STYLES: Final = {
     Severity.UNKNOWN: "magenta",
 }
 _CONTEXT: Final = 2
-#: What a manifest may not do to the terminal of whoever reviews it.
+#: Control characters of a manifest, which could affect a terminal.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def diff(entry: ReviewEntry) -> Iterator[str]:
-    """The lines of a unified diff from the object as read to the object as rewritten."""
+    """Yield the lines of a unified diff from the object as read to the object as rewritten."""
     before, after = dump(entry.before).splitlines(), dump(entry.after).splitlines()
     lines = difflib.unified_diff(before, after, lineterm="", n=_CONTEXT)
     for number, line in enumerate(lines):
-        # The first two lines name files; the header above says what this is.
+        # Skip the two file lines: the header names the object.
         if number > 1:
             yield line
 
 
 def shown(text: str) -> str:
-    """``text`` without what a manifest may not do to a terminal."""
+    """Replace control characters in ``text`` that could affect a terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def line_style(line: str) -> str:
-    """How a line of a diff is coloured."""
+    """Return the colour of a line of a diff."""
     if line.startswith("@@"):
         return "dim"
     return {"+": "green", "-": "red"}.get(line[:1], "")
 
 
 def print_text(entries: Sequence[ReviewEntry], console: Console, *, show_diff: bool = True) -> None:
-    """Print every entry for people, and a line that counts them."""
+    """Print every entry as text, and a line with the counts."""
     for entry in entries:
         if entry.outcome is Outcome.SKIPPED and not entry.note:
             continue
@@ -72,9 +72,9 @@ def print_text(entries: Sequence[ReviewEntry], console: Console, *, show_diff: b
 
 
 def _is_warned(entry: ReviewEntry) -> bool:
-    """Whether it passes, and somebody should read what is said of it all the same."""
+    """Return whether the object passes with a warning."""
     passes = entry.outcome not in {Outcome.REFUSED, Outcome.INVALID}
-    return passes and any(one.severity is Severity.WARN for one in entry.findings)
+    return passes and any(finding.severity is Severity.WARN for finding in entry.findings)
 
 
 def _print_entry(entry: ReviewEntry, console: Console, *, show_diff: bool) -> None:
@@ -90,38 +90,38 @@ def _print_entry(entry: ReviewEntry, console: Console, *, show_diff: bool) -> No
     for change in entry.would_change:
         would = shown("; ".join(change.notes))
         console.print(Text(f"    {change.rule} (dry run) would: {would}", style="blue"), soft_wrap=True)
-    for one in entry.findings if entry.outcome is not Outcome.INVALID else ():
-        console.print(_finding(one), soft_wrap=True)
+    for finding in entry.findings if entry.outcome is not Outcome.INVALID else ():
+        console.print(_finding(finding), soft_wrap=True)
     if show_diff and entry.patch:
         for line in diff(entry):
             console.print(Text(f"      {line}", style=line_style(line)), soft_wrap=True)
 
 
-def _finding(one: Judged) -> Text:
+def _finding(judged: Judged) -> Text:
     text = Text("    ")
-    text.append(one.severity.value.ljust(8), style=_SEVERITY_STYLES[one.severity])
-    text.append(strip_immutable_words(shown(sentence(one))))
+    text.append(judged.severity.value.ljust(8), style=_SEVERITY_STYLES[judged.severity])
+    text.append(strip_immutable_words(shown(sentence(judged))))
     return text
 
 
 def as_json(entries: Sequence[ReviewEntry]) -> str:
-    """One JSON list with an entry per object."""
+    """Format the entries as one JSON list."""
     return orjson.dumps([entry.as_json() for entry in entries], option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
 def as_yaml(entries: Sequence[ReviewEntry]) -> str:
-    """The rewritten manifests; refused objects and those that are none of gpugate's business as they were."""
+    """Return the rewritten manifests; refused objects and objects that gpugate does not review are unchanged."""
     return "---\n".join(dump(entry.after) for entry in entries if entry.outcome is not Outcome.INVALID or entry.before is not None)
 
 
 def problems(entries: Sequence[ReviewEntry]) -> Iterator[str]:
-    """A line for everything that a reader of the rewritten manifests must know."""
+    """Yield a line for everything that a reader of the rewritten manifests must know."""
     for entry in entries:
         place = f"{entry.file}: {entry.title}"
         if entry.note:
             yield shown(f"{place}: {entry.note}")
         if entry.outcome is Outcome.INVALID:
-            # Its finding says what the note says.
+            # The finding repeats the note.
             continue
-        for one in entry.findings:
-            yield shown(f"{place}: {one.severity.value}: {strip_immutable_words(sentence(one))}")
+        for finding in entry.findings:
+            yield shown(f"{place}: {finding.severity.value}: {strip_immutable_words(sentence(finding))}")

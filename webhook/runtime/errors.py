@@ -1,7 +1,7 @@
-"""The error that every program reports to its user."""
+"""The error that programs report to their user."""
 
 from __future__ import annotations
 
 
 class InputError(Exception):
-    """Something that the user named cannot be used; the message names it and says why."""
+    """An input of the user is unusable; the message names it and the reason."""

@@ -13,11 +13,13 @@ from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Log
 
 
-async def listen(runner: web.AppRunner, host: str, port: int, log: Log, context: ssl.SSLContext | None = None, **told: str) -> None:
-    """Serve at ``host`` and ``port`` (0: any free one), and say so in the log, with what else is ``told``.
+async def listen(
+    runner: web.AppRunner, host: str, port: int, log: Log, context: ssl.SSLContext | None = None, **fields: str
+) -> None:
+    """Serve at ``host`` and ``port`` (0: any free one), and log the address with ``fields``.
 
     Raises:
-        InputError: the address cannot be listened at.
+        InputError: the address cannot be bound.
     """
     await runner.setup()
     try:
@@ -27,12 +29,12 @@ async def listen(runner: web.AppRunner, host: str, port: int, log: Log, context:
         message = f"--listen {host}:{port}: cannot listen there: {reason}; give another HOST:PORT"
         raise InputError(message) from None
     bound = runner.addresses[0][1] if runner.addresses else port
-    log.info("listening", address=f"{host}:{bound}", **told)
+    log.info("listening", address=f"{host}:{bound}", **fields)
     log.flush()
 
 
 async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for a signal to end, or for a task that should never end."""
+    """Wait for SIGTERM or SIGINT, or for a task that should never end."""
     loop = asyncio.get_running_loop()
     ending = loop.create_future()
 
@@ -49,7 +51,7 @@ async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel ``tasks`` and wait until they are over, those, too, that had broken: whoever waited for them has their errors."""
+    """Cancel ``tasks`` and wait for their end; errors of broken tasks are left to whoever awaited them."""
     ending = list(tasks)
     for task in ending:
         task.cancel()
@@ -57,4 +59,4 @@ async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
         await asyncio.wait(ending)
     for task in ending:
         if not task.cancelled():
-            task.exception()  # else asyncio says that nobody asked
+            task.exception()  # mark as retrieved, else asyncio logs it

@@ -12,9 +12,9 @@ from typing import Any, Final, TextIO
 import orjson
 
 _OPTIONS: Final = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
-#: Seconds that a line may wait for others.
+#: Seconds that a line may stay in the buffer.
 _DELAY: Final = 0.05
-#: Bytes that wait at the most; under a flood they are written at once.
+#: Largest buffer in bytes; above it lines are written at once.
 _MOST: Final = 128 * 1024
 
 
@@ -34,15 +34,15 @@ class Log:
         self._write("info", "review", fields)
 
     def info(self, message: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Write a line about something ordinary."""
+        """Write an informational line."""
         self._write("info", message, fields)
 
     def warning(self, message: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Write a line about something that somebody should look at."""
+        """Write a line about something to check."""
         self._write("warning", message, fields)
 
     def error(self, message: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Write a line about something that broke."""
+        """Write a line about a failure."""
         self._write("error", message, fields)
 
     def _write(self, level: str, message: str, fields: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ class Log:
                 self._scheduled = True
 
     def flush(self) -> None:
-        """Write all lines that wait."""
+        """Write all buffered lines."""
         self._scheduled = False
         if not self._waiting:
             return
@@ -69,12 +69,12 @@ class Log:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
-            # Whoever read the log is gone; the door stays open.
+            # The log reader is gone; the server goes on.
             return
 
 
 class Bridge(logging.Handler):
-    """Writes what libraries log, warnings and errors, as lines of the same kind."""
+    """Writes warnings and errors of libraries as lines of the same format."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -88,8 +88,8 @@ class Bridge(logging.Handler):
             fields["error"] = f"{type(error).__name__}: {error}"
             if not _is_clients_fault(error):
                 fields["traceback"] = "".join(traceback.format_exception(error))
-        tell = self._log.error if record.levelno >= logging.ERROR and "traceback" in fields else self._log.warning
-        tell(record.getMessage(), **fields)
+        write = self._log.error if record.levelno >= logging.ERROR and "traceback" in fields else self._log.warning
+        write(record.getMessage(), **fields)
 
 
 def _is_clients_fault(error: BaseException) -> bool:

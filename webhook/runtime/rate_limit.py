@@ -1,4 +1,4 @@
-"""Token buckets: so many at once, and then so many a second."""
+"""Token buckets: a burst, and then a rate per second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 
 class TokenBucket:
-    """One bucket, full at the start; the caller brings the time, in seconds."""
+    """One bucket, full at the start; the caller passes the time in seconds."""
 
     __slots__ = ("_at", "_burst", "_left", "_rate")
 
@@ -23,22 +23,22 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float) -> bool:
-        """Take one; False where there is none."""
+        """Take one token; return False if there is none."""
         self._fill(now)
-        # What is one but for rounding is one: else a caller that waits for it may wait twice.
+        # Accept rounding errors: else a caller that waited for a token may wait twice.
         if self._left < 1.0 - 1e-9:
             return False
         self._left -= 1.0
         return True
 
     def wait(self, now: float) -> float:
-        """Seconds until there is one."""
+        """Return the seconds until there is a token."""
         self._fill(now)
         return 0.0 if self._left >= 1.0 - 1e-9 else (1.0 - self._left) / self._rate
 
 
 class Buckets:
-    """A bucket for each of many keys; of those used longest ago none is kept."""
+    """A bucket per key; the least recently used ones are dropped."""
 
     __slots__ = ("_burst", "_kept", "_most", "_rate")
 
@@ -53,7 +53,7 @@ class Buckets:
         return len(self._kept)
 
     def take(self, key: Hashable, now: float) -> bool:
-        """Take one from the bucket of ``key``; False where there is none."""
+        """Take one token from the bucket of ``key``; return False if there is none."""
         bucket = self._kept.get(key)
         if bucket is None:
             bucket = self._kept[key] = TokenBucket(self._burst, self._rate, now)

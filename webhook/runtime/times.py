@@ -1,4 +1,4 @@
-"""Times of an audit, in RFC 3339."""
+"""RFC 3339 times."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 
 
 def moment(text: str) -> datetime | None:
-    """The time that an RFC 3339 text names; None where it is none."""
+    """Parse an RFC 3339 time; None if the text is none."""
     try:
-        found = datetime.fromisoformat(text)
+        result = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return result if result.tzinfo else result.replace(tzinfo=UTC)
 
 
 def rfc3339(seconds: float) -> str:
-    """A time in seconds since the epoch, in RFC 3339; empty where no calendar has it."""
+    """Format seconds since 1970 in RFC 3339; empty if out of range."""
     try:
         return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):

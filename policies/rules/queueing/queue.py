@@ -43,10 +43,11 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.kube.cel import UNIQUE, LabelValue
+from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.webhook_limits import Rejection, kueue_rejects
 from gpugate.policies.workloads.kinds import QueuedKind
-from gpugate.policies.workloads.queue_name import PREBUILT, QUEUE_NAME, misplaced_queue_label, queue_label, queue_path
+from gpugate.policies.workloads.queue_name import PREBUILT, misplaced_queue_label, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
 _NAMESPACE_LABEL: Final = "gpugate.io/default-queue"

@@ -45,7 +45,6 @@ from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.quantity import GIB, show_bytes
 from gpugate.policies.scheduling.node_fit import fitting, node_request
 from gpugate.policies.scheduling.node_selection import node_candidates
-from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.requests import limited_memory_of
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -93,7 +92,7 @@ def _judge(
         workload.operation != "UPDATE" and workload.metadata().get("resourceVersion")
     ):
         return None
-    more = _more(workload, pods, limit, shapes, snapshot)
+    more = _more(workload, pods, limit, shapes)
     if more <= 0:
         return None
     full = _full(pods, limit, more, shapes, params, snapshot)
@@ -115,14 +114,11 @@ def _count(pods: PodSet, shapes: Sequence[NodeShape]) -> int:
     return sum(len(shape.nodes) for shape in shapes) if pods.count is None else pods.count
 
 
-def _more(workload: Workload, pods: PodSet, limit: int, shapes: Sequence[NodeShape], snapshot: ClusterSnapshot) -> int:
-    """Bytes of limits that the object adds to what runs: all of its pods', or what an UPDATE adds to them."""
+def _more(workload: Workload, pods: PodSet, limit: int, shapes: Sequence[NodeShape]) -> int:
+    """Return the memory limits, in bytes, that the object adds: those of all its pods, or what an UPDATE adds to them."""
     total = limit * _count(pods, shapes)
-    if workload.operation != "UPDATE" or workload.old is None:
-        return total
-    before = open_workload(workload.kind, workload.old, snapshot, namespace=workload.namespace)
-    same = (one for one in before.pod_sets if one.path == pods.path)
-    return total - sum(limited_memory_of(one) * _count(one, shapes) for one in same)
+    before = None if workload.transition is None else workload.transition.pods_before(pods)
+    return total if before is None else total - limited_memory_of(before) * _count(before, shapes)
 
 
 def _unknown(pods: PodSet, kind: str) -> Finding:

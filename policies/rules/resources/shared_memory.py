@@ -49,7 +49,8 @@ from gpugate.policies.kube.fields import Path, mappings
 from gpugate.policies.kube.quantity import GIB, MIB, format_bytes
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.container import INIT, LONGEST_NAME, Container
-from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory, pod_memory_limit, shared_memory_of
+from gpugate.policies.workloads.requests import pod_level
+from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NAME: Final = "gpugate-shm"
@@ -113,7 +114,7 @@ def mutate(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapsh
     found: list[Edit] = []
     for pods in workload.templated_gpu_pod_sets():
         if not _left_alone(pods):
-            bare = [one for one in _consumers(pods, params) if shared_memory_of(pods, one) is None]
+            bare = [one for one in _consumers(pods, params) if pods.shared_memory(one) is None]
             if bare:
                 found += _mount(pods, bare, params)
     return found
@@ -121,7 +122,7 @@ def mutate(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapsh
 
 def _mount(pods: PodSet, bare: list[Container], params: SharedMemoryParams) -> Iterable[Edit]:
     # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
-    smallest = pod_memory_limit(pods)
+    smallest = pod_level(pods, "limits").get("memory")
     for one in bare:
         limit = one.amounts.memory_limit
         if limit is not None and (smallest is None or limit < smallest):
@@ -151,7 +152,7 @@ def check(workload: Workload, params: SharedMemoryParams, _facts: ClusterSnapsho
         if _left_alone(pods):
             continue
         for container in _consumers(pods, params):
-            mounted = shared_memory_of(pods, container)
+            mounted = pods.shared_memory(container)
             if mounted is None:
                 found.append(_not_mounted(container, params))
             else:

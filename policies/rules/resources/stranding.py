@@ -46,8 +46,9 @@ from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.quantity import GIB, format_millicores, show_bytes
 from gpugate.policies.scheduling.gpu_share import Portion, excess, portion_of
-from gpugate.policies.scheduling.node_fit import NodeRequest, fitting, node_request
+from gpugate.policies.scheduling.node_fit import fitting, node_request
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
+from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -78,7 +79,7 @@ class _Case(NamedTuple):
     portion: Portion
 
 
-def _mildest(ask: NodeRequest, shapes: Sequence[NodeShape]) -> _Case | None:
+def _mildest(ask: PodRequests, shapes: Sequence[NodeShape]) -> _Case | None:
     """The case where the pod strands least; None where it may strand none at all, or there are no shapes."""
     best: _Case | None = None
     for shape in shapes:
@@ -92,7 +93,7 @@ def _mildest(ask: NodeRequest, shapes: Sequence[NodeShape]) -> _Case | None:
     return best
 
 
-def _case(pods: PodSet, ask: NodeRequest, chosen: NodeCandidates) -> _Case | None:
+def _case(pods: PodSet, ask: PodRequests, chosen: NodeCandidates) -> _Case | None:
     """The mildest case, remembered by what the pods ask for: it depends on nothing else."""
     shapes = fitting(pods, chosen, ask)
     key = ("stranding", pods.totals, ask.memory, ask.cpu)
@@ -127,7 +128,7 @@ def _nodes_unknown(pods: PodSet) -> Finding:
     return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "what the pod would leave to other accelerators")
 
 
-def _strands(pods: PodSet, ask: NodeRequest, case: _Case, params: StrandingParams) -> Finding:
+def _strands(pods: PodSet, ask: PodRequests, case: _Case, params: StrandingParams) -> Finding:
     shape, portion = case.shape, case.portion
     asked, room = (ask.memory, shape.memory) if case.resource == "memory" else (ask.cpu, shape.cpu)
     each = room * portion.parts // portion.whole

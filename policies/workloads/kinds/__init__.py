@@ -29,6 +29,7 @@ from gpugate.policies.workloads.kinds.volcano import VOLCANO_JOB
 __all__ = [
     "API_BACKOFF_LIMIT",
     "CONTROLLERS",
+    "EXCLUSIVE_TOPOLOGY",
     "KINDS",
     "POD",
     "HeldAfterEnd",
@@ -72,6 +73,9 @@ QueuedKind: TypeAlias = Literal[
 
 #: The controllers of the kinds, as ``managedBy`` fields name them: they run the pods in this cluster.
 CONTROLLERS: Final = frozenset(kind.controller for kind in KINDS if kind.controller)
+
+#: The annotations by which controllers give each child a topology domain of its own.
+EXCLUSIVE_TOPOLOGY: Final = tuple(kind.exclusive_topology for kind in KINDS if kind.exclusive_topology)
 
 _BY_NAME: Final = {(kind.group, kind.kind): kind for kind in KINDS}
 _IN_ALL_GROUPS: Final = {one.kind: [kind for kind in KINDS if kind.kind == one.kind] for one in KINDS}

@@ -49,5 +49,6 @@ JOB_SET: Final = WorkloadKind(
     deadline=Deadline((*_JOB_SPEC, "activeDeadlineSeconds")),
     ttl=TimeToLive(("spec", "ttlSecondsAfterFinished")),
     recovery=Recovery.BACKOFF,
+    exclusive_topology="alpha.jobset.sigs.k8s.io/exclusive-topology",
     framework="jobset.x-k8s.io/jobset",
 )

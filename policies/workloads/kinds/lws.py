@@ -25,5 +25,6 @@ LEADER_WORKER_SET: Final = WorkloadKind(
     serving=True,
     running=(("status", "readyReplicas"),),
     members=Members("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet", index_label="leaderworkerset.sigs.k8s.io/group-index"),
+    exclusive_topology="leaderworkerset.sigs.k8s.io/exclusive-topology",
     framework="leaderworkerset.x-k8s.io/leaderworkerset",
 )

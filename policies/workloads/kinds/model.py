@@ -1,7 +1,8 @@
 """What a workload kind states about itself. The entries are in the modules of this package, one module per API family.
 
-To add a kind, write one :class:`WorkloadKind` in the module of its API family and name it in ``KINDS`` of the package. The webhook
-configurations, the RBAC check, the audit's listing and all rules follow from the entry.
+To add a kind, write one :class:`WorkloadKind` in the module of its API family and name it in ``KINDS`` of the package. Rules, lint
+and the audit follow from the entry, and ``make docs`` writes the webhook configurations from it. Tests then ask for two more
+lines: one in ``manifests/base/controller-rbac.yaml`` (the controller reads the kind) and one in ``docs/kinds.md``.
 
 A new kind must state:
 
@@ -248,6 +249,7 @@ class WorkloadKind:
         min_available: the field for the number of pods that is enough to start.
         priority_class: path of one priority class for all of its pods.
         topology: path of the field by which its own scheduler places the pods close together.
+        exclusive_topology: the annotation by which its controller gives each child a topology domain of its own; empty if none.
 
         framework: the name of the kind in Kueue's Configuration; empty if Kueue does not manage it.
         queue: path of the object whose labels Kueue reads the queue name from.
@@ -305,6 +307,7 @@ class WorkloadKind:
     min_available: MinAvailable | None = None
     priority_class: Path | None = None
     topology: Path | None = None
+    exclusive_topology: str = ""
 
     framework: str = ""
     queue: Path = ()

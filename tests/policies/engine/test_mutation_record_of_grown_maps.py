@@ -8,7 +8,8 @@ from typing import Any
 from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy.models import PolicySet, default_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import default_policy
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 

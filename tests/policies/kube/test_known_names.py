@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpugate.policies.kube import node_labels
-from gpugate.policies.kube.node_labels import (
+from gpugate.policies.rules.lifecycle.environment import variables
+from gpugate.policies.rules.lifecycle.environment.nccl import DOCUMENTED, READ
+from gpugate.policies.rules.lifecycle.environment.variables import is_of_interest, lesson
+from gpugate.policies.rules.placement.node_terms import node_labels
+from gpugate.policies.rules.placement.node_terms.node_labels import (
     MEMORY,
     PRESENT,
     PRODUCT,
@@ -16,9 +19,6 @@ from gpugate.policies.kube.node_labels import (
     names_cards,
     speaks_of_accelerators,
 )
-from gpugate.policies.rules.lifecycle.environment import variables
-from gpugate.policies.rules.lifecycle.environment.nccl import DOCUMENTED, READ
-from gpugate.policies.rules.lifecycle.environment.variables import is_of_interest, lesson
 
 _KNOWN_VARIABLES = sorted(frozenset[str]().union(*(known for _, _, known in variables._FAMILIES)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from gpugate.policies.cluster.kinds import CLUSTER_KINDS, fact_kind_of
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, SyncState
 from gpugate.policies.framework.decision import Phase
 from gpugate.policies.kube.fields import clone
-from gpugate.policies.kube.memo import keep, recall
+from gpugate.policies.kube.memo import keep, recall, remembered
 from gpugate.policies.queueing.budget import pod_fingerprint
 from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind
 from gpugate.policies.workloads.open import open_workload
@@ -364,6 +365,21 @@ def test_a_memo_stays_small() -> None:
         keep(memo, "numbers", number, number)
     assert len(memo["numbers"]) < 5000
     assert recall(memo, "numbers", 9999) == 9999
+
+
+def test_a_function_is_called_again_for_another_key_for_other_facts_and_for_no_key() -> None:
+    calls = []
+
+    @remembered(by=lambda key, _snapshot: key, on=lambda _key, snapshot: (snapshot.quotas,))
+    def double(key: int | None, snapshot: ClusterSnapshot) -> int:
+        calls.append(key)
+        return 2 * (key or 0) + len(snapshot.quotas)
+
+    snapshot = _facts(SnapshotBuilder(), [])
+    assert [double(key, snapshot) for key in (1, 1, 2, None, None, 1)] == [2, 2, 4, 0, 0, 2]
+    assert calls == [1, 2, None, None]
+    assert double(1, replace(snapshot, quotas={})) == 2
+    assert calls == [1, 2, None, None, 1]
 
 
 def test_what_rests_on_something_else_is_not_recalled() -> None:

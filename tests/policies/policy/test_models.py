@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy.models import API_VERSION, KIND, PolicyError, PolicySet, default_policy, parse_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import API_VERSION, KIND, PolicyError, default_policy, parse_policy
 from gpugate.policies.rules.registry import BY_ID, RULES
 from tests.shared.builders import policy
 

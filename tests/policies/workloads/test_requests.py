@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.policies.workloads.requests import cpu_sum, memory_sum, pod_requests
+from gpugate.policies.workloads.requests import explain_requests, pod_requests
 from tests.shared.builders import pod, pods_of
 
 
@@ -92,18 +92,18 @@ def test_the_sum_is_shown_as_it_comes_about() -> None:
     pods = pods_of(
         pod(_asks("main", "4Gi", "2"), _asks("idle"), initContainers=[_sidecar("s", "1Gi")], overhead={"memory": "512Mi"})
     )
-    assert memory_sum(pods) == "1Gi (sidecar s) + 4Gi (main) + 512Mi (overhead) = 5632Mi"
-    assert cpu_sum(pods) == "2 (main)"
-    assert memory_sum(pods_of(pod(_asks("main")))) == "0"
+    assert explain_requests(pods, "memory") == "1Gi (sidecar s) + 4Gi (main) + 512Mi (overhead) = 5632Mi"
+    assert explain_requests(pods, "cpu") == "2 (main)"
+    assert explain_requests(pods_of(pod(_asks("main"))), "memory") == "0"
     peak = pods_of(pod(_asks("main", "1Gi"), initContainers=[_sidecar("s", "1Gi"), _init("i", "8Gi")]))
-    assert memory_sum(peak) == "8Gi (init container i) + 1Gi (sidecar s) = 9Gi"
+    assert explain_requests(peak, "memory") == "8Gi (init container i) + 1Gi (sidecar s) = 9Gi"
 
 
 @pytest.mark.parametrize(
     ("spec", "place"),
     [
         ({"overhead": {"memory": "lots"}}, "spec.overhead.memory"),
-        ({"resources": {"requests": {"memory": []}}}, "spec.resources.memory"),
+        ({"resources": {"requests": {"memory": []}}}, "spec.resources.requests.memory"),
         ({"overhead": "1Gi"}, "spec.overhead"),
     ],
 )

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.webhook.admission.denials import EventSink
 from gpugate.webhook.kube.event_series import Kind, Reference, cut_bytes
+from gpugate.webhook.kube.events import EventSink
 from tests.shared.reviews import InProcess, admission, overcommitted_pod, patched, pod, policy
 
 UID = "0f7a3c1e-0000-4000-8000-000000000001"

@@ -34,20 +34,22 @@ class Desk:
         self.counts: Counter[str] = Counter()
         self._stream = io.StringIO()
         self._log = Log(self._stream)
-        self.recording = ReviewRecorder(
+        self.review_recorder = ReviewRecorder(
             directory, limit, self._log, count=lambda outcome, number: self.counts.update({outcome: number})
         )
 
     async def write(self) -> None:
         """Write all that was taken, as at the end of the server."""
-        task = asyncio.create_task(self.recording.run())
+        task = asyncio.create_task(self.review_recorder.run())
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    def take(self, review: dict[str, Any], **decided: Any) -> None:
+    def record(self, review: dict[str, Any], **decided: Any) -> None:
         body = orjson.dumps(review)
-        self.recording.take("validate", body, decided.get("verdict", ALLOWED), decided.get("decision"), decided.get("policies", ()))
+        self.review_recorder.record(
+            "validate", body, decided.get("verdict", ALLOWED), decided.get("decision"), decided.get("policies", ())
+        )
 
     @property
     def files(self) -> list[Path]:
@@ -67,7 +69,7 @@ class Desk:
 async def test_a_record_is_the_review_and_beside_it_what_was_answered(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "made" / "here")
     state = CurrentState(policies=[policy(name="strict", rules={"numa": {"mode": "DryRun"}}).model_copy(update={"generation": 3})])
-    door = AdmissionHandler(state, Metrics(), Log(io.StringIO()), recording=desk.recording)
+    door = AdmissionHandler(state, Metrics(), Log(io.StringIO()), review_recorder=desk.review_recorder)
     door.answer("mutate", orjson.dumps(admission(pod(memory="64Gi", request="32Gi"))))
     door.answer("validate", orjson.dumps(admission(overcommitted_pod())))
     door.answer("validate", orjson.dumps(admission(None, operation="DELETE", old=pod())))
@@ -87,7 +89,7 @@ async def test_a_record_is_the_review_and_beside_it_what_was_answered(tmp_path: 
 @pytest.mark.asyncio
 async def test_recordings_are_for_their_owner_alone(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "records")
-    desk.take(admission(pod()))
+    desk.record(admission(pod()))
     before = os.umask(0)
     try:
         await desk.write()
@@ -104,14 +106,14 @@ async def test_recordings_never_take_more_than_their_limit_and_the_newest_stay(t
     (tmp_path / "notes.txt").write_text("somebody else's")
     for number in range(60):
         for _ in range(100):
-            desk.take(admission(pod(f"p-{number}", labels={"filler": "x" * 500})))
+            desk.record(admission(pod(f"p-{number}", labels={"filler": "x" * 500})))
         await desk.write()
         assert sum(path.stat().st_size for path in desk.files) <= MIB
     names = [record["request"]["name"] for record in desk.records]
     assert names[-1] == "p-59"
     assert "p-0" not in names
     assert sum(path.stat().st_size for path in desk.files) > MIB // 2
-    assert any(line["message"] == "the oldest recordings made room" for line in desk.lines)
+    assert any(line["message"] == "removed the oldest recordings" for line in desk.lines)
     assert (tmp_path / "notes.txt").exists()
 
 
@@ -120,16 +122,16 @@ async def test_what_is_more_than_can_wait_is_dropped_and_counted(tmp_path: Path)
     desk = Desk(tmp_path, 64 * MIB)
     body = orjson.dumps(admission(pod(labels={"filler": "x" * MIB})))
     for _ in range(40):
-        desk.recording.take("validate", body, ALLOWED, None, ())
+        desk.review_recorder.record("validate", body, ALLOWED, None, ())
     assert desk.counts["dropped"] >= 40 - 16
     small = orjson.dumps(admission(pod()))
     for _ in range(3000):
-        desk.recording.take("validate", small, ALLOWED, None, ())
-    assert len(desk.recording._waiting) <= 2000
-    assert desk.recording._bytes <= 16 * MIB
+        desk.review_recorder.record("validate", small, ALLOWED, None, ())
+    assert len(desk.review_recorder._waiting) <= 2000
+    assert desk.review_recorder._bytes <= 16 * MIB
     await desk.write()
     assert desk.counts["written"] + desk.counts["dropped"] == 3040
-    assert desk.recording._bytes == 0
+    assert desk.review_recorder._bytes == 0
 
 
 @pytest.mark.asyncio
@@ -138,17 +140,17 @@ async def test_where_nothing_can_be_written_one_line_says_so_and_reviews_go_on(t
     blocked.write_text("")
     desk = Desk(blocked / "records")
     for _ in range(5):
-        desk.take(admission(pod()))
+        desk.record(admission(pod()))
         await desk.write()
     assert desk.counts == {"failed": 5}
     (line,) = desk.lines
-    assert (line["level"], line["message"]) == ("warning", "reviews cannot be recorded")
+    assert (line["level"], line["message"]) == ("warning", "cannot record reviews")
 
 
 @pytest.mark.asyncio
 async def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(tmp_path)
-    desk.take(admission(pod("first")))
+    desk.record(admission(pod("first")))
     await desk.write()
     real = os.write
 
@@ -157,10 +159,10 @@ async def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    desk.take(admission(pod("lost")))
+    desk.record(admission(pod("lost")))
     await desk.write()
     monkeypatch.setattr(os, "write", real)
-    desk.take(admission(pod("third")))
+    desk.record(admission(pod("third")))
     await desk.write()
     assert [record["request"]["name"] for record in desk.records] == ["first", "third"]
     assert desk.counts == {"written": 2, "failed": 1}
@@ -170,8 +172,8 @@ async def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.asyncio
 async def test_a_review_that_cannot_be_reduced_is_not_written_as_it_came(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    desk.recording.take("validate", b'{"secret": "hunter2"}', ALLOWED, None, ())
-    desk.take(admission(pod()))
+    desk.review_recorder.record("validate", b'{"secret": "hunter2"}', ALLOWED, None, ())
+    desk.record(admission(pod()))
     await desk.write()
     assert len(desk.records) == 1
     assert desk.counts == {"failed": 1, "written": 1}
@@ -181,11 +183,11 @@ async def test_a_review_that_cannot_be_reduced_is_not_written_as_it_came(tmp_pat
 async def test_a_recording_that_somebody_removed_is_begun_anew(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     written = asyncio.Queue[str]()
-    desk.recording._count = lambda outcome, _number: written.put_nowait(outcome)
-    task = asyncio.create_task(desk.recording.run())
+    desk.review_recorder._count = lambda outcome, _number: written.put_nowait(outcome)
+    task = asyncio.create_task(desk.review_recorder.run())
     try:
         for name in ("first", "second"):
-            desk.take(admission(pod(name)))
+            desk.record(admission(pod(name)))
             assert await asyncio.wait_for(written.get(), PATIENCE) == "written"
             if name == "first":
                 desk.files[0].unlink()

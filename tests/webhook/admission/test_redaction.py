@@ -14,7 +14,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.decision import Decision, Phase
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.rules.lifecycle.environment import rule as environment
 from gpugate.policies.rules.lifecycle.environment.variables import CAPABILITIES
 from gpugate.policies.workloads.device_access import VARIABLES

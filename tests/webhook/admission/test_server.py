@@ -16,12 +16,13 @@ import aiohttp
 import orjson
 import pytest
 
-from gpugate.certs.issue import issue_ca, issue_client
+from gpugate.certs.issue import issue_ca
 from gpugate.policies.engine.engine import decide
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.files.inputs import load_facts, load_policies
+from tests.certs.client_certificates import issue_client
 from tests.shared.reviews import (
     CLUSTER,
     POLICY,

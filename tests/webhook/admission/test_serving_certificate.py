@@ -88,7 +88,7 @@ async def exchanging(directory: Path) -> AsyncIterator[Exchanging]:
     def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    watch = asyncio.create_task(tls.exchange(made.context, *made.files, made.log, made.metrics))
+    watch = asyncio.create_task(tls.reload_certificates(made.context, *made.files, made.log, made.metrics))
     try:
         async with await asyncio.start_server(close, "127.0.0.1", 0, ssl=made.context) as server:
             made.port = server.sockets[0].getsockname()[1]
@@ -112,7 +112,7 @@ async def test_new_connections_get_the_new_certificate(tmp_path: Path) -> None:
     async with exchanging(tmp_path) as server:
         assert await server.serial() == number(first)
         put(tmp_path, second)
-        await server.logged("serving certificate exchanged")
+        await server.logged("serving certificate reloaded")
         assert await server.serial() == number(second)
         assert b"gpugate_serving_certificate_not_after_seconds 0.0" not in server.metrics.text()
 
@@ -123,10 +123,10 @@ async def test_half_of_a_new_pair_leaves_the_old_one_serving_until_the_other_hal
     put(tmp_path, first)
     async with exchanging(tmp_path) as server:
         put(tmp_path, second, first)
-        await server.logged("new serving certificate does not load yet")
+        await server.logged("cannot load the new serving certificate yet")
         assert await server.serial() == number(first)
         put(tmp_path, second)
-        await server.logged("serving certificate exchanged")
+        await server.logged("serving certificate reloaded")
         assert await server.serial() == number(second)
 
 
@@ -137,7 +137,7 @@ async def test_a_certificate_that_does_not_parse_leaves_the_old_one_serving(tmp_
     put(tmp_path, first)
     async with exchanging(tmp_path) as server:
         put(tmp_path, KeyPair(content, first.key_pem))
-        await server.logged("new serving certificate does not load yet")
+        await server.logged("cannot load the new serving certificate yet")
         assert await server.serial() == number(first)
 
 
@@ -149,5 +149,5 @@ async def test_a_file_that_is_away_for_a_moment_is_waited_for(tmp_path: Path) ->
         (tmp_path / "tls.key").unlink()
         assert await server.serial() == number(first)
         put(tmp_path, second)
-        await server.logged("serving certificate exchanged")
+        await server.logged("serving certificate reloaded")
         assert await server.serial() == number(second)

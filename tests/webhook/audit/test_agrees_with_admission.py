@@ -11,7 +11,8 @@ import pytest
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import clone
-from gpugate.policies.policy.models import Policy, PolicySet, settings_of
+from gpugate.policies.policy.binding import PolicySet, settings_of
+from gpugate.policies.policy.models import Policy
 from gpugate.policies.rules.registry import RULES
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.admission.response import strip_immutable_words
@@ -67,7 +68,7 @@ def stored(obj: dict[str, Any]) -> dict[str, Any]:
 
 def audited(obj: dict[str, Any], mode: Mode) -> AuditedWorkload | None:
     books = filled(subjects_in([obj]))
-    list(books.judge(AuditContext(PolicySet(policies(mode)), snapshot()), anew=True))
+    list(books.judge(AuditContext(PolicySet(policies(mode)), snapshot()), everything=True))
     assert books.remarks() == ()
     found = books.workloads()
     return found[0] if found else None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpugate.policies.cluster.builder import builder_from_objects, snapshot_from_objects
 from gpugate.policies.cluster.nodes import Node
 from gpugate.policies.cluster.usage import NodeUsage
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit.cluster_summary import policies_of, queues_of, quotas_of, shapes_of
 from gpugate.webhook.audit.model import NamespaceQuota, NodeSummary, PolicyLine, ShapeSummary
 from tests.shared.reviews import policy

@@ -24,8 +24,8 @@ def only(rule: str, mode: str = "Enforce", **settings: Any) -> Policy:
     return policy("p", generation=3, mode=None, rules={rule: {"mode": mode, **settings}})
 
 
-def one(obj: Json, *policies: Policy, **lens: Any) -> AuditedWorkload:
-    (found,) = audited(obj, policies=policies or None, **lens)
+def one(obj: Json, *policies: Policy, **context: Any) -> AuditedWorkload:
+    (found,) = audited(obj, policies=policies or None, **context)
     return found
 
 
@@ -69,8 +69,8 @@ def test_a_change_says_what_is_changed_and_is_its_own_remedy() -> None:
 
 def test_the_object_itself_is_not_changed_by_being_judged() -> None:
     books = books_of(a_pod())
-    before = [each.subject.text for each in books.chosen()]
-    assert before == [each.subject.text for each in books_of(a_pod()).chosen()]
+    before = [each.subject.text for each in books.targets()]
+    assert before == [each.subject.text for each in books_of(a_pod()).target()]
     assert b"toleration" not in before[0]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpugate.policies.cluster.gpu_usage import place_of
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit.evaluate import AuditContext
 from gpugate.webhook.audit.index import WorkloadIndex, filled
 from gpugate.webhook.audit.model import AuditedWorkload
@@ -23,9 +23,13 @@ def put(books: WorkloadIndex, obj: Json) -> bool:
     return books.put(place_of(found), found)
 
 
-def judged(books: WorkloadIndex, *, anew: bool = False, lens: AuditContext = LENS) -> list[str]:
+def judged(books: WorkloadIndex, *, everything: bool = False, context: AuditContext = LENS) -> list[str]:
     """Names of what was judged this time."""
-    return sorted(one.name if isinstance(one, AuditedWorkload) else one for one in books.judge(lens, anew=anew) if one is not None)
+    return sorted(
+        one.name if isinstance(one, AuditedWorkload) else one
+        for one in books.judge(context, everything=everything)
+        if one is not None
+    )
 
 
 def names(books: WorkloadIndex) -> list[str]:
@@ -41,16 +45,16 @@ def test_only_what_changed_is_judged_again() -> None:
     assert not put(books, a_pod("a")), "the same once more is no change"
     assert put(books, a_pod("b", gpus=2))
     assert judged(books) == ["b"]
-    assert judged(books, anew=True) == ["a", "b"]
+    assert judged(books, everything=True) == ["a", "b"]
     assert names(books) == ["a", "b"]
 
 
 def test_another_policy_counts_when_everything_is_judged_anew() -> None:
     books = books_of(overcommitted_pod(uid="u"), policies=[policy(mode=None, rules={"host-memory": {"mode": "Enforce"}})])
     warning = AuditContext(PolicySet([policy(mode=None, rules={"host-memory": {"mode": "Warn"}})]), EMPTY_SNAPSHOT)
-    assert judged(books, lens=warning) == []
+    assert judged(books, context=warning) == []
     assert books.workloads()[0].outcome == "refuse"
-    assert judged(books, anew=True, lens=warning) == ["greedy"]
+    assert judged(books, everything=True, context=warning) == ["greedy"]
     assert books.workloads()[0].outcome == "warn"
 
 
@@ -64,7 +68,7 @@ def test_what_is_gone_is_forgotten() -> None:
     assert not books.put(place, None), "it was gone already"
     assert judged(books) == []
     assert names(books) == ["b"]
-    assert [one.subject.name for one in books.chosen()] == ["b"]
+    assert [one.subject.name for one in books.targets()] == ["b"]
 
 
 def test_what_an_owner_comes_to_stand_for_is_forgotten_and_comes_back_with_its_end() -> None:
@@ -116,7 +120,7 @@ def test_what_cannot_be_judged_is_a_remark_that_goes_with_it() -> None:
     put(books, broken)
     judged(books)
     (remark,) = books.remarks()
-    assert remark.startswith("Pod team-a/a cannot be judged: spec.containers[0].resources.limits[nvidia.com/gpu]")
+    assert remark.startswith("Pod team-a/a cannot be evaluated: spec.containers[0].resources.limits[nvidia.com/gpu]")
     books.put(place_of(subject(a_pod("a"))), None)
     judged(books)
     assert books.remarks() == ()
@@ -126,7 +130,7 @@ def test_what_comes_while_a_round_is_under_way_is_for_the_next() -> None:
     books = WorkloadIndex()
     put(books, a_pod("a"))
     put(books, a_pod("b"))
-    round_ = books.judge(LENS, anew=True)
+    round_ = books.judge(LENS, everything=True)
     next(round_)
     put(books, a_pod("c"))
     books.put(place_of(subject(a_pod("b"))), None)

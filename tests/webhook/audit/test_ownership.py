@@ -149,8 +149,8 @@ def test_shares_add_up_and_say_what_is_not_told() -> None:
     (owners,) = divisions_of(found)
     (vision, first), (nobody, second) = owners.shares
     assert (vision, nobody) == ("vision", "")
-    assert (first.workloads, first.accelerators, first.so_far, first.untold) == (3, 4, 2 * HOUR, 1)
-    assert (first.until_end, first.endless) == (2 * HOUR, 2)
+    assert (first.workloads, first.accelerators, first.so_far, first.without_start) == (3, 4, 2 * HOUR, 1)
+    assert (first.until_end, first.without_end) == (2 * HOUR, 2)
     assert (second.so_far, second.until_end) == (0, 5)
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.gangs.status import is_over
-from gpugate.policies.kube.field_ownership import LAST_APPLIED
+from gpugate.policies.kube.managers import LAST_APPLIED
 from gpugate.policies.workloads.kinds import KINDS, POD
 from gpugate.policies.workloads.open import open_workload
-from gpugate.webhook.audit.subjects import Subject, choose, may_ask, subject_of, subjects_in, trim
+from gpugate.webhook.audit.owners import choose_targets
+from gpugate.webhook.audit.subjects import Subject, may_request_gpu, subject_of, subjects_in, trim
 from tests.shared.audits import (
     Json,
     a_pod,
@@ -41,7 +42,7 @@ def chosen(*objects: Json) -> list[tuple[str, str, int]]:
     subjects = [one for one in subjects_in(objects) if isinstance(one, Subject)]
     return [
         (one.owner.kind, one.owner.name, one.number) if one.owner else (one.subject.kind.kind, one.subject.name, one.number)
-        for one in choose(subjects)
+        for one in choose_targets(subjects)
     ]
 
 
@@ -50,7 +51,7 @@ def leanly(*objects: Json) -> list[tuple[str, str, int]]:
     kept = [trim(one) for one in subjects_in(objects) if isinstance(one, Subject)]
     return [
         (one.owner.kind, one.owner.name, one.number) if one.owner else (one.subject.kind.kind, one.subject.name, one.number)
-        for one in choose(one for one in kept if one is not None)
+        for one in choose_targets(one for one in kept if one is not None)
     ]
 
 
@@ -286,7 +287,7 @@ SPECS = st.fixed_dictionaries(
 @given(SPECS)
 def test_what_the_audit_looks_at_is_what_the_webhooks_are_sent(spec: Json) -> None:
     obj = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
-    assert may_ask(open_workload(POD, obj, EMPTY_SNAPSHOT)) is mirrored(spec)
+    assert may_request_gpu(open_workload(POD, obj, EMPTY_SNAPSHOT)) is mirrored(spec)
 
 
 # Order ------------------------------------------------------------------------------------------
@@ -378,7 +379,7 @@ def test_an_empty_object_of_every_kind_asks_for_nothing(kind: Any) -> None:
     api_version = f"{kind.group}/v1" if kind.group else "v1"
     found = subject_of({"apiVersion": api_version, "kind": kind.kind})
     assert found is not None
-    assert not found.asks
+    assert not found.requests_gpu
 
 
 def test_what_is_kept_of_an_object_lacks_what_no_rule_reads() -> None:

@@ -15,23 +15,23 @@ from typer.testing import CliRunner
 
 from gpugate.policies.cluster.gpu_usage import DeviceUse, Health, Span, Times
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
-from gpugate.policies.policy.models import Policy, PolicySet
-from gpugate.webhook.audit.attribution_of_pods import audited_owner_of_pods, usage_of
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.evaluate import AuditContext
-from gpugate.webhook.audit.index import Surroundings, filled
-from gpugate.webhook.audit.metrics import usage_families
+from gpugate.webhook.audit.index import AuditInputs, filled
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import document_of
 from gpugate.webhook.audit.output.text import print_usage, usage_in_words
-from gpugate.webhook.audit.subjects import choose, subjects_in, trim
-from gpugate.webhook.audit.usage import free_in_all, held_by_owner, held_in_all, lines_of
+from gpugate.webhook.audit.owners import choose_targets, owners_of_pods
+from gpugate.webhook.audit.subjects import subjects_in, trim
+from gpugate.webhook.audit.usage import free_in_all, held_by_owner, held_in_all, lines_of, usage_of
 from gpugate.webhook.cli import controller
 from gpugate.webhook.cli.main import app
 from gpugate.webhook.cli.options import monitoring
-from gpugate.webhook.controller.informers import see
+from gpugate.webhook.controller.informers import observe_workload
+from gpugate.webhook.controller.metrics import usage_families
 from gpugate.webhook.prometheus.client import Address, PrometheusError
-from gpugate.webhook.prometheus.collect import times_wanted
-from gpugate.webhook.prometheus.poller import UsagePoller
+from gpugate.webhook.prometheus.poller import UsagePoller, times_wanted
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Log
@@ -54,19 +54,19 @@ def readings(*devices: DeviceUse, at: float = AT, remarks: tuple[str, ...] = ())
     return Readings(at, (3600, MONTH), devices, remarks)
 
 
-def homes(*objects: Json) -> dict[tuple[str, str], tuple[str, ...]]:
+def owner_names(*objects: Json) -> dict[tuple[str, str], tuple[str, ...]]:
     subjects = [subject(one) for one in objects]
-    return dict(audited_owner_of_pods(subjects, choose(subjects)))
+    return dict(owners_of_pods(subjects, choose_targets(subjects)))
 
 
 def audited(found: Readings | None, *objects: Json, policies: list[Policy] | None = None) -> Audit:
-    books = filled(subjects_in(objects))
-    snapshot = EMPTY_SNAPSHOT if found is None else replace(EMPTY_SNAPSHOT, usage=usage_of(found, books.homes()))
+    index = filled(subjects_in(objects))
+    snapshot = EMPTY_SNAPSHOT if found is None else replace(EMPTY_SNAPSHOT, usage=usage_of(found, index.owners_of_pods()))
     chosen = PolicySet([policy(rules={"idle": {}}, mode=None)] if policies is None else policies)
-    for _ in books.judge(AuditContext(chosen, snapshot), anew=True):
+    for _ in index.judge(AuditContext(chosen, snapshot), everything=True):
         pass
-    return books.whole(
-        Surroundings("2026-01-01T00:00:00Z", "tests", chosen, snapshot, lambda _: None, lambda _: None, readings=found)
+    return index.build_audit(
+        AuditInputs("2026-01-01T00:00:00Z", "tests", chosen, snapshot, lambda _: None, lambda _: None, readings=found)
     )  # type: ignore[arg-type,return-value]
 
 
@@ -79,7 +79,9 @@ def test_a_pod_stands_under_the_topmost_that_asks() -> None:
     middle = owned(replica_set(), front)
     top = job_set()
     inner = owned(job("set-workers-0"), top)
-    assert homes(front, middle, owned(a_pod("serve-1-x"), middle), top, inner, owned(a_pod("set-0"), inner), a_pod("alone")) == {
+    assert owner_names(
+        front, middle, owned(a_pod("serve-1-x"), middle), top, inner, owned(a_pod("set-0"), inner), a_pod("alone")
+    ) == {
         ("team-a", "serve-1-x"): ("apps", "Deployment", "team-a", "serve"),
         ("team-a", "set-0"): ("jobset.x-k8s.io", "JobSet", "team-a", "set"),
         ("team-a", "alone"): ("", "Pod", "team-a", "alone"),
@@ -88,7 +90,7 @@ def test_a_pod_stands_under_the_topmost_that_asks() -> None:
 
 def test_pods_of_an_owner_of_an_unknown_kind_stand_together_by_sort() -> None:
     owner = named("example.com/v1", "Notebook", "lab")
-    found = homes(*(owned(a_pod(f"lab-{at}"), owner) for at in range(3)), owned(a_pod("lab-big", gpus=4), owner))
+    found = owner_names(*(owned(a_pod(f"lab-{at}"), owner) for at in range(3)), owned(a_pod("lab-big", gpus=4), owner))
     assert found["team-a", "lab-0"] == found["team-a", "lab-2"] == ("", "Pod", "team-a", "lab-0")
     assert found["team-a", "lab-big"] == ("", "Pod", "team-a", "lab-big")
 
@@ -97,12 +99,12 @@ def test_what_the_controller_keeps_of_pods_is_enough_to_find_their_workload() ->
     front = deployment()
     middle = owned(replica_set(), front)
     kept = [one for one in (trim(subject(one)) for one in (front, middle, owned(a_pod("x"), middle))) if one is not None]
-    assert audited_owner_of_pods(kept, choose(kept)) == {("team-a", "x"): ("apps", "Deployment", "team-a", "serve")}
+    assert owners_of_pods(kept, choose_targets(kept)) == {("team-a", "x"): ("apps", "Deployment", "team-a", "serve")}
 
 
 def test_pods_that_claim_to_have_made_each_other_end_the_search() -> None:
     one, two = a_pod("one"), a_pod("two")
-    found = homes(owned(one, two), owned(two, one))
+    found = owner_names(owned(one, two), owned(two, one))
     assert set(found) <= {("team-a", "one"), ("team-a", "two")}
 
 
@@ -131,10 +133,10 @@ def test_sums_stand_by_team_and_count_slices_as_the_part_that_they_are() -> None
     found = audited(readings(device("x"), sliced, device(""), device("gone", 50, 50)), first, second)
     owners = held_by_owner(found)
     assert [(name, one.devices, one.idle, one.low) for name, one in owners.items()] == [("red", 1, 1, 0), ("blue", 1, 0, 0)]
-    assert owners["blue"].worths[0].parts == pytest.approx(3 / 7)
+    assert owners["blue"].window_use[0].parts == pytest.approx(3 / 7)
     whole = held_in_all(found)
     assert (whole.devices, whole.idle, free_in_all(found)) == (3, 1, 1)
-    assert whole.worths[0].percent == pytest.approx(100 * (0.01 + 0.7 * 3 / 7 + 0.5) / (2 + 3 / 7), abs=0.01)
+    assert whole.window_use[0].percent == pytest.approx(100 * (0.01 + 0.7 * 3 / 7 + 0.5) / (2 + 3 / 7), abs=0.01)
     assert [(one.state, one.device.pod) for one in lines_of(found)] == [
         ("idle", "x"),
         ("busy", "y"),
@@ -291,16 +293,16 @@ async def test_a_round_takes_the_figures_that_are_there_and_judges_again_only_wh
     stand = Stand(pods=0)
     stand.state.publish(policies=[policy(rules={"idle": {}}, mode=None)])
     latest: list[Readings | None] = [None]
-    stand.rounds._source.readings = lambda: latest[0]
-    stand.feed.replaced(PODS, [see(a_pod(name)) for name in ("x", "y", "z")])
+    stand.audit_loop._source.readings = lambda: latest[0]
+    stand.informer.replaced(PODS, [observe_workload(a_pod(name)) for name in ("x", "y", "z")])
     async with stand.running():
         await stand.next(0)
-        assert stand.rounds.latest is not None
-        assert stand.rounds.latest.fleet is None
+        assert stand.audit_loop.latest is not None
+        assert stand.audit_loop.latest.fleet is None
         latest[0] = readings(device("x"), device("y", 90, 80))
         await stand.next(1)
         assert stand.last == (2, False), "z has no figures"
-        assert [[used.state for used in one.used] for one in stand.rounds.latest.workloads] == [["idle"], ["busy"], []]
+        assert [[used.state for used in one.used] for one in stand.audit_loop.latest.workloads] == [["idle"], ["busy"], []]
         assert stand.effects == ["warn", "clean", "clean"]
         latest[0] = readings(device("x"), device("y", 91, 80), at=AT + 1)
         await stand.next(2)
@@ -308,8 +310,8 @@ async def test_a_round_takes_the_figures_that_are_there_and_judges_again_only_wh
         latest[0] = None
         await stand.next(3)
         assert stand.last == (2, False)
-        assert stand.rounds.latest.fleet is None
-        assert all(not one.used for one in stand.rounds.latest.workloads)
+        assert stand.audit_loop.latest.fleet is None
+        assert all(not one.used for one in stand.audit_loop.latest.workloads)
 
 
 def test_metrics_count_held_devices_and_questions() -> None:

@@ -106,7 +106,7 @@ async def _follow(cluster: Cluster) -> ClusterSnapshot:
     state, time = CurrentState(), FakeTime(sleeps=10_000)
     store = SnapshotStore(state, Log(io.StringIO()), [PODS, NODES])
     store.replaced(NODES, [reducer_for(NODES)(one) for one in _MACHINES])
-    task = asyncio.create_task(Reflector(cluster, PODS, store, strip=reducer_for(PODS), pace=time.pace()).run())
+    task = asyncio.create_task(Reflector(cluster, PODS, store, strip=reducer_for(PODS), timing=time.timing()).run())
     for _ in range(4000):
         await asyncio.sleep(0)
         if cluster.now == len(cluster.history) and not cluster.faults:

@@ -60,15 +60,15 @@ def test_it_counts_no_longer_once_the_watch_shows_it() -> None:
     ledger = InFlightLedger()
     ledger.admit("1", job("a"))
     ledger.admit("2", member("p-0"))
-    ledger.saw("1")
-    ledger.saw_pod(("team-a", "p-0"), "2", "")
+    ledger.observe("1")
+    ledger.observe_pod(("team-a", "p-0"), "2", "")
     assert (len(ledger), in_queue(ledger), ledger.in_flight.members("team-a", GROUP)) == (0, 0, 0)
 
 
 def test_a_job_counts_no_longer_once_a_pod_of_it_shows() -> None:
     ledger = InFlightLedger()
     ledger.admit("1", job("a"))
-    ledger.saw_pod(("team-a", "a-xyz"), "77", "1")
+    ledger.observe_pod(("team-a", "a-xyz"), "77", "1")
     assert in_queue(ledger) == 0
 
 
@@ -91,14 +91,14 @@ def test_an_object_of_the_same_name_takes_the_place_of_one_that_failed_later_in_
     ledger.admit("1", job("a"))
     ledger.admit("2", job("a"))
     assert in_queue(ledger) == 8
-    ledger.saw("2")
+    ledger.observe("2")
     assert in_queue(ledger) == 0
 
 
 def test_a_pod_of_the_same_name_and_another_uid_shows_that_the_first_never_came_to_be() -> None:
     ledger = InFlightLedger()
     ledger.admit("1", member("p-0"))
-    ledger.saw_pod(("team-a", "p-0"), "other", "")
+    ledger.observe_pod(("team-a", "p-0"), "other", "")
     assert ledger.in_flight.members("team-a", GROUP) == 0
 
 

@@ -22,7 +22,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reducer_for
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
-from gpugate.webhook.kube.client import connect
+from gpugate.webhook.kube.kubeconfig import connect
 from gpugate.webhook.kube.reflector import Reflector, run_all
 from gpugate.webhook.runtime.log import Log
 from tests.shared.paths import ROOT

@@ -7,8 +7,8 @@ import io
 import pytest
 
 from gpugate.policies.cluster.snapshot import SyncState
+from gpugate.webhook.cache.health import out_of_date, unreadable
 from gpugate.webhook.cache.kinds import FACT_KINDS
-from gpugate.webhook.cache.staleness import out_of_date, unreadable
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.kube.types import KindState, WatchPhase

@@ -434,7 +434,7 @@ async def test_a_list_that_cannot_be_taken_keeps_none_behind_it_from_being_taken
     store.absent(QUEUES)
     await _turns_until(lambda: state.not_ready == "not synced yet: nodes")
     log.flush()
-    assert "not taken into the facts" in stream.getvalue()
+    assert "cannot add objects to the snapshot" in stream.getvalue()
 
 
 def test_a_long_list_outside_of_any_event_loop_is_taken_at_once() -> None:

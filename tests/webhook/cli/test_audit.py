@@ -97,8 +97,8 @@ def test_lists_of_both_forms_and_standard_input_are_read(put: Any) -> None:
 
 def test_an_empty_list_is_a_cluster_without_workloads(put: Any) -> None:
     result = audit(put(listed()))
-    assert (result.exit_code, result.stdout) == (0, "No workload asks for accelerators.\n")
-    assert audit(put(cpu_pod())).stdout == "No workload asks for accelerators.\n"
+    assert (result.exit_code, result.stdout) == (0, "No workload requests accelerators.\n")
+    assert audit(put(cpu_pod())).stdout == "No workload requests accelerators.\n"
 
 
 def test_pods_of_a_deployment_in_the_same_dump_are_no_workloads_of_their_own(put: Any) -> None:

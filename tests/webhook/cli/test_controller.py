@@ -39,12 +39,12 @@ def test_every_figure_arrives_where_it_belongs(monkeypatch: pytest.MonkeyPatch) 
         "--team-label=squad",
     )
     assert (found.host, found.port, found.namespace) == ("127.0.0.1", 8181, "here")
-    assert found.rhythm == AuditSchedule(interval=900.0, settle=3.0, surroundings=60.0, rate=250.0)
-    assert found.terms == LeaseDurations(duration=30, deadline=20.0, retry=4.0)
+    assert found.schedule == AuditSchedule(interval=900.0, gather=3.0, slow_facts=60.0, rate=250.0)
+    assert found.durations == LeaseDurations(duration=30, deadline=20.0, retry=4.0)
     assert (found.spacing, found.hosts, found.team_labels) == (7.0, ("audit.example.com",), ("squad",))
 
 
 def test_without_options_the_pace_is_the_documented_one(monkeypatch: pytest.MonkeyPatch) -> None:
     found = options_of(monkeypatch)
-    assert found.rhythm == AuditSchedule(interval=600.0, settle=2.0, surroundings=60.0, rate=500.0)
-    assert found.terms == LeaseDurations()
+    assert found.schedule == AuditSchedule(interval=600.0, gather=2.0, slow_facts=60.0, rate=500.0)
+    assert found.durations == LeaseDurations()

@@ -333,7 +333,7 @@ def test_a_read_only_file_keeps_every_file_from_being_changed(file: Path) -> Non
 
 
 def test_a_file_that_somebody_changes_meanwhile_is_not_overwritten(file: Path) -> None:
-    with pytest.raises(ReplaceError, match="was changed by somebody else meanwhile"):
+    with pytest.raises(ReplaceError, match="another program changed it meanwhile"):
         replace_all([Replacement(str(file), b"what was read", b"new")])
     assert file.read_text() == JOB
 

@@ -12,7 +12,8 @@ import orjson
 import pytest
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
-from gpugate.policies.policy.models import Policy, PolicySet
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import Policy
 from gpugate.webhook.admission.handler import AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
@@ -34,15 +35,15 @@ def record(
 
     async def answered() -> None:
         log = Log(io.StringIO())
-        recording = ReviewRecorder(directory, 64 << 20, log)
-        door = AdmissionHandler(CurrentState(snapshot, policies), Metrics(), log, recording=recording)
+        review_recorder = ReviewRecorder(directory, 64 << 20, log)
+        door = AdmissionHandler(CurrentState(snapshot, policies), Metrics(), log, review_recorder=review_recorder)
         for review in reviews:
             first = well_formed(door.answer("mutate", orjson.dumps(review)))
             if first["allowed"]:
                 passed = deepcopy(review)
                 passed["request"]["object"] = patched(review["request"]["object"], first)
                 door.answer("validate", orjson.dumps(passed))
-        task = asyncio.create_task(recording.run())
+        task = asyncio.create_task(review_recorder.run())
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -76,15 +77,15 @@ def test_every_example_is_answered_the_same_by_the_same_policy_and_facts(tmp_pat
     assert len(found) > 100
     assert set(effects(found)) == {"same"}
     for one in found:
-        assert one.then is not None
-        assert sorted(f"{each.rule}/{each.finding.reason}" for each in one.denied) == sorted(one.then.denied)
+        assert one.recorded is not None
+        assert sorted(f"{each.rule}/{each.finding.reason}" for each in one.denied) == sorted(one.recorded.denied)
     assert mode != "Enforce" or any(one.denied for one in found)
 
 
 def test_enforcing_after_dryrun_shows_what_would_be_changed_and_refused(tmp_path: Path) -> None:
     record(tmp_path, [admission(pod(**FITTING)), admission(overcommitted_pod())], [policy(mode="DryRun")])
     found = again(tmp_path, [policy()])
-    assert [(one.then.endpoint if one.then else "", one.effect) for one in found] == [
+    assert [(one.recorded.endpoint if one.recorded else "", one.effect) for one in found] == [
         ("mutate", AnswerChange.CHANGED),
         # The shared memory that the recorded object lacks is put in before the check, as it would be.
         ("validate", AnswerChange.SAME),

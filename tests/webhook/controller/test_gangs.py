@@ -12,12 +12,11 @@ from gpugate.policies.cluster.records.pod_problems import moment
 from gpugate.policies.cluster.records.pods import pod_record_of
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.policy.models import parse_policy
-from gpugate.webhook.audit.gangs import gangs_among
-from gpugate.webhook.audit.listing import SUBJECT_KINDS
-from gpugate.webhook.audit.subjects import Subject, subjects_in
+from gpugate.webhook.audit.evaluate import gangs_among
+from gpugate.webhook.audit.subjects import SUBJECT_KINDS, Subject, subjects_in
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.controller.gangs import GangObserver
-from gpugate.webhook.controller.informers import WorkloadInformer, see
+from gpugate.webhook.controller.informers import WorkloadInformer, observe_workload
 from gpugate.webhook.runtime.log import Log
 from tests.shared.audits import a_pod, deployment, named, owned, replica_set
 from tests.shared.recorded_pod_groups import PodGroupApi, RecordedEvents
@@ -70,25 +69,25 @@ def _pod(number: int) -> Object:
 class _Stand:
     def __init__(self) -> None:
         self.now = _TEN
-        self.api, self.teller, self.state = _ApiWithEvents(), RecordedEvents(), CurrentState()
+        self.api, self.events, self.state = _ApiWithEvents(), RecordedEvents(), CurrentState()
         rules = {"gang": {"mode": "Enforce", "scheduler": "None", "stuckAfter": "1m"}}
         policy = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "p"}, "spec": {"rules": rules}}
         self.state.publish(policies=[parse_policy(policy)])
         self.gangs = self.start()
 
     def start(self) -> GangObserver:
-        gangs = GangObserver(self.api, self.state, self.teller, Log(io.StringIO()), now=lambda: self.now)
+        gangs = GangObserver(self.api, self.state, self.events, Log(io.StringIO()), now=lambda: self.now)
         gangs.on_workload(_PLACE, _subject(_job()))
         return gangs
 
-    async def look(self, pods: int, later: float) -> str:
+    async def observe(self, pods: int, later: float) -> str:
         """What a look at the gang with so many pods says, so many seconds later."""
         self.now += later
         builder = SnapshotBuilder()
         for number in range(pods):
             builder.put("pods", ("team-a", f"w-{number}"), pod_record_of(_pod(number)))
         self.state.publish(builder.snapshot({"pods": SyncState.SYNCED}))
-        await self.gangs.look_and_tell()
+        await self.gangs.observe_and_report()
         (found,) = self.gangs.states
         return found.state
 
@@ -99,78 +98,78 @@ async def test_a_stuck_gang_is_told_of_once_with_what_the_apiserver_said() -> No
         {"message": "older", "lastTimestamp": "2026-01-01T10:00:01Z"},
         {"message": _TOLD, "lastTimestamp": "2026-01-01T10:00:02Z"},
     ]
-    assert await stand.look(1, 30) == "starting"
+    assert await stand.observe(1, 30) == "starting"
     assert stand.api.calls == []
-    assert await stand.look(1, 60) == "stuck"
-    assert await stand.look(1, 15) == "stuck"
+    assert await stand.observe(1, 60) == "stuck"
+    assert await stand.observe(1, 15) == "stuck"
     wanted = f"1 of 2 run and 8 accelerators are held meanwhile; 1 of 2 is not there: {_TOLD}"
-    assert stand.teller.told == [("Warning", "GangStuck", wanted)]
+    assert stand.events.told == [("Warning", "GangStuck", wanted)]
     families = {one.name: one.samples[0].value for one in stand.gangs.metrics() if len(one.samples) == 1}
     assert families == {"gpugate_gangs_stuck": 1, "gpugate_gangs_stuck_accelerators": 8}
 
 
 async def test_a_gang_that_was_healed_and_is_stuck_again_is_told_of_again_and_not_before_its_time() -> None:
     stand = _Stand()
-    assert await stand.look(1, 90) == "stuck"
-    assert await stand.look(2, 90) == "running"
-    assert await stand.look(1, 90) == "starting"
-    assert await stand.look(1, 90) == "stuck"
-    assert len(stand.teller.told) == 2
+    assert await stand.observe(1, 90) == "stuck"
+    assert await stand.observe(2, 90) == "running"
+    assert await stand.observe(1, 90) == "starting"
+    assert await stand.observe(1, 90) == "stuck"
+    assert len(stand.events.told) == 2
 
 
 async def test_who_takes_over_knows_at_once_what_is_stuck() -> None:
     stand = _Stand()
-    assert await stand.look(1, 90) == "stuck"
+    assert await stand.observe(1, 90) == "stuck"
     stand.gangs = stand.start()
-    assert await stand.look(1, 1) == "stuck"
+    assert await stand.observe(1, 1) == "stuck"
 
 
 async def test_events_that_cannot_be_read_do_not_keep_the_gang_from_being_told_of() -> None:
     stand = _Stand()
     stand.api.broken = 1
-    assert await stand.look(1, 90) == "stuck"
-    assert [one[1] for one in stand.teller.told] == ["GangStuck"]
+    assert await stand.observe(1, 90) == "stuck"
+    assert [one[1] for one in stand.events.told] == ["GangStuck"]
 
 
 async def test_a_job_that_has_ended_or_is_gone_is_no_gang_any_more() -> None:
     stand = _Stand()
-    assert await stand.look(1, 90) == "stuck"
+    assert await stand.observe(1, 90) == "stuck"
     ended = _job() | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     stand.gangs.on_workload(_PLACE, _subject(ended))
-    assert stand.gangs.look() == []
+    assert stand.gangs.observe() == []
     stand.gangs.on_workload(_PLACE, _subject(_job()))
-    assert len(stand.gangs.look()) == 1
+    assert len(stand.gangs.observe()) == 1
     stand.gangs.on_workload(_PLACE, None)
-    assert stand.gangs.look() == []
+    assert stand.gangs.observe() == []
 
 
 @pytest.mark.parametrize("owner", [("x.example.com/v1", "Crew"), ("batch/v1", "Job")])
 async def test_a_plain_pod_that_a_controller_adopts_is_of_no_gang_of_its_own_any_more(owner: tuple[str, str]) -> None:
-    stand, feed = _Stand(), WorkloadInformer()
-    feed.listeners.append(stand.gangs.on_workload)
+    stand, informer = _Stand(), WorkloadInformer()
+    informer.listeners.append(stand.gangs.on_workload)
     pods = next(one for one in SUBJECT_KINDS if one.name == "Pod")
     plain = a_pod("p", **{"nvidia.com/gpu": 1})
     plain["metadata"] |= {"namespace": "team-a", "labels": {"scheduling.x-k8s.io/pod-group": "crew"}}
-    feed.changed(pods, "ADDED", see(plain))
-    assert len(list(stand.gangs.keeper._book.plans())) == 2, "the Job and the pods of that group"
+    informer.changed(pods, "ADDED", observe_workload(plain))
+    assert len(list(stand.gangs.reconciler._index.plans())) == 2, "the Job and the pods of that group"
     api_version, kind = owner
-    feed.changed(pods, "MODIFIED", see(owned(plain, named(api_version, kind, "crew"))))
-    assert [one.about.kind for one in stand.gangs.keeper._book.plans()] == ["Job"]
+    informer.changed(pods, "MODIFIED", observe_workload(owned(plain, named(api_version, kind, "crew"))))
+    assert [one.reference.kind for one in stand.gangs.reconciler._index.plans()] == ["Job"]
 
 
 async def test_a_full_list_of_replica_sets_that_deployments_made_is_taken_whole() -> None:
-    stand, feed = _Stand(), WorkloadInformer()
-    feed.listeners.append(stand.gangs.on_workload)
+    stand, informer = _Stand(), WorkloadInformer()
+    informer.listeners.append(stand.gangs.on_workload)
     (kind,) = (one for one in SUBJECT_KINDS if one.name == "ReplicaSet")
-    listed = [see(owned(replica_set(name), deployment())) for name in ("serve-1", "serve-2", "serve-3")]
-    feed.replaced(kind, listed)
-    assert feed.books.places() == [one.place for one in listed]
-    assert await stand.look(1, 30) == "starting", "they are no gangs of their own"
+    listed = [observe_workload(owned(replica_set(name), deployment())) for name in ("serve-1", "serve-2", "serve-3")]
+    informer.replaced(kind, listed)
+    assert informer.index.places() == [one.place for one in listed]
+    assert await stand.observe(1, 30) == "starting", "they are no gangs of their own"
 
 
 async def test_an_audit_of_files_says_the_same_as_the_controller() -> None:
     stand = _Stand()
-    assert await stand.look(1, 90) == "stuck"
+    assert await stand.observe(1, 90) == "stuck"
     snapshot, policies = stand.state.in_force
     subjects = [*subjects_in([_job(), _pod(0)]), "a line about what could not be read"]
     assert gangs_among(subjects, snapshot, policies, stand.now) == stand.gangs.states
@@ -179,16 +178,16 @@ async def test_an_audit_of_files_says_the_same_as_the_controller() -> None:
 async def test_the_events_of_a_gang_that_stays_stuck_are_asked_for_now_and_then() -> None:
     stand = _Stand()
     stand.api.events = [{"message": _TOLD, "lastTimestamp": "2026-01-01T10:00:02Z"}]
-    assert await stand.look(1, 90) == "stuck"
+    assert await stand.observe(1, 90) == "stuck"
     for _ in range(19):
-        await stand.look(1, 15)
+        await stand.observe(1, 15)
     assert len(stand.api.calls) == 1
     assert _TOLD in stand.gangs.states[0].reason, "what was said is kept meanwhile"
     stand.api.events = []
-    await stand.look(1, 15)
+    await stand.observe(1, 15)
     assert len(stand.api.calls) == 2
     assert _TOLD not in stand.gangs.states[0].reason
-    assert await stand.look(2, 15) == "running"
-    assert await stand.look(1, 15) == "starting"
-    assert await stand.look(1, 90) == "stuck"
+    assert await stand.observe(2, 15) == "running"
+    assert await stand.observe(1, 15) == "starting"
+    assert await stand.observe(1, 90) == "stuck"
     assert len(stand.api.calls) == 3, "it is another time that it is stuck"

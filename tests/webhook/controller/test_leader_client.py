@@ -10,7 +10,7 @@ import pytest
 
 from gpugate.webhook.controller.leader_client import LeaderOnlyClient, NotLeadingError
 from gpugate.webhook.controller.leader_election import Elector, LeaseDurations
-from gpugate.webhook.kube.types import ApiError
+from gpugate.webhook.kube.errors import ApiError
 from gpugate.webhook.runtime.log import Log
 
 Object = dict[str, Any]

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from gpugate.webhook.controller.leader_election import NAME, Elector, LeaseDurations
-from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.kube.errors import ApiError, ConnectionLostError
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
 pytestmark = pytest.mark.asyncio
@@ -91,14 +92,14 @@ class Leases:
 class Candidate:
     """An elector with its own clock, and what it does while it leads."""
 
-    def __init__(self, leases: Leases, identity: str = "me", terms: LeaseDurations | None = None) -> None:
+    def __init__(self, leases: Leases, identity: str = "me", durations: LeaseDurations | None = None) -> None:
         self.now = 1000.0
         self.began = self.ended = 0
         self.ended_at = 0.0
         self.fails: Exception | None = None
         self.text = io.StringIO()
         self.elector = Elector(
-            leases, "gpugate-system", identity, Log(self.text), terms or LeaseDurations(retry=0.0), clock=lambda: self.now
+            leases, "gpugate-system", identity, Log(self.text), durations or LeaseDurations(retry=0.0), clock=lambda: self.now
         )
 
     async def lead(self) -> None:
@@ -288,7 +289,7 @@ async def test_the_deadline_counts_from_before_the_renewal_was_sent() -> None:
 
 async def test_an_apiserver_that_does_not_answer_is_waited_for_no_longer_than_the_deadline() -> None:
     leases = Leases()
-    one = Candidate(leases, terms=LeaseDurations(duration=15, deadline=0.05, retry=0.0))
+    one = Candidate(leases, durations=LeaseDurations(duration=15, deadline=0.05, retry=0.0))
     await one.tries()
 
     async def hang(_path: str) -> JsonObject:
@@ -350,7 +351,7 @@ async def test_who_ends_without_leading_leaves_the_lease_alone() -> None:
 
 async def test_who_ends_after_another_has_taken_over_leaves_the_lease_alone() -> None:
     leases = Leases()
-    one = Candidate(leases, terms=LeaseDurations(retry=30.0))
+    one = Candidate(leases, durations=LeaseDurations(retry=30.0))
     async with one.running():
         await until(lambda: one.began == 1)
         leases.touch(holderIdentity="two")
@@ -359,7 +360,7 @@ async def test_who_ends_after_another_has_taken_over_leaves_the_lease_alone() ->
 
 async def test_who_ends_while_the_apiserver_is_gone_still_ends() -> None:
     leases = Leases()
-    one = Candidate(leases, terms=LeaseDurations(retry=30.0))
+    one = Candidate(leases, durations=LeaseDurations(retry=30.0))
     async with asyncio.timeout(5), one.running():
         await until(lambda: one.began == 1)
         leases.unreachable = True

@@ -11,12 +11,14 @@ from gpugate.policies.cluster.builder import key_of
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.policies.rules.registry import RULES
+from gpugate.webhook.audit.totals import LastAudit
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reducer_for
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
-from gpugate.webhook.controller.policy_status import LastAudit, PolicyStatusReconciler
-from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.controller.policy_status import PolicyStatusReconciler
+from gpugate.webhook.kube.errors import ApiError, ConnectionLostError
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
 NAMESPACES = next(kind for kind in FACT_KINDS if kind.resource == "namespaces")
@@ -28,7 +30,7 @@ class Cluster:
     def __init__(self, *policies: JsonObject, namespaces: int = 2) -> None:
         self.objects: dict[str, JsonObject] = {}
         self.patches: list[tuple[str, JsonObject]] = []
-        self.told: list[tuple[str, str, str, str]] = []
+        self.reason_and_message: list[tuple[str, str, str, str]] = []
         self.error: Exception | None = None
         self.time = "2026-01-01T00:00:00Z"
         self.state = CurrentState()
@@ -44,10 +46,10 @@ class Cluster:
     def start(self) -> None:
         """Another controller takes over."""
         log = Log(io.StringIO())
-        self.writer = PolicyStatusReconciler(self, self.store, self.state, log, tell=self.tell, clock=lambda: self.time)
+        self.writer = PolicyStatusReconciler(self, self.store, self.state, log, emit=self.emit, clock=lambda: self.time)
 
-    def tell(self, seen: SeenPolicy, kind: str, reason: str, message: str) -> None:
-        self.told.append((seen.name, kind, reason, message))
+    def emit(self, seen: SeenPolicy, kind: str, reason: str, message: str) -> None:
+        self.reason_and_message.append((seen.name, kind, reason, message))
 
     async def patch(self, path: str, patch: JsonObject, /) -> JsonObject:
         if self.error is not None:
@@ -74,7 +76,7 @@ class Cluster:
         self.store.changed(POLICIES, "MODIFIED", reducer_for(POLICIES)(self.objects[name]))
         self.store.publish()
 
-    async def settle(self) -> None:
+    async def gather(self) -> None:
         """Write until nothing is left to write, the watch showing each time what was written."""
         for _ in range(3):
             await self.writer.write()
@@ -105,7 +107,7 @@ COUNTS = f"1 Enforce, {BOUND - 1} DryRun"
 @pytest.mark.asyncio
 async def test_a_good_policy_is_ready_and_says_what_it_binds() -> None:
     cluster = Cluster(gpu_policy(**GOOD))
-    await cluster.settle()
+    await cluster.gather()
     condition = {
         "type": "Ready",
         "status": "True",
@@ -122,7 +124,7 @@ async def test_a_good_policy_is_ready_and_says_what_it_binds() -> None:
         "conditions": [condition],
     }
     assert len(cluster.patches) == 1
-    assert cluster.told == []
+    assert cluster.reason_and_message == []
 
 
 @pytest.mark.asyncio
@@ -150,14 +152,14 @@ async def test_a_generation_that_reviews_are_not_judged_by_yet_is_not_said_to_be
         ),
         (
             [gpu_policy(mode="Enforce"), gpu_policy("high", mode="Warn", priority=1)],
-            "binds nothing: for each of its rules another policy goes before it (high).",
+            "binds nothing: for each of its rules another policy has precedence (high).",
         ),
     ],
 )
 @pytest.mark.asyncio
 async def test_a_policy_that_binds_nothing_is_ready_and_says_why(policies: list[JsonObject], text: str) -> None:
     cluster = Cluster(*policies)
-    await cluster.settle()
+    await cluster.gather()
     assert cluster.condition()["status"] == "True"
     assert cluster.condition()["message"].endswith(text)
 
@@ -165,10 +167,10 @@ async def test_a_policy_that_binds_nothing_is_ready_and_says_why(policies: list[
 @pytest.mark.asyncio
 async def test_a_bad_policy_is_stalled_and_the_last_good_generation_stays_in_force() -> None:
     cluster = Cluster(gpu_policy(**GOOD))
-    await cluster.settle()
+    await cluster.gather()
     cluster.time = "2026-01-02T00:00:00Z"
     cluster.apply(gpu_policy(generation=2, mode="Loud"))
-    await cluster.settle()
+    await cluster.gather()
     ready, stalled = cluster.condition(), cluster.condition("Stalled")
     assert (ready["status"], stalled["status"], ready["reason"], stalled["reason"]) == (
         "False",
@@ -180,36 +182,36 @@ async def test_a_bad_policy_is_stalled_and_the_last_good_generation_stays_in_for
     assert ready["message"].endswith(". Generation 1 stays in force.")
     assert (ready["lastTransitionTime"], ready["observedGeneration"]) == (cluster.time, 2)
     assert (cluster.status()["observedGeneration"], cluster.status()["generationInForce"]) == (2, 1)
-    assert cluster.told == [("p", "Warning", "InvalidSpec", ready["message"])]
+    assert cluster.reason_and_message == [("p", "Warning", "InvalidSpec", ready["message"])]
 
     cluster.time = "2026-01-03T00:00:00Z"
     cluster.apply(gpu_policy(generation=3, mode="Louder"))
-    await cluster.settle()
+    await cluster.gather()
     assert cluster.condition()["lastTransitionTime"] == "2026-01-02T00:00:00Z"
-    assert [one[1] for one in cluster.told] == ["Warning", "Warning"]
+    assert [one[1] for one in cluster.reason_and_message] == ["Warning", "Warning"]
 
     cluster.apply(gpu_policy(generation=4, mode="Warn"))
-    await cluster.settle()
+    await cluster.gather()
     assert [one["type"] for one in cluster.status()["conditions"]] == ["Ready"]
     assert (cluster.condition()["status"], cluster.status()["generationInForce"]) == ("True", 4)
-    assert cluster.told[-1][1:3] == ("Normal", "InForce")
+    assert cluster.reason_and_message[-1][1:3] == ("Normal", "InForce")
 
 
 @pytest.mark.asyncio
 async def test_a_controller_that_takes_over_says_nothing_twice() -> None:
     cluster = Cluster(gpu_policy(generation=2, mode="Loud"))
-    await cluster.settle()
-    assert (len(cluster.told), len(cluster.patches)) == (1, 1)
+    await cluster.gather()
+    assert (len(cluster.reason_and_message), len(cluster.patches)) == (1, 1)
     cluster.writer.audited({"p": LastAudit("2026-01-01T00:00:00Z", 10, 3, 2, 1)})
-    await cluster.settle()
+    await cluster.gather()
     audit = cluster.status()["lastAudit"]
     assert audit == {"time": "2026-01-01T00:00:00Z", "workloads": 10, "wouldChange": 3, "wouldRefuse": 2, "exempt": 1}
     cluster.start()
-    await cluster.settle()
-    assert (len(cluster.told), len(cluster.patches)) == (1, 2)
+    await cluster.gather()
+    assert (len(cluster.reason_and_message), len(cluster.patches)) == (1, 2)
     assert cluster.status()["lastAudit"] == audit
     cluster.writer.audited({})
-    await cluster.settle()
+    await cluster.gather()
     assert "lastAudit" not in cluster.status()
 
 
@@ -252,22 +254,22 @@ async def test_a_policy_that_changed_or_went_meanwhile_keeps_no_other_waiting(er
 @pytest.mark.asyncio
 async def test_nothing_is_kept_of_policies_that_are_gone() -> None:
     cluster = Cluster(*(gpu_policy(f"p-{at}", **GOOD) for at in range(3)))
-    await cluster.settle()
+    await cluster.gather()
     cluster.objects = {"q": gpu_policy("q", **GOOD)}
     cluster.relist()
-    await cluster.settle()
+    await cluster.gather()
     assert cluster.writer._written.keys() == {"q"}
 
 
 @pytest.mark.asyncio
 async def test_what_others_write_into_the_status_stays_and_what_they_overwrite_is_put_right() -> None:
     cluster = Cluster(gpu_policy(**GOOD))
-    await cluster.settle()
+    await cluster.gather()
     other = {**cluster.condition(), "type": "example.com/Seen"}
     wrong = {**cluster.condition(), "status": "Unknown"}
     cluster.objects["p"]["status"] = {**cluster.status(), "conditions": [other, wrong], "rules": "7 Enforce"}
     cluster.relist()
-    await cluster.settle()
+    await cluster.gather()
     assert cluster.condition("example.com/Seen") == other
     assert (cluster.condition()["status"], cluster.status()["rules"]) == ("True", COUNTS)
 
@@ -275,10 +277,10 @@ async def test_what_others_write_into_the_status_stays_and_what_they_overwrite_i
 @pytest.mark.asyncio
 async def test_a_new_namespace_is_counted() -> None:
     cluster = Cluster(gpu_policy(**GOOD))
-    await cluster.settle()
+    await cluster.gather()
     cluster.store.changed(NAMESPACES, "ADDED", reducer_for(NAMESPACES)({"metadata": {"name": "new"}}))
     cluster.store.publish()
-    await cluster.settle()
+    await cluster.gather()
     assert cluster.status()["matchedNamespaces"] == 3
 
 
@@ -296,7 +298,7 @@ async def test_a_policy_made_anew_under_its_name_does_not_inherit_what_was_in_fo
     cluster = Cluster(gpu_policy(**GOOD))
     cluster.objects["p"] = gpu_policy(uid="other", mode="Loud")
     cluster.relist()
-    await cluster.settle()
+    await cluster.gather()
     assert "generationInForce" not in cluster.status()
     assert cluster.condition()["message"].endswith("Nothing of it is in force.")
 
@@ -305,7 +307,7 @@ async def test_a_policy_made_anew_under_its_name_does_not_inherit_what_was_in_fo
 async def test_what_starts_while_the_newest_is_bad_puts_in_force_what_parses() -> None:
     bad = {"mode": "Enforce", "rules": {"numa": {"newField": 1}, "new-rule": {}, "gang": {"mode": "Warn"}}}
     cluster = Cluster(gpu_policy(generation=5, **bad))
-    await cluster.settle()
+    await cluster.gather()
     assert cluster.condition()["message"].endswith("Generation 5 is in force without new-rule, numa.")
     modes = [rule.default_max_mode for rule in RULES if rule.id not in {"numa", "gang"}]
     counts = f"{modes.count(Mode.ENFORCE)} Enforce, {modes.count(Mode.WARN) + 1} Warn, 1 Disabled"
@@ -320,5 +322,5 @@ async def test_what_starts_while_the_newest_is_bad_puts_in_force_what_parses() -
 async def test_whom_a_policy_is_for_and_how_strictly_is_never_guessed(spec: JsonObject) -> None:
     cluster = Cluster(gpu_policy(generation=5, **spec))
     assert [one.name for one in cluster.state.in_force.policies.policies] == ["default"]
-    await cluster.settle()
+    await cluster.gather()
     assert "generationInForce" not in cluster.status()

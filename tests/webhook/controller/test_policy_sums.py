@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpugate.policies.findings import Mode
 from gpugate.webhook.audit.model import AuditedWorkload, Effect, Item
-from gpugate.webhook.controller.policy_status import LastAudit, sums_by_policy
+from gpugate.webhook.audit.totals import LastAudit, totals_by_policy
 
 AT = "2026-11-02T08:00:00Z"
 
@@ -19,7 +19,7 @@ def workload(name: str, *items: Item, bound: tuple[str, ...] = ("default@3",)) -
 
 def test_each_policy_counts_the_workloads_that_it_binds_and_what_its_own_rules_say() -> None:
     refuse, change = item("default@3", Effect.REFUSE), item("default@3", Effect.CHANGE)
-    found = sums_by_policy(
+    found = totals_by_policy(
         [
             workload("a", refuse, change),
             workload("b", change, item("team@1", Effect.REFUSE), bound=("default@3", "team@1")),
@@ -33,4 +33,4 @@ def test_each_policy_counts_the_workloads_that_it_binds_and_what_its_own_rules_s
 
 
 def test_what_no_policy_says_counts_for_none() -> None:
-    assert sums_by_policy([workload("a", item("", Effect.WARN))], AT) == {"default": LastAudit(AT, 1, 0, 0, 0)}
+    assert totals_by_policy([workload("a", item("", Effect.WARN))], AT) == {"default": LastAudit(AT, 1, 0, 0, 0)}

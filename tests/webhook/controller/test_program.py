@@ -14,9 +14,10 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.gangs.status import GangState
-from gpugate.webhook.controller.program import ControllerOptions, Shown, _Controller
+from gpugate.webhook.controller.program import ControllerOptions, LatestAudit, _Controller
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.types import ApiError, JsonObject
+from gpugate.webhook.kube.errors import ApiError
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 from tests.shared.audits import audit
 
@@ -68,7 +69,7 @@ async def test_the_first_audit_waits_until_what_was_read_is_in_force() -> None:
     running = [asyncio.create_task(duties[name]()) for name in ("watchers", "rounds")]
     try:
         async with asyncio.timeout(20):
-            taken = await controller.rounds.after(0)
+            taken = await controller.audit_loop.after(0)
         snapshot = controller._state.in_force.snapshot
         assert snapshot.sync_state("pods") is SyncState.SYNCED
         (found,) = taken.workloads
@@ -87,7 +88,7 @@ async def test_the_page_shows_gangs_as_they_stand_and_not_as_the_last_audit_foun
     starting = GangState("team-a", "Job", "train", "u-1", "", 2, 0, 0, 2, 0, 0, "starting", 0.0, "")
     found: list[GangState] = []
     controller.gangs.current = lambda: found  # type: ignore[method-assign]
-    controller.rounds.latest = audit()
+    controller.audit_loop.latest = audit()
     async with TestClient(TestServer(controller.app())) as client:
         tags = []
         for found in ([], [starting], [starting], [starting._replace(state="stuck")]):
@@ -101,7 +102,7 @@ async def test_the_page_shows_gangs_as_they_stand_and_not_as_the_last_audit_foun
 def test_a_page_is_not_made_anew_while_nothing_has_changed() -> None:
     gangs = [GangState("team-a", "Job", "train", "u-1", "", 2, 0, 0, 2, 0, 0, "starting", 0.0, "")]
     audits = [audit()]
-    shown = Shown(lambda: audits[-1] if audits else None, lambda: list(gangs))
+    shown = LatestAudit(lambda: audits[-1] if audits else None, lambda: list(gangs))
     first = shown()
     assert shown() is first
     audits.append(audit())

@@ -14,7 +14,8 @@ import pytest
 from gpugate.webhook.audit.model import Audit, AuditedWorkload
 from gpugate.webhook.audit.output.policy_reports import LABELS, LEFT_OUT, NAME, OPEN_REPORT, POLICY_REPORT, ReportKind
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, ReportStore, report_stores, stored_of
-from gpugate.webhook.kube.types import ApiError, ConnectionLostError, JsonObject
+from gpugate.webhook.kube.errors import ApiError, ConnectionLostError
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 from tests.shared.audits import audit, item, workload
 
@@ -45,18 +46,18 @@ class Reports:
     def start(self) -> None:
         """Another controller comes to lead, which knows what the cluster shows and nothing else."""
         self.shelves = report_stores()
-        self.keeper = ReportReconciler(self, self.shelves, self.log, pause=0.0, spacing=0.0)
+        self.reports = ReportReconciler(self, self.shelves, self.log, pause=0.0, spacing=0.0)
         self.show()
 
     def show(self) -> None:
         """Let the watches show what is stored."""
-        for kind, shelf in self.shelves.items():
+        for kind, report_store in self.shelves.items():
             watched = REPORT_KINDS[kind]
             if kind in self.served:
                 ones = [one for path, one in self.stored.items() if f"/{kind.plural}/" in path and self._is_ours(one)]
-                shelf.replaced(watched, [stored_of(one) for one in ones])
+                report_store.replaced(watched, [stored_of(one) for one in ones])
             else:
-                shelf.absent(watched)
+                report_store.absent(watched)
 
     @staticmethod
     def _is_ours(one: JsonObject) -> bool:
@@ -86,11 +87,11 @@ class Reports:
 
     async def create(self, path: str, item: JsonObject) -> JsonObject:
         self._called("POST", path)
-        whole = f"{path}/{item['metadata']['name']}"
-        if whole in self.stored:
+        full = f"{path}/{item['metadata']['name']}"
+        if full in self.stored:
             raise ApiError(409, "AlreadyExists", "there is one")
         self._made += 1
-        return self._keep(whole, {**item, "metadata": {**item["metadata"], "uid": f"uid-{self._made}"}})
+        return self._keep(full, {**item, "metadata": {**item["metadata"], "uid": f"uid-{self._made}"}})
 
     async def patch(self, path: str, patch: JsonObject) -> JsonObject:
         self._called("PATCH", path)
@@ -109,10 +110,10 @@ class Reports:
             raise ApiError(409, "Conflict", "another uid")
         del self.stored[path]
 
-    async def keep(self, *workloads: AuditedWorkload) -> list[str]:
+    async def reconcile(self, *workloads: AuditedWorkload) -> list[str]:
         """One look, after which the watches show what there is; says which verbs were called."""
         before = len(self.calls)
-        await self.keeper.keep(audit(*workloads))
+        await self.reports.reconcile(audit(*workloads))
         if self.shows:
             self.show()
         return [verb for verb, _ in self.calls[before:]]
@@ -139,74 +140,74 @@ W = workload("w", item())
 
 async def test_a_report_is_made_changed_and_taken_away_with_its_last_workload() -> None:
     reports = Reports()
-    assert await reports.keep(W) == ["POST"]
+    assert await reports.reconcile(W) == ["POST"]
     found = reports.report()
     assert found is not None
     assert len(found["results"]) == 1
-    assert await reports.keep(W, workload("x", item())) == ["PATCH"]
+    assert await reports.reconcile(W, workload("x", item())) == ["PATCH"]
     found = reports.report()
     assert found is not None
     assert len(found["results"]) == 2
     assert found["metadata"]["uid"] == "uid-1"
-    assert await reports.keep(workload("x", item(), namespace="team-b")) == ["POST", "DELETE"]
+    assert await reports.reconcile(workload("x", item(), namespace="team-b")) == ["POST", "DELETE"]
     assert list(reports.stored) == [f"{POLICY_REPORT.collection('team-b')}/{NAME}"]
-    assert reports.keeper.written[:3] == (2, 1, 1)
-    assert reports.keeper.written.failed == 0
-    assert reports.keeper.written.bytes > 1000
+    assert reports.reports.written[:3] == (2, 1, 1)
+    assert reports.reports.written.failed == 0
+    assert reports.reports.written.bytes > 1000
 
 
 @pytest.mark.parametrize("shows", [True, False])
 async def test_what_says_the_same_is_not_written_again_whether_or_not_the_watch_shows_it_yet(shows: bool) -> None:
     reports = Reports(shows=shows)
-    await reports.keep(W)
-    assert [await reports.keep(W) for _ in range(3)] == [[], [], []]
-    await reports.keep(W, workload("x", item()))
-    assert await reports.keep(W, workload("x", item())) == []
+    await reports.reconcile(W)
+    assert [await reports.reconcile(W) for _ in range(3)] == [[], [], []]
+    await reports.reconcile(W, workload("x", item()))
+    assert await reports.reconcile(W, workload("x", item())) == []
 
 
 async def test_who_takes_over_writes_nothing_that_says_the_same() -> None:
     reports = Reports()
-    await reports.keep(W)
+    await reports.reconcile(W)
     reports.start()
-    assert await reports.keep(W) == []
+    assert await reports.reconcile(W) == []
 
 
 @pytest.mark.parametrize("prunes", [("source",), ("properties", "scored"), ("category",)])
 async def test_fields_that_an_older_kind_drops_cause_no_writes_without_end(prunes: tuple[str, ...]) -> None:
     reports = Reports(OPEN_REPORT, prunes=prunes)
-    assert await reports.keep(W) == ["POST"]
-    assert [await reports.keep(W) for _ in range(3)] == [[], [], []]
+    assert await reports.reconcile(W) == ["POST"]
+    assert [await reports.reconcile(W) for _ in range(3)] == [[], [], []]
     reports.start()
-    assert [await reports.keep(W) for _ in range(3)] == [["PATCH"], [], []], "once, since nobody knows what was sent"
+    assert [await reports.reconcile(W) for _ in range(3)] == [["PATCH"], [], []], "once, since nobody knows what was sent"
 
 
 async def test_what_somebody_else_makes_of_a_report_is_put_right() -> None:
     reports = Reports()
-    await reports.keep(W)
+    await reports.reconcile(W)
     found = reports.report()
     assert found is not None
     found["results"] = []
     reports.show()
-    assert await reports.keep(W) == ["PATCH"]
+    assert await reports.reconcile(W) == ["PATCH"]
     found = reports.report()
     assert found is not None
     assert len(found["results"]) == 1
     del reports.stored[f"{POLICY_REPORT.collection('team-a')}/{NAME}"]
     reports.show()
-    assert await reports.keep(W) == ["POST"]
+    assert await reports.reconcile(W) == ["POST"]
 
 
 async def test_the_note_of_what_was_left_out_goes_when_nothing_is() -> None:
     reports = Reports()
-    await reports.keep(*(workload(f"w{at}", item(message="x" * 500)) for at in range(1000)))
+    await reports.reconcile(*(workload(f"w{at}", item(message="x" * 500)) for at in range(1000)))
     found = reports.report()
     assert found is not None
     assert int(found["metadata"]["annotations"][LEFT_OUT]) > 0
-    await reports.keep(W)
+    await reports.reconcile(W)
     found = reports.report()
     assert found is not None
     assert found["metadata"].get("annotations", {}) == {}
-    assert await reports.keep(W) == []
+    assert await reports.reconcile(W) == []
 
 
 async def test_a_report_with_our_name_that_is_not_ours_is_left_alone_and_told_of_once() -> None:
@@ -216,11 +217,11 @@ async def test_a_report_with_our_name_that_is_not_ours_is_left_alone_and_told_of
     reports.stored[path] = foreign
     reports.show()
     for _ in range(3):
-        await reports.keep(W)
-    await reports.keep()
+        await reports.reconcile(W)
+    await reports.reconcile()
     assert reports.stored == {path: foreign}
     assert {verb for verb, _ in reports.calls} == {"POST", "GET"}
-    assert reports.keeper.written.failed == 3
+    assert reports.reports.written.failed == 3
     reports.log.flush()
     assert reports.text.getvalue().count("is not gpugate's") == 1
 
@@ -230,17 +231,17 @@ async def test_a_stray_report_with_our_label_is_taken_away() -> None:
     path = f"{POLICY_REPORT.collection('team-a')}/gpugate-old"
     reports.stored[path] = {"metadata": {"name": "gpugate-old", "namespace": "team-a", "uid": "old", "labels": dict(LABELS)}}
     reports.show()
-    assert await reports.keep(W) == ["POST", "DELETE"]
+    assert await reports.reconcile(W) == ["POST", "DELETE"]
     assert list(reports.stored) == [f"{POLICY_REPORT.collection('team-a')}/{NAME}"]
 
 
 async def test_a_report_that_was_made_anew_by_somebody_is_not_taken_away_by_mistake() -> None:
     reports = Reports()
-    await reports.keep(W)
+    await reports.reconcile(W)
     reports.stored[f"{POLICY_REPORT.collection('team-a')}/{NAME}"]["metadata"]["uid"] = "another"
-    assert await reports.keep() == ["DELETE"]
+    assert await reports.reconcile() == ["DELETE"]
     assert reports.report() is not None
-    assert reports.keeper.written.failed == 1
+    assert reports.reports.written.failed == 1
 
 
 @pytest.mark.parametrize(
@@ -259,16 +260,16 @@ async def test_what_fails_is_counted_keeps_nothing_else_from_being_written_and_i
     reports = Reports()
     reports.errors["/team-a/"] = error
     other = workload("o", item(), namespace="team-b")
-    assert await reports.keep(W, other) == ["POST", "POST"]
-    assert reports.keeper.written[:3] == (1, 0, 0)
-    assert reports.keeper.written.failed == 1
+    assert await reports.reconcile(W, other) == ["POST", "POST"]
+    assert reports.reports.written[:3] == (1, 0, 0)
+    assert reports.reports.written.failed == 1
     reports.log.flush()
-    assert ("report not written" in reports.text.getvalue()) is told
-    assert await reports.keep(W, other) == ["POST"]
+    assert ("cannot write report" in reports.text.getvalue()) is told
+    assert await reports.reconcile(W, other) == ["POST"]
     reports.log.flush()
-    assert reports.text.getvalue().count("report not written") == told, "once for as long as it lasts"
+    assert reports.text.getvalue().count("cannot write report") == told, "once for as long as it lasts"
     reports.errors.clear()
-    assert await reports.keep(W, other) == ["POST"]
+    assert await reports.reconcile(W, other) == ["POST"]
     assert reports.report() is not None
 
 
@@ -276,48 +277,48 @@ async def test_what_fails_is_counted_keeps_nothing_else_from_being_written_and_i
 async def test_until_it_is_known_which_kinds_are_served_nothing_is_written(unknown: ReportKind) -> None:
     reports = Reports()
     reports.shelves[unknown].served = None
-    assert await reports.keep(W) == []
-    assert await reports.keep(W) == ["POST"], "the watch has shown it meanwhile"
+    assert await reports.reconcile(W) == []
+    assert await reports.reconcile(W) == ["POST"], "the watch has shown it meanwhile"
 
 
 async def test_where_no_kind_is_served_nothing_is_written_until_one_comes() -> None:
     reports = Reports()
     reports.serve()
     reports.show()
-    assert reports.keeper.kind is None
-    assert await reports.keep(W) == []
+    assert reports.reports.kind is None
+    assert await reports.reconcile(W) == []
     reports.serve(OPEN_REPORT)
     reports.show()
-    assert await reports.keep(W) == ["POST"]
+    assert await reports.reconcile(W) == ["POST"]
     assert reports.report(kind=OPEN_REPORT) is not None
 
 
 async def test_where_both_are_served_the_newer_is_written_and_the_older_taken_away() -> None:
     reports = Reports()
-    await reports.keep(W)
+    await reports.reconcile(W)
     reports.serve(*KINDS)
     reports.show()
-    assert await reports.keep(W) == ["POST", "DELETE"]
+    assert await reports.reconcile(W) == ["POST", "DELETE"]
     assert list(reports.stored) == [f"{OPEN_REPORT.collection('team-a')}/{NAME}"]
-    assert await reports.keep(W) == []
+    assert await reports.reconcile(W) == []
 
 
 async def test_where_the_newer_goes_the_older_is_written_again() -> None:
     reports = Reports(*KINDS)
-    await reports.keep(W)
+    await reports.reconcile(W)
     reports.serve(POLICY_REPORT)
     reports.show()
-    assert await reports.keep(W) == ["POST"]
+    assert await reports.reconcile(W) == ["POST"]
     assert reports.report() is not None
 
 
 async def test_bounds_hold_for_ten_thousand_findings() -> None:
     reports = Reports()
-    await reports.keep(*(workload(f"w{at}", item(message="x" * 10_000)) for at in range(10_000)))
+    await reports.reconcile(*(workload(f"w{at}", item(message="x" * 10_000)) for at in range(10_000)))
     found = reports.report()
     assert found is not None
     assert found["summary"]["fail"] == 10_000
-    assert reports.keeper.written.bytes < 300_000
+    assert reports.reports.written.bytes < 300_000
 
 
 class Audits:
@@ -351,7 +352,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_it_follows_the_audits_and_what_becomes_of_the_reports() -> None:
     reports, audits = Reports(), Audits()
-    task = asyncio.create_task(reports.keeper.run(audits))  # type: ignore[arg-type]
+    task = asyncio.create_task(reports.reports.run(audits))  # type: ignore[arg-type]
     try:
         await audits.finish(W)
         await until(lambda: reports.report() is not None)
@@ -363,7 +364,7 @@ async def test_it_follows_the_audits_and_what_becomes_of_the_reports() -> None:
         await until(lambda: not reports.stored)
         reports.errors["/team-a/"] = ConnectionLostError("reset")
         await audits.finish(W)
-        await until(lambda: reports.keeper.written.failed > 0)
+        await until(lambda: reports.reports.written.failed > 0)
         assert not task.done()
         reports.errors.clear()
         await audits.finish(W)
@@ -375,16 +376,16 @@ async def test_it_follows_the_audits_and_what_becomes_of_the_reports() -> None:
 
 
 def _shelf(event_type: str) -> ReportStore:
-    shelf = ReportStore(asyncio.Event())
+    report_store = ReportStore(asyncio.Event())
     one = stored_of({"metadata": {"name": NAME, "namespace": "a", "uid": "u"}})
-    shelf.changed(REPORT_KINDS[POLICY_REPORT], "ADDED", one)
-    shelf.stirred.clear()
-    shelf.changed(REPORT_KINDS[POLICY_REPORT], event_type, one)  # type: ignore[arg-type]
-    return shelf
+    report_store.changed(REPORT_KINDS[POLICY_REPORT], "ADDED", one)
+    report_store.updated.clear()
+    report_store.changed(REPORT_KINDS[POLICY_REPORT], event_type, one)  # type: ignore[arg-type]
+    return report_store
 
 
 async def test_a_shelf_shows_what_comes_and_goes() -> None:
     assert _shelf("MODIFIED").reports.keys() == {("a", NAME)}
     gone = _shelf("DELETED")
     assert gone.reports == {}
-    assert gone.stirred.is_set()
+    assert gone.updated.is_set()

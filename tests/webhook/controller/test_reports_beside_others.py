@@ -14,7 +14,7 @@ from gpugate.webhook.audit.output.policy_reports import LABELS, NAME, POLICY_REP
 from gpugate.webhook.controller import reports
 from gpugate.webhook.controller.audit_loop import AuditLoop
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, report_stores, stored_of
-from gpugate.webhook.kube.types import ApiError
+from gpugate.webhook.kube.errors import ApiError
 from gpugate.webhook.runtime.log import Log
 from tests.shared.audits import audit, item, workload
 
@@ -67,12 +67,12 @@ class _Stand:
     def __init__(self, api: _Reports) -> None:
         self.api, self.text = api, io.StringIO()
         self.shelves = report_stores()
-        for kind, shelf in self.shelves.items():
-            (shelf.replaced(REPORT_KINDS[kind], []) if kind is POLICY_REPORT else shelf.absent(REPORT_KINDS[kind]))
+        for kind, report_store in self.shelves.items():
+            (report_store.replaced(REPORT_KINDS[kind], []) if kind is POLICY_REPORT else report_store.absent(REPORT_KINDS[kind]))
         self.keeper = ReportReconciler(api, self.shelves, Log(self.text), pause=0)
 
-    async def keep(self, *names: str) -> None:
-        await self.keeper.keep(audit(*(workload(name, item(), namespace="team-a") for name in names)))
+    async def reconcile(self, *names: str) -> None:
+        await self.keeper.reconcile(audit(*(workload(name, item(), namespace="team-a") for name in names)))
 
     def show(self) -> None:
         """Let the watch catch up."""
@@ -94,13 +94,13 @@ def _named(report: Object) -> set[str]:
 async def test_what_another_leader_wrote_since_is_not_written_over() -> None:
     api = _Reports()
     first, second = _Stand(api), _Stand(api)
-    await first.keep("old")
+    await first.reconcile("old")
     second.show()
-    await second.keep("old", "new")
-    await first.keep("older")
+    await second.reconcile("old", "new")
+    await first.reconcile("older")
     assert _named(api.stored[_PATH]) == {"old", "new"}, "the first stood still meanwhile, and knows less"
     first.show()
-    await first.keep("newest")
+    await first.reconcile("newest")
     assert _named(api.stored[_PATH]) == {"newest"}, "it leads again, and has seen what was written"
 
 
@@ -110,22 +110,22 @@ async def test_a_report_of_somebody_else_is_left_alone_and_the_log_says_so_once(
     before = copy.deepcopy(theirs)
     stand = _Stand(api)
     for _ in range(3):
-        await stand.keep("w")
+        await stand.reconcile("w")
     assert api.stored[_PATH] == before
-    assert stand.log().count("the report's name is taken") == 1
+    assert stand.log().count("another owner has a report of this name") == 1
     assert "has no report of gpugate's until you delete it" in stand.log()
     del api.stored[_PATH]
-    await stand.keep("w")
+    await stand.reconcile("w")
     assert _named(api.stored[_PATH]) == {"w"}
 
 
 async def test_a_report_of_its_own_that_its_watch_does_not_show_yet_is_put_right() -> None:
     api = _Reports()
-    await _Stand(api).keep("before")
+    await _Stand(api).reconcile("before")
     late = _Stand(api)
-    await late.keep("now")
+    await late.reconcile("now")
     assert api.calls == ["create", "create", "get"]
-    await late.keep("now")
+    await late.reconcile("now")
     assert _named(api.stored[_PATH]) == {"now"}
     assert late.log() == ""
 
@@ -160,8 +160,8 @@ async def test_what_the_apiserver_did_not_take_is_written_though_no_audit_follow
         return await taken(path, report)
 
     monkeypatch.setattr(api, "create", create)
-    rounds = _OneRound(audit(workload("w", item(), namespace="team-a")))
-    running = asyncio.create_task(stand.keeper.run(cast("AuditLoop", rounds)))
+    audit_loop = _OneRound(audit(workload("w", item(), namespace="team-a")))
+    running = asyncio.create_task(stand.keeper.run(cast("AuditLoop", audit_loop)))
     try:
         async with asyncio.timeout(10):
             while _PATH not in api.stored:  # noqa: ASYNC110 - an apiserver tells nobody
@@ -185,7 +185,7 @@ async def test_nothing_is_kept_of_namespaces_that_are_gone() -> None:
     api.create = create  # type: ignore[method-assign]
     for number in range(3):
         names = (f"team-{number}", f"broken-{number}")
-        await stand.keeper.keep(audit(*(workload("w", item(), namespace=name) for name in names)))
+        await stand.keeper.reconcile(audit(*(workload("w", item(), namespace=name) for name in names)))
         api.stored.clear()
         stand.show()
     assert {namespace for _, namespace in stand.keeper._taken} == {"team-2"}

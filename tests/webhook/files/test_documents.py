@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.webhook.files import documents
+from gpugate.webhook.files import documents, yaml_in
 from gpugate.webhook.files.documents import Document, UnreadableInput, files_of, read, read_all
 
 
@@ -246,7 +246,7 @@ def test_the_documents_before_a_broken_one_are_read_and_the_other_files_too(writ
 
 
 def test_a_billion_laughs_end_soon(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "_MOST_VALUES", 100_000)
+    monkeypatch.setattr(yaml_in, "_MOST_VALUES", 100_000)
     lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
     lines += [f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]" for before, name in zip("abcdefgh", "bcdefghi", strict=True)]
     assert "aliases" in problem(write("\n".join(lines)))

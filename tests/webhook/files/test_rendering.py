@@ -175,13 +175,13 @@ def test_a_tool_that_cannot_be_run_is_said(tools: Path) -> None:
 
 
 def test_values_without_a_chart_are_refused() -> None:
-    assert "--values and --set are for --helm" in review("--values", "x.yaml", "a.yaml").stderr
+    assert "--values and --set need --helm" in review("--values", "x.yaml", "a.yaml").stderr
 
 
 def test_nothing_to_judge_is_said() -> None:
     result = review()
     assert result.exit_code == 2
-    assert "name files or directories, or give -k DIR or --helm CHART" in result.stderr
+    assert "name files or directories, or use -k DIR or --helm CHART" in result.stderr
 
 
 def test_the_refused_end_with_1_as_with_files(tools: Path) -> None:

@@ -19,17 +19,12 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import incluster_config
 
 from gpugate.webhook.kube import client
-from gpugate.webhook.kube.client import ApiClient, connect
-from gpugate.webhook.kube.types import (
-    ApiError,
-    ClusterConfigError,
-    ClusterError,
-    ConnectionLostError,
-    Gone,
-    JsonObject,
-    NotServed,
-    events,
-)
+from gpugate.webhook.kube import kubeconfig as kubeconfig_module
+from gpugate.webhook.kube.client import ApiClient
+from gpugate.webhook.kube.decode import watch_events
+from gpugate.webhook.kube.errors import ApiError, ClusterConfigError, ClusterError, ConnectionLostError, Gone, NotServed
+from gpugate.webhook.kube.kubeconfig import connect
+from gpugate.webhook.kube.types import JsonObject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,7 +99,7 @@ def names(found: list[JsonObject]) -> list[str]:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 4096])
 async def test_events_survive_any_cutting_of_the_stream_even_within_a_character(size: int) -> None:
     body = line(name="größe-節點-🚀") + b"\n\r\n" + line(name="b") + line(name="c")
-    found = [event async for event in events(pieces(body, size))]
+    found = [event async for event in watch_events(pieces(body, size))]
     assert names(found) == ["größe-節點-🚀", "b", "c"]
 
 
@@ -282,7 +277,7 @@ async def test_a_silent_stream_is_a_lost_connection(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.asyncio
 async def test_an_answer_that_takes_too_long_is_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_ONE_ANSWER", ClientTimeout(total=0.01))
+    monkeypatch.setattr(client, "_ANSWER_TIMEOUT", ClientTimeout(total=0.01))
     over = asyncio.Event()
 
     async def handler(_: web.Request) -> web.Response:
@@ -504,7 +499,7 @@ def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("pod-token")
     ca.write_bytes(certifi.contents().encode())
-    monkeypatch.setattr(client, "_SERVICE_TOKEN", token)
+    monkeypatch.setattr(kubeconfig_module, "_SERVICE_TOKEN", token)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
     return token

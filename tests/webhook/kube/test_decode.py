@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpugate.webhook.kube.decode import decode
-from gpugate.webhook.kube.types import ConnectionLostError, JsonObject, decoded, events
+from gpugate.webhook.kube.decode import decode, decode_object, watch_events
+from gpugate.webhook.kube.errors import ConnectionLostError
+from gpugate.webhook.kube.types import JsonObject
 
 DEEP = b"[" * 5000 + b"]" * 5000
 #: What `parameters` of a ResourceClaim may hold at a kube-apiserver 1.36, and what is made of it.
@@ -37,7 +38,7 @@ async def stream(*lines: bytes) -> AsyncIterator[bytes]:
 @pytest.mark.parametrize("what", HELD)
 async def test_an_object_is_read_whatever_a_user_put_into_it_and_so_is_the_one_behind(what: str) -> None:
     parameters, wanted = HELD[what]
-    found: list[JsonObject] = [one async for one in events(stream(event("odd", parameters), event("next", b"1")))]
+    found: list[JsonObject] = [one async for one in watch_events(stream(event("odd", parameters), event("next", b"1")))]
     assert [one["object"]["metadata"]["name"] for one in found] == ["odd", "next"]
     if wanted is not None:
         assert found[0]["object"]["spec"]["parameters"] == wanted
@@ -49,7 +50,7 @@ async def test_an_object_is_read_whatever_a_user_put_into_it_and_so_is_the_one_b
 )
 def test_half_an_answer_and_no_json_are_still_no_answer(body: bytes) -> None:
     with pytest.raises(ConnectionLostError):
-        decoded(body)
+        decode_object(body)
 
 
 @given(

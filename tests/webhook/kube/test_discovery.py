@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from gpugate.webhook.kube.discovery import Discovery
+from gpugate.webhook.kube.errors import ConnectionLostError
 from gpugate.webhook.kube.reflector import Reflector
-from gpugate.webhook.kube.types import ConnectionLostError, WatchedKind
+from gpugate.webhook.kube.types import WatchedKind
 from tests.shared.scripted_api import LOST, NODES, QUEUES, FakeApi, FakeTime, Recorder
 
 LOCAL_QUEUES = WatchedKind("LocalQueue", QUEUES.group, QUEUES.versions, "localqueues")
@@ -61,7 +62,7 @@ async def test_an_answer_that_did_not_come_is_shared_with_nobody() -> None:
 async def test_absent_kinds_together_ask_one_question_each_time_they_look() -> None:
     api, time = FakeApi(versions=set()), FakeTime()
     discovery = Discovery(api, lambda: time.now)
-    reflectors = [Reflector(api, QUEUES, Recorder(), pace=time.pace(), discovery=discovery) for _ in range(4)]
+    reflectors = [Reflector(api, QUEUES, Recorder(), timing=time.timing(), discovery=discovery) for _ in range(4)]
     for _ in range(10):
         assert await asyncio.gather(*[reflector._turn() for reflector in reflectors]) == [5.0] * 4
         time.now += 5.0

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpugate.webhook.kube.errors import ApiError, ClusterError, NotServed
 from gpugate.webhook.kube.event_series import cut_bytes
 from gpugate.webhook.kube.events import Limits, Recorder, Reference, about_namespace
-from gpugate.webhook.kube.types import ApiError, ClusterError, NotServed
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.rate_limit import Buckets, TokenBucket
 from tests.shared.scripted_api import LOST, FakeTime, settle
@@ -76,7 +76,7 @@ class World:
             instance="pod-1",
             count=lambda outcome: self.counts.update([outcome]),
             limits=Limits(**limits),
-            pace=self.time.pace(),
+            timing=self.time.timing(),
             wall=lambda: 1_700_000_000.0 + self.time.now,
         )
         self._log = log
@@ -348,7 +348,7 @@ async def test_where_the_api_takes_none_it_gives_up_with_one_line_in_the_log(err
     await world.send()
     assert world.counts == {"refused": 5, "created": 1}
     (line,) = world.lines
-    assert (line["level"], line["message"], line["namespace"]) == ("warning", "the apiserver takes no Event", "team-a")
+    assert (line["level"], line["message"], line["namespace"]) == ("warning", "the apiserver rejects an Event", "team-a")
     assert str(error.status) in line["error"]
     world.time.now += 61
     world.tell()

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from gpugate.webhook.kube.errors import ApiError
 from gpugate.webhook.kube.reflector import Reflector, WatchedKind, run_all, wait_synced
-from gpugate.webhook.kube.types import ApiError, JsonObject
+from gpugate.webhook.kube.types import JsonObject
 from tests.shared.scripted_api import (
     GONE,
     LOST,
@@ -153,7 +154,7 @@ async def test_reconnecting_backs_off_twofold_up_to_half_a_minute() -> None:
 @pytest.mark.asyncio
 async def test_jitter_halves_the_backoff_at_most() -> None:
     time = FakeTime(sleeps=3)
-    await follow(FakeApi([page(7)], [Refused(LOST)] * 4), pace=time.pace(jitter=0.0))
+    await follow(FakeApi([page(7)], [Refused(LOST)] * 4), timing=time.timing(jitter=0.0))
     assert time.slept == pytest.approx([0.5, 1, 2])
 
 
@@ -190,7 +191,7 @@ async def test_a_reopened_watch_is_in_step_again_before_any_event() -> None:
 async def test_watches_last_between_once_and_twice_the_set_time() -> None:
     for jitter, expected in ((0.0, 120), (0.5, 180)):
         api = FakeApi([page(7)])
-        await follow(api, pace=FakeTime().pace(jitter))
+        await follow(api, timing=FakeTime().timing(jitter))
         assert api.timeouts == [expected]
 
 
@@ -200,7 +201,7 @@ async def test_a_silent_watch_is_cut_and_resumed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(loop, "time", lambda: now)
     api = FakeApi([page(7)], [[event("ADDED", "a", 8), hang], [hang]])
     time = FakeTime(sleeps=1)
-    reflector = Reflector(api, NODES, Recorder(), pace=time.pace(jitter=0.0))
+    reflector = Reflector(api, NODES, Recorder(), timing=time.timing(jitter=0.0))
     task = asyncio.create_task(reflector.run())
     for now, watches in ((0.0, 1), (134.0, 1), (136.0, 2)):  # noqa: B007 - the clock reads it
         await settle()
@@ -413,7 +414,7 @@ async def test_objects_are_stripped_on_arrival_and_one_that_cannot_be_is_left_ou
     sink = Recorder()
     good = node("good") | {"status": {"gpus": 8}}
     api = FakeApi([page(7, node("bad"), good)], [[event("ADDED", "worse", 8), hang]])
-    reflector = Reflector(api, NODES, sink, strip=strip, pace=FakeTime().pace())
+    reflector = Reflector(api, NODES, sink, strip=strip, timing=FakeTime().timing())
     task = asyncio.create_task(reflector.run())
     await settle()
     task.cancel()
@@ -441,7 +442,7 @@ async def test_a_burst_of_events_lets_others_run_in_between() -> None:
     sink = Recorder()
     burst: list[Step] = [event("ADDED", f"n{i}", 8 + i) for i in range(50)]
     api = FakeApi([page(7)], [[*burst, hang]])
-    task = asyncio.create_task(Reflector(api, NODES, sink, pace=FakeTime().pace()).run())
+    task = asyncio.create_task(Reflector(api, NODES, sink, timing=FakeTime().timing()).run())
     while len(sink.calls) < len(burst):
         seen_by_other.append(len(sink.calls))
         await asyncio.sleep(0)
@@ -453,8 +454,8 @@ async def test_a_burst_of_events_lets_others_run_in_between() -> None:
 async def test_cancelling_all_closes_the_streams_and_ends_every_watcher() -> None:
     nodes, queues = FakeApi([page(7)]), FakeApi(versions=set())
     reflectors = [
-        Reflector(nodes, NODES, Recorder(), pace=FakeTime().pace()),
-        Reflector(queues, QUEUES, Recorder(), pace=FakeTime().pace()),
+        Reflector(nodes, NODES, Recorder(), timing=FakeTime().timing()),
+        Reflector(queues, QUEUES, Recorder(), timing=FakeTime().timing()),
     ]
     task = asyncio.create_task(run_all(reflectors))
     assert await wait_synced(reflectors, 10) == []
@@ -471,8 +472,8 @@ async def test_waiting_for_sync_names_the_kinds_that_are_not() -> None:
     refused = ApiError(403, "Forbidden", "no")
     time = FakeTime()
     reflectors = [
-        Reflector(FakeApi([page(7)]), NODES, Recorder(), pace=time.pace()),
-        Reflector(FakeApi([refused], versions={"v1beta1"}), QUEUES, Recorder(), pace=time.pace()),
+        Reflector(FakeApi([page(7)]), NODES, Recorder(), timing=time.timing()),
+        Reflector(FakeApi([refused], versions={"v1beta1"}), QUEUES, Recorder(), timing=time.timing()),
     ]
     task = asyncio.create_task(run_all(reflectors))
     await settle()

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from gpugate.webhook.kube.errors import ApiError
 from gpugate.webhook.kube.reflector import Reflector, WatchedKind
-from gpugate.webhook.kube.types import ApiError, EventType, JsonObject
+from gpugate.webhook.kube.types import EventType, JsonObject
 from tests.shared.scripted_api import (
     GONE,
     LOST,
@@ -183,7 +184,7 @@ async def test_a_silent_list_is_cut_sooner_than_a_silent_watch(monkeypatch: pyte
     loop, now = asyncio.get_running_loop(), 0.0
     monkeypatch.setattr(loop, "time", lambda: now)
     api = FakeApi(streams=[[event("ADDED", "a", 3), hang], [end(7), hang]])
-    reflector = Reflector(api, NODES, Recorder(), pace=FakeTime(sleeps=1).pace(jitter=0.0))
+    reflector = Reflector(api, NODES, Recorder(), timing=FakeTime(sleeps=1).timing(jitter=0.0))
     task = asyncio.create_task(reflector.run())
     for now, streams, closed in ((0.0, 1, 0), (59.0, 1, 0), (61.0, 2, 1), (195.0, 2, 1), (197.0, 2, 2)):  # noqa: B007
         await settle()
@@ -259,7 +260,7 @@ async def test_others_get_their_turn_between_any_two_objects_of_a_list(streamed:
 
     stream: list[Step] = [*(event("ADDED", name, 3) for name in names), end(7), hang]
     api = FakeApi([page(7, *map(node, names))], streams=[stream] if streamed else [])
-    task = asyncio.create_task(Reflector(api, NODES, Recorder(), strip=strip, pace=FakeTime().pace()).run())
+    task = asyncio.create_task(Reflector(api, NODES, Recorder(), strip=strip, timing=FakeTime().timing()).run())
     while len(stripped) < len(names):
         turns.append(len(stripped))
         await asyncio.sleep(0)

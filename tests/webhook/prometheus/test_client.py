@@ -50,8 +50,8 @@ async def served(answer: Answer) -> AsyncIterator[str]:
         await server.close()
 
 
-async def asked(answer: Answer, *, patience: float = 10.0, **address: Any) -> Any:
-    async with served(answer) as url, Prometheus(Address(url, **address), patience) as prometheus:
+async def asked(answer: Answer, *, seconds: float = 10.0, **address: Any) -> Any:
+    async with served(answer) as url, Prometheus(Address(url, **address), seconds) as prometheus:
         return await prometheus.ask("up", 12.5)
 
 
@@ -67,7 +67,7 @@ async def test_the_query_and_the_time_are_sent_as_a_form() -> None:
         seen.update({key: str(value) for key, value in (await request.post()).items()})
         return web.json_response(vector())
 
-    assert await asked(answer, patience=7.0) == []
+    assert await asked(answer, seconds=7.0) == []
     assert seen == {"query": "up", "time": "12.500", "timeout": "7s"}
 
 
@@ -147,7 +147,7 @@ async def test_a_silent_prometheus_costs_its_patience_and_no_more() -> None:
 
     try:
         with pytest.raises(QueryError, match=r"did not answer within 0\.2 s"):
-            await asked(answer, patience=0.2)
+            await asked(answer, seconds=0.2)
     finally:
         silent.set()
 
@@ -162,9 +162,8 @@ async def test_questions_wait_for_their_turn_and_not_for_their_patience() -> Non
         under_way[0] -= 1
         return web.json_response(vector())
 
-    async with served(answer) as url, Prometheus(Address(url), 0.5) as prometheus:
-        async with asyncio.timeout(30):
-            assert await asyncio.gather(*(prometheus.ask("up", 1) for _ in range(60))) == [[]] * 60
+    async with served(answer) as url, Prometheus(Address(url), 0.5) as prometheus, asyncio.seconds(30):
+        assert await asyncio.gather(*(prometheus.ask("up", 1) for _ in range(60))) == [[]] * 60
     assert under_way[1] <= 4
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpugate.policies.policy.models import PolicySet
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.rules.registry import BY_ID
 from gpugate.webhook.files.documents import read_all
 from gpugate.webhook.files.inputs import load_facts, load_policies, objects_in

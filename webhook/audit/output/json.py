@@ -1,7 +1,7 @@
-"""An audit as JSON: field names that stay as they are, in camelCase, for ``gpugate audit -o json`` and ``/audit.json``.
+"""Format an audit as JSON with stable camelCase field names, for ``gpugate audit -o json`` and ``/audit.json``.
 
-Every field is always there. Amounts are whole numbers: bytes of memory, millicores of CPU, else counts. Times are RFC 3339. What is
-not known is ``null`` where a number, a time or an object is wanted, and empty text where text is.
+Every field is always present. Amounts are integers: bytes of memory, millicores of CPU, else counts. Times are RFC 3339.
+Unknown values are ``null`` for numbers, times and objects, and empty text for texts.
 """
 
 from __future__ import annotations
@@ -16,80 +16,80 @@ from gpugate.webhook.audit.ownership import OwnerShare, divisions_of, hours, so_
 from gpugate.webhook.audit.usage import document_of_usage
 from gpugate.webhook.runtime.times import rfc3339
 
-#: What of this shape is promised: a field goes or changes its meaning with a new version only; fields may be added.
+#: Version of the format: removing a field or changing its meaning needs a new version; adding one does not.
 API_VERSION: Final = "gpugate.io/v1alpha1"
 _LAYOUT: Final = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-#: What stands for a number that is larger: the apiserver itself takes no larger one.
+#: Largest integer written, as in the apiserver.
 _MOST: Final = (1 << 63) - 1
 
 
 def as_json(audit: Audit) -> bytes:
-    """``audit`` as one indented JSON object, with a line break at its end."""
+    """Format ``audit`` as one indented JSON object with a final line break."""
     return written(document_of(audit))
 
 
 def written(document: Any) -> bytes:  # noqa: ANN401 - any JSON document
-    """``document``, indented, with what JSON cannot say put as near to it as can be."""
+    """Format ``document`` as indented JSON; replace values that JSON cannot express."""
     try:
         return orjson.dumps(document, option=_LAYOUT)
     except orjson.JSONEncodeError:
-        # YAML can name half a character, which UTF-8 cannot say; replicas times devices may be more than 64 bits hold.
+        # Unpaired surrogates are not UTF-8; replicas times devices may exceed 64 bits.
         return orjson.dumps(_sayable(document), option=_LAYOUT)
 
 
 def document_of(audit: Audit) -> dict[str, Any]:
-    """``audit`` as the object that is written."""
+    """Return ``audit`` as a JSON object."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Audit",
         "at": audit.at,
         "source": audit.source,
-        "policies": [_policy(one) for one in audit.policies],
-        "workloads": [_workload(one, time_of(audit)) for one in audit.workloads],
-        "askedFor": [_share(one.what, value, share) for one in divisions_of(audit) for value, share in one.shares],
-        "shapes": [_shape(one) for one in audit.shapes],
-        "gangs": [_gang(one) for one in audit.gangs],
-        "queues": [one._asdict() for one in audit.queues],
-        "quotas": [one._asdict() for one in audit.quotas],
+        "policies": [_policy(policy) for policy in audit.policies],
+        "workloads": [_workload(workload, time_of(audit)) for workload in audit.workloads],
+        "askedFor": [_share(division.what, value, share) for division in divisions_of(audit) for value, share in division.shares],
+        "shapes": [_shape(shape) for shape in audit.shapes],
+        "gangs": [_gang(gang) for gang in audit.gangs],
+        "queues": [queue._asdict() for queue in audit.queues],
+        "quotas": [quota._asdict() for quota in audit.quotas],
         "remarks": list(audit.remarks),
         "usage": document_of_usage(audit),
     }
 
 
-def _policy(one: PolicyLine) -> dict[str, Any]:
+def _policy(policy: PolicyLine) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "generation": one.generation,
-        "priority": one.priority,
-        "modes": dict(one.modes),
-        "problem": one.problem,
+        "name": policy.name,
+        "generation": policy.generation,
+        "priority": policy.priority,
+        "modes": dict(policy.modes),
+        "problem": policy.problem,
     }
 
 
-def _workload(one: AuditedWorkload, now: int | None) -> dict[str, Any]:
+def _workload(workload: AuditedWorkload, now: int | None) -> dict[str, Any]:
     return {
-        "apiVersion": one.api_version,
-        "kind": one.kind,
-        "namespace": one.namespace,
-        "name": one.name,
-        "uid": one.uid,
-        "team": one.team,
-        "queue": one.queue,
-        "pods": one.pods,
-        "devices": dict(one.devices),
-        "inGit": one.in_git,
-        "policies": list(one.bound_by),
-        "outcome": one.outcome,
-        "items": [_item(item) for item in one.items],
-        "exemption": None if one.exemption is None else _exemption(one.exemption),
-        "belongsTo": dict(one.belongs),
-        "deviceHours": _hours_of(one, now),
+        "apiVersion": workload.api_version,
+        "kind": workload.kind,
+        "namespace": workload.namespace,
+        "name": workload.name,
+        "uid": workload.uid,
+        "team": workload.team,
+        "queue": workload.queue,
+        "pods": workload.pods,
+        "devices": dict(workload.devices),
+        "inGit": workload.in_git,
+        "policies": list(workload.bound_by),
+        "outcome": workload.outcome,
+        "items": [_item(item) for item in workload.items],
+        "exemption": None if workload.exemption is None else _exemption(workload.exemption),
+        "belongsTo": dict(workload.belongs),
+        "deviceHours": _hours_of(workload, now),
     }
 
 
-def _hours_of(one: AuditedWorkload, now: int | None) -> dict[str, Any]:
-    since = [run.since for run in one.runs if run.since is not None]
-    past, end = so_far(one, now), until_end(one)
+def _hours_of(workload: AuditedWorkload, now: int | None) -> dict[str, Any]:
+    since = [run.since for run in workload.runs if run.since is not None]
+    past, end = so_far(workload, now), until_end(workload)
     return {
         "since": (rfc3339(min(since)) or None) if since else None,
         "soFar": None if past is None else hours(past),
@@ -97,42 +97,48 @@ def _hours_of(one: AuditedWorkload, now: int | None) -> dict[str, Any]:
     }
 
 
-def _share(what: str, value: str, one: OwnerShare) -> dict[str, Any]:
+def _share(what: str, value: str, share: OwnerShare) -> dict[str, Any]:
     return {
         "what": what,
         "value": value,
-        "workloads": one.workloads,
-        "devices": dict(one.devices),
-        "hoursSoFar": hours(one.so_far),
-        "withoutStart": one.untold,
-        "hoursUntilEnd": hours(one.until_end),
-        "withoutEnd": one.endless,
+        "workloads": share.workloads,
+        "devices": dict(share.devices),
+        "hoursSoFar": hours(share.so_far),
+        "withoutStart": share.without_start,
+        "hoursUntilEnd": hours(share.until_end),
+        "withoutEnd": share.without_end,
     }
 
 
-def _item(one: Item) -> dict[str, Any]:
+def _item(item: Item) -> dict[str, Any]:
     return {
-        "rule": one.rule,
-        "policy": one.policy,
-        "mode": one.mode.value,
-        "effect": one.effect.value,
-        "rehearsed": one.rehearsed,
-        "reason": one.reason,
-        "path": one.path,
-        "message": one.message,
-        "remedy": one.remedy,
+        "rule": item.rule,
+        "policy": item.policy,
+        "mode": item.mode.value,
+        "effect": item.effect.value,
+        "rehearsed": item.rehearsed,
+        "reason": item.reason,
+        "path": item.path,
+        "message": item.message,
+        "remedy": item.remedy,
     }
 
 
-def _exemption(one: Exemption) -> dict[str, Any]:
-    return {"rules": list(one.rules), "reason": one.reason, "owner": one.owner, "until": one.until, "state": one.state}
-
-
-def _shape(one: ShapeSummary) -> dict[str, Any]:
+def _exemption(exemption: Exemption) -> dict[str, Any]:
     return {
-        "title": one.title,
-        "device": one.device,
-        "whyStranded": one.why_stranded,
+        "rules": list(exemption.rules),
+        "reason": exemption.reason,
+        "owner": exemption.owner,
+        "until": exemption.until,
+        "state": exemption.state,
+    }
+
+
+def _shape(shape: ShapeSummary) -> dict[str, Any]:
+    return {
+        "title": shape.title,
+        "device": shape.device,
+        "whyStranded": shape.why_stranded,
         "nodes": [
             {
                 "name": node.name,
@@ -146,13 +152,13 @@ def _shape(one: ShapeSummary) -> dict[str, Any]:
                 "cpu": node.cpu,
                 "cpuRequested": node.cpu_requested,
             }
-            for node in one.nodes
+            for node in shape.nodes
         ],
     }
 
 
-def _gang(one: GangState) -> dict[str, Any]:
-    return one._asdict() | {"since": None if one.since is None else rfc3339(one.since) or None}
+def _gang(gang: GangState) -> dict[str, Any]:
+    return gang._asdict() | {"since": None if gang.since is None else rfc3339(gang.since) or None}
 
 
 def _sayable(value: Any) -> Any:  # noqa: ANN401 - any part of a JSON document

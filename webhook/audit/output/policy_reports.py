@@ -1,7 +1,7 @@
-"""Reports as objects of the cluster: one for each namespace, of bounded size.
+"""Format an audit as report objects of the cluster: one for each namespace, of bounded size.
 
-Two kinds carry the same fields: PolicyReport (``wgpolicyk8s.io/v1alpha2``) and Report (``openreports.io/v1alpha1``), its successor.
-A report holds no time of its own, so that it changes only when what it says does.
+Two kinds have the same fields: PolicyReport (``wgpolicyk8s.io/v1alpha2``) and Report (``openreports.io/v1alpha1``), its
+successor. A report contains no time, so that it changes only with its results.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from gpugate.webhook.audit.model import AuditedWorkload, Effect, Item
 
 JsonObject: TypeAlias = dict[str, Any]
 
-#: What every report is called.
+#: Name of every report.
 NAME: Final = "gpugate"
 LABELS: Final = {"app.kubernetes.io/managed-by": "gpugate"}
 SELECTOR: Final = "app.kubernetes.io/managed-by=gpugate"
-#: How many results, at most, a report did not take in: annotation.
+#: Annotation with the number of results that do not fit.
 LEFT_OUT: Final = "gpugate.io/results-left-out"
-#: What one report may hold. An object in etcd is at most 1.5 MiB; a report is rewritten as a whole.
+#: Limits of one report: an object in etcd is at most 1.5 MiB, and a report is always written as a whole.
 MOST_RESULTS: Final = 1000
 MOST_BYTES: Final = 256 * 1024
-#: A message is for reading on; the page and `gpugate audit` have all of it. Characters.
+#: Longest message; the page and `gpugate audit` have the whole. Characters.
 _LONGEST: Final = 600
 
 
 class ReportKind(NamedTuple):
-    """One of the kinds that reports come in."""
+    """One of the kinds of reports."""
 
     api_version: str
     kind: str
     plural: str
 
     def collection(self, namespace: str) -> str:
-        """The path of the reports of a namespace."""
+        """Return the API path of the reports of a namespace."""
         return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}"
 
 
@@ -56,20 +56,20 @@ _ORDER: Final = {effect: at for at, effect in enumerate(Effect)}
 
 
 def reports_of(workloads: Iterable[AuditedWorkload], kind: ReportKind) -> Iterator[JsonObject]:
-    """A report for every namespace that has workloads, sorted by namespace."""
+    """Yield a report for every namespace with workloads, sorted by namespace."""
     by_namespace: dict[str, list[AuditedWorkload]] = {}
-    for one in workloads:
-        by_namespace.setdefault(one.namespace, []).append(one)
+    for workload in workloads:
+        by_namespace.setdefault(workload.namespace, []).append(workload)
     for namespace in sorted(by_namespace):
         yield report_of(namespace, by_namespace[namespace], kind)
 
 
 def report_of(namespace: str, workloads: Sequence[AuditedWorkload], kind: ReportKind) -> JsonObject:
-    """The report of one namespace: the gravest results first, as many as fit; the summary counts all of them.
+    """Return the report of one namespace: the most severe results that fit; the summary counts all of them.
 
-    ``pass`` counts the workloads that the rules leave as they are, the others count results.
+    ``pass`` counts workloads without items, the other fields count results.
     """
-    pairs = [(one, item) for one in workloads for item in one.items]
+    pairs = [(workload, item) for workload in workloads for item in workload.items]
     pairs.sort(key=_gravest_first)
     counts = Counter(_RESULTS[item.effect][0] for _, item in pairs)
     results = list(_as_many_as_fit(_result(one, item) for one, item in pairs[:MOST_RESULTS]))
@@ -82,7 +82,7 @@ def report_of(namespace: str, workloads: Sequence[AuditedWorkload], kind: Report
         "metadata": metadata,
         **({"source": NAME} if kind is OPEN_REPORT else {}),
         "summary": {
-            "pass": sum(1 for one in workloads if not one.items),
+            "pass": sum(1 for workload in workloads if not workload.items),
             **{result: counts[result] for result in ("fail", "warn", "error", "skip")},
         },
         "results": results,
@@ -96,25 +96,31 @@ def _gravest_first(pair: tuple[AuditedWorkload, Item]) -> tuple[object, ...]:
 
 def _as_many_as_fit(results: Iterable[JsonObject]) -> Iterator[JsonObject]:
     size = 0
-    for one in results:
-        size += len(orjson.dumps(one)) + 1
+    for result in results:
+        size += len(orjson.dumps(result)) + 1
         if size > MOST_BYTES:
             return
-        yield one
+        yield result
 
 
-def _result(one: AuditedWorkload, item: Item) -> JsonObject:
+def _result(workload: AuditedWorkload, item: Item) -> JsonObject:
     result, severity = _RESULTS[item.effect]
-    # Of an owner of an unknown kind, the API bounds not even the name.
-    named = {"apiVersion": one.api_version, "kind": one.kind, "namespace": one.namespace, "name": one.name, "uid": one.uid}
+    # The name of an owner of an unknown kind has no length limit.
+    named = {
+        "apiVersion": workload.api_version,
+        "kind": workload.kind,
+        "namespace": workload.namespace,
+        "name": workload.name,
+        "uid": workload.uid,
+    }
     resource = {key: cut(text, _LONGEST) for key, text in named.items() if text}
     properties = {"effect": item.effect.value, "mode": item.mode.value, "reason": item.reason}
     if item.path:
         properties["path"] = item.path
-    if one.team:
-        properties["team"] = one.team
-    if one.devices:
-        properties["accelerators"] = ", ".join(f"{count} {name}" for name, count in one.devices)
+    if workload.team:
+        properties["team"] = workload.team
+    if workload.devices:
+        properties["accelerators"] = ", ".join(f"{count} {name}" for name, count in workload.devices)
     return {
         "source": NAME,
         "policy": item.policy.partition("@")[0] or NAME,

@@ -1,4 +1,4 @@
-"""An audit for people at a terminal."""
+"""Print an audit for the terminal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gpugate.policies.kube.times import lasting
 from gpugate.webhook.audit.compare import Compared, ComparisonOutcome
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item
 from gpugate.webhook.audit.ownership import Division, divisions_of, hours
-from gpugate.webhook.audit.totals import Totals, sums_by, sums_by_rule, sums_of
-from gpugate.webhook.audit.usage import HeldSums, free_in_all, held_by_owner, held_in_all, lines_of
+from gpugate.webhook.audit.totals import Totals, totals_by, totals_by_rule, totals_of
+from gpugate.webhook.audit.usage import HeldTotals, free_in_all, held_by_owner, held_in_all, lines_of
 from gpugate.webhook.review.report import shown
 
 _STYLES: Final = {
@@ -39,11 +39,11 @@ _HOURS: Final = ("workloads", "accelerators", "hours so far", "to stated end", "
 
 
 def headline(audit: Audit) -> str:
-    """The audit in one sentence."""
-    sums = sums_of(audit.workloads)
+    """Return the audit in one sentence."""
+    sums = totals_of(audit.workloads)
     if not sums.workloads:
-        return "No workload asks for accelerators."
-    refusing = [one for one in audit.workloads if one.outcome == "refuse"]
+        return "No workload requests accelerators."
+    refusing = [workload for workload in audit.workloads if workload.outcome == "refuse"]
     teams = len({one.team for one in refusing if one.team})
     by = f" of {_number(teams, 'team')}" if teams else ""
     return (
@@ -57,16 +57,16 @@ def _number(count: int, noun: str) -> str:
 
 
 def print_audit(audit: Audit, console: Console, *, findings: bool = True) -> None:
-    """Print the audit: sums by rule, team and namespace, then each workload that a rule has something to say of."""
+    """Print the audit: totals by rule, team and namespace, then each workload with findings."""
     console.print(Text(headline(audit), style="bold"), soft_wrap=True)
     for policy in audit.policies:
         if policy.problem:
             line = f"GPUPolicy {plain(policy.name)} is not in force as it stands: {plain(policy.problem)}"
             console.print(Text(line, style="red"), soft_wrap=True)
     if audit.workloads:
-        _print_sums(console, "rule", sums_by_rule(audit.workloads))
-        _print_sums(console, "team", sums_by(audit.workloads, lambda one: one.team or NOBODY))
-        _print_sums(console, "namespace", sums_by(audit.workloads, lambda one: one.namespace))
+        _print_sums(console, "rule", totals_by_rule(audit.workloads))
+        _print_sums(console, "team", totals_by(audit.workloads, lambda workload: workload.team or NOBODY))
+        _print_sums(console, "namespace", totals_by(audit.workloads, lambda workload: workload.namespace))
         for division in divisions_of(audit):
             _print_division(division, console)
     _print_shapes(audit, console)
@@ -91,9 +91,9 @@ def _print_sums(console: Console, what: str, sums: Mapping[str, Totals]) -> None
 def _print_division(division: Division, console: Console) -> None:
     table = table_of(division.what, *_HOURS, numbers=len(_HOURS))
     for value, one in division.shares:
-        past = f"{'>= ' if one.untold else ''}{hours(one.so_far):.1f}" if one.so_far else "-"
+        past = f"{'>= ' if one.without_start else ''}{hours(one.so_far):.1f}" if one.so_far else "-"
         until = f"{hours(one.until_end):.1f}" if one.until_end else "-"
-        figures = (str(one.workloads), str(one.accelerators), past, until, str(one.endless) if one.endless else "-")
+        figures = (str(one.workloads), str(one.accelerators), past, until, str(one.without_end) if one.without_end else "-")
         table.add_row(Text(plain(value or NOBODY)), *figures)
     console.print()
     console.print(table)
@@ -117,7 +117,7 @@ def _print_shapes(audit: Audit, console: Console) -> None:
 
 
 def _print_gangs(audit: Audit, console: Console) -> None:
-    stuck = [one for one in audit.gangs if one.state == "stuck"]
+    stuck = [gang for gang in audit.gangs if gang.state == "stuck"]
     for one in stuck:
         place = plain(f"{one.kind} {one.namespace}/{one.name}")
         line = f"stuck: {place}: {one.running} of {one.size} run, {one.held} accelerators held: {plain(one.reason)}"
@@ -125,16 +125,17 @@ def _print_gangs(audit: Audit, console: Console) -> None:
 
 
 def _print_workloads(workloads: Sequence[AuditedWorkload], console: Console) -> None:
-    for one in workloads:
-        if not one.items:
+    for workload in workloads:
+        if not workload.items:
             continue
         console.print()
-        head = Text(plain(f"{one.kind} {one.namespace}/{one.name}"), style="bold")
+        head = Text(plain(f"{workload.kind} {workload.namespace}/{workload.name}"), style="bold")
         head.append(
-            f"  {_number(one.accelerators, 'accelerator')}" + (f", team {plain(one.team)}" if one.team else ""), style="dim"
+            f"  {_number(workload.accelerators, 'accelerator')}" + (f", team {plain(workload.team)}" if workload.team else ""),
+            style="dim",
         )
         console.print(head, soft_wrap=True)
-        for item in one.items:
+        for item in workload.items:
             console.print(_line(item), soft_wrap=True)
 
 
@@ -149,23 +150,23 @@ def _line(item: Item) -> Text:
 
 
 def print_comparison(compared: Sequence[Compared], console: Console) -> None:
-    """Print which workloads another policy would treat otherwise."""
-    counts = Counter(one.verdict for one in compared)
+    """Print the workloads that differ between two policies."""
+    counts = Counter(comparison.verdict for comparison in compared)
     parts = [f"{counts[verdict]} {verdict.value}" for verdict in ComparisonOutcome if counts[verdict]]
     console.print(Text(f"{_number(len(compared), 'workload')}: {', '.join(parts) or 'none'}", style="bold"))
     for verdict in ComparisonOutcome:
-        for one in compared:
-            if one.verdict is verdict and verdict is not ComparisonOutcome.SAME:
-                _print_compared(one, console)
+        for comparison in compared:
+            if comparison.verdict is verdict and verdict is not ComparisonOutcome.SAME:
+                _print_compared(comparison, console)
 
 
-def _print_compared(one: Compared, console: Console) -> None:
-    workload = one.workload
+def _print_compared(comparison: Compared, console: Console) -> None:
+    workload = comparison.workload
     console.print()
-    head = Text(f"{one.verdict.value}: ", style=_VERDICTS[one.verdict])
+    head = Text(f"{comparison.verdict.value}: ", style=_VERDICTS[comparison.verdict])
     head.append(plain(f"{workload.kind} {workload.namespace}/{workload.name}"), style="bold")
     console.print(head, soft_wrap=True)
-    for sign, items in (("-", one.gone), ("+", one.come)):
+    for sign, items in (("-", comparison.gone), ("+", comparison.come)):
         _print_items(sign, items, console)
 
 
@@ -176,17 +177,17 @@ def _print_items(sign: str, items: Iterable[Item], console: Console) -> None:
 
 
 _BREAKS: Final = re.compile("[\t\n\v\f\r\x85\u2028\u2029]")
-#: Whose workloads those are that name nobody.
+#: Team or owner of workloads without one.
 NOBODY: Final = "(nobody named)"
 
 
 def plain(text: str) -> str:
-    """``text`` on one line, without what a name may not do to a terminal: no name begins a line of the audit."""
+    """Return ``text`` on one line without control characters: no name can start a line of the audit."""
     return shown(_BREAKS.sub(" ", text))
 
 
 def table_of(*columns: str, numbers: int) -> Table:
-    """A table without lines, its last ``numbers`` columns to the right."""
+    """Return a table without lines; its last ``numbers`` columns are right-aligned."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title_justify="left")
     for at, column in enumerate(columns):
         if at >= len(columns) - numbers:
@@ -197,23 +198,23 @@ def table_of(*columns: str, numbers: int) -> Table:
 
 
 def usage_in_words(audit: Audit) -> str:
-    """Utilisation against allocation over all devices, in one sentence."""
+    """Return utilisation against allocation over all devices, in one sentence."""
     sums = held_in_all(audit)
     free = free_in_all(audit)
     held = f"{sums.devices} GPU{'' if sums.devices == 1 else 's'} held"
-    used = ", ".join(f"{one.percent:.0f} % over {lasting(one.seconds)}" for one in sums.worths if one.percent is not None)
-    work = next((f", the work of {one.work:.1f}" for one in reversed(sums.worths) if one.percent is not None), "")
+    used = ", ".join(f"{one.percent:.0f} % over {lasting(one.seconds)}" for one in sums.window_use if one.percent is not None)
+    work = next((f", the work of {one.work:.1f}" for one in reversed(sums.window_use) if one.percent is not None), "")
     parts = [f"used {used}{work}" if used else "", _count(sums), f"{free} free" if free else ""]
     return f"{held}: {'; '.join(part for part in parts if part) or 'nothing is known of their use'}."
 
 
-def _count(sums: HeldSums) -> str:
+def _count(sums: HeldTotals) -> str:
     words = ((sums.idle, "idle"), (sums.low, "too large for their work"), (sums.unknown, "of unknown use"))
     return ", ".join(f"{count} {word}" for count, word in words if count)
 
 
 def print_usage(audit: Audit, console: Console) -> None:
-    """Print what monitoring told, where it was asked: the sum of all, sums by owner, and what needs a look."""
+    """Print the figures of Prometheus: totals, totals by owner, and devices to check."""
     if audit.fleet is None:
         return
     console.print()
@@ -223,7 +224,7 @@ def print_usage(audit: Audit, console: Console) -> None:
         windows = [f"used {lasting(seconds)}" for seconds in audit.fleet.windows]
         table = table_of("held by owner", "GPUs", "idle", "too large", *windows, numbers=3 + len(windows))
         for owner, sums in owners.items():
-            percents = ["-" if one.percent is None else f"{one.percent:.0f} %" for one in sums.worths]
+            percents = ["-" if one.percent is None else f"{one.percent:.0f} %" for one in sums.window_use]
             counts = [str(count) if count else "-" for count in (sums.devices, sums.idle, sums.low)]
             table.add_row(Text(plain(owner or NOBODY)), *counts, *percents)
         console.print(table)

@@ -1,4 +1,4 @@
-"""Numbers, amounts, times and texts of an audit as people read them."""
+"""Format numbers, amounts, times and texts of the audit page."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ THIN: Final = "\N{NARROW NO-BREAK SPACE}"
 #: Characters of one text that the page shows; JSON has the whole.
 LONGEST: Final = 2000
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-#: What would break a line's layout, turn its direction, or hide in it: controls, marks and overrides of direction, characters of
-#: no width, and halves of characters, which UTF-8 cannot say.
+#: Characters that break the layout, change the text direction or are invisible: controls, direction marks and overrides,
+#: zero-width characters, and unpaired surrogates, which are not UTF-8.
 _HARMFUL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 
 
 def number(count: int) -> str:
-    """``count`` with thin spaces between its thousands."""
+    """Format ``count`` with thin spaces between thousands."""
     return f"{count:,}".replace(",", THIN)
 
 
 def memory(size: int) -> str:
-    """``size`` in bytes in the largest unit that leaves one or more, with three digits at most after rounding."""
+    """Format ``size`` in bytes in the largest unit with a value of one or more, in at most three digits."""
     amount, unit = float(abs(size)), 0
     while amount >= 1000 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1024, unit + 1
@@ -33,17 +33,17 @@ def memory(size: int) -> str:
 
 
 def cores(millicores: int) -> str:
-    """``millicores`` as CPUs."""
+    """Format ``millicores`` as CPUs."""
     return number(millicores // 1000) if millicores % 1000 == 0 else _digits(millicores / 1000)
 
 
 def hours(seconds: int) -> str:
-    """``seconds`` as hours, with three digits at most after rounding where they are fewer than a hundred."""
+    """Format ``seconds`` as hours, in at most three digits below one hundred."""
     return _digits(seconds / 3600)
 
 
 def amount_of(resource: str, value: int) -> str:
-    """``value`` of ``resource`` (also as a quota names it) with its unit."""
+    """Format ``value`` of ``resource`` (also as a quota names it) with its unit."""
     name = resource.removeprefix("requests.").removeprefix("limits.")
     if name == "cpu":
         return cores(value)
@@ -60,7 +60,7 @@ def _digits(amount: float) -> str:
 
 
 def shown(text: str, longest: int = LONGEST) -> str:
-    """``text`` without characters that deceive or disturb a reader, each made a visible sign, and cut where it is very long."""
+    """Replace characters in ``text`` that deceive or disturb a reader, and cut very long text."""
     kept = text[:longest]
     safe = _HARMFUL.sub("\N{REPLACEMENT CHARACTER}", kept)
     rest = len(text) - len(kept)
@@ -68,7 +68,7 @@ def shown(text: str, longest: int = LONGEST) -> str:
 
 
 def lasted(span: timedelta) -> str:
-    """How long that is, in its two largest units: ``3 h 5 min``."""
+    """Format a duration in its two largest units: ``3 h 5 min``."""
     minutes = max(0, int(span.total_seconds())) // 60
     for size, unit, less, smaller in ((1440, "d", 60, "h"), (60, "h", 1, "min")):
         if minutes >= size:

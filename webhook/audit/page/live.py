@@ -1,7 +1,7 @@
-"""The page of the latest audit, served: read only, made once for each audit, and off the event loop.
+"""Serve the page of the latest audit: read only, rendered once for each audit, outside of the event loop.
 
-Making the page of ten thousand workloads takes about a second. It is made in a thread when somebody asks for it, and kept,
-compressed, until there is a newer audit; while it is made, whoever asks for the same waits for the same.
+Rendering ten thousand workloads takes about a second. A thread renders on the first request; the compressed result is kept
+until the next audit. Concurrent requests wait for the same rendering.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import as_json
 from gpugate.webhook.audit.page.render import content_security_policy, render, waiting
 
-#: Seconds after which a browser asks again while there is no audit yet.
+#: Seconds after which a browser reloads before the first audit.
 RETRY: Final = 10
 _LEVEL: Final = 6
 _HTML: Final = "text/html; charset=utf-8"
@@ -28,14 +28,14 @@ Latest = Callable[[], Audit | None]
 
 
 class Made(NamedTuple):
-    """One representation of an audit: its bytes, compressed with gzip, and the tag by which a browser knows that it has it."""
+    """One rendering of an audit: gzip-compressed bytes, and its ETag."""
 
     compressed: bytes
     tag: str
 
 
 class _Representation:
-    """One representation of the latest audit, made in a thread and kept until there is a newer one."""
+    """One rendering of the latest audit, made in a thread and kept until the next audit."""
 
     def __init__(self, make: Callable[[Audit], bytes]) -> None:
         self._make = make
@@ -44,7 +44,7 @@ class _Representation:
         self._lock = asyncio.Lock()
 
     async def of(self, audit: Audit) -> Made:
-        # Two at once would take twice the memory, and the second would find the first's work done.
+        # One rendering at a time: two would need twice the memory for the same result.
         async with self._lock:
             if self._made is None or self._audit is not audit:
                 self._made = await asyncio.to_thread(_made, self._make, audit)
@@ -58,7 +58,7 @@ def _made(make: Callable[[Audit], bytes], audit: Audit) -> Made:
 
 
 def add_page(app: web.Application, latest: Latest) -> None:
-    """Add to ``app`` the routes ``/`` and ``/audit.json``, which show what ``latest`` gives: None before the first audit."""
+    """Add the routes ``/`` and ``/audit.json`` to ``app``; ``latest`` returns the audit, None before the first."""
     page, document = _Representation(render), _Representation(as_json)
 
     async def html(request: web.Request) -> web.StreamResponse:
@@ -77,17 +77,10 @@ def add_page(app: web.Application, latest: Latest) -> None:
     app.router.add_get("/audit.json", json)
 
 
-def page_app(latest: Latest) -> web.Application:
-    """An application with the page alone."""
-    app = web.Application()
-    add_page(app, latest)
-    return app
-
-
 def _headers(kind: str) -> dict[str, str]:
     return {
         hdrs.CONTENT_TYPE: kind,
-        # Kept by nobody but the one who asked, and asked for again each time: an unchanged page costs an empty answer.
+        # Only the browser caches it and revalidates each time: an unchanged page costs an empty answer.
         hdrs.CACHE_CONTROL: "private, no-cache",
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
         "Content-Security-Policy": f"{content_security_policy()}; frame-ancestors 'none'",
@@ -105,20 +98,20 @@ def _not_yet(body: bytes, kind: str) -> web.Response:
 
 async def _answer(request: web.Request, made: Made, kind: str) -> web.Response:
     headers = _headers(kind) | {hdrs.ETAG: f'"{made.tag}"'}
-    if _has(request, made.tag):
+    if _is_current(request, made.tag):
         return web.Response(status=304, headers=headers)
     if _takes_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, "")):
         return web.Response(body=made.compressed, headers=headers | {hdrs.CONTENT_ENCODING: "gzip"})
     return web.Response(body=await asyncio.to_thread(gzip.decompress, made.compressed), headers=headers)
 
 
-def _has(request: web.Request, tag: str) -> bool:
-    """Whether the browser has what bears ``tag`` (proxies that compress mark it as weak)."""
+def _is_current(request: web.Request, tag: str) -> bool:
+    """Return whether the browser has the rendering with ``tag`` (proxies that compress mark it as weak)."""
     return any(one.value in {tag, "*"} for one in request.if_none_match or ())
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """Whether an ``Accept-Encoding`` names gzip, with a weight above nothing."""
+    """Return whether an ``Accept-Encoding`` accepts gzip with a positive weight."""
     for one in accepted.split(","):
         coding, *rest = (part.strip() for part in one.lower().split(";"))
         if coding in {"gzip", "x-gzip", "*"}:

@@ -1,7 +1,7 @@
-"""One audit as one HTML page that needs nothing else.
+"""Render one audit as one self-contained HTML page.
 
-The page is a pure function of the audit: same audit, same bytes. Its style and script are in it, and its Content-Security-Policy
-lets no other run: whatever a name or message of the cluster holds is text.
+The same audit renders to the same bytes. Style and script are inline, and the Content-Security-Policy allows no others: names
+and messages of the cluster are always text.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from markupsafe import Markup
 from gpugate.policies.rules.registry import BY_ID
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect
 from gpugate.webhook.audit.ownership import divisions_of
-from gpugate.webhook.audit.page import format as words
-from gpugate.webhook.audit.page.figures import figures_of, gravest, modes_of, outcome_of
+from gpugate.webhook.audit.page import format as formatting
 from gpugate.webhook.audit.page.sections import (
     MOST_LINES,
     MOST_NODES,
@@ -36,8 +35,9 @@ from gpugate.webhook.audit.page.sections import (
     stocks_of,
 )
 from gpugate.webhook.audit.page.tiles import share
+from gpugate.webhook.audit.totals import figures_of, gravest, modes_of, outcome_of
 
-#: Bytes that the list of workloads may take; those that come after are counted, not listed.
+#: Largest size of the list of workloads in bytes; further workloads are counted, not listed.
 WORKLOADS_BUDGET: Final = 10_000_000
 #: Workloads in one block: a browser lays out only the blocks that are on the screen.
 _BLOCK: Final = 50
@@ -47,14 +47,14 @@ _OUTCOMES: Final = (*(one.value for one in Effect), "clean")
 
 
 class Block(NamedTuple):
-    """Workloads, ready rendered, that are laid out together, and how many they are."""
+    """Rendered workloads that are laid out together, and their number."""
 
     size: int
     rows: Markup
 
 
 class OutcomeGroup(NamedTuple):
-    """Workloads of one outcome: how many there are, how many are listed and with how many accelerators, and the blocks of them."""
+    """Workloads of one outcome: their number, the number and accelerators of the listed ones, and their blocks."""
 
     outcome: str
     workloads: int
@@ -64,7 +64,7 @@ class OutcomeGroup(NamedTuple):
 
 
 def render(audit: Audit) -> bytes:
-    """``audit`` as one self-contained HTML page in UTF-8."""
+    """Render ``audit`` as one self-contained HTML page in UTF-8."""
     environment = _environment()
     figures = figures_of(audit)
     exemptions = exemptions_of(audit)
@@ -95,20 +95,20 @@ def render(audit: Audit) -> bytes:
 
 
 def waiting() -> bytes:
-    """The page before the first audit is done; it loads itself again."""
+    """Render the page before the first audit; it reloads itself."""
     return _environment().get_template("waiting.html").render(csp=content_security_policy()).encode()
 
 
 @cache
 def content_security_policy() -> str:
-    """What the page may do: run its own style and script, and nothing else."""
+    """Return the policy of the page: its own style and script, and nothing else."""
     style, script = _hash(asset("page.css")), _hash(asset("page.js"))
     return f"default-src 'none'; style-src '{style}'; script-src '{script}'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 @cache
 def asset(name: str) -> str:
-    """A file that comes with the page."""
+    """Return a file of the page."""
     return resources.files(__package__).joinpath("templates", name).read_text("utf-8")
 
 
@@ -119,7 +119,7 @@ def _hash(text: str) -> str:
 @cache
 def _environment() -> Environment:
     folder = resources.files(__package__).joinpath("templates")
-    templates = {one.name: one.read_text("utf-8") for one in folder.iterdir() if one.name.endswith(".html")}
+    templates = {path.name: path.read_text("utf-8") for path in folder.iterdir() if path.name.endswith(".html")}
     environment = Environment(
         loader=DictLoader(templates),
         autoescape=True,
@@ -129,22 +129,22 @@ def _environment() -> Environment:
         finalize=_final,
     )
     environment.filters.update(
-        brief=lambda text, longest=200: words.shown(text, longest),
-        number=words.number,
-        memory=words.memory,
-        cores=words.cores,
-        hours=words.hours,
+        brief=lambda text, longest=200: formatting.shown(text, longest),
+        number=formatting.number,
+        memory=formatting.memory,
+        cores=formatting.cores,
+        hours=formatting.hours,
     )
     environment.globals.update(
-        amount_of=words.amount_of,
+        amount_of=formatting.amount_of,
         share=share,
         query=_query,
         outcome_of=outcome_of,
         label_of=_label,
-        said=_said,
-        rules_of=lambda workload: sorted({one.rule for one in workload.items}),
+        script_items=_script_items,
+        rules_of=lambda workload: sorted({item.rule for item in workload.items}),
         most_findings=MOST_FINDINGS,
-        # Constants of the product, not of the cluster, whose hash the policy names.
+        # Constants of the product, whose hashes are in the policy.
         style=Markup(asset("page.css")),  # noqa: S704
         script=Markup(asset("page.js")),  # noqa: S704
     )
@@ -152,42 +152,42 @@ def _environment() -> Environment:
 
 
 def _final(value: Any) -> Any:  # noqa: ANN401 - whatever an expression of a template comes to
-    """Every text that a template puts out is made harmless to its reader; autoescape then makes it harmless to the browser."""
-    return words.shown(value) if type(value) is str else value
+    """Make every text that a template prints harmless to its reader; autoescape makes it harmless to the browser."""
+    return formatting.shown(value) if type(value) is str else value
 
 
 def _query(**wanted: str) -> str:
-    """The view of the workloads that shows what is ``wanted``, as the script reads it from the address."""
-    return urlencode({key: words.shown(value) for key, value in sorted(wanted.items())})
+    """Return the filter for ``wanted`` workloads, as the script reads it from the address."""
+    return urlencode({key: formatting.shown(value) for key, value in sorted(wanted.items())})
 
 
 def _label(workload: AuditedWorkload) -> str:
-    """What comes of ``workload``, in a word or two."""
+    """Return the outcome of ``workload`` in one or two words."""
     effect = gravest(workload.items)
     if effect is None:
         return "clean"
-    would = all(one.rehearsed for one in workload.items if one.effect is effect)
+    would = all(item.rehearsed for item in workload.items if item.effect is effect)
     return effect_label(effect.value, would=would)
 
 
 def effect_label(effect: str, *, would: bool) -> str:
-    """An effect as people call it: ``would refuse`` for what is rehearsed."""
+    """Return the name of an effect: ``would refuse`` in DryRun."""
     if effect in {"unknown", "exempt"}:
         return effect
     verbs: Mapping[str, str] = {"refuse": "refuses", "change": "changes", "warn": "warns"}
     return f"would {effect}" if would else verbs[effect]
 
 
-def _said(workload: AuditedWorkload) -> str:
-    """What the rules say of ``workload``, for the script: rule, mode and effect of each finding, once each."""
-    return ";".join(dict.fromkeys(f"{one.rule},{one.mode.value},{one.effect.value}" for one in workload.items))
+def _script_items(workload: AuditedWorkload) -> str:
+    """Return rule, mode and effect of each item of ``workload``, once each, for the script."""
+    return ";".join(dict.fromkeys(f"{item.rule},{item.mode.value},{item.effect.value}" for item in workload.items))
 
 
 def _groups(audit: Audit, environment: Environment) -> Iterator[OutcomeGroup]:
-    """The workloads by outcome, the gravest first, as many as the page has room for."""
+    """Yield the workloads by outcome, the most severe first, as many as fit on the page."""
     by_outcome: dict[str, list[AuditedWorkload]] = {outcome: [] for outcome in _OUTCOMES}
-    for one in audit.workloads:
-        by_outcome[outcome_of(one)].append(one)
+    for workload in audit.workloads:
+        by_outcome[outcome_of(workload)].append(workload)
     row = environment.get_template("workload.html").module.row  # type: ignore[attr-defined]
     left = WORKLOADS_BUDGET
     for outcome, workloads in by_outcome.items():
@@ -195,7 +195,7 @@ def _groups(audit: Audit, environment: Environment) -> Iterator[OutcomeGroup]:
             continue
         rows: list[Markup] = []
         devices = 0
-        for one in sorted(workloads, key=lambda one: (-one.accelerators, one.key)):
+        for one in sorted(workloads, key=lambda workload: (-workload.accelerators, workload.key)):
             text = row(one, effect_label)
             left -= len(text.encode())
             if left < 0:

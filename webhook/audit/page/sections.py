@@ -1,4 +1,4 @@
-"""What the page says of held devices and what is done with them."""
+"""Prepare the sections of the page: devices, nodes, gangs, exemptions, quotas and policies."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from gpugate.webhook.audit.model import Audit, Exemption, NamespaceQuota, Policy
 from gpugate.webhook.audit.output.text import usage_in_words
 from gpugate.webhook.audit.page.format import lasted
 from gpugate.webhook.audit.page.tiles import MOST_TILES, Tile, tiles_of
-from gpugate.webhook.audit.usage import HeldSums, Line, held_by_owner, lines_of
+from gpugate.webhook.audit.usage import HeldTotals, Line, held_by_owner, lines_of
 from gpugate.webhook.runtime.times import moment, rfc3339
 
 
 class Idle(NamedTuple):
-    """The section's content.
+    """The section on held devices.
 
     Attributes:
         words: utilisation against allocation, in one sentence.
-        windows: the times over which figures are, in words.
-        owners: what each team holds, the one with most idle devices first.
-        lines: device by device, the idle ones first.
+        windows: the time windows of the figures, in words.
+        owners: the devices of each owner, most idle devices first.
+        lines: the devices, idle ones first.
     """
 
     words: str
     windows: Sequence[str]
-    owners: Sequence[tuple[str, HeldSums]]
+    owners: Sequence[tuple[str, HeldTotals]]
     lines: Sequence[Line]
 
 
 def idle_of(audit: Audit) -> Idle:
-    """What monitoring told of ``audit``'s devices."""
+    """Return the section on the devices of ``audit``."""
     windows = audit.fleet.windows if audit.fleet else ()
-    return Idle(usage_in_words(audit), [lasting(one) for one in windows], list(held_by_owner(audit).items()), lines_of(audit))
+    return Idle(usage_in_words(audit), [lasting(window) for window in windows], list(held_by_owner(audit).items()), lines_of(audit))
 
 
-#: Lines of one table; what is more is counted in words.
+#: Most lines of one table; further lines are counted below it.
 MOST_LINES: Final = 300
 #: Node shapes that are shown, and lines that the tables of all their nodes have together.
 MOST_SHAPES: Final = 60
@@ -51,21 +51,21 @@ _EXEMPTIONS_BY_NEED: Final = ("expired", "refused", "soon", "active")
 
 
 class Stock(NamedTuple):
-    """The nodes of one shape, and what has been promised of them.
+    """The nodes of one shape, with their requests and limits.
 
     Attributes:
         shape: the shape.
         tiles: its picture.
-        devices: accelerators in all.
+        devices: number of accelerators.
         held: held ones.
         idle: idle ones.
         stranded: stranded ones.
         memory: allocatable memory, bytes.
-        requested: requested memory.
-        limited: memory that pods may grow to.
+        requested: memory requests.
+        limited: memory limits.
         cpu: allocatable CPU, millicores.
-        cpu_requested: requested CPU.
-        fullest: the node whose limits promise most of its memory, and how many hundredths; None without nodes.
+        cpu_requested: CPU requests.
+        fullest: the node with the highest memory limits, and their percentage of its memory; None without nodes.
     """
 
     shape: ShapeSummary
@@ -83,37 +83,37 @@ class Stock(NamedTuple):
 
 
 def stocks_of(audit: Audit) -> list[Stock]:
-    """A line for each node shape."""
-    found: list[Stock] = []
+    """Return a line for each node shape."""
+    stocks: list[Stock] = []
     room = MOST_TILES
     for shape in audit.shapes[:MOST_SHAPES]:
-        found.append(_stock(shape, room))
+        stocks.append(_stock(shape, room))
         room -= len(shape.nodes) if len(shape.nodes) <= room else 0
-    return found
+    return stocks
 
 
 def _stock(shape: ShapeSummary, room: int) -> Stock:
     nodes = shape.nodes
-    promised = [(round(100 * one.limited / one.memory), one.name) for one in nodes if one.memory > 0]
+    promised = [(round(100 * node.limited / node.memory), node.name) for node in nodes if node.memory > 0]
     worst = min(promised, key=lambda pair: (-pair[0], pair[1]), default=None)
     return Stock(
         shape=shape,
         tiles=tiles_of(shape, room),
-        devices=sum(one.devices for one in nodes),
-        held=sum(one.held for one in nodes),
-        idle=sum(one.idle for one in nodes),
-        stranded=sum(one.stranded for one in nodes),
-        memory=sum(one.memory for one in nodes),
-        requested=sum(one.requested for one in nodes),
-        limited=sum(one.limited for one in nodes),
-        cpu=sum(one.cpu for one in nodes),
-        cpu_requested=sum(one.cpu_requested for one in nodes),
+        devices=sum(node.devices for node in nodes),
+        held=sum(node.held for node in nodes),
+        idle=sum(node.idle for node in nodes),
+        stranded=sum(node.stranded for node in nodes),
+        memory=sum(node.memory for node in nodes),
+        requested=sum(node.requested for node in nodes),
+        limited=sum(node.limited for node in nodes),
+        cpu=sum(node.cpu for node in nodes),
+        cpu_requested=sum(node.cpu_requested for node in nodes),
         fullest=(worst[1], worst[0]) if worst else None,
     )
 
 
 class GangLine(NamedTuple):
-    """A gang, since when it is as it is (RFC 3339; empty where not known), and how long that had been at the audit."""
+    """A gang, the start of its state (RFC 3339; empty if unknown), and how long it had lasted at the audit."""
 
     gang: GangState
     since: str
@@ -124,11 +124,11 @@ class GangSection(NamedTuple):
     """The gangs.
 
     Attributes:
-        counts: how many there are in each state, the states that need somebody first.
-        wanting: those that are not as they should be, the stuck ones first, those that hold most accelerators before others.
-        well: those that run or are done.
-        stuck: how many are stuck.
-        held_for_nothing: accelerators that members of those hold.
+        counts: number of gangs by state, states that need attention first.
+        wanting: gangs that do not run, stuck ones first, then most accelerators.
+        well: gangs that run or are done.
+        stuck: number of stuck gangs.
+        held_for_nothing: accelerators that stuck gangs hold.
     """
 
     counts: Sequence[tuple[str, int]]
@@ -139,20 +139,22 @@ class GangSection(NamedTuple):
 
 
 def gangs_of(audit: Audit) -> GangSection:
-    """The gangs of ``audit``, sorted for somebody who looks after them."""
+    """Return the gangs of ``audit``, those that need attention first."""
     now = moment(audit.at)
-    states = [*_GANGS_BY_NEED, *sorted({one.state for one in audit.gangs}.difference(_GANGS_BY_NEED))]
+    states = [*_GANGS_BY_NEED, *sorted({gang.state for gang in audit.gangs}.difference(_GANGS_BY_NEED))]
     lines = [
         _gang_line(one, now)
-        for one in sorted(audit.gangs, key=lambda one: (states.index(one.state), -one.held, one.namespace, one.name, one.kind))
+        for one in sorted(
+            audit.gangs, key=lambda gang: (states.index(gang.state), -gang.held, gang.namespace, gang.name, gang.kind)
+        )
     ]
-    counts = [(state, sum(1 for one in audit.gangs if one.state == state)) for state in states]
+    counts = [(state, sum(1 for gang in audit.gangs if gang.state == state)) for state in states]
     return GangSection(
         counts=[(state, count) for state, count in counts if count],
-        wanting=[one for one in lines if one.gang.state not in {"running", "done"}],
-        well=[one for one in lines if one.gang.state in {"running", "done"}],
-        stuck=sum(1 for one in audit.gangs if one.state == "stuck"),
-        held_for_nothing=sum(one.held for one in audit.gangs if one.state == "stuck"),
+        wanting=[line for line in lines if line.gang.state not in {"running", "done"}],
+        well=[line for line in lines if line.gang.state in {"running", "done"}],
+        stuck=sum(1 for gang in audit.gangs if gang.state == "stuck"),
+        held_for_nothing=sum(gang.held for gang in audit.gangs if gang.state == "stuck"),
     )
 
 
@@ -164,7 +166,7 @@ def _gang_line(gang: GangState, now: datetime | None) -> GangLine:
 
 
 class ExemptionLine(NamedTuple):
-    """An exemption, its state (``soon`` where it ends within a week), whose it is, and what is left of it."""
+    """An exemption, its state (``soon`` if it ends within a week), its workload, and the time left."""
 
     exemption: Exemption
     state: str
@@ -176,16 +178,19 @@ class ExemptionLine(NamedTuple):
 
 
 def exemptions_of(audit: Audit) -> list[ExemptionLine]:
-    """Every exemption, those that somebody must look at first."""
+    """Return every exemption, those that need attention first."""
     now = moment(audit.at)
     lines: list[ExemptionLine] = []
-    for one in audit.workloads:
-        if one.exemption is not None:
-            state, left = _state(one.exemption, now)
-            lines.append(ExemptionLine(one.exemption, state, one.kind, one.namespace, one.name, one.team, left))
+    for workload in audit.workloads:
+        if workload.exemption is not None:
+            state, left = _state(workload.exemption, now)
+            lines.append(
+                ExemptionLine(workload.exemption, state, workload.kind, workload.namespace, workload.name, workload.team, left)
+            )
     ranks = {state: rank for rank, state in enumerate(_EXEMPTIONS_BY_NEED)}
     return sorted(
-        lines, key=lambda one: (ranks.get(one.state, len(ranks)), one.exemption.until or "~", one.namespace, one.name, one.kind)
+        lines,
+        key=lambda line: (ranks.get(line.state, len(ranks)), line.exemption.until or "~", line.namespace, line.name, line.kind),
     )
 
 
@@ -210,11 +215,13 @@ class QueueGroup(NamedTuple):
 
 
 def queues_of(audit: Audit) -> list[QueueGroup]:
-    """Quotas by ClusterQueue."""
-    ordered = sorted(audit.queues, key=lambda one: (one.queue, one.cohort, one.flavor, one.resource))
+    """Return the quotas by ClusterQueue."""
+    ordered = sorted(audit.queues, key=lambda queue: (queue.queue, queue.cohort, queue.flavor, queue.resource))
     groups = [(key, list(lines)) for key, lines in groupby(ordered[:MOST_LINES], key=lambda one: (one.queue, one.cohort))]
     return [
-        QueueGroup(queue, cohort, max(one.pending for one in lines), next((one.stopped for one in lines if one.stopped), ""), lines)
+        QueueGroup(
+            queue, cohort, max(line.pending for line in lines), next((line.stopped for line in lines if line.stopped), ""), lines
+        )
         for (queue, cohort), lines in groups
     ]
 
@@ -228,29 +235,29 @@ class QuotaGroup(NamedTuple):
 
 
 def quotas_of(audit: Audit) -> list[QuotaGroup]:
-    """Lines by ResourceQuota."""
+    """Return the lines by ResourceQuota."""
     ordered = sorted(audit.quotas)[:MOST_LINES]
     groups = groupby(ordered, key=lambda one: (one.namespace, one.name))
     return [QuotaGroup(namespace, name, list(lines)) for (namespace, name), lines in groups]
 
 
 class PolicyShown(NamedTuple):
-    """A policy, and its rules by mode."""
+    """A policy and its rules by mode."""
 
     policy: PolicyLine
     by_mode: Sequence[tuple[str, Sequence[str]]]
 
 
 def policies_of(audit: Audit) -> list[PolicyShown]:
-    """The policies as they win, each with its rules gathered by mode."""
-    return [PolicyShown(one, _by_mode(one.modes)) for one in audit.policies[:MOST_LINES]]
+    """Return the policies by precedence, each with its rules by mode."""
+    return [PolicyShown(policy, _by_mode(policy.modes)) for policy in audit.policies[:MOST_LINES]]
 
 
 def _by_mode(modes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for rule, mode in modes:
-        found.setdefault(mode, []).append(rule)
+        groups.setdefault(mode, []).append(rule)
     known = ("Enforce", "Warn", "DryRun", "Disabled")
     return [
-        (mode, found[mode]) for mode in sorted(found, key=lambda mode: (known.index(mode) if mode in known else len(known), mode))
+        (mode, groups[mode]) for mode in sorted(groups, key=lambda mode: (known.index(mode) if mode in known else len(known), mode))
     ]

@@ -1,4 +1,4 @@
-"""The geometry of the page's pictures: nodes as tiles of their accelerators, alike nodes as one tile."""
+"""Compute the pictures of the page: nodes as tiles of their accelerators, equal nodes as one tile."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final, NamedTuple
 from gpugate.webhook.audit.model import NodeSummary, ShapeSummary
 from gpugate.webhook.audit.page.format import cores, memory, number
 
-#: Nodes of the page that have a tile each; of shapes that this leaves no room for, alike nodes share a tile with their number.
+#: Most nodes with a tile each; in further shapes, equal nodes share a tile with their number.
 MOST_TILES: Final = 600
-#: Tiles of such a shape: enough for every way in which 16 accelerators can be held, idle and stranded.
+#: Most tiles of such a shape: enough for every combination of 16 held, idle and stranded accelerators.
 _MOST_ALIKE: Final = 160
-#: Accelerators of a node that are drawn; a node with more (shared cards) says its numbers instead.
+#: Most accelerators drawn for a node; with more (shared cards) the title has the numbers.
 MOST_CELLS: Final = 64
 #: Up to how many tiles the nodes' names are written out.
 _NAMED: Final = 40
-#: Side of an accelerator's square, its distance to the next, and how many stand in a row.
+#: Side of an accelerator's square, distance to the next one, and squares in a row.
 _SIDE: Final = 10
 _STEP: Final = 13
 _ROW: Final = 8
@@ -26,16 +26,16 @@ class Tile(NamedTuple):
     """One tile of the picture.
 
     Attributes:
-        label: what it says below it; empty for nothing.
-        title: all of it, in words.
-        width: of the drawing.
-        height: of the drawing, without the two bars of memory and CPU.
+        label: text below it; empty for none.
+        title: its content in words.
+        width: width of the drawing.
+        height: height of the drawing, without the two bars of memory and CPU.
         held: SVG path of held accelerators.
-        idle: of idle ones.
-        stranded: of stranded ones.
-        crosses: the strokes that mark stranded ones.
-        memory: share of the node's memory that is requested, in hundredths of the width; 100 at the most.
-        cpu: likewise of its CPU.
+        idle: SVG path of idle ones.
+        stranded: SVG path of stranded ones.
+        crosses: strokes that mark stranded ones.
+        memory: requested share of the node's memory, in percent; at most 100.
+        cpu: requested share of its CPU, in percent; at most 100.
     """
 
     label: str
@@ -51,20 +51,20 @@ class Tile(NamedTuple):
 
 
 def share(part: int, whole: int, most: float = 100.0) -> float:
-    """``part`` of ``whole`` in hundredths, ``most`` at the most."""
+    """Return ``part`` of ``whole`` in percent, at most ``most``."""
     if whole <= 0:
         return most if part > 0 else 0.0
     return round(min(most, max(0.0, 100 * part / whole)), 1)
 
 
 def tiles_of(shape: ShapeSummary, room: int = MOST_TILES) -> list[Tile]:
-    """The tiles of the nodes of ``shape``, one each where there is ``room``; else alike nodes share one, stranded ones first."""
+    """Return one tile for each node of ``shape`` if ``room`` allows, else one for each group of equal nodes, stranded first."""
     if len(shape.nodes) <= room:
         named = len(shape.nodes) <= _NAMED
-        return [_tile(one, label=one.name if named else "", title=_title(one)) for one in shape.nodes]
+        return [_tile(node, label=node.name if named else "", title=_title(node)) for node in shape.nodes]
     alike: dict[tuple[int, int, int], list[NodeSummary]] = {}
-    for one in shape.nodes:
-        alike.setdefault((one.stranded, one.idle, one.devices), []).append(one)
+    for node in shape.nodes:
+        alike.setdefault((node.stranded, node.idle, node.devices), []).append(node)
     return [_together(alike[key]) for key in sorted(alike, reverse=True)[:_MOST_ALIKE]]
 
 
@@ -77,15 +77,17 @@ def _together(nodes: Sequence[NodeSummary]) -> Tile:
         first.stranded,
         *(
             sum(values)
-            for values in zip(*((one.memory, one.requested, one.limited, one.cpu, one.cpu_requested) for one in nodes), strict=True)
+            for values in zip(
+                *((node.memory, node.requested, node.limited, node.cpu, node.cpu_requested) for node in nodes), strict=True
+            )
         ),
     )
-    words = f"{number(len(nodes))} nodes alike, such as {first.name}: {accelerators_in_words(first)} each"
+    words = f"{number(len(nodes))} equal nodes, such as {first.name}: {accelerators_in_words(first)} each"
     return _tile(total, label=f"{number(len(nodes))} \N{MULTIPLICATION SIGN}", title=words)
 
 
 def accelerators_in_words(node: NodeSummary) -> str:
-    """What becomes of the node's accelerators: ``8 GPUs: 5 held, 3 idle``."""
+    """Describe the node's accelerators: ``8 GPUs: 5 held, 3 idle``."""
     parts = [
         f"{number(count)} {word}"
         for count, word in ((node.held, "held"), (node.idle, "idle"), (node.stranded, "stranded"))
@@ -102,7 +104,7 @@ def _title(node: NodeSummary) -> str:
 
 
 def _tile(node: NodeSummary, *, label: str, title: str) -> Tile:
-    # More held than there are happens while a device plugin restarts: every one of them is drawn as held.
+    # While a device plugin restarts more may be held than exist: draw all of them as held.
     held = min(node.held, node.devices)
     stranded = min(node.stranded, node.devices - held)
     drawn = min(node.devices, MOST_CELLS)

@@ -1,28 +1,27 @@
-"""Places and edits in maps and lists without brackets."""
+"""Edit maps and lists in block style."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from gpugate.webhook.files.rewrite.layout import MapEntry, Mapping, line_end, line_start, next_line
-from gpugate.webhook.files.rewrite.splices import Splice
+from gpugate.webhook.files.rewrite.layout import MapEntry, Mapping, Splice, line_end, line_start, next_line
 from gpugate.webhook.files.rewrite.style import begins_line
 
 _BOUNDARY: Final = re.compile(r"(?:---|\.\.\.)(?:\s|$)")
 
 
 def insertion(text: str, at: int, lines: list[str], eol: str) -> Splice:
-    """The splice that puts ``lines`` in where the line around ``at`` ends or, at a line's start, before that line."""
+    """Return the splice that inserts ``lines`` after the line around ``at`` or, at the start of a line, before it."""
     written = eol.join(lines)
     if at < len(text) or not text or text[-1] in "\n\r\x85\u2028\u2029":
         return Splice(at, at, written + eol)
-    # The last line has no end: what is put in behind it has none either.
+    # The last line has no line break: the inserted text gets none either.
     return Splice(at, at, eol + written)
 
 
 def behind(text: str, end: int, column: int) -> int:
-    """Where a line goes that follows what ends at ``end``: behind comments that belong to the same collection at ``column``."""
+    """Return where to insert a line after ``end``: behind comments of the same collection at ``column``."""
     at = next_line(text, end)
     following = _next_content_column(text, at)
     while at < len(text):
@@ -34,7 +33,7 @@ def behind(text: str, end: int, column: int) -> int:
 
 
 def _comment_column(text: str, at: int) -> int | None:
-    """The column of the comment that is all there is in the line that begins at ``at``."""
+    """Return the column of a comment-only line that begins at ``at``; None for other lines."""
     start = at
     while at < len(text) and text[at] == " ":
         at += 1
@@ -42,7 +41,7 @@ def _comment_column(text: str, at: int) -> int | None:
 
 
 def _next_content_column(text: str, at: int) -> int:
-    """The column of the next line that holds something; -1 where the document ends before one."""
+    """Return the column of the next line with content; -1 if the document ends first."""
     while at < len(text):
         end = line_end(text, at)
         line = text[at:end]
@@ -54,10 +53,10 @@ def _next_content_column(text: str, at: int) -> int:
 
 
 def remove(text: str, node: Mapping, entry: MapEntry) -> Splice:
-    """The splice that takes ``entry`` out, with its lines."""
+    """Return the splice that removes ``entry`` with its lines."""
     start, end = entry.key.start, next_line(text, entry.end)
     if begins_line(text, start):
         return Splice(line_start(text, start), end, "")
-    # The first key of a list's element shares its line with the dash: the next key takes its place.
+    # The first key of a list item shares its line with the dash: the next key moves there.
     follower = node.entries[node.entries.index(entry) + 1] if entry is not node.entries[-1] else None
     return Splice(start, follower.key.start if follower else entry.end, "")

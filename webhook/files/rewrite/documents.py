@@ -1,4 +1,4 @@
-"""A file's text taken apart into its documents."""
+"""Split the text of a file into its documents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpugate.webhook.files.rewrite.layout import next_line
 from gpugate.webhook.files.rewrite.layout_json import json_spans
 
 _BREAKS: Final = "\n\r\x85\u2028\u2029"
-#: At the start of a line these end a document whatever stands around them, in a quoted or literal text, too.
+#: At the start of a line these end a document, even inside a quoted or literal scalar.
 _MARKER: Final = re.compile(rf"(?:(?<=[{_BREAKS}])|\A)(---|\.\.\.)(?=[ \t{_BREAKS}]|\Z)")
 _IGNORED: Final = re.compile(
     r"(?:[ \t]*(?:#[^\n\r\x85\u2028\u2029]*)?|%[^\n\r\x85\u2028\u2029]*)(?:\r\n|[\n\r\x85\u2028\u2029]|\Z)"
@@ -17,12 +17,12 @@ _IGNORED: Final = re.compile(
 
 
 class Chunk(NamedTuple):
-    """The part of a text that holds one document.
+    """The part of a text with one document.
 
     Attributes:
-        number: the document's number, from 1.
+        number: number of the document, from 1.
         start: index of its first character.
-        end: index behind its last.
+        end: index after its last character.
     """
 
     number: int
@@ -31,17 +31,17 @@ class Chunk(NamedTuple):
 
 
 def json_chunks(text: str) -> list[Chunk]:
-    """The JSON values of ``text``."""
+    """Return the JSON values of ``text``."""
     return [Chunk(number, *span) for number, span in enumerate(json_spans(text), start=1)]
 
 
 def yaml_chunks(text: str) -> list[Chunk]:
-    """The YAML documents of ``text``, each with its directives, its markers and the comments around it."""
+    """Return the YAML documents of ``text``, each with its directives, markers and surrounding comments."""
     chunks: list[Chunk] = []
     start, opened = 0, False
-    for found in _MARKER.finditer(text):
-        at = found.start()
-        if found[1] == "---":
+    for match in _MARKER.finditer(text):
+        at = match.start()
+        if match[1] == "---":
             if opened or _holds_something(text[start:at]):
                 chunks.append(Chunk(len(chunks) + 1, start, at))
                 start = at
@@ -57,11 +57,11 @@ def yaml_chunks(text: str) -> list[Chunk]:
 
 
 def _holds_something(text: str) -> bool:
-    """Whether there is more than comments, directives and blank lines."""
+    """Return whether there is more than comments, directives and blank lines."""
     at = 0
     while at < len(text):
-        found = _IGNORED.match(text, at)
-        if found is None or found.end() == at:
+        match = _IGNORED.match(text, at)
+        if match is None or match.end() == at:
             return True
-        at = found.end()
+        at = match.end()
     return False

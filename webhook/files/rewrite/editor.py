@@ -1,4 +1,4 @@
-"""From the data that a document should hold to the few edits of its text that make it so."""
+"""Compute the edits of a document's text that give it the wanted content."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from gpugate.webhook.files.rewrite.layout import (
     Mapping,
     Scalar,
     Sequence,
+    Splice,
     line_start,
     next_line,
     walk,
 )
-from gpugate.webhook.files.rewrite.splices import Splice
 from gpugate.webhook.files.rewrite.style import begins_line, indentation, json_step, json_writer, shared_quotes, yaml_writer
 from gpugate.webhook.files.rewrite.writers import FlowWriter, JsonWriter, YamlWriter
 
-#: No value: what a merge does not give.
+#: Marks a key without a value in the merge sources.
 _NOTHING: Final = object()
 _HEADER: Final = re.compile(r"[|>][-+\d]*")
 
 
 def same(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
-    """Whether two JSON values are alike, their types included: 1 is no true."""
+    """Return whether two JSON values are equal, types included: 1 is not true."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -43,10 +43,10 @@ def same(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
 
 
 def splices(layout: Layout, before: Any, wanted: Any, eol: str, *, json: bool = False) -> list[Splice]:  # noqa: ANN401
-    """The splices that turn a document that holds ``before`` into one that holds ``wanted``.
+    """Return the splices that turn a document that holds ``before`` into one that holds ``wanted``.
 
     Raises:
-        CannotWriteError: a change cannot be written without changing something else.
+        CannotWriteError: a change cannot be written without side effects.
     """
     writer: FlowWriter = json_writer(layout) if json else yaml_writer(layout)
     editor = _Editor(layout, wanted, writer, flow.Lines(eol, json_step(layout) if json else ""))
@@ -57,14 +57,14 @@ def splices(layout: Layout, before: Any, wanted: Any, eol: str, *, json: bool = 
 
 
 class ParentNode(NamedTuple):
-    """What a node lies in: a map with the entry that it is the value of, or a list."""
+    """The parent of a node: a map with the node's entry, or a list."""
 
     collection: Collection
     entry: MapEntry | None = None
 
     @property
     def in_block(self) -> bool:
-        """Whether no brackets stand around the node."""
+        """Return whether the parent is in block style."""
         return not self.collection.flow
 
 
@@ -79,9 +79,9 @@ class _Editor:
         self._lines = lines
 
     def keep_last_text(self) -> None:
-        """Say of a block of text that the file ends with, unended, that it has no line break, where lines follow it now."""
+        """Mark a block scalar that ends the file without a line break, if lines are appended after it."""
         end = len(self._text)
-        if not any(one.start == end for one in self.splices):
+        if not any(splice.start == end for splice in self.splices):
             return
         for node, _ in walk(self._layout.root):
             if isinstance(node, Scalar) and node.style in {"|", ">"} and node.end == end:
@@ -90,16 +90,16 @@ class _Editor:
                     self.splices.append(Splice(*header.span(), header[0].replace("+", "") + "-"))
 
     def edit(self, node: LayoutNode, before: Any, wanted: Any, holder: ParentNode | None = None) -> None:  # noqa: ANN401
-        """Make what ``node`` stands for, now ``before``, ``wanted``."""
+        """Edit ``node`` from the value ``before`` to the value ``wanted``."""
         alike = same(before, wanted)
         if alike and not self._everywhere:
             return
         if isinstance(node, Alias):
-            # What it stands for may have been edited where it is written.
+            # Its anchor may have been edited already.
             if not same(lookup(self._wanted, node.target.path), wanted):
                 self._replace(node, wanted, holder)
         elif wanted and holder is not None and holder.entry is not None and holder.in_block and self._is_bare(node):
-            # Empty brackets are no style that anybody chose.
+            # Empty brackets are not a chosen style: use block style.
             self._replace(node, wanted, holder)
         elif isinstance(node, Mapping) and isinstance(before, dict) and isinstance(wanted, dict) and (wanted or not before):
             self._map(node, before, wanted, holder)
@@ -109,7 +109,7 @@ class _Editor:
             self._replace(node, wanted, holder)
 
     def _is_bare(self, node: LayoutNode) -> bool:
-        """Whether ``node`` is a pair of brackets with nothing between, nor an anchor before them."""
+        """Return whether ``node`` is an empty pair of brackets without an anchor."""
         if not isinstance(node, Collection) or not node.flow or node.opening != node.start:
             return False
         return not self._text[node.opening + 1 : node.end - 1].strip()
@@ -132,8 +132,8 @@ class _Editor:
             self._add(node, new)
 
     def _inherited(self, node: Mapping, before: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-        """What the merge keys of ``node`` give it once everything is edited; the first that has a key wins."""
-        found: dict[str, Any] = {}
+        """Return what the merge keys of ``node`` contribute after all edits; the first source of a key wins."""
+        result: dict[str, Any] = {}
         own = {entry.name for entry in node.entries}
         if None in own:
             raise CannotWriteError(node.path, node.start, "has a key that is no scalar")
@@ -146,13 +146,13 @@ class _Editor:
                 raise CannotWriteError(node.path, source.start, "is merged from something that is written in place")
             for key, value in given.items() if isinstance(given, dict) else ():
                 if key not in own:
-                    found.setdefault(key, value)
-        for name in sorted(found.keys() - wanted.keys()):
+                    result.setdefault(key, value)
+        for name in sorted(result.keys() - wanted.keys()):
             raise CannotWriteError((*node.path, name), node.start, "comes through a merge key (<<) and cannot be taken out there")
-        return found
+        return result
 
     def _rename(self, node: Mapping, entry: MapEntry, before: dict[str, Any], new: dict[str, Any]) -> bool:
-        """Give ``entry`` the name under which its value is wanted, if there is one: its comment stays with it."""
+        """Rename ``entry`` to a new key with the same value, if there is one, so that its comment stays."""
         value = before.get(entry.name or "")
         name = next((key for key, item in new.items() if same(item, value)), None)
         if name is None or not isinstance(entry.key, Scalar) or isinstance(value, dict | list) or value is None:
@@ -184,7 +184,7 @@ class _Editor:
         return f"{self._writer.scalar(key, style=style)}{self._writer.colon}{self._element(value, node, values)}"
 
     def _element(self, value: Any, node: Collection, style: str = "") -> str:  # noqa: ANN401
-        """``value`` as it is written inside of the brackets of ``node``."""
+        """Format ``value`` for the inside of the brackets of ``node``."""
         present = flow.children(node)
         if isinstance(self._writer, JsonWriter) and self._lines.step and isinstance(value, dict | list):
             at = flow.start_of(present[-1]) if present else node.opening
@@ -194,7 +194,7 @@ class _Editor:
         return self._writer.inline(value, style, self._pad(node))
 
     def _pad(self, node: Collection) -> str:
-        """The space that stands inside of the brackets of ``node``, if one does."""
+        """Return the space inside of the brackets of ``node``, if there is one."""
         inner = self._text[node.opening + 1 : node.end - 1]
         return " " if isinstance(node, Mapping) and inner[:1] == " " and inner.strip() and inner[-1:] == " " else ""
 
@@ -222,7 +222,7 @@ class _Editor:
         self._insert(lines, node.end, node.column)
 
     def _gap(self, node: Sequence, last: LayoutNode | None) -> int:
-        """How many spaces stand between a dash of ``node`` and what follows it."""
+        """Return the number of spaces between a dash of ``node`` and the item."""
         start = last.start - line_start(self._text, last.start) if last is not None and last.end > last.start else 0
         return start - node.column - 1 if start > node.column + 1 else 1
 
@@ -255,7 +255,7 @@ class _Editor:
         self.splices.append(Splice(start, node.end, gap + written))
 
     def _rewrite(self, holder: Mapping, entry: MapEntry, wanted: Any) -> None:  # noqa: ANN401
-        """Write ``wanted`` on lines of its own below the key of ``entry``, in place of what stands there."""
+        """Write ``wanted`` on its own lines below the key of ``entry``, replacing the old value."""
         value = entry.value
         if not isinstance(wanted, dict | list) or not wanted:
             self.splices.append(Splice(entry.colon + 1, value.end, " " + self._writer.inline(wanted)))
@@ -269,9 +269,11 @@ class _Editor:
         self.splices.append(block.insertion(self._text, at, self._yaml.block(wanted, column), self._lines.eol))
 
     def _dash(self, holder: Mapping) -> int:
-        """How much deeper than its key a list stands: as the other lists of the same map, or of the document."""
+        """Return how much deeper than its key a list is indented: as other lists of the map, or of the document."""
         lists: Iterable[LayoutNode] = (entry.value for entry in holder.entries)
-        return next((one.column - holder.column for one in lists if isinstance(one, Sequence) and not one.flow), self._yaml.dash)
+        return next(
+            (item.column - holder.column for item in lists if isinstance(item, Sequence) and not item.flow), self._yaml.dash
+        )
 
     def _insert(self, lines: list[str], end: int, column: int) -> None:
         at = block.behind(self._text, end, column)

@@ -1,4 +1,4 @@
-"""Edits of maps and lists in brackets."""
+"""Edit maps and lists in flow style (brackets)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import re
 from collections.abc import Sequence as Elements
 from typing import Final, NamedTuple
 
-from gpugate.webhook.files.rewrite.layout import CannotWriteError, Collection, LayoutNode, MapEntry, Mapping, Sequence, line_end
-from gpugate.webhook.files.rewrite.splices import Splice
+from gpugate.webhook.files.rewrite.layout import (
+    CannotWriteError,
+    Collection,
+    LayoutNode,
+    MapEntry,
+    Mapping,
+    Sequence,
+    Splice,
+    line_end,
+)
 from gpugate.webhook.files.rewrite.style import begins_line, indentation
 
 _BLANK: Final = re.compile(r"(?:\s|(?<![^\s,\[{])#[^\n\r\x85\u2028\u2029]*)*")
@@ -15,26 +23,26 @@ _BLANK_OR_COMMENT: Final = re.compile(r"[ \t]*(?:(?<=[ \t])#.*)?")
 
 
 class Lines(NamedTuple):
-    """How lines are broken and indented."""
+    """Line break and indentation step."""
 
     eol: str
     step: str
 
 
 def children(node: Collection) -> list[LayoutNode | MapEntry]:
-    """The entries or elements of ``node``."""
+    """Return the entries or items of ``node``."""
     if isinstance(node, Mapping):
         return list(node.entries)
     return list(node.items) if isinstance(node, Sequence) else []
 
 
 def start_of(child: LayoutNode | MapEntry) -> int:
-    """Where an entry or an element begins."""
+    """Return the start index of an entry or item."""
     return child.key.start if isinstance(child, MapEntry) else child.start
 
 
 def add(text: str, node: Collection, written: Elements[str], comma: str, lines: Lines) -> list[Splice]:
-    """Splices that put ``written`` elements behind those that ``node`` has."""
+    """Return splices that append ``written`` elements to those of ``node``."""
     if node.opening < 0:
         raise CannotWriteError(node.path, node.start, "is written without braces of its own")
     present = children(node)
@@ -61,7 +69,7 @@ def add(text: str, node: Collection, written: Elements[str], comma: str, lines: 
 def _fill(text: str, node: Collection, written: Elements[str], comma: str, lines: Lines) -> Splice:
     inner = text[node.opening + 1 : node.end - 1]
     if inner.strip():
-        # A comment: the closing bracket stands on a line of its own.
+        # A comment: the closing bracket is on its own line.
         return Splice(node.end - 1, node.end - 1, comma.join(written) + " ")
     if lines.step:
         outer = lines.eol + indentation(text, node.opening)
@@ -71,14 +79,14 @@ def _fill(text: str, node: Collection, written: Elements[str], comma: str, lines
 
 
 def comma_behind(text: str, at: int) -> int:
-    """The index of the comma that follows; -1 where a closing bracket does."""
-    found = _BLANK.match(text, at)
-    at = found.end() if found else at
+    """Return the index of the next comma; -1 if a closing bracket comes first."""
+    match = _BLANK.match(text, at)
+    at = match.end() if match else at
     return at if text[at : at + 1] == "," else -1
 
 
 def remove(node: Mapping, gone: Elements[MapEntry]) -> list[Splice]:
-    """Splices that take the entries ``gone`` out, not all of them being so."""
+    """Return splices that remove the entries ``gone``, which are not all of them."""
     splices = []
     for at, entry in enumerate(node.entries):
         if entry not in gone:

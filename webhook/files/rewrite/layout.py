@@ -1,23 +1,24 @@
-"""Where everything in a document stands: maps, lists and scalars with their places in the text."""
+"""The positions of maps, lists and scalars in the text of a document, and text edits (splices)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpugate.policies.kube.fields import Path, dotted
 
-#: What ends a line in YAML 1.1, longest first.
+#: Line breaks of YAML 1.1, longest first.
 BREAKS = ("\r\n", "\n", "\r", "\x85", "\u2028", "\u2029")
 
 
 class CannotWriteError(Exception):
-    """A change that cannot be written into the text without changing something else.
+    """A change that cannot be written without side effects.
 
     Attributes:
         path: the field.
-        at: where it stands in the text, an index.
-        problem: why not.
+        at: its index in the text.
+        problem: the reason.
     """
 
     def __init__(self, path: Path, at: int, problem: str) -> None:
@@ -29,12 +30,12 @@ class CannotWriteError(Exception):
 
 @dataclass(slots=True, eq=False)
 class LayoutNode:
-    """Anything in a document.
+    """A node of a document.
 
     Attributes:
-        start: index of its first character, that of its anchor or tag where it has one.
-        end: index behind its last character; comments and blank lines behind it are not its own.
-        path: where it lies in the document's data, by the text that defines it.
+        start: index of its first character, including an anchor or tag.
+        end: index after its last character, without trailing comments and blank lines.
+        path: its path in the data, by the text that defines it.
     """
 
     start: int
@@ -48,7 +49,7 @@ class Scalar(LayoutNode):
 
     Attributes:
         style: its quotes (``'`` or ``"``), ``|`` or ``>`` for a block, empty for a plain one.
-        content: index behind its anchor.
+        content: index after its anchor.
     """
 
     style: str = ""
@@ -56,13 +57,13 @@ class Scalar(LayoutNode):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is written at all, which stands for null."""
+        """Return whether nothing is written, which means null."""
         return self.start == self.end
 
 
 @dataclass(slots=True, eq=False)
 class Alias(LayoutNode):
-    """An alias, ``*name``, and what it stands for."""
+    """An alias, ``*name``, and its target."""
 
     target: LayoutNode
 
@@ -72,10 +73,10 @@ class MapEntry:
     """A key of a map with its value.
 
     Attributes:
-        key: the key's own place.
-        name: the key as data; None where it is no scalar.
+        key: position of the key.
+        name: the key as data; None for a key that is no scalar.
         value: the value.
-        colon: index of the colon between the two; -1 where there is none.
+        colon: index of the colon between both; -1 without one.
     """
 
     key: LayoutNode
@@ -85,7 +86,7 @@ class MapEntry:
 
     @property
     def end(self) -> int:
-        """Index behind the last character of key and value."""
+        """Return the index after the last character of key and value."""
         return max(self.key.end, self.value.end, self.colon + 1)
 
 
@@ -94,9 +95,9 @@ class Collection(LayoutNode):
     """A map or a list.
 
     Attributes:
-        flow: whether it stands in brackets.
-        opening: of one in brackets, the index of the opening one; -1 where it has none (the ``a: b`` of ``[a: b]``).
-        column: of one without brackets, the column of its keys or dashes.
+        flow: whether it is in flow style (brackets).
+        opening: index of the opening bracket in flow style; -1 without one (the ``a: b`` of ``[a: b]``).
+        column: column of its keys or dashes in block style.
     """
 
     flow: bool = False
@@ -110,7 +111,7 @@ class Mapping(Collection):
 
     Attributes:
         entries: its own entries.
-        merged: what its ``<<`` keys merge into it.
+        merged: the values of its ``<<`` keys.
     """
 
     entries: list[MapEntry] = field(default_factory=list)
@@ -119,19 +120,19 @@ class Mapping(Collection):
 
 @dataclass(slots=True, eq=False)
 class Sequence(Collection):
-    """A list and its elements."""
+    """A list and its items."""
 
     items: list[LayoutNode] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Layout:
-    """A document's text and what stands in it.
+    """The text of a document and its nodes.
 
     Attributes:
         text: the text.
-        root: what the document holds.
-        has_aliases: whether a node stands for another.
+        root: the root node.
+        has_aliases: whether there is an alias.
     """
 
     text: str
@@ -140,7 +141,7 @@ class Layout:
 
 
 def walk(node: LayoutNode) -> Iterator[tuple[LayoutNode, LayoutNode | None]]:
-    """Every node below ``node`` and itself, each with the map or list that holds it; aliases are not followed."""
+    """Yield ``node`` and every node below it, each with its parent; aliases are not followed."""
     waiting: list[tuple[LayoutNode, LayoutNode | None]] = [(node, None)]
     while waiting:
         one, holder = waiting.pop()
@@ -152,26 +153,62 @@ def walk(node: LayoutNode) -> Iterator[tuple[LayoutNode, LayoutNode | None]]:
 
 
 def line_end(text: str, at: int) -> int:
-    """The index at which the line around ``at`` ends, before its line break."""
+    """Return the end index of the line around ``at``, before its line break."""
     while at < len(text) and text[at] not in "\n\r\x85\u2028\u2029":
         at += 1
     return at
 
 
 def next_line(text: str, at: int) -> int:
-    """The index at which the line behind that around ``at`` begins."""
+    """Return the start index of the line after the one around ``at``."""
     end = line_end(text, at)
     return end + 2 if text.startswith("\r\n", end) else min(end + 1, len(text))
 
 
 def line_start(text: str, at: int) -> int:
-    """The index at which the line around ``at`` begins."""
+    """Return the start index of the line around ``at``."""
     while at > 0 and text[at - 1] not in "\n\r\x85\u2028\u2029":
         at -= 1
     return at
 
 
 def line_number(text: str, at: int) -> int:
-    """The number of the line around ``at``, from 1."""
+    """Return the number of the line around ``at``, from 1."""
     before = text[:at]
     return 1 + sum(before.count(one) for one in BREAKS[1:]) - before.count("\r\n")
+
+
+class Splice(NamedTuple):
+    """Text that replaces the characters from ``start`` to ``end``."""
+
+    start: int
+    end: int
+    text: str
+
+
+class OverlapError(Exception):
+    """Two splices touch the same characters.
+
+    Attributes:
+        at: index of the overlap.
+    """
+
+    def __init__(self, at: int) -> None:
+        super().__init__(f"two changes at {at}")
+        self.at = at
+
+
+def spliced(text: str, splices: list[Splice]) -> str:
+    """Apply all ``splices`` to ``text``; insertions at the same index keep their order.
+
+    Raises:
+        OverlapError: two of them touch the same characters.
+    """
+    parts: list[str] = []
+    done = 0
+    for start, end, new in sorted(splices, key=lambda splice: splice[:2]):
+        if start < done:
+            raise OverlapError(start)
+        parts += [text[done:start], new]
+        done = end
+    return "".join([*parts, text[done:]])

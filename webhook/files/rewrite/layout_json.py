@@ -1,4 +1,4 @@
-"""The layout of a JSON value; what it reads has been found to be JSON before."""
+"""Find the layout of a JSON value that has been parsed before."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SPACE: Final = re.compile(r"\s*")
 
 
 def json_layout(text: str) -> Layout:
-    """The layout of the one JSON value in ``text``."""
+    """Return the layout of the one JSON value in ``text``."""
     return Layout(text, _value(text, _after_space(text, 0), ()))
 
 
 def json_spans(text: str) -> list[tuple[int, int]]:
-    """Where each of the JSON values stands that ``text`` holds one after the other."""
+    """Return the positions of the concatenated JSON values in ``text``."""
     spans, at = [], _after_space(text, 0)
     while at < len(text):
         end = _value(text, at, ()).end
@@ -30,8 +30,8 @@ def json_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
 
 
 def _value(text: str, at: int, path: Path) -> LayoutNode:
@@ -40,8 +40,8 @@ def _value(text: str, at: int, path: Path) -> LayoutNode:
         return _entries(text, Mapping(at, at + 1, path, flow=True, opening=at))
     if opening == "[":
         return _items(text, Sequence(at, at + 1, path, flow=True, opening=at))
-    found = (_STRING if opening == '"' else _BARE).match(text, at)
-    return Scalar(at, found.end() if found else at + 1, path, '"' if opening == '"' else "", at)
+    match = (_STRING if opening == '"' else _BARE).match(text, at)
+    return Scalar(at, match.end() if match else at + 1, path, '"' if opening == '"' else "", at)
 
 
 def _entries(text: str, node: Mapping) -> Mapping:
@@ -52,7 +52,7 @@ def _entries(text: str, node: Mapping) -> Mapping:
         name = json.loads(text[key.start : key.end])
         colon = _after_space(text, key.end)
         value = _value(text, _after_space(text, colon + 1), (*node.path, name))
-        # Of a key that is there twice the last one counts.
+        # The last of duplicate keys wins.
         found.pop(name, None)
         found[name] = MapEntry(key, name, value, colon)
         at = _next(text, value.end)
@@ -72,6 +72,6 @@ def _items(text: str, node: Sequence) -> Sequence:
 
 
 def _next(text: str, at: int) -> int:
-    """The index of the next element, or of the closing bracket."""
+    """Return the index of the next element or of the closing bracket."""
     at = _after_space(text, at)
     return _after_space(text, at + 1) if text[at] == "," else at

@@ -1,4 +1,4 @@
-"""The layout of a YAML document, from the events of the parser."""
+"""Find the layout of a YAML document from parser events."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Final
 from ruamel.yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
 from gpugate.policies.kube.fields import Path
-from gpugate.webhook.files.documents import plain_key, yaml_reader
 from gpugate.webhook.files.rewrite.layout import Alias, CannotWriteError, Layout, LayoutNode, MapEntry, Mapping, Scalar, Sequence
+from gpugate.webhook.files.yaml_in import plain_key, yaml_reader
 
 _ANCHOR: Final = re.compile(r"&[^\s,\[\]{}]+\s+")
 _MERGE: Final = "<<"
-#: Spaces, line breaks and comments, as they may stand between a key and its colon.
+#: Spaces, line breaks and comments between a key and its colon.
 _GAP: Final = re.compile(r"(?:\s|(?<=\s)#[^\n\r\x85\u2028\u2029]*)*")
 
 
 def yaml_layout(text: str) -> Layout | None:
-    """The layout of the one document in ``text``; None where there is none.
+    """Return the layout of the one document in ``text``; None if there is none.
 
     Raises:
         YAMLError: the text does not parse.
@@ -30,7 +30,7 @@ def yaml_layout(text: str) -> Layout | None:
 
 
 class _Reader:
-    """Builds the layout; iterative where documents are long, recursive where they are deep (the reader limits that)."""
+    """Builds the layout; iterative over long documents, recursive over deep ones (the reader limits the depth)."""
 
     def __init__(self, text: str, events: Iterator[Any]) -> None:
         self._text = text
@@ -54,7 +54,7 @@ class _Reader:
         node: Mapping | Sequence = (
             Mapping(start, inner, path) if isinstance(event, MappingStartEvent) else Sequence(start, inner, path)
         )
-        # Known before it is read: it may hold an alias of itself, which the reader of the data has refused.
+        # Register before reading: the node may contain an alias of itself.
         self._named(event, node)
         if event.flow_style:
             node.flow = True
@@ -63,7 +63,7 @@ class _Reader:
         elif isinstance(node, Mapping) or self._text[inner : inner + 1] == "-":
             node.column = event.end_mark.column
         else:
-            # A list no deeper than its key: the parser has taken the first dash already.
+            # A list at the column of its key: the parser is past the first dash.
             node.column = event.end_mark.column - 1
         end = self._entries(node) if isinstance(node, Mapping) else self._items(node)
         node.end = end if node.flow or end > node.start else inner
@@ -91,13 +91,13 @@ class _Reader:
             if isinstance(event, SequenceEndEvent):
                 return event.end_mark.index if node.flow else end
             item = self._node(event, (*node.path, len(node.items)))
-            self._settle(item)
+            self._place_empty_item(item)
             node.items.append(item)
             end = max(end, item.end)
         return end
 
-    def _settle(self, node: LayoutNode) -> None:
-        """Put an element that is written by nothing where its dash is: the parser has it behind the comments."""
+    def _place_empty_item(self, node: LayoutNode) -> None:
+        """Move the position of an empty item to its dash: the parser reports it after the comments."""
         if isinstance(node, Scalar) and node.is_empty:
             node.start = node.end = node.content = len(self._text[: node.start].rstrip())
 

@@ -1,4 +1,4 @@
-"""Writing changed objects back into the text of their file, and making sure of it."""
+"""Write changed objects back into the text of their file, and verify the result."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from ruamel.yaml.error import YAMLError
 from gpugate.webhook.files.documents import Document, json_values, parse
 from gpugate.webhook.files.rewrite.documents import Chunk, json_chunks, yaml_chunks
 from gpugate.webhook.files.rewrite.editor import same, splices
-from gpugate.webhook.files.rewrite.layout import CannotWriteError, line_number
+from gpugate.webhook.files.rewrite.layout import CannotWriteError, OverlapError, Splice, line_number, spliced
 from gpugate.webhook.files.rewrite.layout_json import json_layout
 from gpugate.webhook.files.rewrite.layout_yaml import yaml_layout
-from gpugate.webhook.files.rewrite.splices import OverlapError, Splice, spliced
 from gpugate.webhook.files.rewrite.style import line_break
 
 
 class RewriteFailure(NamedTuple):
-    """A document that was left as it is, since what it should hold could not be written.
+    """A document left unchanged because its new content could not be written.
 
     Attributes:
-        line: where, from 1.
-        problem: why not.
+        line: line number, from 1.
+        problem: the reason.
     """
 
     line: int
@@ -30,11 +29,11 @@ class RewriteFailure(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """What came of a file.
+    """The result for a file.
 
     Attributes:
         text: its new text.
-        failures: the documents that were left as they are, by number.
+        failures: documents left unchanged, by number.
     """
 
     text: str
@@ -42,15 +41,15 @@ class Rewritten(NamedTuple):
 
 
 def rewrite(text: str, documents: Mapping[int, Any], wanted: Mapping[int, Any]) -> Rewritten:
-    """``text`` with the documents that are ``wanted`` in place of what they hold.
+    """Return ``text`` with the ``wanted`` content of its documents.
 
     Args:
-        text: a file's text.
-        documents: what each of its documents holds, by number; empty ones may be left out.
-        wanted: what those that are to change shall hold.
+        text: text of a file.
+        documents: content of each document, by number; empty ones may be left out.
+        wanted: new content of the documents to change.
     """
     is_json = json_values(text) is not None
-    chunks = [one for one in (json_chunks(text) if is_json else yaml_chunks(text)) if one.number in wanted]
+    chunks = [json_chunk for json_chunk in (json_chunks(text) if is_json else yaml_chunks(text)) if json_chunk.number in wanted]
     parts: dict[Chunk, str] = {}
     failures: dict[int, RewriteFailure] = {}
     eol = line_break(text)
@@ -69,17 +68,17 @@ def rewrite(text: str, documents: Mapping[int, Any], wanted: Mapping[int, Any]) 
     return Rewritten(text, {number: failures.get(number, _NOT_READ_BACK) for number in wanted})
 
 
-_NOT_READ_BACK = RewriteFailure(1, "what was written did not read back as what was meant; the object is left as it is")
+_NOT_READ_BACK = RewriteFailure(1, "the rewritten text does not read back as the wanted object; the object is left unchanged")
 
 
 def _attempts(parts: Mapping[Chunk, str], wanted: Mapping[int, Any]) -> Iterator[Mapping[Chunk, str]]:
-    """All documents together; where that does not do, those that by themselves read as what was meant."""
+    """Yield all documents together, and then only those that read back as wanted on their own."""
     yield parts
     yield {chunk: new for chunk, new in parts.items() if _reads_as(new, {1: wanted[chunk.number]})}
 
 
 def _document(text: str, before: Any, wanted: Any, eol: str, *, is_json: bool) -> str:  # noqa: ANN401 - any JSON value
-    """``text``, that of one document, changed so that it holds what is ``wanted``."""
+    """Return the ``text`` of one document with the ``wanted`` content."""
     try:
         layout = json_layout(text) if is_json else yaml_layout(text)
         if layout is None:
@@ -90,7 +89,7 @@ def _document(text: str, before: Any, wanted: Any, eol: str, *, is_json: bool) -
 
 
 def _reads_as(text: str, held: Mapping[int, Any]) -> bool:
-    """Whether ``text`` holds these documents and no others."""
-    found = {one.number: one.value if isinstance(one, Document) else None for one in parse("", text)}
+    """Return whether ``text`` holds exactly these documents."""
+    result = {one.number: one.value if isinstance(one, Document) else None for one in parse("", text)}
     kept = {number: value for number, value in held.items() if value is not None}
-    return found.keys() == kept.keys() and all(same(found[number], kept[number]) for number in kept)
+    return result.keys() == kept.keys() and all(same(result[number], kept[number]) for number in kept)

@@ -1,4 +1,4 @@
-"""The style that a document is written in, so that what is put in looks like the rest."""
+"""Detect the style of a document, so that inserted text looks like the rest."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _QUOTES: Final = ('"', "'")
 
 
 def line_break(text: str) -> str:
-    """The line break that ``text`` mostly uses."""
+    """Return the most frequent line break of ``text``."""
     pairs = text.count("\r\n")
     counts = {"\n": text.count("\n") - pairs, "\r\n": pairs, "\r": text.count("\r") - pairs}
-    return max(counts, key=lambda one: counts[one])
+    return max(counts, key=lambda count: counts[count])
 
 
 def yaml_writer(layout: Layout) -> YamlWriter:
-    """A writer that indents and quotes as the document does."""
+    """Return a writer with the indentation and quotes of the document."""
     steps: Counter[int] = Counter()
     dashes: Counter[int] = Counter()
     quotes: Counter[str] = Counter()
@@ -36,15 +36,15 @@ def yaml_writer(layout: Layout) -> YamlWriter:
 
 
 def _most_used(counts: Counter[int], default: int) -> int:
-    return min(counts, key=lambda one: (-counts[one], one)) if counts else default
+    return min(counts, key=lambda count: (-counts[count], count)) if counts else default
 
 
 def json_writer(layout: Layout) -> JsonWriter:
-    """A writer with the spaces of the document."""
+    """Return a writer with the spacing of the document."""
     text = layout.text
     for node, holder in walk(layout.root):
         if isinstance(holder, Mapping):
-            entry = next(one for one in holder.entries if one.value is node)
+            entry = next(entry for entry in holder.entries if entry.value is node)
             colon = ": " if text[entry.colon + 1 : entry.colon + 2].isspace() else ":"
             spaced = colon == ": " or "\n" in text
             return JsonWriter(colon=colon, comma=", " if spaced else ",")
@@ -52,7 +52,7 @@ def json_writer(layout: Layout) -> JsonWriter:
 
 
 def indentation(text: str, at: int) -> str:
-    """The white space that the line around ``at`` begins with."""
+    """Return the white space at the start of the line around ``at``."""
     start = line_start(text, at)
     end = start
     while end < len(text) and text[end] in " \t":
@@ -61,12 +61,12 @@ def indentation(text: str, at: int) -> str:
 
 
 def begins_line(text: str, at: int) -> bool:
-    """Whether nothing but white space stands before ``at`` in its line."""
+    """Return whether only white space precedes ``at`` in its line."""
     return not text[line_start(text, at) : at].strip(" \t")
 
 
 def json_step(layout: Layout) -> str:
-    """By how much a JSON document indents; empty where it does not."""
+    """Return the indentation step of a JSON document; empty for a single-line one."""
     root = layout.root
     children = _children(root)
     if not children or not begins_line(layout.text, children[0].start):
@@ -76,11 +76,11 @@ def json_step(layout: Layout) -> str:
 
 def _children(node: LayoutNode) -> list[LayoutNode]:
     if isinstance(node, Mapping):
-        return [one.key for one in node.entries]
+        return [entry.key for entry in node.entries]
     return node.items if isinstance(node, Sequence) else []
 
 
 def shared_quotes(nodes: Iterable[LayoutNode]) -> str:
-    """The quotes that all of these scalars are in; empty where one has none, or they differ."""
-    styles = {one.style if isinstance(one, Scalar) else "" for one in nodes}
+    """Return the quotes that all of these scalars have in common; empty if they differ or one has none."""
+    styles = {node.style if isinstance(node, Scalar) else "" for node in nodes}
     return styles.pop() if len(styles) == 1 and styles <= set(_QUOTES) else ""

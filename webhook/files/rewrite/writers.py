@@ -1,4 +1,4 @@
-"""Writing values as text in the style of their surroundings."""
+"""Format values in the style of the surrounding text."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any, Final
 
 from gpugate.webhook.files.yaml_out import AMBIGUOUS
 
-#: Strings that YAML 1.1 and 1.2 both read as they stand, unless they look like something else.
+#: Strings that YAML 1.1 and 1.2 both read as plain text, unless they are ambiguous.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./$\\^+~(][A-Za-z0-9_./@%+=~$\\^();-]*(?:(?: |:(?! ))[A-Za-z0-9_./@%+=~$\\^();-]+)*")
 _PLAIN_IN_FLOW: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@%+=~-]*")
-#: What single quotes can hold on one line.
+#: Text that fits in single quotes on one line.
 _SINGLE: Final = re.compile(r"[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]*")
-#: Characters that YAML takes for line breaks, or refuses to read.
+#: Characters that YAML reads as line breaks, or rejects.
 _UNSEEN: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
 
 
 class FlowWriter(ABC):
-    """Writes values within brackets.
+    """Formats values in flow style.
 
     Attributes:
-        colon: what stands between a key and its value.
-        comma: what stands between two elements on one line.
+        colon: separator of key and value.
+        comma: separator of two elements on one line.
     """
 
     colon: str = ": "
@@ -32,10 +32,10 @@ class FlowWriter(ABC):
 
     @abstractmethod
     def scalar(self, value: Any, *, flow: bool = True, style: str = "") -> str:  # noqa: ANN401 - any JSON value
-        """``value``, no map or list, on one line; in the quotes ``style`` where it needs or bears them."""
+        """Format a scalar on one line, in the quotes ``style`` if it needs or allows quotes."""
 
     def inline(self, value: Any, style: str = "", pad: str = "") -> str:  # noqa: ANN401 - any JSON value
-        """``value`` on one line, maps and lists in brackets; ``pad``: what stands inside of the brackets of a map."""
+        """Format ``value`` on one line, maps and lists in brackets; ``pad`` goes inside of the brackets of a map."""
         if isinstance(value, dict):
             if not value:
                 return "{}"
@@ -48,17 +48,17 @@ class FlowWriter(ABC):
 
 @dataclass(slots=True)
 class JsonWriter(FlowWriter):
-    """Writes JSON."""
+    """Formats JSON."""
 
     colon: str = ": "
     comma: str = ", "
 
     def scalar(self, value: Any, *, flow: bool = True, style: str = "") -> str:  # noqa: ANN401, ARG002 - any JSON value
-        """``value`` as JSON has it."""
+        """Format ``value`` as JSON."""
         return _json(value)
 
     def lines(self, value: Any, indent: str, step: str, eol: str) -> str:  # noqa: ANN401 - any JSON value
-        """``value`` over several lines, those behind the first one at ``indent`` and deeper."""
+        """Format ``value`` on several lines, indented by ``indent`` after the first line."""
         if not value or not isinstance(value, dict | list):
             return self.inline(value)
         deeper = indent + step
@@ -72,12 +72,12 @@ class JsonWriter(FlowWriter):
 
 @dataclass(slots=True)
 class YamlWriter(FlowWriter):
-    """Writes YAML so that parsers of YAML 1.1 and 1.2 read the same.
+    """Formats YAML that parsers of YAML 1.1 and 1.2 read the same.
 
     Attributes:
-        quote: the quotes for strings that need some.
-        step: how much deeper a map stands than the map that holds it.
-        dash: how much deeper the dashes of a list stand than the key that holds it.
+        quote: quotes for strings that need them.
+        step: indentation of a map below its parent map.
+        dash: indentation of the dashes of a list below its key.
     """
 
     quote: str = '"'
@@ -87,7 +87,7 @@ class YamlWriter(FlowWriter):
     comma: str = ", "
 
     def scalar(self, value: Any, *, flow: bool = True, style: str = "") -> str:  # noqa: ANN401 - any JSON value
-        """``value`` on one line."""
+        """Format a scalar on one line."""
         if value is None:
             return "null"
         if isinstance(value, bool):
@@ -102,7 +102,7 @@ class YamlWriter(FlowWriter):
         return _quoted(value, style or self.quote)
 
     def block(self, value: Any, column: int, style: str = "") -> list[str]:  # noqa: ANN401 - any JSON value
-        """``value`` as lines that begin at ``column``; a scalar or something empty is one line."""
+        """Format ``value`` as lines that begin at ``column``; a scalar or empty collection is one line."""
         if isinstance(value, dict) and value:
             return [line for key, item in value.items() for line in self.entry(key, item, column, style)]
         if isinstance(value, list) and value:
@@ -110,7 +110,7 @@ class YamlWriter(FlowWriter):
         return [" " * column + self.inline(value, style)]
 
     def entry(self, key: str, value: Any, column: int, style: str = "") -> list[str]:  # noqa: ANN401 - any JSON value
-        """``key: value`` as lines, the key at ``column``."""
+        """Format ``key: value`` as lines, the key at ``column``."""
         written = " " * column + self.scalar(key, flow=False, style=style) + ":"
         if isinstance(value, dict | list) and value:
             return [written, *self.block(value, column + (self.step if isinstance(value, dict) else self.dash), style)]
@@ -118,7 +118,7 @@ class YamlWriter(FlowWriter):
         return [f"{written} {shown}"]
 
     def item(self, value: Any, column: int, style: str = "", gap: int = 1) -> list[str]:  # noqa: ANN401 - any JSON value
-        """``- value`` as lines, the dash at ``column`` and ``gap`` spaces behind it."""
+        """Format ``- value`` as lines, the dash at ``column`` and ``gap`` spaces after it."""
         deeper = column + 1 + gap
         dash = " " * column + "-" + " " * gap
         if isinstance(value, dict | list) and value:
@@ -142,6 +142,6 @@ def _quoted(text: str, quote: str) -> str:
 
 
 def _json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """``value`` as JSON that a parser of YAML reads the same."""
-    # JSON's escapes are all known to YAML, but for half characters, which no manifest holds.
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    """Format ``value`` as JSON that a YAML parser reads the same."""
+    # YAML knows all escapes of JSON except unpaired surrogates, which no manifest holds.
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))

@@ -57,7 +57,8 @@ from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.rule import Params, Rule, Seconds
 from gpugate.policies.gangs.gang import GANG_NAME, GANG_SIZE, Gang, gang_of, group_of, invalid_size, is_elastic, min_size
 from gpugate.policies.kube.cel import LabelValue
-from gpugate.policies.kube.fields import Object, string
+from gpugate.policies.kube.fields import string
+from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.webhook_limits import kueue_rejects
 from gpugate.policies.rules.gangs.gang.minimum import check_minimum
@@ -68,10 +69,10 @@ from gpugate.policies.rules.gangs.gang.schedulers import (
     mark_for_kueue,
     mark_for_volcano,
 )
-from gpugate.policies.rules.gangs.gang.updates import check_count, check_pod_update, check_template, is_member, ran_before
+from gpugate.policies.rules.gangs.gang.updates import check_count, check_pod_update, check_template, is_member, running_gang
 from gpugate.policies.scheduling.node_selection import matching_shapes
-from gpugate.policies.workloads.open import open_workload
-from gpugate.policies.workloads.queue_name import QUEUE_NAME, queue_label
+from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _SHOWN_SHAPES: Final = 4
@@ -148,8 +149,8 @@ def check(workload: Workload, params: GangParams, snapshot: ClusterSnapshot) -> 
     if workload.is_child():
         return
     gang = gang_of(workload)
-    if workload.old is not None:
-        yield from _check_update(workload, workload.old, gang, snapshot)
+    if workload.transition is not None:
+        yield from _check_update(workload.transition, gang)
     if gang is None:
         return
     yield from _check_size(workload, gang)
@@ -161,14 +162,13 @@ def check(workload: Workload, params: GangParams, snapshot: ClusterSnapshot) -> 
             yield from _check_fragments(part, params, snapshot)
 
 
-def _check_update(workload: Workload, before: Object, gang: Gang | None, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    old = open_workload(workload.kind, before, snapshot, namespace=workload.namespace)
-    if is_member(workload, old):
-        yield from check_pod_update(workload, old)
-    ran = ran_before(workload, old, gang)
-    if ran is not None:
-        yield from check_count(workload, ran)
-        yield from check_template(workload, old, ran)
+def _check_update(transition: Transition, gang: Gang | None) -> Iterator[Finding]:
+    if is_member(transition):
+        yield from check_pod_update(transition)
+    running = running_gang(transition, gang)
+    if running is not None:
+        yield from check_count(transition, running)
+        yield from check_template(transition, running)
 
 
 def _has_its_size(workload: Workload, gang: Gang) -> bool:

@@ -12,11 +12,10 @@ from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.gangs.gang import GANG_SIZE, group_path
 from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
-from gpugate.policies.workloads.queue_name import QUEUE_NAME
 from gpugate.policies.workloads.workload import PodSet
 
-_KUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 #: The LocalQueue that Kueue itself defaults to, once it sees the pod.
 _DEFAULT_QUEUE: Final = "default"
 
@@ -74,10 +73,10 @@ def check_priority(
     if not others:
         return
     own, other = member.priority or "none", others[0] or "none"
-    is_kueues = _KUEUE_PRIORITY in pods.labels()
+    is_kueues = PRIORITY_CLASS in pods.labels()
     yield Finding(
         "PriorityDiffers",
-        pods.meta("labels", _KUEUE_PRIORITY) if is_kueues else pods.field("priorityClassName"),
+        pods.meta("labels", PRIORITY_CLASS) if is_kueues else pods.field("priorityClassName"),
         f"the pod has the priority class {own}, the members of {key.name} that are there {other}:"
         " a scheduler orders and preempts them apart",
         f"Give every member the same priority class ({other} as those that are there)."

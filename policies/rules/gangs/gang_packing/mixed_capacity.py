@@ -9,6 +9,7 @@ from gpugate.policies.cluster.records.common import CAPACITY
 from gpugate.policies.cluster.records.pods import capacity_of
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Path, mapping, mappings, sequence
+from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.workloads.workload import PodSet
 
 
@@ -18,8 +19,8 @@ def _both_named(pods: PodSet) -> Path | None:
         return None
     path = pods.field("affinity", "nodeAffinity")
     affinity = mapping(mapping(pods.spec, "affinity", pods.field()), "nodeAffinity", path[:-1])
-    required = mapping(affinity, "requiredDuringSchedulingIgnoredDuringExecution", path)
-    path = (*path, "requiredDuringSchedulingIgnoredDuringExecution")
+    required = mapping(affinity, REQUIRED_AFFINITY, path)
+    path = (*path, REQUIRED_AFFINITY)
     for at, term in enumerate(mappings(required, "nodeSelectorTerms", path)):
         for number, one in enumerate(mappings(term, "matchExpressions", (*path, "nodeSelectorTerms", at))):
             values = {str(value) for value in sequence(one, "values", ())} if one.get("operator") == "In" else set()

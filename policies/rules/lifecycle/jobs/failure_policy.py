@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.kube.field_ownership import is_user_set
 from gpugate.policies.kube.fields import Object, Path, integer_at, lookup
+from gpugate.policies.kube.managers import is_user_set
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.lifecycle.jobs.job_fields import JobSpec
 from gpugate.policies.workloads.workload import PodSet

@@ -64,9 +64,8 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level, Mode
 from gpugate.policies.framework.rule import Rule, show_seconds
 from gpugate.policies.gangs.gang import Gang, gang_of, is_elastic
-from gpugate.policies.kube.field_ownership import is_user_set
 from gpugate.policies.kube.fields import Object, Path, integer_at, lookup
-from gpugate.policies.kube.managers import is_gitops_managed
+from gpugate.policies.kube.managers import is_gitops_managed, is_user_set
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.lifecycle.jobs.failure_policy import (
     check_restarts,

@@ -8,9 +8,17 @@ from typing import Any, Final, NamedTuple
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import Taint
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.kube.fields import Object, Path, mapping, mappings
-from gpugate.policies.kube.node_labels import MEMORY, PRESENT, PRODUCT, WRITTEN, deprecated_label, intended_label, names_cards
+from gpugate.policies.kube.fields import Object, Path, mapping, mappings, whole_number
 from gpugate.policies.kube.suggest import closest_match
+from gpugate.policies.rules.placement.node_terms.node_labels import (
+    MEMORY,
+    PRESENT,
+    PRODUCT,
+    WRITTEN,
+    deprecated_label,
+    intended_label,
+    names_cards,
+)
 from gpugate.policies.rules.placement.node_terms.terms import NodeTerm
 from gpugate.policies.scheduling.node_selection import NodeCandidates, meets, open_shapes, values_of
 from gpugate.policies.workloads.workload import PodSet
@@ -116,13 +124,7 @@ def _instead(wish: RequestedLabel, proper: str, shapes: Sequence[NodeShape]) -> 
 def check_unit(wish: RequestedLabel) -> Iterator[Finding]:
     """Speak of memory in GiB where the label counts MiB."""
     amount = wish.value
-    if (
-        wish.key != MEMORY
-        or type(amount) is not str
-        or not amount.isascii()
-        or not amount.isdigit()
-        or len(amount) > _DIGITS_OF_GIB
-    ):
+    if wish.key != MEMORY or whole_number(amount, _DIGITS_OF_GIB) is None:
         return
     yield Finding(
         "WrongUnit",

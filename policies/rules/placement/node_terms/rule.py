@@ -65,14 +65,15 @@ from gpugate.policies.findings import Finding
 from gpugate.policies.framework.rule import Params, Rule, no_edits
 from gpugate.policies.kube.cel import UNIQUE, LabelKey
 from gpugate.policies.kube.memo import keep, recall, remember
-from gpugate.policies.kube.node_labels import speaks_of_accelerators
+from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.rules.placement.node_terms.labels import check_label, check_selected, check_unit, wishes
+from gpugate.policies.rules.placement.node_terms.node_labels import speaks_of_accelerators
 from gpugate.policies.rules.placement.node_terms.operators import check_node_term, check_pod_term, check_tolerations
 from gpugate.policies.rules.placement.node_terms.taints import check_taints
 from gpugate.policies.rules.placement.node_terms.terms import SPREAD, node_terms, pod_terms
 from gpugate.policies.rules.placement.node_terms.topology import check_selector, check_topology
 from gpugate.policies.scheduling.node_fit import doubt_about
-from gpugate.policies.scheduling.node_selection import HOSTNAME, NodeCandidates, node_candidates
+from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
 from gpugate.policies.workloads.metadata import pod_selector
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet, Workload

@@ -62,12 +62,12 @@ from gpugate.policies.framework.rule import Params, Rule
 from gpugate.policies.gangs.gang import Gang, gang_of
 from gpugate.policies.kube.cel import CelRule, LabelKey
 from gpugate.policies.kube.fields import Object
+from gpugate.policies.kube.names import HOSTNAME, PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.spread.fabric import gang_labels, is_placed_by_others, states_affinity
 from gpugate.policies.rules.placement.spread.replicas import has_replicas, placed_over, revision_keys, selector_of
-from gpugate.policies.scheduling.node_selection import HOSTNAME, node_candidates, open_shapes
+from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by
-from gpugate.policies.workloads.node_affinity import PREFERRED, REQUIRED
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -218,8 +218,8 @@ def _spread(pods: PodSet, topology: TopologyParam, selector: Object, params: Spr
 def _affinity(pods: PodSet, kind: str, term: Object, note: str, *, required: bool) -> Edit:
     place = pods.field("affinity", kind)
     if required:
-        return Edit("append", (*place, REQUIRED), term, note)
-    return Edit("append", (*place, PREFERRED), {"weight": 100, "podAffinityTerm": term}, note)
+        return Edit("append", (*place, REQUIRED_AFFINITY), term, note)
+    return Edit("append", (*place, PREFERRED_AFFINITY), {"weight": 100, "podAffinityTerm": term}, note)
 
 
 def _packed(workload: Workload, params: SpreadParams) -> Gang | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.kube.memo import remembered
+from gpugate.policies.kube.quantity import NO_AMOUNTS
 from gpugate.policies.queueing.budget import Charge, exceeds_ever, exceeds_together, pod_fingerprint, waits_now
 from gpugate.policies.queueing.cluster_queue import not_yet_counted
 from gpugate.policies.queueing.limit_range import limit_violations
-from gpugate.policies.queueing.resource_quota import missing_requests, quotas_of, usage_of_object
+from gpugate.policies.queueing.resource_quota import missing_requests, namespace_facts, quotas_of, usage_of_object
 from gpugate.policies.queueing.workload_demand import number_of_pods
 from gpugate.policies.rules.queueing.namespace_limits.messages import (
     full_now,
@@ -18,13 +20,13 @@ from gpugate.policies.rules.queueing.namespace_limits.messages import (
     needs_request,
     never_fits,
     never_fits_together,
-    objects_full_now,
     objects_never_fit,
-    unknown,
 )
 from gpugate.policies.rules.queueing.namespace_limits.params import NamespaceLimitsParams
 from gpugate.policies.scheduling.pod_resources import defaults_for, filled, resolved_resources
 from gpugate.policies.workloads.workload import PodSet, Workload
+
+_NAMESPACE: Final = ("metadata", "namespace")
 
 
 def check(workload: Workload, params: NamespaceLimitsParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
@@ -33,7 +35,8 @@ def check(workload: Workload, params: NamespaceLimitsParams, snapshot: ClusterSn
         return ()
     pending = [kind for kind in ("limitranges", "resourcequotas") if snapshot.sync_state(kind) is SyncState.PENDING]
     if pending:
-        return (unknown(workload, pending),)
+        what = f"what namespace {workload.namespace} would take"
+        return (not_synced("NamespaceLimitsUnknown", _NAMESPACE, " and ".join(pending), what),)
     if workload.namespace not in snapshot.limit_ranges and workload.namespace not in snapshot.quotas:
         return ()
     warns_of_waiting = params.waits == "Warn" and not_yet_counted(workload)
@@ -54,21 +57,11 @@ def _of_object(workload: Workload, snapshot: ClusterSnapshot, *, waits: bool) ->
     counts = usage_of_object(workload)
     for budget in quotas_of(workload, snapshot):
         for name in sorted(counts.keys() & budget.quota.hard.keys()) if not budget.quota.scopes else ():
-            if budget.total(name) < 1:
+            charge = Charge(1, {name: 1})
+            if exceeds_ever(budget, charge):
                 yield objects_never_fit(budget, name)
-            elif waits and not budget.available(name, 0):
-                yield objects_full_now(budget, name)
-
-
-def _facts(workload: Workload, _pods: PodSet, snapshot: ClusterSnapshot) -> tuple[object, ...]:
-    return (
-        snapshot.runtime_classes,
-        snapshot.priorities,
-        snapshot.sync_state("priorityclasses"),
-        snapshot.sync_state("limitranges"),
-        *snapshot.limit_ranges.get(workload.namespace, ()),
-        *snapshot.quotas.get(workload.namespace, ()),
-    )
+            elif waits and waits_now(budget, charge, NO_AMOUNTS):
+                yield full_now(budget, _NAMESPACE, charge, [name], NO_AMOUNTS)
 
 
 def _key(workload: Workload, pods: PodSet, _snapshot: ClusterSnapshot) -> Hashable | None:
@@ -80,7 +73,7 @@ def _key_with_nothing_in_flight(workload: Workload, pods: PodSet, snapshot: Clus
     return None if snapshot.in_flight.namespace(workload.namespace) else _key(workload, pods, snapshot)
 
 
-@remembered(by=_key, on=_facts)
+@remembered(by=_key, on=lambda workload, _pods, snapshot: namespace_facts(workload, snapshot))
 def _never(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> tuple[Finding, ...]:
     """Find what keeps the pods from being created, whatever else ends."""
     defaults = defaults_for(snapshot, workload.namespace)
@@ -92,14 +85,14 @@ def _never(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> tuple
     for budget in quotas_of(workload, snapshot):
         if budget.applies(pods):
             findings += [needs_request(missing, budget, snapshot) for missing in missing_requests(budget.quota, pods, containers)]
-            charge = Charge(pods, number, budget.charge(pods))
+            charge = Charge(number, budget.charge(pods))
             names = exceeds_ever(budget, charge)
             if names:
-                findings.append(never_fits(budget, charge, names, together=together))
+                findings.append(never_fits(budget, pods, charge, names, together=together))
     return tuple(findings)
 
 
-@remembered(by=_key_with_nothing_in_flight, on=_facts)
+@remembered(by=_key_with_nothing_in_flight, on=lambda workload, _pods, snapshot: namespace_facts(workload, snapshot))
 def _waits(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> tuple[Finding, ...]:
     """Find the quotas that have too little left for the pods now."""
     # Other pods of a group count as used once they are created.
@@ -107,11 +100,11 @@ def _waits(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> tuple
     findings = []
     for budget in quotas_of(workload, snapshot):
         if budget.applies(pods):
-            charge, in_flight = Charge(pods, number, budget.charge(pods)), budget.in_flight()
+            charge, in_flight = Charge(number, budget.charge(pods)), budget.in_flight()
             never = exceeds_ever(budget, charge)
             names = [name for name in waits_now(budget, charge, in_flight) if name not in never]
             if names:
-                findings.append(full_now(budget, charge, names, in_flight))
+                findings.append(full_now(budget, pods.field("containers"), charge, names, in_flight))
     return tuple(findings)
 
 
@@ -123,7 +116,7 @@ def _together(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding
             number, whole = number_of_pods(workload, pods) if pods.count and not pods.follows else (0, True)
             if number and budget.applies(pods):
                 together = together and whole
-                charges.append(Charge(pods, number, budget.charge(pods)))
+                charges.append(Charge(number, budget.charge(pods)))
         name = exceeds_together(charges, budget.total)
         if name is not None:
             amounts = [charge.total(name) for charge in charges if charge.each.get(name)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level, not_synced
+from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.budget import Charge, show_sum
@@ -13,21 +13,12 @@ from gpugate.policies.queueing.limit_range import LimitViolation
 from gpugate.policies.queueing.resource_quota import Missing, NamespaceQuota
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-_NAMESPACE: Path = ("metadata", "namespace")
-
-
-def unknown(workload: Workload, pending: Sequence[str]) -> Finding:
-    """Report that kinds which decide the answer are not synced yet."""
-    return not_synced(
-        "NamespaceLimitsUnknown", _NAMESPACE, " and ".join(pending), f"what namespace {workload.namespace} would take"
-    )
-
 
 def objects_never_fit(budget: NamespaceQuota, name: str) -> Finding:
     """Report a quota that allows no object of the workload's kind."""
     return Finding(
         "QuotaNeverFits",
-        _NAMESPACE,
+        ("metadata", "namespace"),
         f"1 of {name} > {budget.total(name)}, {_hard_limit(budget)}",
         "Use another namespace, or have the quota raised.",
         measure=1,
@@ -35,26 +26,21 @@ def objects_never_fit(budget: NamespaceQuota, name: str) -> Finding:
     )
 
 
-def objects_full_now(budget: NamespaceQuota, name: str) -> Finding:
-    """Report a quota that allows no further object of the workload's kind now."""
-    used = budget.quota.used.get(name, 0)
-    return _full(budget, _NAMESPACE, [f"1 of {name} > 0 left of {budget.total(name)} ({used} used)"])
-
-
 def _hard_limit(budget: NamespaceQuota) -> str:
     return f"the hard limit of {budget.source} in namespace {budget.quota.namespace}"
 
 
-def never_fits(budget: NamespaceQuota, charge: Charge, names: list[str], *, together: bool) -> Finding:
+def never_fits(budget: NamespaceQuota, pods: PodSet, charge: Charge, names: list[str], *, together: bool) -> Finding:
     """Report pods that exceed a hard limit.
 
     Args:
         budget: the quota.
-        charge: what it counts for the pods.
+        pods: the pods.
+        charge: what the quota counts for them.
         names: the resources that they exceed.
         together: whether all of the pods must run, so that fewer are of no use.
     """
-    each, number, pods = charge.each, charge.number, charge.pods
+    each, number = charge.each, charge.number
     alone = [name for name in names if each[name] > budget.total(name)]
     sums = [
         f"{show_sum(name, each[name], 1 if name in alone else number)} > {show_amount(name, budget.total(name))}"
@@ -102,20 +88,15 @@ def never_fits_together(
     )
 
 
-def full_now(budget: NamespaceQuota, charge: Charge, names: list[str], in_flight: Mapping[str, int]) -> Finding:
-    """Report a quota that has too little of ``names`` left for the pods now."""
-    sums = [_shortage(budget, charge, name, in_flight.get(name, 0)) for name in names]
-    return _full(budget, charge.pods.field("containers"), sums)
-
-
-def _shortage(budget: NamespaceQuota, charge: Charge, name: str, in_flight: int) -> str:
-    taken = f"{show_amount(name, budget.quota.used.get(name, 0))} used"
-    taken += f", {show_amount(name, in_flight)} in flight" if in_flight else ""
-    left, hard = show_amount(name, budget.available(name, in_flight)), show_amount(name, budget.total(name))
-    return f"{show_sum(name, charge.each[name], charge.number)} > {left} left of {hard} ({taken})"
-
-
-def _full(budget: NamespaceQuota, path: Path, sums: Sequence[str]) -> Finding:
+def full_now(budget: NamespaceQuota, path: Path, charge: Charge, names: Sequence[str], in_flight: Mapping[str, int]) -> Finding:
+    """Report a quota that has too little of ``names`` left now."""
+    sums = []
+    for name in names:
+        flying = in_flight.get(name, 0)
+        taken = f"{show_amount(name, budget.quota.used.get(name, 0))} used"
+        taken += f", {show_amount(name, flying)} in flight" if flying else ""
+        left, hard = show_amount(name, budget.available(name, flying)), show_amount(name, budget.total(name))
+        sums.append(f"{show_sum(name, charge.each[name], charge.number)} > {left} left of {hard} ({taken})")
     return Finding(
         "QuotaFullNow",
         path,

@@ -67,6 +67,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, Mode, not_synced
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.names import PRIORITY_CLASS
 from gpugate.policies.rules.queueing.priority.classes import (
     SYSTEM,
     Named,
@@ -83,7 +84,6 @@ from gpugate.policies.rules.queueing.priority.classes import (
 from gpugate.policies.rules.queueing.priority.mutate import mutate
 from gpugate.policies.rules.queueing.priority.params import PriorityParams, bound_of_pods, bound_of_workloads, classes_for
 from gpugate.policies.rules.queueing.priority.purpose import PURPOSES, WORKLOAD_KIND, purpose_of, stated_purpose
-from gpugate.policies.workloads.queue_name import PRIORITY_CLASS
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 

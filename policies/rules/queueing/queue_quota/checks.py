@@ -8,9 +8,10 @@ from typing import Final
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue, LocalQueue
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.memo import remembered
+from gpugate.policies.kube.names import PRIORITY_CLASS
 from gpugate.policies.queueing.budget import exceeds_together, pod_fingerprint
 from gpugate.policies.queueing.cluster_queue import not_yet_counted
 from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQuota, fit_of, in_flight_into, queue_facts
@@ -22,23 +23,19 @@ from gpugate.policies.queueing.workload_demand import (
     pod_counts,
 )
 from gpugate.policies.rules.queueing.queue_quota.messages import (
-    namespace_not_admitted,
     never_fits,
     never_fits_together,
     no_flavor_matches,
     not_covered,
-    priority_class_unknown,
-    queue_stopped,
-    queue_unknown,
-    unknown,
     waits_for_quota,
 )
 from gpugate.policies.rules.queueing.queue_quota.params import QueueQuotaParams
 from gpugate.policies.workloads.queue_name import PREBUILT, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
-_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 _DECISIVE: Final = (*QUOTA_FACTS, "configurations", "namespaces")
+#: How many priority classes a message lists.
+_SHOWN: Final = 4
 
 
 def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
@@ -57,7 +54,7 @@ def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapsho
         return ()
     pending = _pending(workload, snapshot)
     if pending:
-        return (unknown(path, name, pending),)
+        return (not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload"),)
     queue = snapshot.queue(workload.namespace, name)
     if queue is None:
         return ()
@@ -76,16 +73,23 @@ def _pending(workload: Workload, snapshot: ClusterSnapshot) -> list[str]:
     """Return the kinds that decide the answer and are not synced yet."""
     known = snapshot.known
     pending = [kind for kind in _DECISIVE if known.get(kind) is SyncState.PENDING]
-    if known.get("workloadpriorityclasses") is SyncState.PENDING and _PRIORITY in annotations_and_labels(workload)[1]:
+    if known.get("workloadpriorityclasses") is SyncState.PENDING and PRIORITY_CLASS in annotations_and_labels(workload)[1]:
         pending.append("workloadpriorityclasses")
     return pending
 
 
 def _of_priority(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    name = annotations_and_labels(workload)[1].get(_PRIORITY)
+    name = annotations_and_labels(workload)[1].get(PRIORITY_CLASS)
     if not name or snapshot.sync_state("workloadpriorityclasses") is not SyncState.SYNCED or name in snapshot.workload_priorities:
         return
-    yield priority_class_unknown((*workload.kind.queue, "metadata", "labels", _PRIORITY), name, snapshot)
+    known = ", ".join(sorted(snapshot.workload_priorities)[:_SHOWN]) or "none"
+    yield Finding(
+        "PriorityClassUnknown",
+        (*workload.kind.queue, "metadata", "labels", PRIORITY_CLASS),
+        f"there is no WorkloadPriorityClass {name}, so Kueue makes no Workload of the object and never admits it; there is {known}",
+        "Name a WorkloadPriorityClass that exists, or have this one made.",
+        rests_on=("workloadpriorityclasses",),
+    )
 
 
 def _of_queue(
@@ -95,13 +99,34 @@ def _of_queue(
         return
     queue = snapshot.cluster_queues.get(local.cluster_queue)
     if queue is None:
-        yield queue_unknown(path, local)
+        yield Finding(
+            "ClusterQueueUnknown",
+            path,
+            f"LocalQueue {local.name} leads to ClusterQueue {local.cluster_queue}, which does not exist: nothing is admitted there",
+            "Name another queue, or have the ClusterQueue made.",
+            Level.WARN,
+            rests_on=("clusterqueues", "localqueues"),
+        )
         return
     if not _admits_namespace(workload, queue, snapshot):
-        yield namespace_not_admitted(path, workload, queue)
+        why = "it has no namespaceSelector" if queue.namespaces is None else "its namespaceSelector does not select it"
+        yield Finding(
+            "NamespaceNotAdmitted",
+            path,
+            f"ClusterQueue {queue.name} admits nothing from namespace {workload.namespace}: {why}",
+            "Name a queue that admits the namespace, or have the namespaceSelector of the ClusterQueue select it.",
+            rests_on=("clusterqueues", "localqueues", "namespaces"),
+        )
     stopped = _why_stopped(local, queue, snapshot)
     if stopped:
-        yield queue_stopped(path, stopped)
+        yield Finding(
+            "QueueStopped",
+            path,
+            f"{stopped}; the workload waits until that changes",
+            "Wait until the queue admits again, or name another one.",
+            Level.WARN,
+            rests_on=QUOTA_FACTS,
+        )
     if params.waits == "Warn" and not stopped and not_yet_counted(workload):
         yield from _of_pod_sets(workload, queue, in_flight_into(queue, snapshot), snapshot)
     else:
@@ -139,13 +164,14 @@ def _key(
     return fingerprint and (fingerprint, queue.name, pod_counts(workload, pods), in_flight is None)
 
 
-def _facts(
-    _workload: Workload, queue: ClusterQueue, _in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
-) -> tuple[object, ...]:
-    return (*queue_facts(queue, snapshot), snapshot.limit_ranges, snapshot.runtime_classes)
-
-
-@remembered(by=_key, on=_facts)
+@remembered(
+    by=_key,
+    on=lambda _workload, queue, _in_flight, snapshot: (
+        *queue_facts(queue, snapshot),
+        snapshot.limit_ranges,
+        snapshot.runtime_classes,
+    ),
+)
 def _of_pod_sets(
     workload: Workload, queue: ClusterQueue, in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
 ) -> tuple[Finding, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gpugate.policies.cluster.records.kueue import ClusterQueue, LocalQueue
+from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level, not_synced
+from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.accelerators import is_accelerator
-from gpugate.policies.kube.fields import Object, Path, lookup
+from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.budget import exceeds_ever, show_sum
 from gpugate.policies.queueing.cohort_quota import Capacity
@@ -17,64 +17,11 @@ from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQ
 from gpugate.policies.queueing.workload_demand import PodSetDemand
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-#: How many flavors or priority classes a message lists, and how many pod sets.
+#: How many flavors a message lists, and how many pod sets.
 _SHOWN: Final = 4
 _SHOWN_POD_SETS: Final = 8
 #: Where an element of a list has its name: a job or task, a group of a Ray cluster, a component of an AppWrapper.
 _NAMED_AT: Final = (("name",), ("groupName",), ("template", "metadata", "name"))
-
-
-def unknown(path: Path, name: str, pending: Sequence[str]) -> Finding:
-    """Report that kinds which decide the answer are not synced yet."""
-    return not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload")
-
-
-def priority_class_unknown(path: Path, name: object, snapshot: ClusterSnapshot) -> Finding:
-    """Report a WorkloadPriorityClass that does not exist."""
-    known = ", ".join(sorted(snapshot.workload_priorities)[:_SHOWN]) or "none"
-    return Finding(
-        "PriorityClassUnknown",
-        path,
-        f"there is no WorkloadPriorityClass {name}, so Kueue makes no Workload of the object and never admits it; there is {known}",
-        "Name a WorkloadPriorityClass that exists, or have this one made.",
-        rests_on=("workloadpriorityclasses",),
-    )
-
-
-def queue_unknown(path: Path, local: LocalQueue) -> Finding:
-    """Report a LocalQueue whose ClusterQueue does not exist."""
-    return Finding(
-        "ClusterQueueUnknown",
-        path,
-        f"LocalQueue {local.name} leads to ClusterQueue {local.cluster_queue}, which does not exist: nothing is admitted there",
-        "Name another queue, or have the ClusterQueue made.",
-        Level.WARN,
-        rests_on=("clusterqueues", "localqueues"),
-    )
-
-
-def namespace_not_admitted(path: Path, workload: Workload, queue: ClusterQueue) -> Finding:
-    """Report a ClusterQueue that admits nothing from the workload's namespace."""
-    why = "it has no namespaceSelector" if queue.namespaces is None else "its namespaceSelector does not select it"
-    return Finding(
-        "NamespaceNotAdmitted",
-        path,
-        f"ClusterQueue {queue.name} admits nothing from namespace {workload.namespace}: {why}",
-        "Name a queue that admits the namespace, or have the namespaceSelector of the ClusterQueue select it.",
-        rests_on=("clusterqueues", "localqueues", "namespaces"),
-    )
-
-
-def queue_stopped(path: Path, why: str) -> Finding:
-    """Report a queue that admits nothing now."""
-    return Finding(
-        "QueueStopped",
-        path,
-        f"{why}; the workload waits until that changes",
-        "Wait until the queue admits again, or name another one.",
-        Level.WARN,
-        rests_on=QUOTA_FACTS,
-    )
 
 
 def not_covered(demand: PodSetDemand, queue: ClusterQueue, names: list[str], snapshot: ClusterSnapshot) -> Finding:

@@ -61,7 +61,7 @@ from gpugate.policies.scheduling.node_selection import node_candidates, open_sha
 from gpugate.policies.scheduling.pod_resources import defaults_for, limit_range_bounds, limit_within
 from gpugate.policies.workloads.container import Container
 from gpugate.policies.workloads.queue_name import queue_label
-from gpugate.policies.workloads.shm import pod_memory_limit
+from gpugate.policies.workloads.requests import pod_level
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -111,7 +111,7 @@ def mutate(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapsh
     """Put in memory limits, and requests with them, where a container with accelerators states none."""
     found: list[Edit] = []
     for pods in workload.gpu_pod_sets() if params.default_limits else ():
-        lacking = pod_memory_limit(pods) is None and any(one.amounts.memory_limit is None for one in pods.holders())
+        lacking = "memory" not in pod_level(pods, "limits") and any(one.amounts.memory_limit is None for one in pods.holders())
         if lacking and "memory" not in uncovered(workload, snapshot):
             room, sources = _limits(workload, pods, params, snapshot)
             for at, size in room.limits.items():
@@ -145,7 +145,7 @@ def check(workload: Workload, params: HostMemoryParams, snapshot: ClusterSnapsho
     """Refuse missing limits, overcommitted ones, too large a /dev/shm, and pods that fit nowhere."""
     found: list[Finding] = []
     for pods in workload.gpu_pod_sets():
-        pod_limit = pod_memory_limit(pods)
+        pod_limit = pod_level(pods, "limits").get("memory")
         for container in pods.holders():
             limit, request, _, _ = container.amounts
             if limit is None:

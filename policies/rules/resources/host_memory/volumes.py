@@ -13,7 +13,7 @@ from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object, Path, mappings
 from gpugate.policies.kube.quantity import MIB, format_bytes, show_bytes
 from gpugate.policies.workloads.container import EPHEMERAL, Container
-from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory, shared_memory_of
+from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
 from gpugate.policies.workloads.workload import PodSet
 
 
@@ -43,7 +43,7 @@ def check_memory_volumes(pods: PodSet, pod_limit: int | None) -> list[Finding]:
     for container in pods.containers:
         if container.role is EPHEMERAL or "volumeMounts" not in container.spec:
             continue
-        mounted = shared_memory_of(pods, container)
+        mounted = pods.shared_memory(container)
         at_shm = mounted is not None and mounted.is_memory
         if mounted is not None and at_shm:
             found += _check_shared_memory(container, mounted, pod_limit)
@@ -71,7 +71,7 @@ def _check_shared_memory(container: Container, mounted: SharedMemory, pod_limit:
 def _check_volumes(pods: PodSet, container: Container, pod_limit: int | None) -> Iterable[Finding]:
     limit = container.amounts.memory_limit
     limit = pod_limit if limit is None else limit
-    shared = shared_memory_of(pods, container)
+    shared = pods.shared_memory(container)
     at_shm = None if shared is None else shared.mount.get("name")
     volumes = list(memory_volumes(pods, container))
     if limit is None:

@@ -20,10 +20,8 @@ from gpugate.policies.queueing.cluster_queue import uncovered
 from gpugate.policies.queueing.headroom import Headroom, headroom_facts, headroom_key, is_bounded
 from gpugate.policies.scheduling.gpu_share import excess, portion_of, share_of
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
-from gpugate.policies.scheduling.pod_resources import add_up
 from gpugate.policies.workloads.container import EPHEMERAL, LONGEST_NAME, Container
-from gpugate.policies.workloads.pod_totals import PodTotals
-from gpugate.policies.workloads.requests import pod_requests, stated_overhead
+from gpugate.policies.workloads.requests import PodTotals, add_up, pod_requests, stated_overhead
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -130,9 +128,10 @@ def _targets(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams) -> 
 
 def _raised_demand(pods: PodSet, targets: list[Target]) -> tuple[int, int]:
     """Bytes and millicores that the raised pod would ask for, its init containers one by one, at least what it asks for now."""
-    demand, (memory, cpu) = pod_requests(pods), stated_overhead(pods)
-    raised_to = add_up([(target.role, {"memory": target.memory, "cpu": target.cpu}) for target in targets])
-    return max(demand.memory, raised_to["memory"] + memory), max(demand.cpu, raised_to["cpu"] + cpu)
+    demand = pod_requests(pods)
+    parts = [(target.role, {"memory": target.memory, "cpu": target.cpu}) for target in targets]
+    raised_to = add_up(parts, overhead=stated_overhead(pods))
+    return max(demand.memory, raised_to["memory"]), max(demand.cpu, raised_to["cpu"])
 
 
 def _keeps_shapes(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape]) -> bool:
@@ -308,13 +307,7 @@ def _key(
     return None if key is None else (key, tuple(targets))
 
 
-def _facts(
-    workload: Workload, _pods: PodSet, _targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
-) -> tuple[object, ...]:
-    return (shapes, *headroom_facts(workload, snapshot))
-
-
-@remembered(by=_key, on=_facts)
+@remembered(by=_key, on=lambda workload, _pods, _targets, shapes, snapshot: (shapes, *headroom_facts(workload, snapshot)))
 def _violation(
     workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
 ) -> str:

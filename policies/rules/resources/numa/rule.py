@@ -69,13 +69,14 @@ from gpugate.policies.framework.rule import Millicores, Params, Rule
 from gpugate.policies.kube.cel import MOST, VARIABLE, CelRule, LabelKey, LabelValue
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
 from gpugate.policies.kube.memo import remember
+from gpugate.policies.kube.names import PREFERRED_AFFINITY
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.headroom import BOUNDING
 from gpugate.policies.rules.resources.numa.guaranteed_qos import Memo, check_guaranteed, not_raised, raise_to, raised
 from gpugate.policies.rules.resources.numa.zones import check_zones
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
 from gpugate.policies.workloads.metadata import pod_selector
-from gpugate.policies.workloads.node_affinity import PREFERRED, node_affinity, require, required_terms
+from gpugate.policies.workloads.node_affinity import node_affinity, require, required_terms
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: What guides spread over, as if nodes had it (kubernetes/kubernetes and Node Feature Discovery set no such label).
@@ -175,7 +176,7 @@ def _align(pods: PodSet, label: NodeLabel, params: NumaParams) -> Iterable[Edit]
     if params.affinity == "Required":
         expression = {"key": label.key, "operator": "In", "values": [label.value]}
         return require(pods, [(expression,)], f"node affinity {label.key}={label.value}")
-    return (_prefer(pods.field("affinity", "nodeAffinity", PREFERRED), label.key, label.value),)
+    return (_prefer(pods.field("affinity", "nodeAffinity", PREFERRED_AFFINITY), label.key, label.value),)
 
 
 @lru_cache(maxsize=64)
@@ -190,7 +191,7 @@ def _already_bound(pods: PodSet, key: str) -> bool:
         return True
     path = pods.field("affinity", "nodeAffinity")
     terms = required_terms(pods)
-    terms += [mapping(one, "preference", path) for one in mappings(node_affinity(pods), PREFERRED, path)]
+    terms += [mapping(one, "preference", path) for one in mappings(node_affinity(pods), PREFERRED_AFFINITY, path)]
     return any(one.get("key") == key for term in terms for one in mappings(term, "matchExpressions", path))
 
 

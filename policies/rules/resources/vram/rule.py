@@ -96,7 +96,7 @@ from gpugate.policies.rules.resources.vram.estimate import (
     ways_out,
 )
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, GpuCard, all_labelled, bound_above, cards_in_reach
-from gpugate.policies.scheduling.node_fit import holds_demand
+from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.workloads.node_affinity import require
 from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -164,7 +164,7 @@ def _keep_off(
     # What fits large cards and not the nodes that have them is better off on small ones than nowhere.
     if (
         len(large) == len(cards)
-        or not any(holds_demand(card.shape, pod_requests(pods)) for card in large)
+        or not any(holds(card.shape, pod_requests(pods)) for card in large)
         or not all_labelled(pods, snapshot)
     ):
         return ()

@@ -17,7 +17,7 @@ from gpugate.policies.cluster.gpu_usage import (
     state_of,
     times_of,
 )
-from gpugate.policies.kube.mig import card_of, part_of, slices_of
+from gpugate.policies.kube.accelerators import card_of, part_of, slices_of
 from gpugate.policies.kube.quantity import GIB
 from gpugate.policies.rules.ownership.idle import IdleParams, bounds_of
 from tests.shared import cases

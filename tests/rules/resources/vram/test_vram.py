@@ -11,7 +11,8 @@ from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.kube.quantity import MIB
-from gpugate.policies.policy.models import API_VERSION, KIND, PolicySet, parse_policy
+from gpugate.policies.policy.binding import PolicySet
+from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
 from gpugate.policies.rules.resources.vram.estimate import (
     PARAMETERS,
     PRECISION,

@@ -15,7 +15,7 @@ from gpugate.policies.gangs.status import GangState
 from gpugate.webhook.audit.compare import compare
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, NodeSummary, PolicyLine, ShapeSummary
 from gpugate.webhook.audit.output.text import headline, print_audit, print_comparison
-from gpugate.webhook.audit.totals import Totals, sums_by, sums_by_rule, sums_of
+from gpugate.webhook.audit.totals import Totals, totals_by, totals_by_rule, totals_of
 from tests.shared.audits import audit, item, workload
 
 GREEDY = workload("greedy", item(), item(Effect.CHANGE, rule="tolerations"), team="vision", devices=(("nvidia.com/gpu", 8),))
@@ -32,14 +32,14 @@ def printed(found: Audit, **options: Any) -> str:
 
 
 def test_sums_of_workloads() -> None:
-    assert sums_of(ALL) == Totals(4, refused=1, changed=1, warned=1, unknown=1, exempt=1, accelerators=13, refused_accelerators=8)
-    assert sums_of([]) == Totals(*[0] * 8)
+    assert totals_of(ALL) == Totals(4, refused=1, changed=1, warned=1, unknown=1, exempt=1, accelerators=13, refused_accelerators=8)
+    assert totals_of([]) == Totals(*[0] * 8)
 
 
 def test_sums_by_team_and_rule() -> None:
-    by_team = sums_by(ALL, lambda one: one.team)
+    by_team = totals_by(ALL, lambda one: one.team)
     assert {team: one.workloads for team, one in by_team.items()} == {"": 2, "vision": 2}
-    by_rule = sums_by_rule(ALL)
+    by_rule = totals_by_rule(ALL)
     assert list(by_rule) == ["host-memory", "numa", "tolerations", "vram"]
     assert by_rule["tolerations"] == Totals(2, 0, 2, 0, 0, 0, 9, 0), "a rule's own sums, whatever others say"
     assert by_rule["host-memory"] == Totals(2, 1, 0, 0, 0, 1, 9, 8)
@@ -59,9 +59,9 @@ WORKLOADS = st.lists(
 
 @given(WORKLOADS)
 def test_sums_of_parts_come_to_the_sums_of_the_whole(workloads: list[AuditedWorkload]) -> None:
-    parts = sums_by(workloads, lambda one: one.team).values()
-    assert Totals(*(sum(figures) for figures in zip(*parts, strict=True))) == sums_of(workloads) if workloads else not parts
-    whole = sums_of(workloads)
+    parts = totals_by(workloads, lambda one: one.team).values()
+    assert Totals(*(sum(figures) for figures in zip(*parts, strict=True))) == totals_of(workloads) if workloads else not parts
+    whole = totals_of(workloads)
     assert whole.refused + whole.changed <= whole.workloads == len(workloads)
     assert whole.refused_accelerators <= whole.accelerators
 
@@ -69,7 +69,7 @@ def test_sums_of_parts_come_to_the_sums_of_the_whole(workloads: list[AuditedWork
 @pytest.mark.parametrize(
     ("workloads", "text"),
     [
-        ((), "No workload asks for accelerators."),
+        ((), "No workload requests accelerators."),
         ((CLEAN,), "Enforcing would refuse 0 of 1 workload (0 accelerators) and change 0; 0 exempt."),
         (
             (workload("w", item()),),

@@ -32,7 +32,7 @@ def test_every_device_has_a_line_without_a_script_the_idle_ones_first() -> None:
         assert f"<bdi>{one.place}</bdi>" in html
         assert one.pod in html
     states = re.findall(r'<span class="state s-\w+">([^<]+)<', html)
-    assert states == sorted(states, key=["idle", "too large", "at work", "just begun", "unknown pod", "free"].index)
+    assert states == sorted(states, key=["idle", "too large", "busy", "just started", "unknown pod", "free"].index)
     assert "script" not in html
 
 

@@ -18,11 +18,11 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.rules.registry import BY_ID
 from gpugate.webhook.audit.model import Audit, Effect, Exemption, Item, NodeSummary, PolicyLine, ShapeSummary
 from gpugate.webhook.audit.ownership import divisions_of
-from gpugate.webhook.audit.page.figures import figures_of, outcome_of
 from gpugate.webhook.audit.page.format import hours, number
 from gpugate.webhook.audit.page.render import MOST_FINDINGS, asset, content_security_policy, render, waiting
 from gpugate.webhook.audit.page.sections import MOST_LINES, exemptions_of, gangs_of, stocks_of
 from gpugate.webhook.audit.page.tiles import MOST_TILES, tiles_of
+from gpugate.webhook.audit.totals import figures_of, outcome_of
 from tests.shared import sample_audits
 from tests.shared.sample_audits import GIB, item, workload
 
@@ -224,14 +224,14 @@ def test_a_workload_counts_by_the_gravest_and_what_is_in_force_is_counted_apart(
 @pytest.mark.parametrize(
     ("audit", "said"),
     [
-        (sample_audits.empty(), "No workload here asks for GPUs, so there is nothing to judge yet."),
+        (sample_audits.empty(), "No workload requests GPUs."),
         (only(item(0)), "Enforcing would refuse 1 of 1 workload of 1 team (8 GPUs) and change none."),
         (only(item(4)), "Enforcing would refuse none of 1 workload and change 1."),
         (
             only(policies=(PolicyLine("p", 1, 0, (("numa", "DryRun"),), ""),)),
-            "Enforcing would refuse and change nothing: the one workload is as the rules in DryRun want it.",
+            "Enforcing would refuse and change nothing: the one workload follows the rules in DryRun.",
         ),
-        (only(item(8)), "No rule is in DryRun: were the one workload made today, 1 would be refused and none changed."),
+        (only(item(8)), "All rules are active. Re-creating this one workload would refuse 1 and change none."),
         (
             only(item(0), exemption=Exemption(("gang",), "why", "me", "", "active")),
             "Enforcing would refuse 1 of 1 workload of 1 team (8 GPUs) and change none; 1 is exempt.",
@@ -257,12 +257,12 @@ def test_the_headline_has_the_numbers_of_the_records_and_leads_to_the_workloads(
 def test_columns_and_figures_are_those_of_the_rules_that_there_are() -> None:
     page = Page(render(sample_audits.enforced())).text
     assert "enforcing would" not in page
-    assert "In force made today" in page
+    assert "In force on re-creation" in page
     total = figures_of(sample_audits.enforced()).all
-    assert f"Would be refused{total.in_force['refuse']}{total.refused_in_force} GPUs at stake" in page
+    assert f"Would be refused{total.in_force['refuse']}{total.refused_in_force} GPUs affected" in page
     rehearsed = Page(render(only(item(0)))).text
     assert "enforcing would" in rehearsed
-    assert "made today" not in rehearsed
+    assert "on re-creation" not in rehearsed
 
 
 def test_every_workload_is_there_without_a_script_with_each_finding_its_path_and_its_fix() -> None:
@@ -305,9 +305,9 @@ def test_who_asks_for_what_stands_in_a_table_for_each_thing_told() -> None:
     assert re.findall(r"<thead><tr><th scope=\"col\">(\w+)</th>", section) == ["Owner", "Project"]
     (division, _) = divisions_of(sample_audits.realistic())
     for owner, share in division.shares:
-        name = f"<bdi>{owner}</bdi>" if owner else '<i class="dim">nobody named</i>'
-        numbers = (number(share.workloads), number(share.accelerators), hours(share.so_far), number(share.untold))
-        cells = "".join(f'<td class="num">{one}</td>' for one in (*numbers, hours(share.until_end), number(share.endless)))
+        name = f"<bdi>{owner}</bdi>" if owner else '<i class="dim">no owner</i>'
+        numbers = (number(share.workloads), number(share.accelerators), hours(share.so_far), number(share.without_start))
+        cells = "".join(f'<td class="num">{one}</td>' for one in (*numbers, hours(share.until_end), number(share.without_end)))
         assert f'<tr><th scope="row">{name}</th>{cells}</tr>' in section
 
 

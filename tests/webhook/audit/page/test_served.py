@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from gpugate.webhook.audit.model import Audit
@@ -31,6 +32,12 @@ class Latest:
         return self.audit
 
 
+def page_app(latest: live.Latest) -> web.Application:
+    app = web.Application()
+    live.add_page(app, latest)
+    return app
+
+
 @pytest.fixture
 def latest() -> Latest:
     return Latest()
@@ -38,7 +45,7 @@ def latest() -> Latest:
 
 @pytest_asyncio.fixture
 async def client(latest: Latest) -> AsyncIterator[TestClient]:
-    async with TestClient(TestServer(live.page_app(latest)), auto_decompress=False) as client:
+    async with TestClient(TestServer(page_app(latest)), auto_decompress=False) as client:
         yield client
 
 
@@ -128,7 +135,7 @@ async def test_an_audit_is_rendered_once_for_all_who_ask_and_off_the_event_loop(
         return render(audit)
 
     monkeypatch.setattr(live, "render", slow)
-    async with TestClient(TestServer(live.page_app(Latest()))) as client:
+    async with TestClient(TestServer(page_app(Latest()))) as client:
         asking = [asyncio.create_task(client.get("/")) for _ in range(5)]
         assert await asyncio.to_thread(begun.wait, 10)
         # The page is being made, and other requests are answered.

@@ -8,8 +8,8 @@ import orjson
 import pytest
 import yaml
 
+from gpugate.webhook.files.rewrite.layout import OverlapError, Splice, spliced
 from gpugate.webhook.files.rewrite.rewrite import rewrite
-from gpugate.webhook.files.rewrite.splices import OverlapError, Splice, spliced
 from tests.shared.rewriting import GONE, documents, text_after, written
 
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -32,7 +32,7 @@
 
   const GRAVITY = ["refuse", "change", "warn", "unknown", "exempt", "clean"];
   const LABELS = {
-    outcome: { refuse: "refused", change: "changed", warn: "warned about", unknown: "not known", exempt: "exempt", clean: "no finding" },
+    outcome: { refuse: "refused", change: "changed", warn: "warned about", unknown: "unknown", exempt: "exempt", clean: "no finding" },
     mode: { "in-force": "in force" },
     team: { "": "no team" },
     namespace: { "": "none named" },

@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import Final
 
 from gpugate.policies.kube.accelerators import may_be_accelerator
+from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.kube.suggest import closest_match
 from gpugate.policies.kube.taints import words_in
 
-HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
 PRODUCT: Final = "nvidia.com/gpu.product"

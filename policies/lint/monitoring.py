@@ -1,9 +1,9 @@
-"""Alerts on GPUs: a PrometheusRule whose expressions say what they are meant to.
+"""Check GPU monitoring: the expressions of a PrometheusRule, and the ports of a ServiceMonitor.
 
-The expressions are not parsed: what is looked for are names of metrics, and two shapes that are wrong whatever stands around them.
-
+Expressions are not parsed: the check searches for metric names, and for two patterns that are wrong in any context.
 Sources of the names: NVIDIA dcgm-exporter ``etc/default-counters.csv`` and its own counters (``DCGM_EXP_*``);
-utkuozdemir/nvidia_gpu_exporter ``docs/METRICS.md`` for ``nvidia_smi_*``. NVIDIA's device plugin writes no metrics of GPUs at all.
+utkuozdemir/nvidia_gpu_exporter ``docs/METRICS.md`` for ``nvidia_smi_*``. NVIDIA's device plugin exports no GPU metrics.
+ServiceMonitor: prometheus-operator, API ``monitoring.coreos.com/v1``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from gpugate.policies.cluster.records.common import selector_in
 from gpugate.policies.findings import Finding, Level
-from gpugate.policies.kube.fields import Object, Path
-from gpugate.policies.lint.context import LintContext, maps_at, text_at
+from gpugate.policies.kube.fields import MalformedError, Object, Path
+from gpugate.policies.lint.context import LintContext, list_at, map_at, maps_at, text_at, texts_at
 
 USED: Final = "DCGM_FI_DEV_FB_USED"
 FREE: Final = "DCGM_FI_DEV_FB_FREE"
@@ -22,7 +23,7 @@ XID: Final = "DCGM_FI_DEV_XID_ERRORS"
 
 
 class Instead(NamedTuple):
-    """What to write for a name that no exporter writes.
+    """Replacement of a metric name that no exporter writes.
 
     Attributes:
         dcgm: the metric of dcgm-exporter.
@@ -34,7 +35,7 @@ class Instead(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What to write, a sentence."""
+        """Return the replacement as a sentence."""
         other = f", or {self.smi} (nvidia_gpu_exporter)" if self.smi else ""
         return f"Write {self.dcgm} (dcgm-exporter){other}."
 
@@ -43,7 +44,7 @@ _UTILISATION: Final = Instead("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gp
 _MEMORY: Final = Instead(USED, "nvidia_smi_memory_used_bytes")
 _TEMPERATURE: Final = Instead("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
 _POWER: Final = Instead("DCGM_FI_DEV_POWER_USAGE", "nvidia_smi_power_draw_watts")
-#: Names that are found in guides and dashboards, and that no exporter writes.
+#: Metric names from guides and dashboards that no exporter writes.
 UNWRITTEN: Final = {
     "nvidia_smi_utilization_gpu": _UTILISATION,
     "nvidia_smi_gpu_utilization": _UTILISATION,
@@ -59,7 +60,6 @@ UNWRITTEN: Final = {
     "DCGM_FI_DEV_POWER_DRAW": _POWER,
     "DCGM_FI_DEV_XID_ERROR": Instead(XID),
 }
-
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _TEXT: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
 _LABELS: Final = r"(?:\s*\{[^}]*\})?"
@@ -69,8 +69,8 @@ _USED_BY_FREE: Final = re.compile(
 _COUNTED: Final = re.compile(rf"\b(increase|rate|irate|delta|idelta|deriv)\s*\(\s*{XID}\b")
 
 
-def check(obj: Object, _around: LintContext) -> Iterator[Finding]:
-    """What the expressions of a PrometheusRule get wrong about GPUs."""
+def check_prometheus_rule(obj: Object, _context: LintContext) -> Iterator[Finding]:
+    """Check the expressions of a PrometheusRule."""
     for at, group in maps_at(obj, "spec", "groups"):
         for number, rule in maps_at(group, "rules"):
             expression = text_at(rule, "expr")
@@ -79,14 +79,14 @@ def check(obj: Object, _around: LintContext) -> Iterator[Finding]:
 
 
 def check_expression(path: Path, expression: str) -> Iterator[Finding]:
-    """What an expression gets wrong about GPUs."""
+    """Check one expression for unknown GPU metrics and wrong calculations."""
     bare = _TEXT.sub('""', expression)
-    for name in sorted({found[0] for found in _NAME.finditer(bare)} & set(UNWRITTEN)):
+    for name in sorted({match[0] for match in _NAME.finditer(bare)} & set(UNWRITTEN)):
         message = f"no exporter writes {name}: the expression is empty, and an alert on it never fires"
         yield Finding("UnwrittenMetric", path, message, UNWRITTEN[name].sentence)
-    found = _USED_BY_FREE.search(bare)
-    if found:
-        yield _not_a_share(path, found[1])
+    match = _USED_BY_FREE.search(bare)
+    if match:
+        yield _not_a_share(path, match[1])
     counted = _COUNTED.search(bare)
     if counted:
         message = (
@@ -107,3 +107,35 @@ def _not_a_share(path: Path, threshold: str | None) -> Finding:
         message += f"; above {threshold} it fires from {bound / (1 + bound):.0%} used"
     remedy = f"Write {USED} / ({USED} + {FREE})."
     return Finding("NotAShare", path, message, remedy, Level.WARN)
+
+
+def check_service_monitor(obj: Object, context: LintContext) -> Iterator[Finding]:
+    """Check for endpoints with a port name that no selected Service of the same input has."""
+    services = _selected(obj, context)
+    ports = {text_at(port, "name") for service in services for _, port in maps_at(service, "spec", "ports")}
+    for at, endpoint in maps_at(obj, "spec", "endpoints"):
+        port = text_at(endpoint, "port")
+        if not services or not port or port in ports:
+            continue
+        names = ", ".join(sorted(text_at(service, "metadata", "name") for service in services))
+        have = ", ".join(sorted(filter(None, ports))) or "no port with a name"
+        message = f"the Service {names} that it selects has no port named {port}: nothing is scraped"
+        yield Finding(
+            "PortNotNamed", ("spec", "endpoints", at, "port"), message, f"The Service has {have}: use one name.", Level.WARN
+        )
+
+
+def _selected(obj: Object, context: LintContext) -> list[Object]:
+    try:
+        selector = selector_in(map_at(obj, "spec"), "selector")
+    except MalformedError:
+        return []
+    if selector is None:
+        return []
+    spaces = list_at(obj, "spec", "namespaceSelector", "matchNames") or [context.namespace_of(obj)]
+    everywhere = map_at(obj, "spec", "namespaceSelector").get("any") is True
+    return [
+        one
+        for one in context.of("", "Service")
+        if (everywhere or context.namespace_of(one) in spaces) and selector.matches(texts_at(one, "metadata", "labels"))
+    ]

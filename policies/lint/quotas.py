@@ -1,0 +1,118 @@
+"""Check quotas for accelerators: ResourceQuota, and Kueue's ClusterQueue and LocalQueue.
+
+Sources: ``k8s.io/kubernetes`` v1.36 ``pkg/quota/v1/evaluator/core/pods.go``, ``isExtendedResourceNameForQuota``: the quota of an
+extended resource counts under ``requests.<name>`` only, since an extended resource cannot be overcommitted. The apiserver accepts
+any other name with a slash, shows it in the status and counts nothing. Kueue v0.15.0
+``apis/kueue/v1beta1/clusterqueue_types.go`` (a null namespaceSelector selects no namespace, ``{}`` selects all),
+``pkg/scheduler/flavorassigner`` (a workload that requests a resource without quota is never admitted),
+``pkg/cache/scheduler/clusterqueue.go`` (a ClusterQueue with a missing flavor is inactive).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpugate.policies.findings import Finding, Level
+from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, is_accelerator, may_be_accelerator, suggestion
+from gpugate.policies.kube.fields import Object, Path
+from gpugate.policies.lint.context import LintContext, list_at, map_at, maps_at, text_at
+
+_COUNTED: Final = "requests."
+_LIMITS: Final = "limits."
+
+
+def check_resource_quota(obj: Object, _context: LintContext) -> Iterator[Finding]:
+    """Check for accelerator names that no quota counts."""
+    hard = map_at(obj, "spec", "hard")
+    for name in sorted(hard):
+        bare = name.removeprefix(_COUNTED).removeprefix(_LIMITS)
+        if not may_be_accelerator(bare) or name.startswith("count/"):
+            continue
+        right = NVIDIA_GPU if bare == LEGACY_GPU else suggestion(bare) or bare
+        if name == _COUNTED + right:
+            continue
+        amount, place = f"{hard[name]}", ("spec", "hard", name)
+        if name.startswith(_COUNTED):
+            message = f"no device plugin serves {bare}: the quota of {amount} limits nothing"
+        elif _COUNTED + right in hard:
+            counted = f"{_COUNTED}{right}: {hard[_COUNTED + right]}"
+            message = f"nothing counts the quota {name}: {amount}, and what is counted stands beside it: {counted}"
+            yield Finding("QuotaNotCounted", place, message, f"Remove {name}.", Level.WARN)
+            continue
+        else:
+            message = f"the apiserver takes the quota {name}: {amount}, and nothing counts it: pods may take any number"
+        yield Finding("QuotaNotCounted", place, message, f'Write {_COUNTED}{right}: "{amount}".')
+
+
+GROUP: Final = "kueue.x-k8s.io"
+_ORDINARY: Final = ("cpu", "memory")
+_GROUPS: Final[Path] = ("spec", "resourceGroups")
+
+
+def check_cluster_queue(obj: Object, context: LintContext) -> Iterator[Finding]:
+    """Check for a ClusterQueue that admits nothing."""
+    spec = map_at(obj, "spec")
+    if spec.get("namespaceSelector") is None:
+        message = "it has no namespaceSelector, which selects no namespace: Kueue admits nothing through it"
+        remedy = "Write namespaceSelector: {} for every namespace, or select those that may use it."
+        yield Finding("NoNamespaces", ("spec", "namespaceSelector"), message, remedy)
+    covered = {str(name) for _, group in maps_at(spec, "resourceGroups") for name in list_at(group, "coveredResources")}
+    if not covered:
+        message = "it has no resourceGroups, so it has no quota: a workload that asks for anything is never admitted"
+        yield Finding("NoQuota", _GROUPS, message, "Write resourceGroups with coveredResources and flavors.")
+    for at, group in maps_at(spec, "resourceGroups"):
+        yield from _check_group((*_GROUPS, at), group, context)
+    yield from _check_ordinary(covered, context)
+
+
+def _check_group(path: Path, group: Object, context: LintContext) -> Iterator[Finding]:
+    for name in list_at(group, "coveredResources"):
+        right = suggestion(str(name))
+        if right:
+            message = f"no device plugin serves {name}: no pod counts against its quota"
+            yield Finding("UnservedResource", (*path, "coveredResources"), message, f"Write {right}.")
+    for at, flavor in maps_at(group, "flavors"):
+        yield from _check_flavor((*path, "flavors", at, "name"), text_at(flavor, "name"), context)
+
+
+def _check_flavor(path: Path, name: str, context: LintContext) -> Iterator[Finding]:
+    if not name or name in context.names(GROUP, "ResourceFlavor") or name in context.snapshot.flavors:
+        return
+    yield _missing("FlavorMissing", path, f"ResourceFlavor {name}", context.is_known("resourceflavors"))
+
+
+def _missing(reason: str, path: Path, what: str, certain: bool) -> Finding:  # noqa: FBT001 - one answer
+    where = (
+        "neither among these objects nor in the cluster" if certain else "not among these objects, and the cluster's are not given"
+    )
+    message = f"{what} is {where}: without it the queue is inactive and admits nothing"
+    remedy = f"Create {what}, or name one that is there."
+    return Finding(reason, path, message, remedy, Level.WARN if certain else Level.UNKNOWN)
+
+
+def _check_ordinary(covered: set[str], context: LintContext) -> Iterator[Finding]:
+    """Check that a queue for accelerators covers CPU and memory, which nearly every pod requests."""
+    accelerators = sorted(name for name in covered if is_accelerator(name) or may_be_accelerator(name))
+    excluded = context.snapshot.kueue.excluded if context.snapshot.kueue else ()
+    left_out = [name for name in _ORDINARY if name not in covered and not any(name.startswith(one) for one in excluded)]
+    if not accelerators or not left_out:
+        return
+    named = " and ".join(left_out)
+    message = (
+        f"it covers {', '.join(accelerators)} and not {named}: a workload that requests {named} (and what is limited is requested) "
+        "is never admitted"
+    )
+    remedy = f"Add {named} to coveredResources with a quota, or exclude them (excludeResourcePrefixes of Kueue's Configuration)."
+    yield Finding("RequestsNotCovered", _GROUPS, message, remedy, Level.WARN)
+
+
+def check_local_queue(obj: Object, context: LintContext) -> Iterator[Finding]:
+    """Check for a LocalQueue without an existing ClusterQueue."""
+    path: Path = ("spec", "clusterQueue")
+    name = text_at(obj, *path)
+    if not name:
+        message = "it names no ClusterQueue: what is queued in it is never admitted"
+        yield Finding("NoClusterQueue", path, message, "Write spec.clusterQueue.")
+    elif name not in context.names(GROUP, "ClusterQueue") and name not in context.snapshot.cluster_queues:
+        yield _missing("ClusterQueueMissing", path, f"ClusterQueue {name}", context.is_known("clusterqueues"))

@@ -1,0 +1,110 @@
+"""Find the rules that policies bind for an object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from gpugate.policies.findings import Mode
+from gpugate.policies.framework.decision import BoundRule, BoundRules
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.policy.models import SETTINGS, LabelSelector, Policy, field_name
+from gpugate.policies.rules.registry import RULES
+
+
+@cache
+def _defaults(rule_id: str) -> Any:  # noqa: ANN401 - a settings model made at run time
+    return SETTINGS[rule_id]()
+
+
+class PolicySet:
+    """Policies by precedence, and the rules that they bind.
+
+    Attributes:
+        policies: the policies; the first that has settings for a rule binds it.
+    """
+
+    __slots__ = ("_bound", "_by_namespaces", "_by_objects", "policies")
+
+    #: How many label sets are remembered; namespaces with the same labels share an entry.
+    _REMEMBERED: Final = 4096
+
+    def __init__(self, policies: Iterable[Policy]) -> None:
+        self.policies: Sequence[Policy] = sorted(policies, key=lambda policy: (-policy.spec.priority, policy.name))
+        everything = LabelSelector()
+        self._by_namespaces = any(policy.spec.match.namespace_selector != everything for policy in self.policies)
+        self._by_objects = any(policy.spec.match.object_selector != everything for policy in self.policies)
+        self._bound: dict[Any, BoundRules] = {}
+
+    def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
+        """Return the rules for an object with these labels, in the catalogue's order, without disabled ones."""
+        key = (
+            frozenset(namespace_labels.items()) if self._by_namespaces else None,
+            frozenset((name, str(value)) for name, value in object_labels.items()) if self._by_objects else None,
+        )
+        bound = self._bound.get(key)
+        if bound is None:
+            bound = self._bind(namespace_labels, object_labels)
+            if len(self._bound) >= self._REMEMBERED:
+                self._bound.clear()
+            self._bound[key] = bound
+        return bound
+
+    def _bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
+        matching = [
+            policy
+            for policy in self.policies
+            if policy.spec.match.namespace_selector.matches(namespace_labels)
+            and policy.spec.match.object_selector.matches(object_labels)
+        ]
+        bindings = (_bind_rule(rule, matching) for rule in RULES)
+        return BoundRules.of(binding for binding in bindings if binding is not None)
+
+
+def settings_of(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
+    """Return the settings of ``policy`` for ``rule``; None if it leaves the rule to other policies.
+
+    A policy that does not name the rule has the defaults for it if it has a mode and the rule is not off unless named.
+    """
+    settings = getattr(policy.spec.rules, field_name(rule.id))
+    if settings is not None or policy.spec.mode is None or rule.default_max_mode is Mode.DISABLED:
+        return settings
+    return _defaults(rule.id)
+
+
+def mode_of(policy: Policy, rule: Rule) -> Mode | None:
+    """Return the mode of ``rule`` if ``policy`` binds it; None if the policy leaves it to other policies.
+
+    A rule that the policy does not name has at most its :attr:`gpugate.policies.framework.rule.Rule.default_max_mode`.
+    """
+    settings = settings_of(policy, rule)
+    if settings is None:
+        return None
+    stated: Mode = settings.mode or policy.spec.mode or Mode.ENFORCE
+    return stated if names(policy, rule) else stated.at_most(rule.default_max_mode)
+
+
+def names(policy: Policy, rule: Rule) -> bool:
+    """Tell whether ``policy`` has settings of its own for ``rule``."""
+    return getattr(policy.spec.rules, field_name(rule.id)) is not None
+
+
+def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> BoundRule | None:
+    for policy in matching:
+        spec, chosen = policy.spec, settings_of(policy, rule)
+        if chosen is None:
+            continue
+        return BoundRule(
+            rule=rule,
+            params=chosen,
+            mode=mode_of(policy, rule) or Mode.ENFORCE,
+            policy=policy.name,
+            exemptable=rule.id in spec.exemptions.rules or "*" in spec.exemptions.rules,
+            deny_on_git_conflict=chosen.on_git_conflict == "Refuse",
+            deny_on_unknown=chosen.on_unknown == "Refuse",
+            generation=policy.generation,
+            needs_end=spec.exemptions.needs_end,
+            longest_days=spec.exemptions.longest_days or 0,
+        )
+    return None

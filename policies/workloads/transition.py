@@ -1,0 +1,259 @@
+"""Compare the two objects of an UPDATE: what does the request change?
+
+The answers decide what gpugate does. A template counts as changed if it differs from the old one after the recorded edits are made
+again. Of the rows that apply, the first decides.
+
+Edits, by the mutating webhook:
+
+| UPDATE | recorded edits made again | rules that edit |
+|---|---|---|
+| changes no spec, label or annotation | none | none |
+| is of a Pod, of a subresource, or of an object that Kueue compares with another | none | none |
+| is of a kind with immutable templates | all | none |
+| suspends, resumes or places a workload for Kueue, with the same requests | all | none |
+| changes an annotation that a rule reads | all but pod specs and these annotations | those with `on_update` |
+| changes resources or placement in a template | all but the pod spec of this template | those with `on_update` |
+| changes another field of a template | all | those with `on_update` |
+| leaves the templates unchanged | all | none |
+
+Findings that would deny:
+
+| UPDATE | findings |
+|---|---|
+| changes no spec, label or annotation | are not looked for |
+| changes an immutable field | deny, also those that a new object would get |
+| toggles suspend with the same queue, the same requests and no more pods | warn |
+| leaves a template, its queue and its annotations unchanged, with no more pods | warn, if about this template |
+| any other | deny if new or worse than before |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from gpugate.policies.kube.equivalence import semantically_equal
+from gpugate.policies.kube.fields import Object, clone, from_pointer, lookup, sequence
+from gpugate.policies.kube.managers import with_kueue_marks
+from gpugate.policies.patch import PatchBuilder
+from gpugate.policies.workloads.metadata import is_copied
+from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.recorded_edits import ANNOTATION, reapply_edit, recorded
+from gpugate.policies.workloads.workload import PodSet, Workload
+
+_OWN_PREFIX: Final = "gpugate.io/"
+#: Fields of the pods of a suspended job that may change; so may, behind a feature gate, the resources of its containers.
+_MUTABLE_WHILE_SUSPENDED: Final = frozenset({"affinity", "nodeSelector", "schedulingGates", "tolerations"})
+_CONTAINERS: Final = ("initContainers", "containers")
+#: Fields of a pod spec that decide what the pods take of a node.
+_REQUESTS: Final = ("containers", "initContainers", "resources", "overhead", "volumes")
+#: Fields that the edits of rules follow from. A change to any other (an image, a command) leaves the edits right.
+_RULE_INPUTS: Final = (
+    *("affinity", "hostIPC", "nodeSelector", "os", "overhead", "resourceClaims", "resources", "tolerations"),
+    *("topologySpreadConstraints", "volumes"),
+)
+_RULE_INPUTS_OF_CONTAINER: Final = ("name", "resources", "restartPolicy", "volumeMounts")
+
+
+class Transition:
+    """The old and the new object of an UPDATE.
+
+    The answers compare the old object with the new one as it is when asked: an edit in between may change them.
+
+    Attributes:
+        after: the object under review.
+        old: the object that it replaces.
+    """
+
+    __slots__ = ("_before", "_open", "_pods_before", "_recorded", "after", "old")
+
+    def __init__(self, after: Workload, old: Object, open_object: Callable[[Object], Workload]) -> None:
+        self.after = after
+        self.old = old
+        self._open = open_object
+        self._before: Workload | None = None
+        self._pods_before: dict[Any, PodSet] | None = None
+        self._recorded: list[list[Any]] | None = None
+
+    @property
+    def before(self) -> Workload:
+        """The old object as a workload.
+
+        Raises:
+            MalformedError: a field of it has a type that the API does not accept.
+        """
+        if self._before is None:
+            self._before = self._open(self.old)
+        return self._before
+
+    @property
+    def recorded(self) -> list[list[Any]]:
+        """The edits that the old object records (:func:`gpugate.policies.workloads.recorded_edits.recorded`)."""
+        if self._recorded is None:
+            self._recorded = recorded(self.old)
+        return self._recorded
+
+    def pods_before(self, pods: PodSet) -> PodSet | None:
+        """The pod set at the path of ``pods`` in the old object; None if there was none."""
+        if self._pods_before is None:
+            self._pods_before = {pod_set.path: pod_set for pod_set in self.before.pod_sets}
+        return self._pods_before.get(pods.path)
+
+    def with_recorded_edits(self) -> Transition:
+        """The transition to a copy of the new object with all recorded edits made again: what the user changes."""
+        if not self.recorded:
+            return self
+        draft = PatchBuilder(clone(self.after.root))
+        for op, at, *values in self.recorded:
+            reapply_edit(draft, self.old, op, from_pointer(at), values)
+        intended = Transition(self._open(draft.root), self.old, self._open)
+        intended._before, intended._recorded = self.before, self.recorded
+        return intended
+
+    @property
+    def metadata_only(self) -> bool:
+        """Whether spec, labels and annotations are the same."""
+        if self.after.root.get("spec") != self.old.get("spec"):
+            return False
+        now, was = self.after.metadata(), self.old.get("metadata")
+        return type(was) is dict and all((now.get(key) or {}) == (was.get(key) or {}) for key in ("labels", "annotations"))
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the new object is suspended: its pods stop as a whole."""
+        return self._is_suspended(self.after.root)
+
+    def _is_suspended(self, root: Object) -> bool:
+        switch = self.after.kind.suspend
+        return switch is not None and lookup(root, switch) is True
+
+    @property
+    def started_or_stopped(self) -> bool:
+        """Whether ``suspend`` changes; for a pod, whether it loses a scheduling gate."""
+        if self.after.is_pod():
+            new, old = (sequence(spec, "schedulingGates", ("spec",)) for spec in (self.after.pod_sets[0].spec, _spec(self.old)))
+            return len(new) < len(old)
+        return self.suspended != self._is_suspended(self.old)
+
+    @property
+    def suspend_toggled(self) -> bool:
+        """Whether an admitted workload starts or stops in the same queue, with no more pods and the same requests.
+
+        Kueue starts a Job, and ungates a pod, with the labels of the chosen flavor as node selector, and removes these when it
+        stops it. If such an UPDATE were denied, Kueue would repeat it and hold the quota meanwhile.
+        """
+        if self.queue_changed or not self.started_or_stopped:
+            return False
+        return all(not self.requests_changed(pods) and self.scaled(pods) <= 0 for pods in self.after.pod_sets)
+
+    @property
+    def placed_by_kueue(self) -> bool:
+        """Whether Kueue may make this UPDATE: it changes no requests, and suspend changes or the workload was in a queue.
+
+        Kueue starts and stops some kinds by node selectors and tolerations of its flavors in the template. It compares their
+        containers with what it counted, and stops the workload for good if they differ (v0.15.0 ``pkg/util/equality/podset.go``).
+        """
+        if self.after.kind.suspend is None or not (self.started_or_stopped or queue_label(self.before)):
+            return False
+        return not any(map(self.requests_changed, self.after.pod_sets))
+
+    @property
+    def queue_changed(self) -> bool:
+        """Whether the queue name changes where Kueue reads it."""
+        return queue_label(self.after) != queue_label(self.before)
+
+    def scaled(self, pods: PodSet) -> int:
+        """How many more pods ``pods`` has than before; negative if fewer."""
+        before = self.pods_before(pods)
+        return (pods.count or 0) - ((before.count or 0) if before is not None else 0)
+
+    def template_changed(self, pods: PodSet) -> bool:
+        """Whether the template of ``pods`` differs from the old one in more than spelling and marks that Kueue adds again."""
+        before = self.pods_before(pods)
+        if before is None:
+            return True
+        return pods.root != before.root and not semantically_equal(with_kueue_marks(pods.root, before.root), before.root)
+
+    def requests_changed(self, pods: PodSet) -> bool:
+        """Whether ``pods`` is new, or differs in a field that decides what its pods take of a node."""
+        before = self.pods_before(pods)
+        return before is None or not semantically_equal(_fields(pods.spec, _REQUESTS), _fields(before.spec, _REQUESTS))
+
+    def rule_inputs_changed(self, pods: PodSet) -> bool:
+        """Whether the template of ``pods`` is new, or differs in resources or placement, which edits of rules follow from."""
+        before = self.pods_before(pods)
+        return before is None or not semantically_equal(_rule_inputs(pods.root), _rule_inputs(before.root))
+
+    def annotations_changed(self, keys: Iterable[str]) -> bool:
+        """Whether an annotation of ``keys`` changes, at the object or in a template; copies that gpugate wrote do not count."""
+        for key in keys:
+            if self.after.annotations().get(key) != lookup(self.old, ("metadata", "annotations", key)):
+                return True
+            for pods in self.after.pod_sets:
+                now, was = pods.annotations().get(key), lookup(self.old, pods.meta("annotations", key))
+                if now != was and not (now is None and type(was) is str and is_copied(self.after, pods, key, was)):
+                    return True
+        return False
+
+    @property
+    def own_annotations_changed(self) -> bool:
+        """Whether an annotation of the object with gpugate's prefix changes, other than the record of edits."""
+        return _own_annotations(self.after) != _own_annotations(self.before)
+
+    @property
+    def immutable_changed(self) -> bool:
+        """Whether a field changes that the API lets nobody change."""
+        kind, root = self.after.kind, self.after.root
+        if self.after.subresource:
+            return False
+        if any(lookup(root, ("spec", name)) != lookup(self.old, ("spec", name)) for name in kind.immutable):
+            return True
+        if kind.template_mutable or self.after.is_pod():
+            return False
+        # Kueue stops a job and removes its node selectors in one UPDATE.
+        suspended = self.suspended or self._is_suspended(self.old)
+        for pods in self.after.pod_sets:
+            was, now = lookup(self.old, pods.field()), pods.spec
+            if suspended:
+                was, now = _immutable_while_suspended(was), _immutable_while_suspended(now)
+            # Operators, too, compare specs after reading them into their types.
+            if was is not None and not semantically_equal(was, now):
+                return True
+        return False
+
+
+def _spec(root: Object) -> Object:
+    spec = root.get("spec")
+    return spec if type(spec) is dict else {}
+
+
+def _fields(holder: Object, names: Iterable[str]) -> Object:
+    return {name: holder.get(name) for name in names}
+
+
+def _rule_inputs(template: Object) -> Object:
+    spec = template.get("spec")
+    if type(spec) is not dict:
+        return {}
+    inputs = _fields(spec, _RULE_INPUTS)
+    for kind in _CONTAINERS:
+        containers = spec.get(kind) or ()
+        inputs[kind] = [_fields(container, _RULE_INPUTS_OF_CONTAINER) for container in containers if type(container) is dict]
+    return inputs
+
+
+def _own_annotations(workload: Workload) -> Object:
+    return {key: value for key, value in workload.annotations().items() if key.startswith(_OWN_PREFIX) and key != ANNOTATION}
+
+
+def _immutable_while_suspended(spec: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if type(spec) is not dict:
+        return spec
+    kept = {key: value for key, value in spec.items() if key not in _MUTABLE_WHILE_SUSPENDED}
+    for kind in _CONTAINERS:
+        if type(kept.get(kind)) is list:
+            kept[kind] = [
+                {key: value for key, value in container.items() if key != "resources"} if type(container) is dict else container
+                for container in kept[kind]
+            ]
+    return kept

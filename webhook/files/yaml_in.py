@@ -1,0 +1,146 @@
+"""Read YAML 1.1 as the Kubernetes clients read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scanner import Scanner
+
+#: Largest number of values in one document: nested aliases can exceed any memory.
+_MOST_VALUES: Final = 5_000_000
+#: Largest depth: far above any Kubernetes object, just below the limit of the YAML writer.
+DEEPEST: Final = 256
+#: Characters that end a comment.
+_LINE_ENDS: Final = "\n\0\r\x85\u2028\u2029"
+#: Whole numbers beyond these are floating-point numbers to the Kubernetes clients.
+_LEAST, _GREATEST = -(1 << 63), (1 << 64) - 1
+
+
+class _Scanner(Scanner):
+    """Accepts tabs between tokens as the Kubernetes clients do, but not as indentation."""
+
+    def scan_to_next_token(self) -> None:
+        """Skip spaces, line breaks and comments."""
+        peek, forward = self.reader.peek, self.reader.forward
+        while True:
+            space = " \t" if self.flow_level or not self.allow_simple_key else " "
+            while peek() in space:
+                forward()
+            if peek() == "#":
+                while peek() not in _LINE_ENDS:
+                    forward()
+            if not self.scan_line_break():
+                return
+            if not self.flow_level:
+                self.allow_simple_key = True
+
+
+class _Constructor(SafeConstructor):
+    """Makes plain JSON values; a date stays a string, as for the Kubernetes clients."""
+
+
+def _placed(kind: str) -> Callable[[Any, ScalarNode], Any]:
+    """Return the constructor of ``kind`` with the position in its errors."""
+    construct = getattr(SafeConstructor, f"construct_yaml_{kind}")
+
+    def guarded(constructor: _Constructor, node: ScalarNode) -> Any:  # noqa: ANN401 - what the kind is in Python
+        try:
+            return construct(constructor, node)
+        except (ValueError, LookupError):
+            problem = f"{node.value!r:.40} is no {kind}"
+            raise ConstructorError(None, None, problem, node.start_mark) from None
+
+    return guarded
+
+
+for _kind in ("bool", "int", "float"):
+    _Constructor.add_constructor(f"tag:yaml.org,2002:{_kind}", _placed(_kind))
+_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+
+
+def yaml_reader() -> YAML:
+    """Return a YAML 1.1 reader as the Kubernetes clients have it: an unquoted yes or off is a boolean."""
+    loader = YAML(typ="safe", pure=True)
+    loader.Constructor = _Constructor
+    loader.Scanner = _Scanner
+    loader.version = (1, 1)
+    return loader
+
+
+@lru_cache(maxsize=1024)
+def plain_key(text: str) -> str:
+    """Return the data of an unquoted YAML key: ``1`` for ``1``, ``true`` for ``yes``."""
+    try:
+        return _key(yaml_reader().load(text))
+    except YAMLError:
+        return text
+
+
+def plain_value(value: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
+    """Return ``value`` as JSON can hold it: keys are strings, nothing refers to itself."""
+    budget = _MOST_VALUES
+
+    def convert(one: Any, depth: int) -> Any:  # noqa: ANN401
+        nonlocal budget
+        budget -= 1
+        if budget < 0:
+            message = "its aliases expand to more values than can be read"
+            raise ValueError(message)
+        if depth > DEEPEST:
+            message = f"is nested deeper than {DEEPEST} levels"
+            raise ValueError(message)
+        if isinstance(one, dict):
+            return {_key(key): convert(item, depth + 1) for key, item in one.items()}
+        if isinstance(one, list | tuple | set):
+            return [convert(item, depth + 1) for item in one]
+        return _scalar(one)
+
+    return convert(value, 0)
+
+
+def _scalar(value: Any) -> Any:  # noqa: ANN401 - any YAML scalar
+    if isinstance(value, str):
+        # An escape may be an unpaired surrogate, which JSON cannot hold.
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if type(value) is int and not _LEAST <= value <= _GREATEST:
+        try:
+            return float(value)
+        except OverflowError:
+            message = f"holds a whole number of {value.bit_length()} bits"
+            raise ValueError(message) from None
+    return value
+
+
+def _key(key: Any) -> str:  # noqa: ANN401 - any YAML scalar
+    plain = _scalar(key)
+    if isinstance(plain, str):
+        return plain
+    return orjson.dumps(plain).decode() if isinstance(plain, bool | int | float | None) else str(plain)
+
+
+def explain(error: Exception, text: str) -> str:
+    """Return what is wrong with a YAML ``text``, with line and column where the parser gives them."""
+    if isinstance(error, ReaderError):
+        before = text[: error.position]
+        column = error.position - before.rfind("\n")
+        return f"line {before.count(chr(10)) + 1}, column {column}: the character U+{ord(text[error.position]):04X} is not allowed"
+    if not isinstance(error, MarkedYAMLError):
+        return str(error).splitlines()[0] if str(error) else f"is no valid YAML ({type(error).__name__})"
+    mark = error.problem_mark or error.context_mark
+    what = error.problem or error.context or "does not parse"
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+    hint = " (a tag that Kubernetes does not know)" if isinstance(error, ConstructorError) and "tag" in what else ""
+    if "<block end>" in what:
+        # ruamel.yaml's words for a line with too little indentation.
+        hint = ": the line is not indented as the lines above it are"
+    return f"{place}{what}{hint}"
