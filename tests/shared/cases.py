@@ -33,8 +33,9 @@ from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.recorded_edits import ANNOTATION
 from gpugate.policies.workloads.workload import Workload
 from tests.shared.overlays import overlaid
+from tests.shared.paths import ROOT
 
-_TESTS = Path(__file__).resolve().parents[1]
+_TESTS = ROOT / "tests"
 CLUSTERS = _TESTS / "shared" / "clusters"
 SHARED_BASES = _TESTS / "shared" / "bases.yaml"
 _DEFAULTS = "defaults"
