@@ -1,4 +1,4 @@
-"""What a check says: a finding with its sums and its remedy."""
+"""Findings: what a check reports, with its sums and its remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpugate.policies.kube.fields import Path, dotted
 
 
 class Level(enum.Enum):
-    """How much a finding weighs before the rule's mode is asked."""
+    """Weight of a finding before the rule's mode applies."""
 
     DENY = "deny"
     WARN = "warn"
@@ -18,7 +18,7 @@ class Level(enum.Enum):
 
 
 class Severity(enum.Enum):
-    """What a finding means for the object once the rule's mode has been asked."""
+    """Effect of a finding on the object under the rule's mode."""
 
     DENY = "deny"
     WARN = "warn"
@@ -27,7 +27,7 @@ class Severity(enum.Enum):
 
 
 class Mode(enum.Enum):
-    """How a rule acts (``Disabled``, not ``Off``: YAML 1.1 reads that as a boolean)."""
+    """Mode of a rule (``Disabled``, not ``Off``: YAML 1.1 reads that as a boolean)."""
 
     ENFORCE = "Enforce"
     WARN = "Warn"
@@ -35,13 +35,13 @@ class Mode(enum.Enum):
     DISABLED = "Disabled"
 
     def at_most(self, most: Mode) -> Mode:
-        """The weaker of the two modes: Disabled is the weakest, then DryRun, Warn and Enforce."""
+        """Return the weaker of the two modes: Disabled is the weakest, then DryRun, Warn and Enforce."""
         strongest_first = list(Mode)
         return max(self, most, key=strongest_first.index)
 
 
 class Finding(NamedTuple):
-    """One statement of a rule about one place.
+    """A report of a rule about one field.
 
     Attributes:
         reason: a stable CamelCase word for machines.
@@ -49,9 +49,9 @@ class Finding(NamedTuple):
         message: what is wrong, with the sums that show it.
         remedy: what to write instead, a sentence.
         level: how much it weighs.
-        measure: how bad it is, in the finding's own unit: an UPDATE is refused only where it rises.
-        rests_on: resource names of the facts without which it would not hold (``nodes``): where those are out of date, it is
-            not known to hold.
+        measure: severity in the finding's own unit; an UPDATE is denied only if it rises.
+        rests_on: resource names of the facts that it depends on (``nodes``); if those are out of date, the finding is
+            uncertain.
     """
 
     reason: str
@@ -63,12 +63,12 @@ class Finding(NamedTuple):
     rests_on: tuple[str, ...] = ()
 
     def as_warning(self) -> Finding:
-        """The finding, a warning where it is a refusal."""
+        """Return the finding, as a warning if it is a denial."""
         return self._replace(level=Level.WARN) if self.level is Level.DENY else self
 
 
 def not_synced(reason: str, path: Path, kinds: str, what: str) -> Finding:
-    """The finding where ``kinds`` (``the nodes``) are on their way, so that it is not known ``what`` (``whether ...``)."""
+    """Return the finding for ``kinds`` (``the nodes``) that are not synced, so that ``what`` (``whether ...``) is unknown."""
     message = f"{kinds} are not synced yet, so it is not known {what}"
     return Finding(reason, path, message, "Try again in a few seconds.", Level.UNKNOWN)
 
@@ -80,7 +80,7 @@ class Judged(NamedTuple):
         rule: the rule's id.
         severity: what the finding means for the object.
         finding: what the rule found.
-        would_refuse: whether the object is not refused only since the rule is in DryRun.
+        would_refuse: True if only the rule's DryRun mode keeps the object from being denied.
     """
 
     rule: str
@@ -90,14 +90,14 @@ class Judged(NamedTuple):
 
     @property
     def sort_key(self) -> tuple[str, str, str, str]:
-        """Findings are listed in this order, so that the same input gives the same text."""
+        """Return the order of findings in a list: the same input gives the same text."""
         return (self.rule, dotted(self.finding.path), self.finding.reason, self.finding.message)
 
 
 def aged(finding: Finding, stale: Mapping[str, int]) -> Finding:
-    """``finding`` in view of facts that are ``stale``: how many minutes old, by resource.
+    """Return ``finding`` with the age of ``stale`` facts (minutes by resource).
 
-    What rests on them is said with their age, and is no longer known to hold.
+    A finding that depends on stale facts states their age and becomes uncertain.
     """
     old = {resource: stale[resource] for resource in sorted(finding.rests_on) if resource in stale}
     if not old:
@@ -108,7 +108,7 @@ def aged(finding: Finding, stale: Mapping[str, int]) -> Finding:
 
 
 def judge(rule: str, mode: Mode, finding: Finding, *, refuse_unknown: bool = False) -> Judged:
-    """``finding`` of ``rule``, weighed by the rule's ``mode``; ``refuse_unknown``: whether what is not known is refused."""
+    """Return ``finding`` of ``rule`` with the severity of the rule's ``mode``; ``refuse_unknown``: deny uncertain findings too."""
     if mode is Mode.DRY_RUN:
         would_refuse = finding.level is Level.DENY or (refuse_unknown and finding.level is Level.UNKNOWN)
         return Judged(rule, Severity.DRYRUN, finding, would_refuse)

@@ -1,6 +1,6 @@
-"""Edits: what a rule wants changed, how that is applied, and the JSON Patch it becomes.
+"""Edits: the changes of a rule, their application, and the JSON Patch they become.
 
-A rule states edits by meaning (set this field, append to this list). :class:`PatchBuilder` applies them in place to the
+A rule returns edits by meaning (set this field, append to this list). :class:`PatchBuilder` applies them in place to the
 object under review and records the patch as it goes, so no two objects are ever compared on the hot path.
 """
 
@@ -30,15 +30,15 @@ _ATOMIC_MAPS: Final = frozenset({"nodeSelector", "matchLabels", "labelSelector"}
 
 
 class Edit(NamedTuple):
-    """One change that a rule wants.
+    """A change that a rule makes.
 
     Attributes:
-        op: ``set`` a field, ``append`` to a list (made where it is absent), ``remove`` a field.
+        op: ``set`` a field, ``append`` to a list (created if absent), ``remove`` a field.
         path: the field, or the list that ``append`` extends.
-        value: what goes there; copied when it is applied.
-        note: a few words for people: ``toleration nvidia.com/gpu:NoSchedule``.
+        value: the new value; copied when it is applied.
+        note: short description for messages: ``toleration nvidia.com/gpu:NoSchedule``.
         group: edits of one rule with the same group are applied all or none.
-        defaulted: the value being replaced is one that the apiserver's defaulting put there.
+        defaulted: True if the replaced value is a default of the API server.
     """
 
     op: Literal["set", "append", "remove"]
@@ -50,24 +50,24 @@ class Edit(NamedTuple):
 
 
 class PatchBuilder:
-    """The object under review while edits are applied to it, and the patch that they make."""
+    """The object under review, the edits applied to it, and their JSON Patch."""
 
     __slots__ = ("_fresh", "ops", "overwritten", "root")
 
     def __init__(self, root: Object) -> None:
         self.root = root
         self.ops: list[Object] = []
-        #: What stood at each place that was overwritten, by its JSON Pointer.
+        #: Previous value of each overwritten field, by its JSON Pointer.
         self.overwritten: dict[str, Any] = {}
         # Maps and lists that this review itself added: later edits inside them change the value of an
         # operation already recorded, so they need none of their own.
         self._fresh: set[int] = set()
 
     def apply(self, edit: Edit) -> bool:
-        """Apply ``edit``; False where the object already is as it wants.
+        """Apply ``edit``; return False if the object already has the value.
 
         Raises:
-            MalformedError: something on the way is no map or list.
+            MalformedError: a parent of the field is no map or list.
         """
         op, path, value = edit.op, edit.path, edit.value
         if op == "remove":
@@ -86,7 +86,7 @@ class PatchBuilder:
             if type(child) is dict or type(child) is list:
                 parent = child
             elif child is None:
-                # The first missing map on the way is added with all below it as one operation.
+                # One operation adds the first missing map with everything below it.
                 return self._add_branch(path, self._wrap(value) if op == "append" else value)
             else:
                 raise MalformedError(self._stretch(path), "must be a map")
@@ -98,7 +98,7 @@ class PatchBuilder:
         return self._put(parent, path, current, value)
 
     def _stretch(self, path: Path) -> Path:
-        """As much of ``path`` as leads into something that is no map or list."""
+        """Return the part of ``path`` down to the value that is no map or list."""
         found: Any = self.root
         for depth, part in enumerate(path):
             found = lookup(found, (part,))
@@ -155,7 +155,7 @@ class PatchBuilder:
         return True
 
     def _adopt(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
-        """A copy of ``value``, so that no rule's own value is ever edited, known as added by this review."""
+        """Return a copy of ``value``, registered as added by this review: the rule's own value is never edited."""
         copy: Any = value.copy()
         for key, item in value.items() if type(value) is dict else enumerate(value):
             if type(item) is dict or type(item) is list:
@@ -164,7 +164,7 @@ class PatchBuilder:
         return copy
 
     def drifts(self, edit: Edit) -> bool:
-        """Whether ``edit`` would show as drift for a tool that compares the live object with what Git states.
+        """Return whether ``edit`` would show as drift for a tool that compares the live object with what Git states.
 
         Adding a key that the submitted object lacks, or an element to a list merged by key, never does;
         overwriting a value, or extending an atomic list or map that the object states, does in some mode of

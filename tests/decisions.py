@@ -28,12 +28,6 @@ from hypothesis import Phase as Stage
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests/unit/policies"))
-
-import shapes
-import strategies
-
 from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, SyncState
 from gpugate.policies.engine.engine import decide
@@ -44,6 +38,8 @@ from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from tests.shared import cases as golden
+from tests.shared import shapes, strategies
+from tests.shared.paths import ROOT
 
 Object = dict[str, Any]
 _SEED = 20260101

@@ -1,6 +1,6 @@
-"""Facts kept up object by object: a change costs what it touches, and a snapshot shares what did not change.
+"""Build cluster snapshots object by object: a change costs what it touches, and snapshots share what did not change.
 
-A watch feeds it events, a facts file feeds it once; what comes out depends on the objects alone, not on the way to them.
+A watch feeds it events, a file feeds it once; the snapshot depends on the objects alone, not on their order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _only(records: Iterable[tuple[Key, Any]]) -> Any:  # noqa: ANN401 - a record
 
 
 _View: TypeAlias = Callable[[Iterable[tuple[Key, Any]]], Any]
-#: Field of the facts by resource, and how it is made of the records.
+#: Snapshot field by resource, and its function of the records.
 _VIEWS: Final[Mapping[str, tuple[str, _View]]] = {
     "namespaces": ("namespaces", _by_name),
     "limitranges": ("limit_ranges", _by_namespace),
@@ -67,12 +67,12 @@ _VIEWS: Final[Mapping[str, tuple[str, _View]]] = {
     "resourceclaimtemplates": ("claim_templates", _by_key),
 }
 _POD_GROUPS: Final = tuple(one.resource for one in CLUSTER_KINDS if one.kind == "PodGroup")
-#: Kinds of which no fact is made: they only show what is no longer in flight.
+#: Kinds without a snapshot field: they only show which objects are no longer in flight.
 _NOT_KEPT: Final = frozenset({"workloads"})
 
 
 class SnapshotBuilder:
-    """Keeps the records of all kinds, and publishes snapshots of them."""
+    """Records of all kinds, from which snapshots are built."""
 
     __slots__ = ("_dirty", "_memo", "_nodes", "_occupancy", "_offered", "_records", "_shapes", "_views", "in_flight")
 
@@ -88,11 +88,11 @@ class SnapshotBuilder:
         self.in_flight = InFlight()
 
     def node(self, name: str) -> NodeUsage:
-        """What the pods on the node called ``name`` come to."""
+        """Return the sums over the pods on the node ``name``."""
         return self._occupancy.node(name)
 
     def put(self, resource: str, key: Key, record: Any) -> bool:  # noqa: ANN401 - a record
-        """Take the object ``key`` of ``resource`` as it is now, None where it is gone; say whether a fact changed."""
+        """Set the object ``key`` of ``resource``, or remove it (None); return whether a fact changed."""
         if resource in _NOT_KEPT:
             return False
         records = self._records[resource]
@@ -114,26 +114,26 @@ class SnapshotBuilder:
         return True
 
     def replace(self, resource: str, records: Mapping[Key, Any]) -> bool:
-        """Take all objects of ``resource``: what is not among them is gone; say whether a fact changed."""
+        """Replace all objects of ``resource``; return whether a fact changed."""
         return any([*self.replacing(resource, records)])
 
     def replacing(self, resource: str, records: Mapping[Key, Any]) -> Iterator[bool]:
-        """Do the same object by object, as the iterator is read: say of each whether a fact changed."""
+        """Replace them object by object as the iterator is read; yield whether a fact changed."""
         for key in [key for key in self._records[resource] if records.get(key) is None]:
             yield self.put(resource, key, None)
         for key, record in records.items():
             yield self.put(resource, key, record)
 
     def settling(self) -> Iterator[None]:
-        """Do what a snapshot would do in one go for many changed pods, piece by piece as the iterator is read."""
+        """Rebuild what changed pods affect piece by piece, as the iterator is read, so that the next snapshot is quick."""
         return self._occupancy.settling()
 
     def get(self, resource: str, key: Key) -> Any:  # noqa: ANN401 - a record
-        """The record of the object ``key``; None where it is not kept."""
+        """Return the record of the object ``key``; None if there is none."""
         return self._records[resource].get(key)
 
     def snapshot(self, known: Mapping[str, SyncState], stale: Mapping[str, int] | None = None) -> ClusterSnapshot:
-        """The facts as they are now; ``known`` says how far each kind is known, ``stale`` how old some are in minutes."""
+        """Return the snapshot; ``known``: sync state of each kind, ``stale``: age of stale kinds in minutes."""
         self._refresh()
         return ClusterSnapshot(
             shapes=self._shapes,
@@ -154,7 +154,7 @@ class SnapshotBuilder:
         if shapes is not self._shapes:
             self._shapes = shapes
             self._offered = frozenset(name for shape in shapes for name in shape.devices)
-            # What was worked out from other shapes holds no longer.
+            # Results computed from other shapes are invalid.
             self._memo = {}
         for resource in self._dirty:
             if resource in _VIEWS:
@@ -170,24 +170,23 @@ class SnapshotBuilder:
 
 
 def key_of(obj: Object) -> Key:
-    """Namespace and name of an object."""
+    """Return namespace and name of an object."""
     metadata = obj.get("metadata")
     if type(metadata) is not dict:
         return ("", "")
     return (shared_text(str(metadata.get("namespace") or "")), str(metadata.get("name") or ""))
 
 
-#: Kinds of namespaced objects whose manifests may leave the namespace out, and then mean ``default``.
+#: Namespaced kinds; manifests without a namespace mean ``default``.
 _NAMESPACED: Final = frozenset(
     {"pods", "limitranges", "resourcequotas", "localqueues", *_POD_GROUPS, "resourceclaims", "resourceclaimtemplates"}
 )
 
 
 def snapshot_from_objects(objects: Iterable[Object], known: Mapping[str, SyncState] | None = None) -> ClusterSnapshot:
-    """A snapshot from plain Kubernetes objects, as exported with ``kubectl get -o yaml``; other kinds are passed over.
+    """Return a snapshot from plain Kubernetes objects, as exported with ``kubectl get -o yaml``; other kinds are skipped.
 
-    A kind of which there is no object at all counts as not given, not as empty, unless ``known`` says otherwise: nothing
-    may be concluded from what nobody exported.
+    A kind without any object counts as not given, not as empty, unless ``known`` says otherwise.
 
     Raises:
         MalformedError: an object's field is of the wrong type.
@@ -197,7 +196,7 @@ def snapshot_from_objects(objects: Iterable[Object], known: Mapping[str, SyncSta
 
 
 def builder_from_objects(objects: Iterable[Object]) -> tuple[SnapshotBuilder, dict[str, SyncState]]:
-    """A builder that has taken plain Kubernetes objects, and of which kinds there were any.
+    """Return a builder with plain Kubernetes objects, and the kinds of which there were any.
 
     Raises:
         MalformedError: an object's field is of the wrong type.

@@ -1,6 +1,6 @@
-"""What pods make of the accelerators that they hold: plain records, the judgement on them, and what would have been enough.
+"""GPU utilisation of pods: plain records, idle and oversized devices, and the smallest sufficient part of a card.
 
-The records are read from monitoring, which only an audit asks. Utilisation is in percent of the device that a pod holds: of the
+The records come from Prometheus, which only an audit queries. Utilisation is in percent of the device that a pod holds: of the
 whole card, or of its MIG slice.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from gpugate.policies.cluster.records.common import frozen
-from gpugate.policies.kube.mig import Slice, card_of, part_of, slices_of
+from gpugate.policies.kube.accelerators import Slice, card_of, part_of, slices_of
 from gpugate.policies.workloads.kinds import WorkloadKind
 
 Place: TypeAlias = tuple[str, str, str, str]
@@ -21,7 +21,7 @@ Place: TypeAlias = tuple[str, str, str, str]
 
 
 class _Placed(Protocol):
-    """Something in a namespace, of a kind."""
+    """An object with namespace, kind and name."""
 
     @property
     def kind(self) -> WorkloadKind:
@@ -37,24 +37,24 @@ class _Placed(Protocol):
 
 
 def place_of(one: _Placed) -> Place:
-    """Where a workload, or whatever stands for one, is among all others."""
+    """Return the sort key of a workload: namespace, kind and name."""
     return (one.kind.group, one.kind.kind, one.namespace, one.name)
 
 
 _NOWHERE: Final[Mapping[Any, Any]] = frozen({})
-#: Below this utilisation, in percent, at its peak a device did nothing at all.
+#: Peak utilisation in percent below which a device did nothing.
 _NOTHING: Final = 1.0
-#: Pods that share a card at the most in a hint.
+#: Maximum number of pods that share a card in a hint.
 _MOST_SHARES: Final = 10
 
 
 class Span(NamedTuple):
-    """Figures of one device over the time that ends now, or over the part of it in which the pod had the device.
+    """Utilisation of one device over a time that ends now, or over the part of it in which the pod held the device.
 
     Attributes:
-        seconds: how long that time is.
-        peak: the highest utilisation; None where it is not known.
-        average: the average utilisation; None where it is not known.
+        seconds: length of that time.
+        peak: the highest utilisation; None if unknown.
+        average: the average utilisation; None if unknown.
     """
 
     seconds: int
@@ -63,17 +63,17 @@ class Span(NamedTuple):
 
 
 class Health(NamedTuple):
-    """Signs of a card's health; None for what is not known.
+    """Health of a card; None for unknown values.
 
     Attributes:
-        seconds: over how long the counters were looked at.
-        single_bit: ECC errors that were corrected in that time.
-        double_bit: ECC errors that could not be.
-        replays: PCIe packets sent again: cabling and slots.
+        seconds: time over which the counters are taken.
+        single_bit: corrected ECC errors.
+        double_bit: uncorrected ECC errors.
+        replays: PCIe replays (cabling and slots).
         link_errors: NVLink errors (CRC, replay, recovery).
         xid: the driver's last Xid error; 0 for none.
-        throttled: whether its clocks were lowered for heat, now or in that time.
-        linked: whether anything went over NVLink in that time.
+        throttled: True if its clocks were lowered for heat, now or in that time.
+        linked: True if NVLink carried traffic in that time.
     """
 
     seconds: int = 0
@@ -87,15 +87,15 @@ class Health(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether anything is known of it."""
+        """True if any value is known."""
         return any(one is not None for one in self[1:])
 
     @property
     def signs(self) -> tuple[str, ...]:
-        """What somebody should look at, in words, the gravest first."""
-        found = []
+        """Problems in words, the gravest first."""
+        signs_found = []
         if self.xid:
-            found.append(f"last Xid {self.xid}")
+            signs_found.append(f"last Xid {self.xid}")
         for count, one, many in (
             (self.double_bit, "double-bit ECC error", "double-bit ECC errors"),
             (self.link_errors, "NVLink error", "NVLink errors"),
@@ -103,17 +103,17 @@ class Health(NamedTuple):
             (self.single_bit, "corrected ECC error", "corrected ECC errors"),
         ):
             if count:
-                found.append(f"{count} {one if count == 1 else many}")
+                signs_found.append(f"{count} {one if count == 1 else many}")
         if self.throttled:
-            found.append("throttled by heat")
-        return tuple(found)
+            signs_found.append("throttled by heat")
+        return tuple(signs_found)
 
 
 class DeviceUse(NamedTuple):
-    """One device, a card or a MIG slice of one, and what the pod that holds it made of it. Amounts of memory are bytes.
+    """Utilisation of one device (card or MIG slice) by the pod that holds it. Memory is in bytes.
 
     Attributes:
-        namespace: the pod's namespace; empty where nobody holds the device.
+        namespace: the pod's namespace; empty if no pod holds the device.
         pod: the pod's name.
         container: the container's name.
         node: the node.
@@ -122,13 +122,13 @@ class DeviceUse(NamedTuple):
         model: the card's model.
         slice: the number of the MIG slice; empty for a whole card.
         profile: the profile of the slice.
-        share: which share of a card that several pods have at once; empty where it is one pod's alone, or is not told.
-        held: for how many seconds at least the pod has had it, of the times that were asked for.
+        share: replica of a card that several pods share; empty if it is not shared, or unknown.
+        held: seconds that the pod has held it at least, of the queried times.
         now: utilisation now.
-        spans: figures over the times that were asked for, the shortest first.
+        spans: utilisation over the queried times, shortest first.
         memory: memory of the device.
-        memory_used: what of it is used now.
-        memory_peak: the most that was used over the longest time.
+        memory_used: memory used now.
+        memory_peak: maximum over the longest time.
         power: average power over the shortest time, in watts.
         temperature: highest temperature over the shortest time, in degrees Celsius.
         health: signs of the card's health.
@@ -155,31 +155,31 @@ class DeviceUse(NamedTuple):
     health: Health = Health()
 
     def span(self, seconds: int) -> Span | None:
-        """The figures over so many seconds; None where they were not asked for."""
-        return next((one for one in self.spans if one.seconds == seconds), None)
+        """Return the utilisation over so many seconds; None if it was not queried."""
+        return next((span for span in self.spans if span.seconds == seconds), None)
 
     @property
     def part(self) -> float:
-        """What part of a card's compute the device has."""
+        """Fraction of a card's compute that the device has."""
         return float(part_of(self.profile, self.model)) if self.profile else 1.0
 
     @property
     def place(self) -> str:
-        """Which device it is, in words: ``gpu-1 GPU 3 (1g.10gb)``."""
+        """The device in words: ``gpu-1 GPU 3 (1g.10gb)``."""
         card = f"GPU {self.number or '?'}"
         return " ".join(word for word in (self.node, card, f"({self.profile})" if self.profile else "") if word)
 
 
 class IdleBounds(NamedTuple):
-    """When a held device counts as idle, or as too large for what is done with it. Utilisation in percent, times in seconds.
+    """Bounds below which a held device counts as idle or oversized. Utilisation in percent, times in seconds.
 
     Attributes:
-        below: a device whose utilisation never reached this ...
-        idle_for: ... in so long is idle.
-        average_below: one whose utilisation averaged less than this ...
-        average_over: ... over so long is too large.
-        average_from: for how long it must have been held before its average is judged.
-        younger: held for less than this, it is not judged at all.
+        below: a device whose peak utilisation stays below this ...
+        idle_for: ... for this long is idle.
+        average_below: a device whose average utilisation stays below this ...
+        average_over: ... for this long is oversized.
+        average_from: minimum time held before the average counts.
+        younger: a device held for less is not judged.
     """
 
     below: float
@@ -191,7 +191,7 @@ class IdleBounds(NamedTuple):
 
 
 class DeviceState(enum.Enum):
-    """What becomes of a held device."""
+    """State of a held device."""
 
     IDLE = "idle"
     LOW = "low"
@@ -201,7 +201,7 @@ class DeviceState(enum.Enum):
 
 
 def state_of(device: DeviceUse, bounds: IdleBounds) -> DeviceState:
-    """Whether ``device`` is idle or too large by ``bounds``; unknown where monitoring has no figures over their times."""
+    """Return whether ``device`` is idle or oversized by ``bounds``; unknown without figures over their times."""
     short, long = device.span(bounds.idle_for), device.span(bounds.average_over)
     if (short is None or short.peak is None) and (long is None or long.average is None):
         return DeviceState.UNKNOWN
@@ -215,11 +215,11 @@ def state_of(device: DeviceUse, bounds: IdleBounds) -> DeviceState:
 
 
 class Times(NamedTuple):
-    """What monitoring is asked for, in seconds, each sorted.
+    """Times to query, in seconds, each sorted.
 
     Attributes:
-        windows: times over which utilisation is wanted.
-        ages: times for which it is wanted whether a pod has held its device as long.
+        windows: times over which utilisation is needed.
+        ages: times for which it must be known whether a pod held its device as long.
     """
 
     windows: tuple[int, ...]
@@ -227,16 +227,16 @@ class Times(NamedTuple):
 
 
 def times_of(bounds: Iterable[IdleBounds]) -> Times:
-    """What must be known to judge by every one of ``bounds``."""
+    """Return the times to query for all ``bounds``."""
     every = list(bounds)
-    windows = {seconds for one in every for seconds in (one.idle_for, one.average_over)}
-    ages = {seconds for one in every for seconds in (one.idle_for, one.average_from, one.average_over, one.younger)}
+    windows = {seconds for bound in every for seconds in (bound.idle_for, bound.average_over)}
+    ages = {seconds for bound in every for seconds in (bound.idle_for, bound.average_from, bound.average_over, bound.younger)}
     return Times(tuple(sorted(windows)), tuple(sorted(ages)))
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is known of the devices that workloads hold.
+    """Utilisation of the devices that workloads hold.
 
     Attributes:
         workloads: the devices of the pods of each workload that an audit judges, sorted.
@@ -245,22 +245,22 @@ class Usage:
     workloads: Mapping[Place, tuple[DeviceUse, ...]] = field(default_factory=lambda: _NOWHERE)
 
     def of(self, place: Place) -> tuple[DeviceUse, ...]:
-        """The devices that the pods of one workload hold."""
+        """Return the devices that the pods of one workload hold."""
         return self.workloads.get(place, ())
 
 
 class Peak(NamedTuple):
-    """What the most demanding of some alike devices needed, over the longest time that is known.
+    """Needs of the most demanding of some equal devices, over the longest known time.
 
     Attributes:
-        seconds: how long that is.
+        seconds: length of that time.
         utilisation: the highest, in percent of a whole card.
-        average: the highest average, likewise.
-        memory: the most memory that was used, bytes; None where it is not known.
+        average: the highest average, in percent of a whole card.
+        memory: maximum memory used, in bytes; None if unknown.
         card: the model of the card.
-        size: memory of a whole card, bytes; None where it is not known.
-        part: what part of a card the devices are.
-        whole: whether the pods have held them for all of that time.
+        size: memory of a whole card, bytes; None if unknown.
+        part: fraction of a card that each device is.
+        whole: True if the pods held them for all of that time.
     """
 
     seconds: int
@@ -274,7 +274,7 @@ class Peak(NamedTuple):
 
 
 def peak_of(devices: Sequence[DeviceUse]) -> Peak | None:
-    """What the most demanding of ``devices`` needed; None where the peak of one of them is not known."""
+    """Return the needs of the most demanding of ``devices``; None if the peak of one is unknown."""
     longest = [one.spans[-1] for one in devices if one.spans]
     if not longest or len(longest) < len(devices):
         return None
@@ -297,12 +297,12 @@ def peak_of(devices: Sequence[DeviceUse]) -> Peak | None:
 
 
 class Hint(NamedTuple):
-    """What would have been enough.
+    """The smallest part of a card that would have been enough.
 
     Attributes:
         kind: ``nothing`` (it did nothing), ``slice``, ``shares``, ``whole`` (no part would have held it) or ``unknown``.
         slice: the MIG slice that would have held the peak.
-        shares: how many such pods could share one card in turn.
+        shares: number of such pods that could time-share one card.
     """
 
     kind: str
@@ -311,16 +311,20 @@ class Hint(NamedTuple):
 
 
 def hint_of(peak: Peak | None) -> Hint:
-    """The smallest part of a card that would have held ``peak``, of memory and of compute."""
+    """Return the smallest part of a card with enough memory and compute for ``peak``."""
     if peak is None:
         return Hint("unknown")
     if peak.utilisation < _NOTHING:
         return Hint("nothing")
     if peak.memory is None or peak.size is None:
         return Hint("unknown")
-    for one in slices_of(peak.card, peak.size):
-        if one.memory >= peak.memory and float(one.compute) * 100 >= peak.utilisation and float(one.compute) < peak.part:
-            return Hint("slice", slice=one)
+    for mig_slice in slices_of(peak.card, peak.size):
+        if (
+            mig_slice.memory >= peak.memory
+            and float(mig_slice.compute) * 100 >= peak.utilisation
+            and float(mig_slice.compute) < peak.part
+        ):
+            return Hint("slice", slice=mig_slice)
     if peak.part < 1:  # a slice is shared with nobody
         return Hint("whole")
     room = peak.size // max(peak.memory, 1)
@@ -330,17 +334,17 @@ def hint_of(peak: Peak | None) -> Hint:
 
 
 def enough_cards(devices: Sequence[DeviceUse]) -> int | None:
-    """How many whole cards would do what ``devices`` did on average, each fully used; None where that is not known.
+    """Return how many fully used cards would do the average work of ``devices``; None if unknown.
 
-    Their memory must hold the peaks together, too.
+    Their memory must hold the sum of the peaks, too.
     """
-    averages = [one.spans[-1].average for one in devices if one.spans]
-    if len(averages) < len(devices) or None in averages or not devices or any(one.profile for one in devices):
+    averages = [device.spans[-1].average for device in devices if device.spans]
+    if len(averages) < len(devices) or None in averages or not devices or any(device.profile for device in devices):
         return None
-    work = math.ceil(sum(one or 0.0 for one in averages) / 100)
-    sizes = [one.memory for one in devices]
-    peaks = [one.memory_peak for one in devices]
+    work = math.ceil(sum(average or 0.0 for average in averages) / 100)
+    sizes = [device.memory for device in devices]
+    peaks = [device.memory_peak for device in devices]
     if None in sizes or None in peaks:
         return None
-    memory = math.ceil(sum(one or 0 for one in peaks) / max(1, min(one or 0 for one in sizes)))
+    memory = math.ceil(sum(peak or 0 for peak in peaks) / max(1, min(size or 0 for size in sizes)))
     return max(1, work, memory)

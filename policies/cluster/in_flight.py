@@ -1,7 +1,7 @@
-"""What was admitted a moment ago and does not show in the watched facts yet.
+"""Objects in flight: admitted, and not yet visible in the watched objects.
 
-The sums are read by rules beside a snapshot, so that a burst of objects is not promised the same room twice. They change
-between reviews, never during one: a review is decided without a pause.
+Rules add these sums to those of a snapshot, so that two objects of a burst do not get the same capacity. They change
+between reviews, never during one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Admitted(NamedTuple):
-    """One object that was admitted.
+    """An admitted object.
 
     Attributes:
         kind: its kind.
         namespace: its namespace.
         name: its name.
-        pods: how many pods it makes, or is.
-        queue: the LocalQueue that it stands in; empty for none.
-        group: the group that it joins, for a plain pod.
-        requests: what all its pods request together: bytes, millicores or counts by resource.
+        pods: number of pods that it creates, or 1 for a pod.
+        queue: its LocalQueue; empty for none.
+        group: the pod group of a plain pod.
+        requests: sum over all its pods: bytes, millicores or counts by resource.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Admitted(NamedTuple):
 
 
 class InFlight:
-    """Sums over what is in flight, kept up entry by entry."""
+    """Sums over the objects in flight, updated entry by entry."""
 
     __slots__ = ("_entries", "_groups", "_namespaces", "_queues")
 
@@ -54,17 +54,17 @@ class InFlight:
         return uid in self._entries
 
     def add(self, uid: str, admitted: Admitted) -> None:
-        """Count ``admitted``, known by its ``uid``."""
+        """Add ``admitted`` under its ``uid``."""
         self.remove(uid)
         self._entries[uid] = admitted
         self._count(admitted, 1)
 
     def remove(self, uid: str) -> Admitted | None:
-        """Count the object known by ``uid`` no longer; None where it is not in flight."""
-        found = self._entries.pop(uid, None)
-        if found is not None:
-            self._count(found, -1)
-        return found
+        """Remove the object ``uid`` and return it; None if it is not in flight."""
+        removed = self._entries.pop(uid, None)
+        if removed is not None:
+            self._count(removed, -1)
+        return removed
 
     def _count(self, one: Admitted, sign: int) -> None:
         if one.queue:
@@ -79,19 +79,19 @@ class InFlight:
                 self._groups.pop(key, None)
 
     def queue(self, namespace: str, name: str) -> Mapping[str, int]:
-        """What is in flight into a LocalQueue, by resource."""
+        """Return the amounts in flight into a LocalQueue by resource."""
         return self._queues.get((namespace, name), _NOTHING)
 
     def queues(self) -> Iterable[tuple[tuple[str, str], Mapping[str, int]]]:
-        """What is in flight by LocalQueue: namespace and name, amounts by resource."""
+        """Return the amounts in flight by resource, by namespace and name of the LocalQueue."""
         return self._queues.items()
 
     def namespace(self, name: str) -> Mapping[str, int]:
-        """What is in flight into a namespace, by resource; ``pods`` among them."""
+        """Return the amounts in flight into a namespace by resource, including ``pods``."""
         return self._namespaces.get(name, _NOTHING)
 
     def members(self, namespace: str, group: GroupKey) -> int:
-        """How many members of a group are in flight."""
+        """Return the number of members of a group in flight."""
         return self._groups.get((namespace, group), 0)
 
 

@@ -1,4 +1,4 @@
-"""The kinds that facts are made from: one entry each, with what reads it."""
+"""The kinds that a snapshot is built from, each with its reader."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ClusterKind(NamedTuple):
     Attributes:
         resource: its plural name, with its group where other groups have the same one; rules name it so in ``needs``.
         group: its API group; empty for the core group.
-        kind: its name in manifests.
-        read: makes its record; None where an object says nothing that a rule could use.
+        kind: its ``kind`` in manifests.
+        read: returns the record of an object; None if no rule could use it.
     """
 
     resource: str
@@ -74,9 +74,9 @@ _BY_NAME: Final = {(one.group, one.kind): one for one in CLUSTER_KINDS}
 
 
 def fact_kind_of(obj: Object) -> ClusterKind | None:
-    """The entry for an object's group and kind, whatever the version; None for a kind that no fact is made from."""
+    """Return the entry for an object's group and kind, in any version; None for a kind that no snapshot holds."""
     kind, version = str(obj.get("kind")), obj.get("apiVersion")
     if not version:
-        # Items of a list, as some tools write it, come without.
+        # Some tools write the items of a list without it.
         return _BY_KIND.get(kind)
     return _BY_NAME.get((str(version).rpartition("/")[0], kind))

@@ -1,4 +1,4 @@
-"""Nodes grouped into shapes, kept up as nodes come, change and go: a change costs its own group, not all nodes."""
+"""Group nodes into shapes as nodes come, change and go: a change costs its own group, not all nodes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpugate.policies.cluster.nodes import Node, NodeShape
-from gpugate.policies.cluster.records.common import CAPACITY, NO_AMOUNTS, frozen
+from gpugate.policies.cluster.records.common import CAPACITY, frozen
 from gpugate.policies.cluster.records.numa import NodeTopology
+from gpugate.policies.kube.quantity import NO_AMOUNTS
 
-#: Labels by which nodes with the same hardware still differ for a scheduler. Every other label is kept too, as the
-#: set of its values, but does not split a shape: names and serial numbers would make one shape per node.
+#: Labels that split shapes: a scheduler distinguishes nodes by them. Other labels are kept as the set of their values and
+#: do not split a shape: names and serial numbers would make one shape per node.
 _SPLITTING_PREFIXES: Final = (
     "nvidia.com/gpu.",
     "nvidia.com/mig",
@@ -25,12 +26,12 @@ _SPLITTING: Final = frozenset(
         *CAPACITY,
     }
 )
-#: Allocatable memory of equal machines differs by what firmware and kernel keep; grouped within this much (bytes).
+#: Bytes by which allocatable memory may differ within a shape: firmware and kernel reserve different amounts.
 _MEMORY_GRAIN: Final = 1 << 30
 
 
 class _Group:
-    """Nodes of one shape, with a count of each label's values."""
+    """Nodes of one shape, with counts of each label's values."""
 
     __slots__ = ("key", "nodes", "shape", "values")
 
@@ -83,18 +84,18 @@ class _Group:
 
 
 def _most_of(amounts: list[Mapping[str, int]]) -> Mapping[str, int]:
-    """The most of what every node states."""
+    """Return the maximum of each amount that every node states."""
     names = set(amounts[0]).intersection(*amounts)
-    return frozen({name: max(one[name] for one in amounts) for name in sorted(names)}) if names else NO_AMOUNTS
+    return frozen({name: max(stated[name] for stated in amounts) for name in sorted(names)}) if names else NO_AMOUNTS
 
 
 def _repeats(counts: Mapping[str, int]) -> bool:
-    """Whether several nodes carry the same value."""
+    """Return whether several nodes carry the same value."""
     return any(count > 1 for count in counts.values())
 
 
 def _found(counts: Mapping[str, int], nodes: int) -> frozenset[str | None]:
-    """The values of a label, None among them where some node lacks it."""
+    """Return the values of a label, with None if some node lacks it."""
     values: frozenset[str | None] = frozenset(counts)
     return values if sum(counts.values()) == nodes else values | {None}
 
@@ -105,14 +106,14 @@ class NodeShapeIndex:
     __slots__ = ("_groups", "_places", "_shapes", "_topologies")
 
     def __init__(self) -> None:
-        #: The group of each node, None for one without accelerators, and its record.
+        #: Group (None without accelerators) and record of each node.
         self._places: dict[str, tuple[_Group | None, Node]] = {}
         self._groups: dict[Any, _Group] = {}
         self._topologies: dict[str, NodeTopology] = {}
         self._shapes: tuple[NodeShape, ...] | None = ()
 
     def put(self, name: str, node: Node | None) -> None:
-        """Take the node called ``name`` as it is now; None where it is gone."""
+        """Set the node ``name``, or remove it (None)."""
         before = self._places.pop(name, None)
         if before is not None and before[0] is not None:
             self._leave(before[0], before[1])
@@ -120,7 +121,7 @@ class NodeShapeIndex:
             return
         found = self._topologies.get(name)
         joined = node if found is None else node._replace(topology=found)
-        # Nodes without accelerators are kept by name, since a device plugin may start on them later.
+        # Nodes without accelerators are kept: a device plugin may start on them later.
         group = self._group_of(joined) if joined.has_accelerators else None
         self._places[name] = (group, joined)
         if group is not None:
@@ -129,13 +130,13 @@ class NodeShapeIndex:
 
     def _group_of(self, node: Node) -> _Group:
         key = _shape_key(node)
-        found = self._groups.get(key)
-        if found is None:
-            found = self._groups[key] = _Group(key)
-        return found
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(key)
+        return group
 
     def put_topology(self, name: str, topology: NodeTopology | None) -> None:
-        """Take what the agent of the node called ``name`` says of it now; None where it says nothing any more."""
+        """Set the NUMA zones of the node ``name``, or remove them (None)."""
         if topology is None:
             self._topologies.pop(name, None)
         else:
@@ -151,7 +152,7 @@ class NodeShapeIndex:
         self._shapes = None
 
     def shapes(self) -> tuple[NodeShape, ...]:
-        """The shapes, largest group first, then by name; the very same tuple until a node changes."""
+        """Return the shapes, largest group first, then by name; the identical tuple until a node changes."""
         if self._shapes is None:
             built = [group.built() for group in self._groups.values()]
             self._shapes = tuple(sorted(built, key=lambda shape: (-len(shape.nodes), shape.nodes[0])))

@@ -1,4 +1,4 @@
-"""Nodes as a decision sees them: stripped records, grouped into shapes so that a check costs the number of shapes.
+"""Node records, and shapes of equal nodes, so that a check costs the number of shapes.
 
 Amounts are whole numbers: bytes, millicores, counts.
 """
@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpugate.policies.cluster.records.common import NO_AMOUNTS, Taint, amount, amount_or_none, frozen, labels_of, taints_in
+from gpugate.policies.cluster.records.common import Taint, amount, amount_or_none, frozen, labels_of, taints_in
 from gpugate.policies.cluster.records.numa import NodeTopology
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.fields import Object, mapping, string
-from gpugate.policies.kube.quantity import millicores, whole
+from gpugate.policies.kube.quantity import NO_AMOUNTS, millicores, whole
 
 
 class Node(NamedTuple):
-    """What a decision needs of a node.
+    """A node, reduced to what decisions read.
 
     Attributes:
         name: its name.
@@ -25,9 +25,9 @@ class Node(NamedTuple):
         taints: its taints, those of ``spec``.
         memory: allocatable memory in bytes.
         cpu: allocatable CPU in millicores.
-        devices: extended resources that the node has, those with a count above zero.
-        topology: what its agent says of its NUMA zones; None where it says nothing.
-        extra: allocatable ephemeral storage and huge pages in bytes, those that it states.
+        devices: extended resources with a count above zero.
+        topology: its NUMA zones; None if unknown.
+        extra: allocatable ephemeral storage and huge pages in bytes, as far as stated.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Node(NamedTuple):
 
     @property
     def has_accelerators(self) -> bool:
-        """Whether a device plugin offers an accelerator on it."""
+        """True if a device plugin offers an accelerator on it."""
         return any(is_accelerator(name) for name in self.devices)
 
 
 def node_of(obj: Object) -> Node:
-    """The record of a Node object; an amount that does not parse, or is below zero, counts as none.
+    """Return the record of a Node object; an invalid or negative amount counts as zero.
 
     Raises:
         MalformedError: a field is of the wrong type.
@@ -55,8 +55,8 @@ def node_of(obj: Object) -> Node:
     status = mapping(obj, "status", ())
     capacity = mapping(status, "capacity", ("status",))
     allocatable = mapping(status, "allocatable", ("status",)) or capacity
-    # Allocatable leaves out the devices that are sick now, or all of them while the device plugin restarts: the node
-    # has them still, and what it could ever hold does not change with them.
+    # Allocatable excludes unhealthy devices, and all devices while the device plugin restarts. The node still has them, so
+    # capacity counts for what it could ever hold.
     devices = {
         name: max(amount(allocatable.get(name), whole), amount(capacity.get(name), whole))
         for name in {*allocatable, *capacity}
@@ -74,14 +74,14 @@ def node_of(obj: Object) -> Node:
 
 
 def _extra(allocatable: Object) -> Mapping[str, int]:
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for name in sorted(allocatable):
         if name == "ephemeral-storage" or name.startswith("hugepages-"):
             size = amount_or_none(allocatable[name], name)
-            # A kubelet that has not looked at its disk yet says that there is none.
+            # A kubelet reports zero before it has read its disk.
             if size is not None and (size > 0 or name != "ephemeral-storage"):
-                found[name] = max(0, size)
-    return frozen(found) if found else NO_AMOUNTS
+                amounts[name] = max(0, size)
+    return frozen(amounts) if amounts else NO_AMOUNTS
 
 
 def _none() -> Mapping[str, int]:
@@ -90,20 +90,20 @@ def _none() -> Mapping[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """Nodes that are alike for every decision.
+    """Nodes that are equal for every decision.
 
     Attributes:
         nodes: their names, sorted.
-        labels: label key to the values found, None among them where some node lacks the key.
-        taints: the taints, which all of them have.
+        labels: label key to the values found, with None if some node lacks the key.
+        taints: the taints of all of them.
         devices: allocatable extended resources per node.
-        memory: allocatable memory in bytes of the node that has most.
-        least_memory: the same of the node that has least.
+        memory: allocatable memory in bytes of the largest node.
+        least_memory: the same of the smallest node.
         cpu: allocatable CPU in millicores.
         total_memory: allocatable memory of all its nodes together in bytes.
-        topology: what their agents say of their NUMA zones, the same on all; None where they say nothing.
-        extra: allocatable ephemeral storage and huge pages in bytes of the node that has most, where every node states them.
-        counts: label key to value to how many of the nodes carry it, for keys of which some value is on several nodes.
+        topology: NUMA zones, equal on all nodes; None if unknown.
+        extra: allocatable ephemeral storage and huge pages in bytes of the largest node, if every node states them.
+        counts: label key to value to number of nodes, for keys with a value on several nodes.
     """
 
     nodes: tuple[str, ...]
@@ -119,12 +119,12 @@ class NodeShape:
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def carriers(self, key: str) -> Mapping[str, int]:
-        """How many of the nodes carry each value of label ``key``."""
-        found = self.counts.get(key)
-        if found is None:
-            # Names and serial numbers: one node for each value, which the set of values says already.
+        """Return the number of nodes by value of label ``key``."""
+        counts = self.counts.get(key)
+        if counts is None:
+            # Names and serial numbers: one node per value, which the set of values already shows.
             return {value: 1 for value in self.labels.get(key, ()) if value is not None}
-        return found
+        return counts
 
     @property
     def accelerators(self) -> int:
@@ -133,7 +133,7 @@ class NodeShape:
 
     @property
     def title(self) -> str:
-        """What people call such a node: its product, else its instance type, else its first name."""
+        """Name in messages: its GPU product, else its instance type, else its first node."""
         for key in ("nvidia.com/gpu.product", "node.kubernetes.io/instance-type"):
             values = sorted(value for value in self.labels.get(key, ()) if value)
             if values:

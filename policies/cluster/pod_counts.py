@@ -1,4 +1,4 @@
-"""Pods that are counted together, as those of one controller or of one group: how many run, what they hold, why others do not."""
+"""Pod counters per controller or pod group: phases, accelerators held, and reasons for pending."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from gpugate.policies.cluster.records.pod_problems import GATED, NOT_READY, PodP
 from gpugate.policies.cluster.records.pods import PodRecord
 
 _PHASES: Final = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 3, "Leaving": 4}
-#: Kinds of trouble that are told apart: enough to say why a gang waits.
+#: Maximum number of distinct problems: enough to explain why a gang waits.
 _MOST: Final = 8
 
 
 class ProblemCount(NamedTuple):
-    """Pods with the same trouble.
+    """Pods with the same problem.
 
     Attributes:
         reason: see :class:`gpugate.policies.cluster.records.pod_problems.PodProblem`.
         message: the same.
         node: the same.
-        number: how many there are.
-        since: when the first of them got into it.
+        number: number of pods.
+        since: time of the first.
     """
 
     reason: str
@@ -31,18 +31,18 @@ class ProblemCount(NamedTuple):
 
 
 class PodCounts(NamedTuple):
-    """What is known of pods that are counted together. All of them ask for accelerators.
+    """Counters of the pods of one owner or group. All of them request accelerators.
 
     Attributes:
-        pending: those that are there and do not run yet.
-        running: those that run.
-        succeeded: those that have ended well, as far as they are still known.
-        failed: those that have failed, as far as they are still known.
-        leaving: those that are being deleted.
-        held: accelerators of those that are on a node.
-        gated: those among the pending that a queue holds back.
-        sorts: why those that do not run do not, the most frequent first; at most eight.
-        unready: those that run and whose containers do not answer, by node.
+        pending: pods that exist and do not run yet.
+        running: running pods.
+        succeeded: succeeded pods that still exist.
+        failed: failed pods that still exist.
+        leaving: terminating pods.
+        held: accelerators of the pods on nodes.
+        gated: pending pods with a scheduling gate.
+        sorts: problems of pods that do not run, most frequent first; at most eight.
+        unready: running pods that are not ready, by node.
     """
 
     pending: int
@@ -60,7 +60,7 @@ NO_PODS: Final = PodCounts(0, 0, 0, 0, 0, 0, 0, (), ())
 
 
 class PodCountsSum:
-    """Sums over such pods, kept up pod by pod."""
+    """Counters updated pod by pod."""
 
     __slots__ = ("_built", "_held", "_troubles", "phases")
 
@@ -71,7 +71,7 @@ class PodCountsSum:
         self._built: PodCounts | None = None
 
     def add(self, pod: PodRecord, sign: int) -> None:
-        """Add a pod, or take it off."""
+        """Add or remove a pod."""
         self._built = None
         self.phases[_PHASES.get(pod.phase, 0)] += sign
         if pod.node:
@@ -86,7 +86,7 @@ class PodCountsSum:
             del troubles[pod.trouble]
 
     def built(self) -> PodCounts:
-        """The sums as a record."""
+        """Return the sums as a record."""
         if self._built is None:
             sorts = _sorted(self._troubles or {})
             pending, running, succeeded, failed, leaving = self.phases
@@ -112,5 +112,5 @@ def _sorted(troubles: dict[PodProblem, int]) -> list[ProblemCount]:
         known = counts.setdefault(trouble[1:], [0, trouble.since])
         known[0] += count
         known[1] = min(known[1], trouble.since)
-    found = [ProblemCount(*key, number=int(count), since=since) for key, (count, since) in counts.items()]
-    return sorted(found, key=lambda one: (-one.number, one[:3]))
+    problems = [ProblemCount(*key, number=int(count), since=since) for key, (count, since) in counts.items()]
+    return sorted(problems, key=lambda one: (-one.number, one[:3]))

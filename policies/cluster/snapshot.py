@@ -1,7 +1,7 @@
-"""What is known of the cluster: one snapshot of plain frozen records.
+"""The cluster snapshot: plain frozen records.
 
 Records are made from plain Kubernetes objects, so that a watch and a file exported with ``kubectl get -o yaml`` give
-the same facts. Amounts are whole numbers: bytes, millicores, counts.
+the same snapshot. Amounts are whole numbers: bytes, millicores, counts.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from gpugate.policies.cluster.usage import NO_POOL_USE, GroupMembers, ShapeUsage
 
 
 class SyncState(enum.Enum):
-    """How far the objects of one kind are known."""
+    """Sync state of the objects of one kind."""
 
     SYNCED = "synced"
     PENDING = "pending"
     #: The cluster does not serve the kind.
     ABSENT = "absent"
-    #: Nobody watches the kind and no file gave any: nothing may be concluded.
+    #: The kind is not watched and no file has any: nothing can be concluded.
     NOT_GIVEN = "not given"
 
 
@@ -52,19 +52,19 @@ def _none() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """One snapshot of the cluster. It does not change, but for what is in flight.
+    """A snapshot of the cluster. It is immutable except for the objects in flight.
 
     Attributes:
         shapes: the nodes, grouped.
-        shape_usage: what the pods on each shape's nodes come to, by the shape's first node.
+        shape_usage: sums over the pods on each shape's nodes, by the shape's first node.
         groups: groups of pods by namespace and key.
-        pod_counts: pods that are counted together by namespace and :func:`gpugate.policies.cluster.records.pods.owner_group_of`.
+        pod_counts: pod counters by namespace and :func:`gpugate.policies.cluster.records.pods.owner_group_of`.
         group_homes: namespaces that have members of a group of this key, sorted.
         namespaces: namespaces by name.
         queues: LocalQueues by namespace, sorted by name.
         cluster_queues: ClusterQueues by name.
         cohorts: Cohorts by name.
-        cohort_tree: cohorts and ClusterQueues by the cohort that they are in, made from the two.
+        cohort_tree: the tree of cohorts and ClusterQueues, built from the two.
         flavors: ResourceFlavors by name.
         topologies: Kueue Topologies by name.
         workload_priorities: WorkloadPriorityClasses by name.
@@ -76,13 +76,13 @@ class ClusterSnapshot:
         device_classes: DeviceClasses by name.
         claims: ResourceClaims by namespace and name.
         claim_templates: ResourceClaimTemplates by namespace and name.
-        kueue: Kueue's own Configuration; None where it is not known.
-        known: how far each kind is known, by its resource name as in :data:`gpugate.policies.cluster.kinds.CLUSTER_KINDS`.
-        stale: how old what is known of a kind is, in whole minutes, for kinds whose watch is broken.
+        kueue: Kueue's own Configuration; None if unknown.
+        known: sync state of each kind, by its resource name as in :data:`gpugate.policies.cluster.kinds.CLUSTER_KINDS`.
+        stale: age in whole minutes of the kinds whose watch is broken.
         offered: every extended resource that some accelerator node has.
-        usage: what workloads make of the accelerators that they hold; None but in an audit that monitoring was given to.
-        in_flight: what was admitted and does not show in the other facts yet.
-        memo: what was worked out from the shapes, and what :mod:`gpugate.policies.kube.memo` keeps, to be found again.
+        usage: GPU utilisation of workloads; None except in an audit with Prometheus.
+        in_flight: objects admitted and not yet visible in the other fields.
+        memo: results computed from the shapes, and those of :mod:`gpugate.policies.kube.memo`.
     """
 
     shapes: tuple[NodeShape, ...] = ()
@@ -115,39 +115,39 @@ class ClusterSnapshot:
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def sync_state(self, resource: str) -> SyncState:
-        """How far objects of ``resource`` (a plural name: ``nodes``) are known."""
+        """Return the sync state of ``resource`` (a plural name: ``nodes``)."""
         return self.known.get(resource, SyncState.NOT_GIVEN)
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """The labels of namespace ``name``; just its name label where it is not known."""
-        found = self.namespaces.get(name)
-        return found.labels if found else {"kubernetes.io/metadata.name": name}
+        """Return the labels of namespace ``name``; just its name label if it is unknown."""
+        namespace = self.namespaces.get(name)
+        return namespace.labels if namespace else {"kubernetes.io/metadata.name": name}
 
     def namespace_says(self, name: str, keys: Iterable[str]) -> str | None:
-        """The first of ``keys`` that namespace ``name`` has, as label or annotation; None where it has none or is not known."""
-        found = self.namespaces.get(name)
-        if found is None:
+        """Return the first of ``keys`` that namespace ``name`` has, as label or annotation; None if it has none or is unknown."""
+        namespace = self.namespaces.get(name)
+        if namespace is None:
             return None
-        values = (found.labels.get(key) or found.annotations.get(key) for key in keys)
+        values = (namespace.labels.get(key) or namespace.annotations.get(key) for key in keys)
         return next(filter(None, values), None)
 
     def queue(self, namespace: str, name: str) -> LocalQueue | None:
-        """The LocalQueue of this name; None where it is not known."""
+        """Return the LocalQueue of this name; None if unknown."""
         for queue in self.queues.get(namespace, ()):
             if queue.name == name:
                 return queue
         return None
 
     def is_gpu_claim(self, namespace: str, claim: str, template: str) -> bool:
-        """Whether the ResourceClaim or ResourceClaimTemplate of this name requests a GPU or a part of one."""
+        """Return whether the ResourceClaim or ResourceClaimTemplate of this name requests a GPU or a part of one."""
         return any(self._gpu_claims(namespace, claim, template))
 
     def may_be_slice(self, namespace: str, claim: str, template: str) -> bool:
-        """Whether what it requests may be a part of a GPU."""
+        """Return whether the claim may request a part of a GPU."""
         return any(one.may_be_slice for one in self._gpu_claims(namespace, claim, template))
 
     def _gpu_claims(self, namespace: str, claim: str, template: str) -> Iterator[ClaimDevices]:
-        """Those of the two that request a GPU: by NVIDIA's own classes, or by an administrator's class of NVIDIA's driver."""
+        """Yield the claim or template that requests a GPU: by NVIDIA's classes, or by another class of NVIDIA's driver."""
         for found in (self.claims.get((namespace, claim)), self.claim_templates.get((namespace, template))):
             if found is None:
                 continue
@@ -156,17 +156,17 @@ class ClusterSnapshot:
                 yield found
 
     def usage_of(self, shape: NodeShape) -> ShapeUsage:
-        """What the pods on the nodes of ``shape`` come to."""
+        """Return the sums over the pods on the nodes of ``shape``."""
         return self.shape_usage.get(shape.nodes[0], NO_POOL_USE)
 
     def group(self, namespace: str, key: GroupKey) -> GroupMembers | None:
-        """The known members of a group; None where there are none."""
+        """Return the known members of a group; None if there are none."""
         return self.groups.get(namespace, _EMPTY).get(key)
 
     def counts_of(self, namespace: str, key: str) -> PodCounts:
-        """What is known of the pods that are counted together under ``key``."""
-        found: PodCounts = self.pod_counts.get(namespace, _EMPTY).get(key, NO_PODS)
-        return found
+        """Return the counters of the pods of owner or group ``key``."""
+        counts: PodCounts = self.pod_counts.get(namespace, _EMPTY).get(key, NO_PODS)
+        return counts
 
 
 EMPTY_SNAPSHOT: Final = ClusterSnapshot()

@@ -1,6 +1,6 @@
-"""What running pods hold of the nodes, and who is in which group: sums kept up pod by pod.
+"""Sums over the pods by node and by group, updated pod by pod.
 
-The sums are always those of a recount from scratch: a pod's new share is added and its old one taken off.
+The sums always equal a recount: a pod's new amounts are added and its old ones subtracted.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from typing import Any, Final, NamedTuple
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.pod_counts import PodCounts, PodCountsSum
-from gpugate.policies.cluster.records.common import NO_AMOUNTS, frozen
+from gpugate.policies.cluster.records.common import frozen
 from gpugate.policies.cluster.records.pod_groups import GroupKey
 from gpugate.policies.cluster.records.pods import PodRecord
+from gpugate.policies.kube.quantity import NO_AMOUNTS
 
 
 class NodeUsage(NamedTuple):
-    """What the pods on one node come to.
+    """Sums over the pods on one node.
 
     Attributes:
-        pods: how many they are.
+        pods: number of pods.
         memory: bytes requested.
         memory_limit: bytes that they may grow to.
         cpu: millicores requested.
@@ -35,13 +36,13 @@ class NodeUsage(NamedTuple):
 
 
 class ShapeUsage(NamedTuple):
-    """What the pods on all nodes of one shape come to.
+    """Sums over the pods on all nodes of one shape.
 
     Attributes:
         memory: bytes requested.
         memory_limit: bytes that they may grow to.
         devices: accelerators held, by name.
-        least_limit: the smallest ``memory_limit`` of one node.
+        least_limit: the smallest ``memory_limit`` of a node.
     """
 
     memory: int
@@ -51,19 +52,19 @@ class ShapeUsage(NamedTuple):
 
 
 class GroupMembers(NamedTuple):
-    """The members of one group that are known.
+    """The known members of one group.
 
     Attributes:
-        pending: members that are there and do not run yet.
-        running: members that run.
-        succeeded: members that have ended well.
-        failed: members that have failed; others may take their places.
-        leaving: members that are being deleted.
-        sizes: sizes that members state, sorted (those without one left out).
+        pending: members that exist and do not run yet.
+        running: running members.
+        succeeded: succeeded members.
+        failed: failed members; others may replace them.
+        leaving: terminating members.
+        sizes: sizes that members declare, sorted.
         queues: queues that members name, sorted.
         priorities: priority classes that members name, sorted.
-        asks: what members ask for, each once, sorted.
-        capacities: ``spot`` and ``on-demand``, as members ask for them, sorted.
+        asks: distinct requests of members, sorted.
+        capacities: ``spot`` and ``on-demand``, as members require them, sorted.
         owners: uids of the members' controllers, sorted; an empty one for plain pods.
     """
 
@@ -81,7 +82,7 @@ class GroupMembers(NamedTuple):
 
     @property
     def present(self) -> int:
-        """Members that are there or have done their part: what another would be one more than."""
+        """Number of members that exist or have succeeded."""
         return self.pending + self.running + self.succeeded
 
 
@@ -118,7 +119,7 @@ class _GroupSum:
         self._built = None
         member, traits = pod.member, self.traits
         _count(self.phases, pod.phase if pod.phase in _PHASES else "Pending", sign)
-        # What a member that is gone, or has failed, once asked for binds nobody.
+        # Requests of a member that is gone or has failed do not bind others.
         if member is None or pod.phase in {"Failed", "Leaving"}:
             return
         if member.size:
@@ -147,7 +148,7 @@ def _count(counts: dict[Any, int], key: Any, change: int) -> None:  # noqa: ANN4
 
 
 class UsageIndex:
-    """Sums over all known pods by node, by group, and by what counts them together."""
+    """Sums over all known pods by node, by group, and by owner."""
 
     __slots__ = (
         *("_changed", "_crews", "_crews_published", "_crews_unpublished", "_groups", "_homes", "_nodes", "_pools"),
@@ -160,7 +161,7 @@ class UsageIndex:
         #: Groups by namespace as published last, and the namespaces whose groups changed since.
         self._published: Mapping[str, Mapping[GroupKey, GroupMembers]] = frozen({})
         self._unpublished: set[str] = set()
-        #: The same for pods that are counted together.
+        #: The same for the pod counters.
         self._crews: dict[str, dict[str, PodCountsSum]] = {}
         self._crews_published: Mapping[str, Mapping[str, PodCounts]] = frozen({})
         self._crews_unpublished: set[str] = set()
@@ -172,8 +173,8 @@ class UsageIndex:
         self._pools: Mapping[str, ShapeUsage] = frozen({})
 
     def put(self, namespace: str, before: PodRecord | None, after: PodRecord | None) -> None:
-        """Take a pod of ``namespace`` as it is now, in place of what it was; None where it is not there."""
-        # The new share first: a group or node that goes on does not vanish in between.
+        """Replace a pod of ``namespace``: ``None`` stands for an absent pod."""
+        # New amounts first: a group or node that remains must not vanish in between.
         for pod, sign in ((after, 1), (before, -1)):
             if pod is None:
                 continue
@@ -185,9 +186,9 @@ class UsageIndex:
                 self._add_to_crew(namespace, pod, sign)
 
     def _add_to_node(self, pod: PodRecord, sign: int) -> None:
-        found = self._nodes.setdefault(pod.node, _NodeSum())
-        found.add(pod, sign)
-        if not found.pods:
+        usage = self._nodes.setdefault(pod.node, _NodeSum())
+        usage.add(pod, sign)
+        if not usage.pods:
             del self._nodes[pod.node]
         self._changed.add(pod.node)
 
@@ -197,9 +198,9 @@ class UsageIndex:
             groups[key] = _GroupSum()
             self._homes.setdefault(key, set()).add(namespace)
             self._published_homes = None
-        found = groups[key]
-        found.add(pod, sign)
-        if not found.phases:
+        members = groups[key]
+        members.add(pod, sign)
+        if not members.phases:
             del groups[key]
             self._leave_home(namespace, key)
             if not groups:
@@ -208,16 +209,16 @@ class UsageIndex:
 
     def _add_to_crew(self, namespace: str, pod: PodRecord, sign: int) -> None:
         crews = self._crews.setdefault(namespace, {})
-        found = crews.setdefault(pod.owner_group, PodCountsSum())
-        found.add(pod, sign)
-        if not any(found.phases):
+        counts = crews.setdefault(pod.owner_group, PodCountsSum())
+        counts.add(pod, sign)
+        if not any(counts.phases):
             del crews[pod.owner_group]
             if not crews:
                 del self._crews[namespace]
         self._crews_unpublished.add(namespace)
 
     def settling(self) -> Iterator[None]:
-        """Build the groups that changed one by one, as the iterator is read: :meth:`groups` then finds them built."""
+        """Build the changed groups one by one, as the iterator is read, for :meth:`groups`."""
         for namespace in sorted(self._unpublished):
             for one in list(self._groups.get(namespace, {}).values()):
                 one.built()
@@ -235,13 +236,13 @@ class UsageIndex:
         self._published_homes = None
 
     def homes(self) -> Mapping[GroupKey, tuple[str, ...]]:
-        """The namespaces that have members of a group of each key, sorted; added up anew only where one came or went."""
+        """Return the namespaces that have members of a group of each key, sorted; recomputed only if one came or went."""
         if self._published_homes is None:
-            self._published_homes = frozen({key: tuple(sorted(found)) for key, found in self._homes.items()})
+            self._published_homes = frozen({key: tuple(sorted(namespaces)) for key, namespaces in self._homes.items()})
         return self._published_homes
 
     def groups(self) -> Mapping[str, Mapping[GroupKey, GroupMembers]]:
-        """The groups by namespace."""
+        """Return the groups by namespace."""
         if self._unpublished:
             published = dict(self._published)
             for namespace in self._unpublished:
@@ -255,7 +256,7 @@ class UsageIndex:
         return self._published
 
     def crews(self) -> Mapping[str, Mapping[str, PodCounts]]:
-        """The pods that are counted together, by namespace."""
+        """Return the pod counters by namespace."""
         if self._crews_unpublished:
             published = dict(self._crews_published)
             for namespace in self._crews_unpublished:
@@ -269,17 +270,17 @@ class UsageIndex:
         return self._crews_published
 
     def node(self, name: str) -> NodeUsage:
-        """What the pods on the node called ``name`` come to."""
-        found = self._nodes.get(name)
-        if found is None:
+        """Return the sums over the pods on the node ``name``."""
+        usage = self._nodes.get(name)
+        if usage is None:
             return NodeUsage(0, 0, 0, 0, NO_AMOUNTS)
-        return NodeUsage(found.pods, found.memory, found.memory_limit, found.cpu, frozen(found.devices))
+        return NodeUsage(usage.pods, usage.memory, usage.memory_limit, usage.cpu, frozen(usage.devices))
 
     def pools(self, shapes: tuple[NodeShape, ...]) -> Mapping[str, ShapeUsage]:
-        """What the pods on each of ``shapes`` come to, by the shape's first node; only shapes that changed are added up anew."""
+        """Return the sums over the pods on each of ``shapes``, by the shape's first node; only changed shapes are recomputed."""
         if shapes is self._shapes and not self._changed:
             return self._pools
-        # A shape that is the very same has the same nodes, and so the same sums unless one of these changed.
+        # An identical shape has the same nodes, and the same sums unless one of these changed.
         same = {id(one) for one in self._shapes}
         pools: dict[str, ShapeUsage] = {}
         for shape in shapes:

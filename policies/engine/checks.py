@@ -32,7 +32,7 @@ def check_all(
     regressions = None if workload.transition is None else _Regressions(workload.transition, bound, snapshot)
     for binding in bound:
         try:
-            findings = list(binding.rule.check(workload, binding.params, snapshot))
+            findings = binding.rule.findings(workload, binding.params, snapshot)
             if findings:
                 if snapshot.stale:
                     findings = [aged(finding, snapshot.stale) for finding in findings]
@@ -98,7 +98,7 @@ class _Regressions:
             return findings
         root, old = self._transition.after.root, self._transition.old
         measures: dict[tuple[str, object], int] = {}
-        for finding in binding.rule.check(self._before, binding.params, self._snapshot):
+        for finding in binding.rule.findings(self._before, binding.params, self._snapshot):
             if finding.level is Level.DENY:
                 key = (finding.reason, named_path(old, finding.path))
                 measures[key] = max(finding.measure, measures.get(key, 0))

@@ -152,5 +152,5 @@ def warn_if_fix_withheld(
     for edit in additions:
         draft.apply(edit)
     fixed.edited(additions)
-    left = {(finding.reason, finding.path) for finding in rule.check(fixed, params, snapshot) if finding.level is Level.DENY}
+    left = {(finding.reason, finding.path) for finding in rule.findings(fixed, params, snapshot) if finding.level is Level.DENY}
     return [finding if (finding.reason, finding.path) in left else finding.as_warning() for finding in findings]

@@ -196,6 +196,8 @@ def _edits_on_update(workload: Workload, transition: Transition) -> _UpdateEdits
 class _Run:
     """One run of rules over one object: the edits, then the checks."""
 
+    __slots__ = ("_bound", "_context", "_decision", "_draft", "_exempt", "_guard", "_workload")
+
     def __init__(self, workload: Workload, bound: Sequence[BoundRule], context: _Context, *, exempt: bool = False) -> None:
         self._workload = workload
         self._bound = bound

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpugate.policies.findings import Judged, Mode, Severity
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Object
 
 #: The text for an object to which no policy applies.

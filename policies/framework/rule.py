@@ -1,209 +1,66 @@
-"""What a rule is: two pure functions, their parameters, and a declaration."""
+"""A rule: two pure functions, their parameters, and a declaration of all that they read, write and report."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, get_args, get_origin
-
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    PlainSerializer,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel
-from pydantic.fields import FieldInfo
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Mode
-from gpugate.policies.kube.cel import KEY, CelRule, not_above
-from gpugate.policies.kube.quantity import QuantityError, format_bytes, format_millicores, millicores, whole
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason, apply_reasons
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.workload import Workload
 
-
-class _Expected(NamedTuple):
-    name: str
-    types: tuple[type, ...]
-
-
-_KINDS: Final[dict[type, _Expected]] = {
-    bool: _Expected("boolean (true or false)", (bool,)),
-    int: _Expected("integer", (int, float)),
-    float: _Expected("number", (int, float)),
-}
-
-
-class Params(BaseModel):
-    """Base of every rule's parameters: frozen, named in camelCase in YAML, unknown names refused.
-
-    Attributes:
-        in_order: pairs of fields of which the first must not be above the second.
-        validations: what else the model's validators refuse, as the apiserver can check it.
-    """
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
-    )
-
-    in_order: ClassVar[tuple[tuple[str, str], ...]] = ()
-    validations: ClassVar[tuple[CelRule, ...]] = ()
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _as_the_api_takes_it(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any JSON value
-        """Refuse what the custom resource's schema refuses: a text or a boolean where a number belongs, and so on.
-
-        Quantities read texts themselves, and say so by a validator of their own.
-        """
-        field = cls.model_fields[info.field_name or ""]
-        expected = _expected(field)
-        if expected is None or value is None or any(isinstance(one, BeforeValidator) for one in field.metadata):
-            return value
-        if type(value) not in expected.types:
-            message = f"{value!r:.60} is no {expected.name}"
-            raise ValueError(message)
-        return value
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        for pair in self.in_order:
-            low, high = (getattr(self, name) for name in pair)
-            if low > high:
-                (first, least), (second, most) = ((to_camel(name), self._written(name, getattr(self, name))) for name in pair)
-                message = f"{first} {least} is above {second} {most}"
-                raise ValueError(message)
-        return self
-
-    @classmethod
-    def _written(cls, name: str, value: Any) -> str:  # noqa: ANN401 - a field's value
-        """The value of a field as a policy writes it."""
-        serializer = _serializer(cls.model_fields[name])
-        return str(serializer.func(value)) if serializer else f"{value:g}"  # type: ignore[call-arg]
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:  # noqa: ANN401 - pydantic's own
-        """The model's schema, with the expressions that the apiserver checks beside it."""
-        made = handler.resolve_ref_schema(handler(core_schema))
-        found = [*(cls._ordering(*pair) for pair in cls.in_order), *cls.validations]
-        if found:
-            made[KEY] = [one.as_json() for one in found]
-        return made
-
-    @classmethod
-    def _ordering(cls, low: str, high: str) -> CelRule:
-        fields = cls.model_fields
-        defaults = (cls._written(low, fields[low].default), cls._written(high, fields[high].default))
-        return not_above(to_camel(low), to_camel(high), defaults, quantities=_serializer(fields[low]) is not None)
-
-
-def _expected(field: FieldInfo) -> _Expected | None:
-    """What must stand in a field of a boolean or number, which may be left out."""
-    options = [option for option in get_args(field.annotation) if option is not type(None)]
-    wanted: Any = options[0] if len(options) == 1 else field.annotation
-    if any(isinstance(one, BeforeValidator) for one in get_args(wanted)):
-        # What may be left out has its validators inside.
-        return None
-    return _KINDS.get(get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted)
-
-
-def _serializer(field: FieldInfo) -> PlainSerializer | None:
-    return next((one for one in field.metadata if isinstance(one, PlainSerializer)), None)
-
-
-def _as_written(value: object) -> object:
-    """``value``, where the apiserver takes it for a quantity that counts something: no sign, and no number with a point."""
-    if isinstance(value, float) or (type(value) is str and value.startswith(("+", "-"))):
-        message = f"{value!r:.60} is no amount (examples: 16Gi, 500m, 4)"
-        raise QuantityError(message)
-    return value
-
-
-def _bytes(value: object) -> int:
-    return whole(_as_written(value))
-
-
-def _millicores(value: object) -> int:
-    return millicores(_as_written(value))
-
-
-_QUANTITY_SCHEMA: Final = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
-
-#: An amount of memory: a quantity in YAML (``16Gi``), bytes in Python.
-Bytes: TypeAlias = Annotated[
-    int, BeforeValidator(_bytes), PlainSerializer(format_bytes, when_used="json"), WithJsonSchema(_QUANTITY_SCHEMA), Field(gt=0)
-]
-#: An amount of CPU: a quantity in YAML (``500m``), millicores in Python.
-Millicores: TypeAlias = Annotated[
-    int,
-    BeforeValidator(_millicores),
-    PlainSerializer(format_millicores, when_used="json"),
-    WithJsonSchema(_QUANTITY_SCHEMA),
-    Field(gt=0),
-]
-
-
-#: The pattern of a duration as Go writes it, of whole numbers: ``90s``, ``10m``, ``1h30m``.
-_DURATION: Final = "^[0-9]{1,6}(h([0-9]{1,6}m)?([0-9]{1,6}s)?|m([0-9]{1,6}s)?|s)$"
-_UNITS: Final = {"h": 3600, "m": 60, "s": 1}
-
-
-def _seconds(written: object) -> int:
-    """The seconds of a duration."""
-    if type(written) is not str or re.match(_DURATION, written) is None:
-        message = f"{written!r:.60} is no duration, such as 90s, 10m or 1h30m"
-        raise ValueError(message)
-    return sum(int(count) * _UNITS[unit] for count, unit in re.findall("([0-9]+)([hms])", written))
-
-
-def _written(seconds: int) -> str:
-    hours, minutes, left = seconds // 3600, seconds // 60 % 60, seconds % 60
-    return "".join(f"{count}{unit}" for count, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if count)
-
-
-def show_seconds(seconds: int) -> str:
-    """``seconds`` as a policy writes them: ``1h30m``."""
-    return _written(seconds) or "0s"
-
-
-#: A duration: ``10m`` in YAML, seconds in Python.
-Seconds: TypeAlias = Annotated[
-    int,
-    BeforeValidator(_seconds),
-    PlainSerializer(_written, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": _DURATION}),
-    Field(gt=0),
-]
-
 Mutate: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterable[Edit]]
-Check: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterable[Finding]]
+Check: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterator[Finding]]
+
+#: Fields of pod specs, containers and metadata that identify pods and what they request: every rule may read them.
+COMMON_READS: Final = frozenset(
+    {
+        *("containers", "ephemeralContainers", "initContainers", "name", "os", "resourceClaims", "resources", "restartPolicy"),
+        *("generateName", "namespace", "ownerReferences", "resourceVersion", "uid"),
+    }
+)
 
 
-@dataclass(frozen=True, slots=True)
+def no_edits(_workload: Workload, _params: Params, _snapshot: ClusterSnapshot) -> Iterable[Edit]:
+    """Return no edits: the ``mutate`` of a rule that only checks."""
+    return ()
+
+
+def no_findings(_workload: Workload, _params: Params, _snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """Return no findings: the ``check`` of a rule that only edits."""
+    return iter(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """The declaration that closes a rule's module.
+    """The declaration of a rule.
 
     Attributes:
-        id: its name in policies, findings and annotations.
-        title: one line on what it sees to.
-        since: the version of gpugate that brought it.
-        params: its parameters.
-        mutate: the edits that it wants on a workload.
-        check: what it finds on the edited workload.
-        needs: plural resource names of the facts that it reads.
+        id: the name in policies, findings and annotations.
+        title: one line on what the rule ensures.
+        since: the version of gpugate that introduced the rule.
+        params: the model of its parameters.
+        reasons: the reasons of its findings.
+        mutate: returns the edits of a workload.
+        check: yields the findings on the edited workload. Callers use :meth:`findings`.
+        needs: plural resource names of the facts that the rule reads.
+        reads: names of the fields of pod specs, their containers and metadata that change the result of the rule, besides those
+            that identify pods and what they request (``COMMON_READS``). Fields of the kind around them count for every rule.
+        reads_variables: names of the environment variables that the rule reads; a ``*`` at the end stands for any characters.
+        reads_user_set: names of the fields of which the rule reads whether a user set them (``managedFields``).
+        writes: names of the fields that its edits set or extend, or that contain them, in pod templates and the specs and
+            metadata around them (``labels``, ``annotations``).
+        writes_to_pods: the same of fields that it sets in pods alone, never in a template.
+        after: ids of rules whose edits this rule builds on, so that they come before it.
         documentation: the docstring of its module, which becomes the reference.
         applied_at_pods: whether an edit withheld from a template is made on its pods at creation, so that checks may count on it.
-        on_update: whether it edits a template that a user changed in an UPDATE, too.
+        on_update: whether the rule edits a template that a user changed in an UPDATE, too.
         trigger_annotations: annotations that drive the rule. If an UPDATE changes one, the rule edits the template again.
-        default_max_mode: the strongest mode that it has where a policy gives a mode to all rules and does not name this one.
+        default_max_mode: the strongest mode of the rule if a policy sets the mode for all rules and does not name this one.
         default_mode_reason: why that is not Enforce, a sentence for the reference.
     """
 
@@ -211,9 +68,16 @@ class Rule:
     title: str
     since: str
     params: type[Params]
-    mutate: Mutate
-    check: Check
+    reasons: Mapping[str, Reason] = field(default_factory=dict, hash=False)
+    mutate: Mutate = no_edits
+    check: Check = no_findings
     needs: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+    reads_variables: frozenset[str] = frozenset()
+    reads_user_set: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    writes_to_pods: frozenset[str] = frozenset()
+    after: tuple[str, ...] = ()
     documentation: str = ""
     on_update: bool = True
     applied_at_pods: bool = False
@@ -221,7 +85,10 @@ class Rule:
     default_max_mode: Mode = Mode.ENFORCE
     default_mode_reason: str = ""
 
+    def findings(self, workload: Workload, params: Params, snapshot: ClusterSnapshot) -> list[Finding]:
+        """Return the findings of ``check``, each with the level that ``params`` and its reason give.
 
-def no_edits(_workload: Workload, _params: Params, _facts: ClusterSnapshot) -> Iterable[Edit]:
-    """The ``mutate`` of a rule that only checks."""
-    return ()
+        Raises:
+            MalformedError: a field of the object has a type or value that the API does not accept.
+        """
+        return list(apply_reasons(self.check(workload, params, snapshot), self.reasons, params, workload))

@@ -14,7 +14,7 @@ from gpugate.policies.cluster.records.pod_groups import (
     GroupKey,
     group_key,
 )
-from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.fields import Path, whole_number
 from gpugate.policies.workloads.pod_sets import values_at
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -26,8 +26,6 @@ GANG_NAME: Final = "gpugate.io/gang-name"
 GANG_ELASTIC: Final = "gpugate.io/gang-elastic"
 #: The annotation that states the fewest pods that an elastic gang may run with.
 GANG_MINIMUM: Final = "gpugate.io/gang-min-size"
-#: The most digits of a gang size: a longer number is a typing error.
-_MOST_DIGITS: Final = 7
 #: The annotation of a workload that Kueue may scale while it runs (Kueue v0.15 ``pkg/workloadslicing``).
 _KUEUE_ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
 
@@ -60,7 +58,7 @@ class Gang(NamedTuple):
 
 
 def _is_size(written: str) -> bool:
-    return written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS and int(written) >= 1
+    return bool(whole_number(written))
 
 
 class InvalidSize(NamedTuple):

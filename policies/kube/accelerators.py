@@ -1,4 +1,4 @@
-"""Which resource names are accelerators, what they are, and what people write by mistake.
+"""Accelerator resource names: their forms, common misspellings, and the MIG slices of NVIDIA cards.
 
 Names follow the device plugins that serve them: NVIDIA k8s-device-plugin (``nvidia.com/gpu``, the
 ``.shared`` suffix of renamed time-slicing, MIG as ``nvidia.com/mig-<profile>`` with the mixed strategy),
@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterator
+from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
+
+from gpugate.policies.kube.quantity import GIB
 
 LEGACY_GPU: Final = "alpha.kubernetes.io/nvidia-gpu"
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 
 #: Device classes of NVIDIA's DRA driver that stand for a GPU (``compute-domain-*`` is IMEX, no GPU).
 GPU_DEVICE_CLASSES: Final = frozenset({"gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"})
-#: Those among them that stand for a part of one.
+#: The classes among them that may stand for a part of a GPU.
 SLICE_DEVICE_CLASSES: Final = frozenset({"mig.nvidia.com"})
 _DRA_EXTENDED: Final = "deviceclass.resource.kubernetes.io/"
 
 
 class Form(enum.Enum):
-    """In which form an accelerator resource hands out a device."""
+    """Form of the device that an accelerator resource hands out."""
 
     WHOLE = "whole"
     SLICE = "slice"
@@ -44,7 +48,7 @@ _WHOLE: Final = frozenset(
         "google.com/tpu",
     }
 )
-#: Served by no accelerator plugin, though the name looks like it.
+#: Names that look like accelerators and are not.
 _MONITORING: Final = frozenset({"gpu.intel.com/i915_monitoring", "gpu.intel.com/xe_monitoring"})
 
 _MIG: Final = re.compile(r"nvidia\.com/mig-(?:\d+c\.)?\d+g\.\d+gb(?:\.[a-z][a-z.]*)?", re.ASCII)
@@ -54,7 +58,7 @@ _RENAMED: Final = re.compile(r"nvidia\.com/gpu(?:\.shared|-\d+g\.?\d+gb(?:\.shar
 
 @lru_cache(maxsize=4096)
 def form_of(resource: str) -> Form | None:
-    """The form in which ``resource`` hands out accelerators; None where it is no accelerator."""
+    """Return the form in which ``resource`` hands out accelerators; None if it is no accelerator."""
     if resource in _WHOLE:
         return Form.WHOLE
     if resource == "aws.amazon.com/neuroncore":
@@ -69,24 +73,24 @@ def form_of(resource: str) -> Form | None:
 
 
 def is_accelerator(resource: str) -> bool:
-    """Whether ``resource`` is an extended resource that a device plugin or DRA driver serves accelerators by."""
+    """Return whether ``resource`` is an extended resource that a device plugin or DRA driver serves accelerators by."""
     return form_of(resource) is not None
 
 
-#: What the name of an accelerator has in it, and so have the slips that people make: RE2 and Python read it alike.
+#: Pattern of accelerator names and of their common misspellings, valid in RE2 and Python.
 LOOKS_LIKE: Final = r"gpu|cuda|gaudi|neuron|trainium|inferentia|mig[-._][0-9]|mig[.]nvidia|google[.]com/tpu|cloud-tpu"
 _LOOKS: Final = re.compile(LOOKS_LIKE, re.ASCII | re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
 def may_be_accelerator(resource: str) -> bool:
-    """Whether ``resource`` looks like an accelerator, rightly spelt or not: what the webhooks are sent."""
+    """Return whether ``resource`` looks like an accelerator, spelled correctly or not (the webhooks select by it)."""
     return "/" in resource and not resource.endswith("_monitoring") and _LOOKS.search(resource) is not None
 
 
 @lru_cache(maxsize=4096)
 def taint_key(resource: str) -> str:
-    """The taint key by which nodes with this accelerator are usually kept free of other pods.
+    """Return the taint key that usually keeps other pods off nodes with this accelerator.
 
     NVIDIA's own components tolerate ``nvidia.com/gpu`` whatever MIG or sharing makes of the card; every
     other vendor's key is the resource's own name, as the ExtendedResourceToleration plugin assumes.
@@ -124,7 +128,7 @@ _PLAIN_MISTAKES: Final[dict[str, str]] = {
 
 @lru_cache(maxsize=4096)
 def suggestion(resource: str) -> str | None:
-    """The name that a device plugin serves, for one that none does; None where the name raises no doubt."""
+    """Return the correct name for a misspelled resource; None if the name looks correct."""
     if is_accelerator(resource) or resource in _MONITORING:
         return None
     lowered = resource.lower()
@@ -137,3 +141,93 @@ def suggestion(resource: str) -> str | None:
         return None
     compute, memory, rest = match.groups()
     return f"nvidia.com/mig-{compute}g.{memory}gb{rest.lower()}"
+
+
+#: Counted part of a slice's memory: a slice has a little less than its fraction of the card (an A100 of 80 GB: 9.5 of 10
+#: GiB; an H200: 16 of 17.5). Names and fractions are those of NVIDIA's MIG User Guide, "Supported MIG Profiles"; slices
+#: with media extensions are left out, since they hold no more.
+_SURE: Final = Fraction(9, 10)
+#: Compute slices and the fraction of memory of each slice of a card with seven compute slices, the smallest first.
+_SEVEN: Final = tuple((compute, Fraction(eighths, 8)) for compute, eighths in ((1, 1), (1, 2), (2, 2), (3, 4), (4, 4)))
+_FOUR: Final = ((1, Fraction(1, 4)), (2, Fraction(1, 2)))
+_PROFILE: Final = re.compile(r"(?:(\d)c\.)?(\d)g\.\d+gb", re.ASCII)
+
+
+class _Family(NamedTuple):
+    """Card models with the same MIG profiles.
+
+    Attributes:
+        models: pattern of their model names.
+        compute: number of compute slices.
+        sizes: GB in the names of their profiles, by GiB of the whole card.
+    """
+
+    models: re.Pattern[str]
+    compute: int
+    sizes: dict[int, tuple[int, ...]]
+
+
+_FAMILIES: Final = (
+    _Family(re.compile(r"\bA(?:100|800)\b"), 7, {40: (5, 10, 10, 20, 20), 80: (10, 20, 20, 40, 40)}),
+    _Family(
+        re.compile(r"\b(?:H100|H800|H20|GH200)\b"),
+        7,
+        {80: (10, 20, 20, 40, 40), 94: (12, 24, 24, 47, 47), 96: (12, 24, 24, 48, 48), 141: (18, 35, 35, 71, 71)},
+    ),
+    _Family(re.compile(r"\bH200\b"), 7, {141: (18, 35, 35, 71, 71)}),
+    _Family(re.compile(r"\bB200\b"), 7, {180: (23, 45, 45, 90, 90)}),
+    _Family(re.compile(r"\bA30\b"), 4, {24: (6, 12)}),
+    _Family(re.compile(r"\bRTX PRO 6000 Blackwell\b"), 4, {96: (24, 48)}),
+)
+
+
+class Slice(NamedTuple):
+    """A MIG profile of a card.
+
+    Attributes:
+        profile: its name: ``1g.10gb``.
+        compute: fraction of the card's compute.
+        memory: bytes that it has at least.
+    """
+
+    profile: str
+    compute: Fraction
+    memory: int
+
+
+def slices_of(model: str, memory: int) -> tuple[Slice, ...]:
+    """Return the MIG slices of a card by model name and memory in bytes, smallest first; none for an unknown card."""
+    family = _family(model)
+    if family is None or memory <= 0:
+        return ()
+    size = min(family.sizes, key=lambda one: (abs(one - memory / GIB), one))
+    return tuple(_slices(family, family.sizes[size], memory))
+
+
+def _family(model: str) -> _Family | None:
+    return next((family for family in _FAMILIES if family.models.search(model)), None)
+
+
+def _slices(family: _Family, sizes: tuple[int, ...], memory: int) -> Iterator[Slice]:
+    for (compute, fraction), size in zip(_SEVEN if family.compute == 7 else _FOUR, sizes, strict=True):
+        yield Slice(f"{compute}g.{size}gb", Fraction(compute, family.compute), int(memory * fraction * _SURE))
+
+
+def card_of(profile: str, model: str) -> int | None:
+    """Return the bytes of the smallest card called ``model`` that has this profile; None if no such card is known."""
+    family = _family(model)
+    if family is None:
+        return None
+    for size, sizes in sorted(family.sizes.items()):
+        if any(mig_slice.profile == profile for mig_slice in _slices(family, sizes, size * GIB)):
+            return size * GIB
+    return None
+
+
+def part_of(profile: str, model: str) -> Fraction:
+    """Return the fraction of a card's compute that a slice has; 1 for no slice, or an unreadable profile."""
+    match = _PROFILE.fullmatch(profile)
+    if match is None:
+        return Fraction(1)
+    family = _family(model)
+    return min(Fraction(1), Fraction(int(match[1] or match[2]), family.compute if family else 7))

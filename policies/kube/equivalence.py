@@ -1,8 +1,8 @@
-"""Whether two pod templates say the same, however they are spelt.
+"""Semantic equality of pod templates: quantity formats and Go zero values are ignored.
 
-Who reads a custom resource into its type and writes it back, as Kueue's webhooks and operators do, spells its quantities anew
-(``1`` becomes ``"1"``, ``1024Mi`` becomes ``1Gi``), states empty maps that nobody wrote, and leaves out what is empty or false (a
-variable's ``value: ""``, a mount's ``readOnly: false``). Whoever applies from Git sends the old spelling again.
+A client that decodes a custom resource and writes it back, such as Kueue's webhooks and operators, reformats quantities (``1``
+becomes ``"1"``, ``1024Mi`` becomes ``1Gi``), adds empty maps, and drops empty and false values (a variable's ``value: ""``, a
+mount's ``readOnly: false``). An apply from Git sends the original form again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gpugate.policies.kube.quantity import QuantityError, exact
 #: Maps of quantities, and fields that hold one.
 _AMOUNTS: Final = frozenset({"limits", "overhead", "requests"})
 _AMOUNT: Final = frozenset({"divisor", "sizeLimit"})
-#: What says the same where it is empty, false or zero and where it is not there: Go's types leave it out as they are written
-#: (``k8s.io/api`` ``core/v1``, what is no pointer and has ``omitempty``), or write it empty where nobody has stated it.
+#: Fields that mean the same absent and empty, false or zero: Go drops them on encoding (``k8s.io/api`` ``core/v1``, no
+#: pointer and ``omitempty``), or writes them empty if absent.
 _EMPTY_OR_NOT: Final = frozenset(
     {
         *("args", "command", "containers", "env", "envFrom", "ephemeralContainers", "hostAliases", "imagePullSecrets"),
@@ -32,7 +32,7 @@ _EMPTY_OR_NOT: Final = frozenset(
 
 
 def semantically_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
-    """Whether two templates, or parts of them, differ in nothing but their spelling."""
+    """Return whether two templates, or parts of them, are semantically equal."""
     if one == other:
         return True
     if type(one) is dict and type(other) is dict:
@@ -53,7 +53,7 @@ def _fields_say_the_same(key: Any, one: Any, other: Any) -> bool:  # noqa: ANN40
 
 
 def _amount(key: str, stated: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """What is ``stated``: a divisor that is not is written as zero, which is as good as none."""
+    """Return the amount at ``key``; an absent divisor equals zero."""
     return "0" if key == "divisor" and stated is None else stated
 
 

@@ -1,7 +1,7 @@
-"""Reading untrusted objects field by field, and naming places in them.
+"""Read untrusted objects field by field, and name paths in them.
 
 A path is a tuple of keys and list indices from the root of an object. ``None`` counts as absent, as it does for
-the apiserver: charts render ``annotations:`` with nothing behind it.
+the API server: charts render ``annotations:`` with nothing behind it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Path: TypeAlias = tuple[str | int, ...]
 Object: TypeAlias = dict[str, Any]
 
 _PLAIN_KEY: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_$")
-#: How a wrong type is named to a person who writes YAML.
+#: Names of types in messages.
 _TYPE_NAMES: Final = {
     dict: "a map",
     list: "a list",
@@ -29,7 +29,7 @@ class MalformedError(ValueError):
 
     Attributes:
         path: where the field is.
-        problem: what is wrong there, and what belongs there.
+        problem: what is wrong and what the field should hold.
     """
 
     def __init__(self, path: Path, problem: str) -> None:
@@ -43,7 +43,7 @@ def _plain(key: str) -> bool:
 
 
 def dotted(path: Path) -> str:
-    """``path`` as Kubernetes writes field paths: ``spec.containers[0].resources.limits[nvidia.com/gpu]``."""
+    """Return ``path`` as Kubernetes writes field paths: ``spec.containers[0].resources.limits[nvidia.com/gpu]``."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -57,7 +57,7 @@ def dotted(path: Path) -> str:
 
 @lru_cache(maxsize=8192)
 def pointer(path: Path) -> str:
-    """``path`` as a JSON Pointer (RFC 6901)."""
+    """Return ``path`` as a JSON Pointer (RFC 6901)."""
     parts = []
     for part in path:
         text = str(part)
@@ -68,25 +68,32 @@ def pointer(path: Path) -> str:
 
 
 def from_pointer(text: str) -> Path:
-    """The path of a JSON Pointer; list indices become integers (``-``, the end of a list, stays a string)."""
+    """Return the path of a JSON Pointer; list indices become integers (``-``, the end of a list, stays a string)."""
     if not text:
         return ()
     parts = (part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
-    return tuple(int(part) if part.isascii() and part.isdigit() and len(part) < 10 else part for part in parts)
+    return tuple(part if (index := whole_number(part, 9)) is None else index for part in parts)
+
+
+def whole_number(written: object, digits: int = 7) -> int | None:
+    """Return the number that a label or annotation states in decimal digits; None if it states none, or a longer one."""
+    if type(written) is str and written.isascii() and written.isdigit() and len(written) <= digits:
+        return int(written)
+    return None
 
 
 def type_name(value: object) -> str:
-    """What ``value`` is, in the words of somebody who writes YAML."""
+    """Return the YAML name of the type of ``value``."""
     return _TYPE_NAMES.get(type(value), "nothing" if value is None else type(value).__name__)
 
 
 def wrong_type(path: Path, wanted: str, value: object) -> MalformedError:
-    """The error for a ``value`` at ``path`` that is not what is ``wanted`` there."""
+    """Return the error for a ``value`` at ``path`` that is not of the type ``wanted``."""
     return MalformedError(path, f"must be {wanted}, is {type_name(value)}")
 
 
 def mapping(parent: Object, key: str, path: Path) -> Object:
-    """The map at ``key`` of ``parent`` (which lies at ``path``); an empty one where it is absent.
+    """Return the map at ``key`` of ``parent`` (which lies at ``path``); an empty one if absent.
 
     Raises:
         MalformedError: the field is no map.
@@ -100,7 +107,7 @@ def mapping(parent: Object, key: str, path: Path) -> Object:
 
 
 def sequence(parent: Object, key: str, path: Path) -> list[Any]:
-    """The list at ``key`` of ``parent`` (which lies at ``path``); an empty one where it is absent.
+    """Return the list at ``key`` of ``parent`` (which lies at ``path``); an empty one if absent.
 
     Raises:
         MalformedError: the field is no list.
@@ -114,24 +121,24 @@ def sequence(parent: Object, key: str, path: Path) -> list[Any]:
 
 
 def mappings(parent: Object, key: str, path: Path) -> list[Object]:
-    """The list of maps at ``key`` of ``parent``; an empty one where it is absent.
+    """Return the list of maps at ``key`` of ``parent``; an empty one if absent.
 
     Raises:
         MalformedError: the field is no list, or an element of it is no map.
     """
-    found = parent.get(key)
-    if found is None:
+    elements = parent.get(key)
+    if elements is None:
         return []
-    if type(found) is not list:
-        raise wrong_type((*path, key), "a list", found)
-    for element in found:
+    if type(elements) is not list:
+        raise wrong_type((*path, key), "a list", elements)
+    for element in elements:
         if type(element) is not dict:
-            raise wrong_type((*path, key, found.index(element)), "a map", element)
-    return found
+            raise wrong_type((*path, key, elements.index(element)), "a map", element)
+    return elements
 
 
 def string(parent: Object, key: str, path: Path) -> str | None:
-    """The string at ``key`` of ``parent``; None where it is absent.
+    """Return the string at ``key`` of ``parent``; None if it is absent.
 
     Raises:
         MalformedError: the field is no string (an unquoted number or boolean in YAML, most often).
@@ -143,7 +150,7 @@ def string(parent: Object, key: str, path: Path) -> str | None:
 
 
 def integer(parent: Object, key: str, path: Path) -> int | None:
-    """The whole number at ``key`` of ``parent``; None where it is absent.
+    """Return the whole number at ``key`` of ``parent``; None if it is absent.
 
     Raises:
         MalformedError: the field is no whole number.
@@ -155,16 +162,16 @@ def integer(parent: Object, key: str, path: Path) -> int | None:
 
 
 def lookup(root: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
-    """The value at ``path`` below ``root``; None where it, or anything on the way to it, is absent."""
-    found = root
+    """Return the value at ``path`` below ``root``; None if it, or anything on the way to it, is absent."""
+    value = root
     for part in path:
-        if type(found) is dict:
-            found = found.get(part)
-        elif type(found) is list and type(part) is int and part < len(found):
-            found = found[part]
+        if type(value) is dict:
+            value = value.get(part)
+        elif type(value) is list and type(part) is int and part < len(value):
+            value = value[part]
         else:
             return None
-    return found
+    return value
 
 
 def integer_at(root: Object, path: Path) -> int | None:
@@ -178,21 +185,21 @@ def integer_at(root: Object, path: Path) -> int | None:
 
 
 def named_path(root: Object, path: Path) -> Path:
-    """``path`` with the names of list elements in place of their indices, where they have names.
+    """Return ``path`` with the names of list elements in place of their indices.
 
-    A container or a volume stays the same one when another is put in before it.
+    A container or volume keeps its path if another is inserted before it.
     """
-    found: Any = root
+    holder: Any = root
     named: list[str | int] = []
     for part in path:
-        found = lookup(found, (part,))
-        name = found.get("name") if type(part) is int and type(found) is dict else None
+        holder = lookup(holder, (part,))
+        name = holder.get("name") if type(part) is int and type(holder) is dict else None
         named.append(name if type(name) is str else part)
     return tuple(named)
 
 
 def clone(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """A copy of a JSON value that shares no map or list with it (faster than ``copy.deepcopy``: JSON has no cycles)."""
+    """Return a copy of a JSON value that shares no map or list with it (faster than ``copy.deepcopy``: JSON has no cycles)."""
     if type(value) is dict:
         return {key: clone(item) if type(item) is dict or type(item) is list else item for key, item in value.items()}
     if type(value) is list:

@@ -1,4 +1,4 @@
-"""References to container images, read as the kubelet's container runtime reads them (``github.com/distribution/reference``)."""
+"""Container image references, parsed as the container runtime parses them (``github.com/distribution/reference``)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-#: The registry of references that name none, and the folder of those that are a single word.
+#: Registry of references without one, and repository prefix of those of a single word.
 DEFAULT_REGISTRY: Final = "docker.io"
 _OFFICIAL: Final = "library"
-#: What a runtime pulls where a reference has neither tag nor digest.
+#: Tag of references with neither tag nor digest.
 DEFAULT_TAG: Final = "latest"
-#: The longest name, with a tag and a digest behind it. Characters.
+#: Maximum length of name, tag and digest, in characters.
 _LONGEST: Final = 255 + 1 + 128 + 1 + 256
 _REGISTRY: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?")
 _PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -23,12 +23,12 @@ _REST: Final = re.compile(
 
 
 class Image(NamedTuple):
-    """What a reference names.
+    """A parsed image reference.
 
     Attributes:
         name: registry and repository in full: ``docker.io/library/nginx``.
-        tag: its tag; empty where it has none.
-        digest: its digest; empty where it has none.
+        tag: its tag; empty if it has none.
+        digest: its digest; empty if it has none.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Image(NamedTuple):
 
     @property
     def effective_tag(self) -> str:
-        """The tag that is pulled; empty where the digest decides."""
+        """The tag that is pulled; empty if the digest decides."""
         return "" if self.digest else self.tag or DEFAULT_TAG
 
     @property
@@ -51,12 +51,12 @@ class Image(NamedTuple):
         return (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
 
     def is_below(self, prefix: str) -> bool:
-        """Whether the image is ``prefix`` itself, or in that registry or folder."""
+        """Return whether the image is ``prefix`` itself, or in that registry or folder."""
         return self.name == prefix or self.name.startswith(f"{prefix}/")
 
 
 def read_image(written: str) -> Image | None:
-    """The image that ``written`` names; None where no runtime could pull it."""
+    """Return the image that ``written`` names; None if no runtime could pull it."""
     return _read(written) if len(written) <= _LONGEST else None
 
 
@@ -64,17 +64,17 @@ def read_image(written: str) -> Image | None:
 def _read(written: str) -> Image | None:
     first, slash, rest = written.partition("/")
     registry = first if slash and _is_registry(first) else DEFAULT_REGISTRY
-    found = _REST.fullmatch(rest if registry is first else written)
-    if found is None or _REGISTRY.fullmatch(registry) is None:
+    match = _REST.fullmatch(rest if registry is first else written)
+    if match is None or _REGISTRY.fullmatch(registry) is None:
         return None
-    path = found["path"]
+    path = match["path"]
     if registry == "index.docker.io":
         registry = DEFAULT_REGISTRY
     if registry == DEFAULT_REGISTRY and "/" not in path:
         path = f"{_OFFICIAL}/{path}"
-    return Image(f"{registry}/{path}", found["tag"] or "", found["digest"] or "")
+    return Image(f"{registry}/{path}", match["tag"] or "", match["digest"] or "")
 
 
 def _is_registry(part: str) -> bool:
-    """Whether the first part of a reference is a registry by its look: example/app is docker.io/example/app."""
+    """Return whether the first part of a reference is a registry: example/app is docker.io/example/app."""
     return "." in part or ":" in part or part == "localhost" or part != part.lower()

@@ -60,10 +60,10 @@ def remember(memo: dict[Any, Any], key: Any, value: Any) -> None:  # noqa: ANN40
 def recall(memo: dict[Any, Any], name: str, key: Any, *rests_on: object) -> Any | None:  # noqa: ANN401 - any hashable, anything
     """Return what :func:`keep` stored under ``name`` for ``key``; None where it rests on other objects than ``rests_on``."""
     entries = memo.get(name)
-    found = entries.get(key) if entries else None
-    if found is None or len(found[0]) != len(rests_on) or any(map(is_not, found[0], rests_on)):
+    entry = entries.get(key) if entries else None
+    if entry is None or len(entry[0]) != len(rests_on) or any(map(is_not, entry[0], rests_on)):
         return None
-    return found[1]
+    return entry[1]
 
 
 def keep(memo: dict[Any, Any], name: str, key: Any, value: Any, *rests_on: object) -> None:  # noqa: ANN401 - any hashable, anything

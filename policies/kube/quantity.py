@@ -1,18 +1,21 @@
-"""Kubernetes quantities, exactly: ``16Gi`` as bytes, ``1500m`` as millicores.
+"""Parse Kubernetes quantities exactly: ``16Gi`` as bytes, ``1500m`` as millicores.
 
 Grammar and rounding follow ``k8s.io/apimachinery/pkg/api/resource`` (``Quantity``): decimal and
-binary suffixes, decimal exponents, and values rounded *up* (away from zero) to the unit asked for.
+binary suffixes, decimal exponents, and values rounded *up* (away from zero) to the unit requested.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
+NO_AMOUNTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 _PATTERN: Final = re.compile(
     r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i))?",
@@ -35,7 +38,7 @@ _SUFFIXES: Final[dict[str, Fraction]] = {
     "Pi": Fraction(1 << 50),
     "Ei": Fraction(1 << 60),
 }
-#: A quantity longer than this is no honest one; the apiserver's own parser caps values at int64.
+#: Maximum length in characters; the API server's own parser caps values at int64.
 _LONGEST: Final = 64
 _LARGEST: Final = (1 << 63) - 1
 
@@ -89,7 +92,7 @@ def _text(quantity: object) -> str:
 
 
 def exact(quantity: object) -> Fraction:
-    """The value of ``quantity`` (a string, or a number as YAML gives it), not rounded.
+    """Return the value of ``quantity`` (a string, or a number as YAML gives it), not rounded.
 
     Raises:
         QuantityError: it is no quantity.
@@ -98,7 +101,7 @@ def exact(quantity: object) -> Fraction:
 
 
 def whole(quantity: object) -> int:
-    """The value rounded up to a whole number: bytes for memory, a count for devices.
+    """Return the value rounded up to a whole number: bytes for memory, a count for devices.
 
     Raises:
         QuantityError: it is no quantity.
@@ -107,7 +110,7 @@ def whole(quantity: object) -> int:
 
 
 def millicores(quantity: object) -> int:
-    """A CPU quantity in millicores, rounded up.
+    """Return a CPU quantity in millicores, rounded up.
 
     Raises:
         QuantityError: it is no quantity.
@@ -115,9 +118,14 @@ def millicores(quantity: object) -> int:
     return _scaled_up(quantity if type(quantity) is str else _text(quantity), 1000)
 
 
+def unit_of(resource: str) -> Callable[[object], int]:
+    """Return the reader of amounts of ``resource``: millicores of CPU (also ``requests.cpu``), whole numbers of all else."""
+    return millicores if resource.rpartition(".")[2] == "cpu" else whole
+
+
 @lru_cache(maxsize=4096)
 def format_bytes(size: int) -> str:
-    """``size`` in bytes as the shortest exact binary quantity: ``17179869184`` is ``16Gi``."""
+    """Return ``size`` in bytes as the shortest exact binary quantity: ``17179869184`` is ``16Gi``."""
     for exponent, suffix in ((60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
         unit = 1 << exponent
         if size and size % unit == 0:
@@ -126,23 +134,23 @@ def format_bytes(size: int) -> str:
 
 
 def show_bytes(size: int) -> str:
-    """``size`` in bytes for a reader: exact where short, else GiB with one decimal, or exact where that would hide the rest."""
+    """Return ``size`` in bytes for a message: exact if short, else GiB with one decimal, or exact if that hides the rest."""
     exact_text = format_bytes(size)
     if len(exact_text) <= len("2048Gi"):
         return exact_text
     unit, suffix = (GIB, "Gi") if size >= GIB else (MIB, "Mi")
     rounded = f"{size / unit:.1f}{suffix}"
-    # 256.0Gi beside 256Gi in a sum says nothing.
+    # 256.0Gi beside 256Gi in a sum hides the difference.
     return exact_text if rounded.endswith(f".0{suffix}") and exact_text.endswith("i") else rounded
 
 
 def format_millicores(amount: int) -> str:
-    """``amount`` in millicores as a CPU quantity: ``4000`` is ``4``, ``1500`` is ``1500m``."""
+    """Return ``amount`` in millicores as a CPU quantity: ``4000`` is ``4``, ``1500`` is ``1500m``."""
     return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
 
 
 def show_amount(resource: str, amount: int) -> str:
-    """``amount`` of ``resource`` for a reader: bytes, millicores or a count, as its name (also a quota's) has it."""
+    """Return ``amount`` of ``resource`` (also a quota's name) for a message: bytes, millicores or a count."""
     name = resource.removeprefix("requests.").removeprefix("limits.")
     if name == "cpu":
         return format_millicores(amount)

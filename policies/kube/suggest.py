@@ -1,4 +1,4 @@
-"""Which known word somebody meant who wrote one that nobody knows."""
+"""Find the known word that a misspelled one stands for."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-#: Up to so many characters a part of a word may hold so many slips and still be told for another; a longer one ``_MOST_SLIPS``.
+#: Allowed edits by the maximum length of a part; a longer part may have ``_MOST_SLIPS``.
 _SLIPS: Final = ((3, 0), (11, 1))
 _MOST_SLIPS: Final = 2
-#: No name that is looked up is longer (the key of a label, an environment variable). Characters.
+#: Maximum length in characters of a name that is looked up (label key, environment variable).
 _LONGEST: Final = 128
-#: The fewest characters of a part that still stand for a longer one: ``mem`` for ``memory``.
+#: Minimum length of a prefix that stands for the whole part: ``mem`` for ``memory``.
 _SHORTEST: Final = 3
 _PARTS: Final = re.compile(r"[-_./]")
-#: Characters that change places in one slip.
+#: Characters that one swap moves.
 _SWAPPED: Final = 2
 _DIGITS: Final = re.compile(r"\d")
 
 
 def distance(one: str, other: str, most: int) -> int:
-    """How many slips lie between two words, ``most`` + 1 where there are more.
+    """Return the edit distance of two words, ``most`` + 1 if it is larger.
 
-    A slip is a character put in, left out, changed, or swapped with the next one.
+    An edit inserts, deletes or changes a character, or swaps it with the next one.
     """
     if abs(len(one) - len(other)) > most:
         return most + 1
@@ -42,7 +42,7 @@ def distance(one: str, other: str, most: int) -> int:
 
 
 def _is_one_slip(one: str, other: str) -> bool:
-    """Whether at most one slip lies between two words: what is left of them without their common ends shows it."""
+    """Return whether two words are at most one edit apart, from what remains without common prefix and suffix."""
     if abs(len(one) - len(other)) > 1:
         return False
     start = 0
@@ -55,20 +55,20 @@ def _is_one_slip(one: str, other: str) -> bool:
 
 
 def _part_apart(one: str, other: str) -> int | None:
-    """How many slips lie between two parts of words; None where that is too many for the same part."""
+    """Return the edit distance of two parts of words; None if they are too different."""
     if one == other:
         return 0
     shorter, longer = (one, other) if len(one) <= len(other) else (other, one)
     if len(shorter) >= _SHORTEST and longer.startswith(shorter):
-        # Cut short: TOPO for TOPOLOGY.
+        # An abbreviation: TOPO for TOPOLOGY.
         return 1
     most = next((slips for length, slips in _SLIPS if len(longer) <= length), _MOST_SLIPS)
-    found = distance(one, other, most)
-    return found if found <= most else None
+    edits = distance(one, other, most)
+    return edits if edits <= most else None
 
 
 class _Word(NamedTuple):
-    """A word in lower case, its parts, and what it is without its digits."""
+    """A word in lower case, its parts, and the word without its digits."""
 
     text: str
     parts: list[str]
@@ -81,15 +81,15 @@ def _word(text: str) -> _Word:
 
 
 def _numbers_alone_differ(one: _Word, other: _Word) -> bool:
-    # node-layer-1 is no slip for node-layer-2.
+    # node-layer-1 is no misspelling of node-layer-2.
     return one.bare == other.bare and (one.bare != one.text or other.bare != other.text)
 
 
 def _apart(one: str, other: str) -> int | None:
-    """How many slips lie between two words in lower case; None where that is too many for the same word."""
+    """Return the edit distance of two words in lower case; None if they are too different."""
     domain, slash, name = one.rpartition("/")
     if slash and "/" in other:
-        # The domain of a key is long and says little: what is alike in it does not make the names alike.
+        # The domain of a key is long: equal domains do not make the names similar.
         other_domain, _, other_name = other.rpartition("/")
         if domain != other_domain:
             return _apart(domain, other_domain) if name == other_name else None
@@ -101,28 +101,28 @@ def _names_apart(one: _Word, other: _Word) -> int | None:
     if _numbers_alone_differ(one, other):
         return None
     if len(one.parts) != len(other.parts):
-        # At most a separator is missing, or there is one too many.
+        # At most one separator is missing or superfluous.
         return 1 if _is_one_slip(one.text, other.text) else None
-    found = 0
+    total = 0
     for mine, theirs in zip(one.parts, other.parts, strict=True):
         slips = _part_apart(mine, theirs)
-        if slips is None or found + slips > _MOST_SLIPS:
+        if slips is None or total + slips > _MOST_SLIPS:
             return None
-        found += slips
-    return found
+        total += slips
+    return total
 
 
 def closest_match(word: str, known: Collection[str]) -> str | None:
-    """The word among ``known`` that ``word`` is most likely meant to be, capitals aside; None where none is near.
+    """Return the word of ``known`` closest to ``word``, ignoring case; None if none is close.
 
-    What differs in a number alone is another thing and not the same misspelt.
+    Words that differ in a number alone are different names, not misspellings.
     """
     if len(word) > _LONGEST or word in known:
         return None
     written = word.lower()
     best: tuple[int, str] | None = None
-    for one in sorted(known):
-        slips = _apart(written, one.lower())
+    for candidate in sorted(known):
+        slips = _apart(written, candidate.lower())
         if slips is not None and (best is None or slips < best[0]):
-            best = (slips, one)
+            best = (slips, candidate)
     return None if best is None else best[1]

@@ -1,4 +1,4 @@
-"""Taints and labels of nodes that say "accelerators only", told by the words in them."""
+"""Recognize taints and labels of accelerator nodes by the words in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-#: Roles of nodes that run the cluster itself; others (``node-role.kubernetes.io/gpu``) are names that its owner gave.
+#: Roles of nodes that run the cluster itself; other roles (``node-role.kubernetes.io/gpu``) are names of the cluster's owner.
 NEVER_ROLES: Final = frozenset(
     f"node-role.kubernetes.io/{role}" for role in ("control-plane", "controlplane", "master", "etcd", "infra", "bootstrap")
 )
@@ -25,13 +25,13 @@ NETWORK_KEYS: Final = "network.nvidia.com/"
 
 @lru_cache(maxsize=1024)
 def is_never_tolerated(key: str, value: str) -> bool:
-    """Whether the taint is one of maintenance, shutdown or a node's condition."""
+    """Return whether the taint is one of maintenance, shutdown or a node's condition."""
     return key in NEVER_ROLES or is_transient_taint(key, value)
 
 
 @lru_cache(maxsize=1024)
 def names_accelerators(key: str, value: str = "") -> bool:
-    """Whether the key or the value of a taint or label has a word in it that stands for accelerators."""
+    """Return whether the key or the value of a taint or label contains a word for accelerators."""
     return bool(key) and not key.endswith(CPU_KEY) and not key.startswith(NETWORK_KEYS) and _has_word(key, value)
 
 
@@ -41,7 +41,7 @@ def _has_word(*texts: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def marks_accelerators(key: str, value: str) -> bool:
-    """Whether the taint says "accelerators only" and nothing more."""
+    """Return whether the taint says "accelerators only" and nothing more."""
     if is_never_tolerated(key, value) or not _RESERVING_WORDS.isdisjoint(words_in(key, value)):
         return False
     return names_accelerators(key, value)
@@ -49,7 +49,7 @@ def marks_accelerators(key: str, value: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def dedicates_to_accelerators(key: str, value: str) -> bool:
-    """Whether the taint dedicates its node to accelerators and to nobody in particular: ``dedicated=gpu``."""
+    """Return whether the taint dedicates its node to accelerators in general: ``dedicated=gpu``."""
     words = words_in(value)
     return (
         key.rpartition("/")[2] == "dedicated" and not is_never_tolerated(key, value) and bool(words) and words <= _ACCELERATOR_WORDS
@@ -64,7 +64,7 @@ _PREFIXES: Final = (
     "ToBeDeletedByClusterAutoscaler",
     "DeletionCandidateOfClusterAutoscaler",
 )
-#: What agents take off once they run on the node: ``ebs.csi.aws.com/agent-not-ready``.
+#: Taints that agents remove once they run on the node: ``ebs.csi.aws.com/agent-not-ready``.
 _SUFFIXES: Final = ("not-ready",)
 _WORDS: Final = frozenset(
     [
@@ -95,18 +95,18 @@ _WORDS: Final = frozenset(
 
 
 def words_in(*texts: str) -> set[str]:
-    """The words of ``texts``, in lower case."""
+    """Return the words of ``texts``, in lower case."""
     return {word.lower() for text in texts for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text)}
 
 
 @lru_cache(maxsize=1024)
 def is_transient_taint(key: str, value: str) -> bool:
-    """Whether the taint is one of maintenance, shutdown, start or a node's condition."""
+    """Return whether the taint is one of maintenance, shutdown, start or a node's condition."""
     return key.startswith(_PREFIXES) or key.endswith(_SUFFIXES) or not _WORDS.isdisjoint(words_in(key, value))
 
 
 def passing_in_cel(name: str, *, whole_key: bool = True) -> str:
-    """An expression in CEL that is true where the text ``name`` is no such taint's key (``whole_key``) or value."""
+    """Return a CEL expression that is true if the text ``name`` is not the key (``whole_key``) or value of a transient taint."""
     checks = [f"!{name}.matches('{_WORDS_PATTERN}')"]
     if whole_key:
         checks += [f"!{name}.startsWith('{prefix}')" for prefix in _PREFIXES]
@@ -115,7 +115,7 @@ def passing_in_cel(name: str, *, whole_key: bool = True) -> str:
 
 
 def words_pattern(words: Iterable[str]) -> str:
-    """A pattern for a text with one of ``words`` in it, as :func:`words_in` cuts it up, for an engine that cannot look ahead."""
+    """Return a pattern of texts that contain one of ``words`` as split by :func:`words_in`, without lookahead (RE2)."""
     lower, title, upper = ("|".join(sorted(map(change, words))) for change in (str.lower, str.title, str.upper))
     return f"(^|[^A-Za-z])({lower})([^a-z]|$)|({title})([^a-z]|$)|(^|[^A-Z])({upper})([^A-Za-z]|$|[A-Z][a-z])"
 
@@ -123,5 +123,5 @@ def words_pattern(words: Iterable[str]) -> str:
 _WORDS_PATTERN: Final = words_pattern(_WORDS)
 
 
-#: Those words for the apiserver's own language, which reads a pattern as Python does: what the webhooks are sent.
+#: These words as a CEL pattern for the webhook configuration.
 MARKING_WORDS: Final = words_pattern(_ACCELERATOR_WORDS)

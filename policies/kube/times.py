@@ -1,4 +1,4 @@
-"""Times as people say them."""
+"""Format and parse times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DAY: Final = 24 * HOUR
 
 
 def lasting(seconds: int) -> str:
-    """A time in its largest whole unit: ``30 days``, ``24h``, ``90m``, ``45s``."""
+    """Return a duration in its largest whole unit: ``30 days``, ``24h``, ``90m``, ``45s``."""
     if seconds > DAY and seconds % DAY == 0:
         return f"{seconds // DAY} days"
     for unit, name in ((HOUR, "h"), (60, "m")):
@@ -26,7 +26,7 @@ _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([
 
 
 def instant_of(text: str) -> int | None:
-    """Seconds since 1970 of ``text``; of a date, of the end of that day in UTC. None where it is neither a date nor a time."""
+    """Return the seconds since 1970 of a time, or of the end of a date in UTC; None if ``text`` is neither."""
     try:
         if _DATE.fullmatch(text):
             return _seconds(datetime.fromisoformat(text).replace(tzinfo=UTC)) + DAY
@@ -38,12 +38,12 @@ def instant_of(text: str) -> int | None:
 
 
 def day_of(seconds: float) -> str:
-    """The day in UTC of a point in time, such as ``2026-01-31``."""
+    """Return the day in UTC of a point in time, such as ``2026-01-31``."""
     return (_EPOCH + timedelta(seconds=int(seconds))).strftime("%Y-%m-%d")
 
 
 def end_of_day(seconds: float, days: int) -> int:
-    """The end of the day in UTC that comes ``days`` after a point in time."""
+    """Return the end of the day in UTC that comes ``days`` after a point in time."""
     return (int(seconds) // DAY + days + 1) * DAY
 
 

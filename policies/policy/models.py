@@ -9,7 +9,8 @@ from pydantic import ConfigDict, Field, ValidationError, create_model, field_val
 
 from gpugate.policies.cluster.records.common import meets
 from gpugate.policies.findings import Mode
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.cel import LABEL_PATTERNS, LONGEST_KEY, MOST, UNIQUE, CelRule, LabelKey, LabelValue
 from gpugate.policies.kube.fields import Object, dotted
 from gpugate.policies.rules.registry import BY_ID, RULES

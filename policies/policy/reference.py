@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
+
+from pydantic.alias_generators import to_camel
 
 from gpugate.policies.findings import Mode
+from gpugate.policies.framework.reasons import ENGINE_REASONS, Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.policy.crd import Schema, spec_schema, written
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.policies.rules.registry import RULES
 
-#: Rule id to its finding reasons, each with its outcome; the empty id means any rule.
-Reasons: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
+#: What a fixed action does in mode Enforce.
+_OUTCOMES: Final = {"Deny": "refused", "Warn": "a warning", "Unknown": "unknown until the facts are there"}
 
 _FACTS: Final = {
     "nodes": "nodes",
@@ -110,13 +113,16 @@ def _defaults(schema: Schema) -> dict[str, Any]:
     return {name: field["default"] for name, field in schema["properties"].items() if field.get("default") is not None}
 
 
-def reference_markdown(reasons: Reasons | None = None) -> str:
-    """Return the rule reference in Markdown.
+def outcome_of(reason: Reason) -> str:
+    """Return what happens to a finding of ``reason`` in mode Enforce."""
+    outcome = _OUTCOMES.get(reason.action) or f"`{to_camel(reason.action)}` decides"
+    cases = [reason.warns] if reason.warns else []
+    cases += ["gpugate has reviewed the pod's owner"] if reason.owner_reviewed_warns else []
+    return f"{outcome}; a warning if {', or if '.join(cases)}" if cases else outcome
 
-    Args:
-        reasons: the reasons of the rules' findings; without them, the page has none.
-    """
-    reasons = reasons or {}
+
+def reference_markdown() -> str:
+    """Return the rule reference in Markdown."""
     lines = [
         "# Rules",
         "",
@@ -130,13 +136,12 @@ def reference_markdown(reasons: Reasons | None = None) -> str:
         "",
     ]
     for rule in RULES:
-        lines += _section(rule, reasons.get(rule.id, ()))
-    if reasons.get(""):
-        lines += ["## Findings of any rule", "", *_reason_table(reasons[""]), ""]
+        lines += _section(rule)
+    lines += ["## Findings of any rule", "", *_reason_table(ENGINE_REASONS), ""]
     return "\n".join(lines)
 
 
-def _section(rule: Rule, reasons: Sequence[tuple[str, str]]) -> list[str]:
+def _section(rule: Rule) -> list[str]:
     snapshot = ", ".join(sorted(_FACTS.get(name, name) for name in rule.needs))
     updates = "a template that a user changed in an UPDATE, too" if rule.on_update else "objects at CREATE only"
     own = parameters(rule)
@@ -153,7 +158,7 @@ def _section(rule: Rule, reasons: Sequence[tuple[str, str]]) -> list[str]:
         "",
         *(_parameter_table(own) if own else ["None of its own."]),
         "",
-        *(["### Findings", "", *_reason_table(reasons), ""] if reasons else []),
+        *(["### Findings", "", *_reason_table(rule.reasons), ""] if rule.reasons else []),
     ]
 
 
@@ -180,8 +185,9 @@ def _parameter_table(params: Sequence[Parameter]) -> list[str]:
     return _table(("Parameter", "Type", "Default", "Description"), rows)
 
 
-def _reason_table(reasons: Sequence[tuple[str, str]]) -> list[str]:
-    return _table(("Reason", "In mode Enforce"), [(f"`{reason}`", outcome) for reason, outcome in reasons])
+def _reason_table(reasons: Mapping[str, Reason]) -> list[str]:
+    rows = [(f"`{name}`", outcome_of(reason), reason.title) for name, reason in reasons.items()]
+    return _table(("Reason", "In mode Enforce", "What it means"), rows)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -9,6 +9,7 @@ from gpugate.policies.cluster.records.common import Taint, toleration_of
 from gpugate.policies.cluster.records.kueue import ResourceFlavor, ResourceGroup
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import mapping, mappings
+from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.scheduling.node_selection import meets
 from gpugate.policies.workloads.workload import PodSet
 
@@ -56,7 +57,7 @@ def _selected(pods: PodSet, flavor: ResourceFlavor, keys: frozenset[str]) -> boo
             return False
     affinity = mapping(mapping(pods.spec, "affinity", pods.field()), "nodeAffinity", pods.field("affinity"))
     path = pods.field("affinity", "nodeAffinity")
-    required = mapping(affinity, "requiredDuringSchedulingIgnoredDuringExecution", path)
+    required = mapping(affinity, REQUIRED_AFFINITY, path)
     terms = []
     for term in mappings(required, "nodeSelectorTerms", path):
         relevant = [expression for expression in mappings(term, "matchExpressions", path) if str(expression.get("key")) in keys]

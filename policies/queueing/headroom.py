@@ -13,12 +13,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from gpugate.policies.cluster.nodes import NodeShape
-from gpugate.policies.cluster.records.common import NO_AMOUNTS
 from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
 from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.kube.quantity import show_amount
+from gpugate.policies.kube.fields import whole_number
+from gpugate.policies.kube.quantity import NO_AMOUNTS, show_amount
 from gpugate.policies.queueing.budget import Budget, exceeds_ever, pod_fingerprint
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorQuota, fit_of, queue_facts
@@ -37,8 +37,8 @@ from gpugate.policies.queueing.workload_demand import (
     is_managed,
     number_of_pods,
     pod_counts,
-    whole_number,
 )
+from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.scheduling.pod_resources import (
     NO_CHANGES,
     Changes,
@@ -48,6 +48,7 @@ from gpugate.policies.scheduling.pod_resources import (
     resolved_resources,
     states_by_container,
 )
+from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: Resources that gpugate adds or raises.
@@ -137,7 +138,8 @@ class Headroom:
         self._queue = bounding_queue(workload, snapshot)
         now = self._size(NO_CHANGES)
         self._violations = now.limit_violations
-        self._shapes = [shape for shape in shapes if _holds(shape, now.requests)]
+        needed = _memory_and_cpu(now.requests)
+        self._shapes = [shape for shape in shapes if holds(shape, needed)]
         #: ResourceQuotas that count the pod once it states memory or CPU, and do not count it yet.
         self._entered: list[ResourceQuota] = []
         self._usage: dict[str, _Bound] = {}
@@ -259,14 +261,15 @@ class Headroom:
         for quota in self._entered:
             if self._lacks_requests(quota, changes):
                 return f"ResourceQuota {quota.name} would count the pod, and not all that it must state for that is stated"
+        needed = _memory_and_cpu(size.requests)
         for shape in self._shapes:
-            if not _holds(shape, size.requests):
+            if not holds(shape, needed):
                 return f"more than a node {shape.title} has"
         return ""
 
 
-def _holds(shape: NodeShape, requests: Mapping[str, int]) -> bool:
-    return requests.get("memory", 0) <= shape.memory and requests.get("cpu", 0) <= shape.cpu
+def _memory_and_cpu(requests: Mapping[str, int]) -> PodRequests:
+    return PodRequests(requests.get("memory", 0), requests.get("cpu", 0), NO_AMOUNTS)
 
 
 def _roomiest(fit: FlavorFit, number: int | None) -> FlavorQuota | None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from gpugate.policies.cluster.records.common import NO_AMOUNTS, Expression, Selector
+from gpugate.policies.cluster.records.common import Expression, Selector
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.kube.fields import Object, mapping, mappings
+from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
+from gpugate.policies.kube.quantity import NO_AMOUNTS
 from gpugate.policies.queueing.workload_demand import number_of_pods
-from gpugate.policies.scheduling.pod_resources import ResolvedContainer, ResolvedResources, resolved_resources, stated_for_pod
+from gpugate.policies.scheduling.pod_resources import ResolvedContainer, ResolvedResources, resolved_resources
+from gpugate.policies.workloads.requests import pod_level
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -27,7 +30,6 @@ _MUST_STATE: Final = {
     "requests.cpu": ("requests", "cpu"),
     "requests.memory": ("requests", "memory"),
 }
-_AFFINITIES: Final = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
 
 
 class Missing(NamedTuple):
@@ -181,8 +183,8 @@ def _crosses_namespaces(pods: PodSet) -> bool:
     for kind in ("podAffinity", "podAntiAffinity"):
         path = pods.field("affinity", kind)
         stated = mapping(affinity, kind, pods.field("affinity"))
-        required = mappings(stated, _AFFINITIES[0], path)
-        preferred = [mapping(weighted, "podAffinityTerm", path) for weighted in mappings(stated, _AFFINITIES[1], path)]
+        required = mappings(stated, REQUIRED_AFFINITY, path)
+        preferred = [mapping(weighted, "podAffinityTerm", path) for weighted in mappings(stated, PREFERRED_AFFINITY, path)]
         if any(_names_namespaces(term) for term in (*required, *preferred)):
             return True
     return False
@@ -199,7 +201,7 @@ def missing_requests(quota: ResourceQuota, pods: PodSet, containers: Sequence[Re
     That is so for CPU and memory alone, and not where the pod states either for all containers together.
     """
     required = [(name, *_MUST_STATE[name]) for name in sorted(quota.hard) if name in _MUST_STATE]
-    if not required or stated_for_pod(pods, "requests") or stated_for_pod(pods, "limits"):
+    if not required or pod_level(pods, "requests") or pod_level(pods, "limits"):
         return []
     missing: dict[tuple[str, str, str], Missing] = {}
     for container in containers:

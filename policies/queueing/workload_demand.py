@@ -14,23 +14,21 @@ from gpugate.policies.cluster.records.kueue_config import KueueConfiguration
 from gpugate.policies.cluster.records.pod_groups import KUEUE_COUNT, KUEUE_FAST_ADMISSION, KUEUE_GROUP
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import declared_size
-from gpugate.policies.kube.fields import Object, lookup
+from gpugate.policies.kube.fields import Object, lookup, whole_number
+from gpugate.policies.kube.names import MIN_PARALLELISM
 from gpugate.policies.scheduling.pod_resources import (
     NO_CHANGES,
     Changes,
-    add_up,
     defaults_for,
     filled,
     overhead_of,
     resolved_resources,
-    stated_for_pod,
 )
 from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.requests import add_up, pod_level
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 _BY_DEFAULT: Final = frozenset({"batch/job"})
-_MOST_DIGITS: Final = 7
 
 
 class PodSetDemand(NamedTuple):
@@ -83,13 +81,6 @@ def pod_counts(workload: Workload, pods: PodSet) -> tuple[int, int]:
     return count, _min_count(workload, count)
 
 
-def whole_number(written: object) -> int | None:
-    """Return the number that an annotation states; None where it states none."""
-    if type(written) is str and written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS:
-        return int(written)
-    return None
-
-
 def _count(workload: Workload, pods: PodSet) -> int:
     """Return how many pods Kueue admits as one Workload."""
     if workload.is_pod():
@@ -131,10 +122,7 @@ def _requests_of_template(namespace: str, pods: PodSet, snapshot: ClusterSnapsho
     defaults = defaults_for(snapshot, namespace)
     containers = filled(pods, defaults, changes)
     parts = [(one.container.role, {**one.limits, **defaults.requests, **one.stated[1]}) for one in containers]
-    requests = {**add_up(parts), **stated_for_pod(pods, "requests")}
-    for name, amount in overhead_of(pods, snapshot).items():
-        requests[name] = requests.get(name, 0) + amount
-    return requests
+    return add_up(parts, pod_level(pods, "requests"), overhead_of(pods, snapshot))
 
 
 def _adjusted(requests: Mapping[str, int], kueue: KueueConfiguration) -> dict[str, int]:

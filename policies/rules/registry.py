@@ -1,9 +1,9 @@
-"""Every rule, in the order in which their edits are folded.
+"""Every rule, one line each, in the order in which their edits are applied.
 
-What the pods tolerate decides which cards they may be given, and the affinity that keeps them off small cards decides of which
-nodes they get a share. The queue comes before the resources that are put in, since its quota may not cover them; memory limits
-come before the shared memory that is sized from them, and Guaranteed quality of service between the two, since it raises
-requests and not limits.
+``Rule.after`` names the rules whose edits a rule builds on; a test holds the order to it. Tolerations decide which cards pods
+may get, and the affinity that excludes small cards decides of which nodes they get a share. The queue comes before default
+resources, since its quota may not cover them. Memory limits come before the shared memory that is sized from them; Guaranteed
+quality of service comes between the two, since it raises requests and not limits.
 """
 
 from __future__ import annotations
@@ -11,32 +11,18 @@ from __future__ import annotations
 from typing import Final
 
 from gpugate.policies.framework.rule import Rule
-from gpugate.policies.rules.gangs.gang import rule as gang
-from gpugate.policies.rules.gangs.gang_members import rule as gang_members
-from gpugate.policies.rules.gangs.gang_packing import rule as gang_packing
-from gpugate.policies.rules.lifecycle import images
-from gpugate.policies.rules.lifecycle.environment import rule as environment
-from gpugate.policies.rules.lifecycle.jobs import rule as jobs
-from gpugate.policies.rules.ownership import idle
-from gpugate.policies.rules.ownership.attribution import rule as attribution
-from gpugate.policies.rules.placement import tolerations
-from gpugate.policies.rules.placement.gpu_selection import rule as placement
-from gpugate.policies.rules.placement.node_terms import rule as node_terms
-from gpugate.policies.rules.placement.spot import rule as spot
-from gpugate.policies.rules.placement.spread import rule as spread
-from gpugate.policies.rules.queueing import namespace_limits, queue, queue_quota
-from gpugate.policies.rules.queueing.priority import rule as priority
-from gpugate.policies.rules.resources import accelerator_names, commitment, shared_memory, stranding
-from gpugate.policies.rules.resources.host_memory import rule as host_memory
-from gpugate.policies.rules.resources.numa import rule as numa
-from gpugate.policies.rules.resources.vram import rule as vram
-from gpugate.policies.rules.security import reserved_nodes, visible_devices
-from gpugate.policies.rules.security.isolation import rule as isolation
+from gpugate.policies.rules.gangs import gang, gang_members, gang_packing
+from gpugate.policies.rules.lifecycle import environment, images, jobs
+from gpugate.policies.rules.ownership import attribution, idle
+from gpugate.policies.rules.placement import gpu_selection, node_terms, spot, spread, tolerations
+from gpugate.policies.rules.queueing import namespace_limits, priority, queue, queue_quota
+from gpugate.policies.rules.resources import accelerator_names, commitment, host_memory, numa, shared_memory, stranding, vram
+from gpugate.policies.rules.security import isolation, reserved_nodes, visible_devices
 
 RULES: Final[tuple[Rule, ...]] = (
     accelerator_names.RULE,
     attribution.RULE,
-    placement.RULE,
+    gpu_selection.RULE,
     spot.RULE,
     tolerations.RULE,
     vram.RULE,
@@ -64,3 +50,10 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 BY_ID: Final[dict[str, Rule]] = {rule.id: rule for rule in RULES}
+
+#: Fields that edits of rules write in pod templates and the specs around them, without metadata.
+WRITTEN_FIELDS: Final = frozenset().union(*(rule.writes for rule in RULES)) - {"annotations", "labels"}
+#: Fields of which rules read whether a user set them.
+USER_SET_FIELDS: Final = frozenset().union(*(rule.reads_user_set for rule in RULES))
+#: Environment variables that rules read; a ``*`` at the end stands for any characters.
+READ_VARIABLES: Final = frozenset().union(*(rule.reads_variables for rule in RULES))

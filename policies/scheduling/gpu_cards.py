@@ -1,9 +1,9 @@
-"""How much memory the cards of a node shape have, and what part of a card one shared device is.
+"""Memory of the cards of a node shape, and the share of a card that one shared device has.
 
 The figures are those of NVIDIA's GPU Feature Discovery (k8s-device-plugin, ``internal/lm/resource.go``), in MiB:
 ``nvidia.com/gpu.memory`` for whole cards (of a slice under MIG's single strategy), ``nvidia.com/mig-<profile>.memory`` for
 slices under the mixed strategy. A card without its label is unknown; for a slice the size in its profile's name stands in,
-which is rounded up (``1g.5gb`` has 4864 MiB), so that nothing is refused by it that the slice could hold.
+which is rounded up (``1g.5gb`` has 4864 MiB), so that no pod is denied that the slice could hold.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from typing import Final, NamedTuple
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, Form, form_of
+from gpugate.policies.kube.fields import whole_number
 from gpugate.policies.kube.quantity import GIB, MIB
 from gpugate.policies.scheduling.node_selection import matches_node_selector, node_candidates, open_shapes, tolerates_taints
 from gpugate.policies.workloads.workload import PodSet
 
-#: The label that says how many MiB of memory a node's cards have.
+#: Label with the memory of a node's cards in MiB.
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 _SHARED: Final = ".shared"
 _PROFILE: Final = re.compile(r"nvidia\.com/(?:mig|gpu)-(?:\d+c\.)?\d+g\.?(\d{1,6})gb", re.ASCII)
-#: Values of the sharing strategy's label under which one device is a share of a card.
+#: Values of the sharing strategy label if one device is a share of a card.
 _SHARING: Final = frozenset({"time-slicing", "mps"})
 _MOST_DIGITS: Final = 12
 
 
 class GpuCard(NamedTuple):
-    """The device that a resource name hands out on the nodes of one shape.
+    """The device of one resource name on the nodes of one shape.
 
     Attributes:
-        title: what people call it.
+        title: name in messages.
         shape: the nodes.
-        per_node: how many such devices one of them offers.
-        memory: bytes that the card or slice has; None where nothing says so.
-        replicas: how many pods share the card; 1 where it is one pod's alone.
+        per_node: number of such devices on one node.
+        memory: bytes of the card or slice; None if unknown.
+        replicas: number of pods that share the card; 1 if it is not shared.
     """
 
     title: str
@@ -47,12 +48,12 @@ class GpuCard(NamedTuple):
 
     @property
     def share(self) -> int:
-        """Bytes of its memory that belong to one of the pods that share it."""
+        """Bytes of its memory per pod that shares it."""
         return (self.memory or 0) // self.replicas
 
 
 def card_of(shape: NodeShape, resource: str) -> GpuCard:
-    """The device that ``resource``, which ``shape`` offers, hands out there."""
+    """Return the device of ``resource`` on ``shape``, which offers it."""
     base = resource.removesuffix(_SHARED)
     memory, replicas = None, 1
     title = shape.title
@@ -69,7 +70,7 @@ def card_of(shape: NodeShape, resource: str) -> GpuCard:
 
 
 def _cards_for(shapes: Iterable[NodeShape], names: Iterable[str]) -> list[GpuCard]:
-    """The largest device of each of ``shapes`` among those called ``names``; an unknown one where any is unknown."""
+    """Return the largest device of each of ``shapes`` among those called ``names``; one of unknown memory if any is unknown."""
     return [
         max((card_of(shape, name) for name in sorted(names)), key=lambda card: (card.memory is None, card.memory or 0))
         for shape in shapes
@@ -77,13 +78,13 @@ def _cards_for(shapes: Iterable[NodeShape], names: Iterable[str]) -> list[GpuCar
 
 
 def all_cards(shapes: Iterable[NodeShape]) -> list[GpuCard]:
-    """Every device of ``shapes`` whose memory is known, the smallest first."""
-    found = [card_of(shape, name) for shape in shapes for name in shape.devices if form_of(name) is not None]
-    return sorted((card for card in found if card.memory is not None), key=lambda card: (card.memory, card.title))
+    """Return the devices of ``shapes`` with known memory, smallest first."""
+    cards = [card_of(shape, name) for shape in shapes for name in shape.devices if form_of(name) is not None]
+    return sorted((card for card in cards if card.memory is not None), key=lambda card: (card.memory, card.title))
 
 
 def cards_in_reach(pods: PodSet, snapshot: ClusterSnapshot) -> list[GpuCard]:
-    """The devices that a pod may be given: of the nodes that it may land on and that have as many."""
+    """Return the devices that a pod may get: those of the nodes that it may land on and that have enough of them."""
     names = pods.accelerators()
     return _cards_for(_with_as_many(pods, open_shapes(pods, node_candidates(pods, snapshot))), names) if names else []
 
@@ -94,9 +95,9 @@ def _with_as_many(pods: PodSet, shapes: Iterable[NodeShape]) -> list[NodeShape]:
 
 
 def all_labelled(pods: PodSet, snapshot: ClusterSnapshot) -> bool:
-    """Whether every node says what its cards have that the pods could be given, were it not for their node affinity.
+    """Return whether every node that could serve the pods, regardless of their node affinity, has the memory label.
 
-    Rules that come later may add to that, and what they shut out would make for another answer the next time.
+    Later rules may add node affinity; the answer must not depend on that.
     """
     shapes = [
         one
@@ -107,19 +108,19 @@ def all_labelled(pods: PodSet, snapshot: ClusterSnapshot) -> bool:
 
 
 def bound_above(enough: int) -> int:
-    """What the label must be greater than (``Gt`` is strict) on nodes whose cards have ``enough`` bytes."""
+    """Return the bound for ``Gt`` (strict) that selects nodes whose cards have ``enough`` bytes."""
     return -(-enough // MIB) - 1
 
 
 def _mebibytes(shape: NodeShape, label: str) -> int | None:
-    """Bytes of the largest value of ``label``; None where a node of the shape has no readable one."""
+    """Return the largest value of ``label`` in bytes; None if a node of the shape has no readable one."""
     sizes = [_number(value) for value in shape.labels.get(label, ())]
     known = [size for size in sizes if size > 0]
     return max(known) * MIB if known and len(known) == len(sizes) else None
 
 
 def _replicas(shape: NodeShape, base: str, resource: str) -> int:
-    """How many pods share one card at most; 1 where the card is nobody else's."""
+    """Return the maximum number of pods that share one card; 1 if it is not shared."""
     if form_of(resource) is not Form.SHARED and _SHARING.isdisjoint(
         value for key in (base, NVIDIA_GPU) for value in shape.labels.get(f"{key}.sharing-strategy", ())
     ):
@@ -129,5 +130,5 @@ def _replicas(shape: NodeShape, base: str, resource: str) -> int:
 
 
 def _number(written: str | None) -> int:
-    """A whole number; 0 where it is none."""
-    return int(written) if written is not None and written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS else 0
+    """Return a whole number; 0 if ``written`` is none."""
+    return whole_number(written, _MOST_DIGITS) or 0

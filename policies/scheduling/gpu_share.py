@@ -1,4 +1,4 @@
-"""What of a node belongs to one accelerator, so that its pods leave the others theirs."""
+"""Share of a node's memory and CPU per accelerator, so that all its accelerators remain usable."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gpugate.policies.kube.accelerators import NVIDIA_GPU, Form, form_of, is_acc
 from gpugate.policies.scheduling.node_selection import hands_out_shares
 
 _SLICE: Final = re.compile(r"nvidia\.com/mig-(?:\d+c\.)?(\d+)g\.", re.ASCII)
-#: A card that can be cut has seven compute slices (NVIDIA MIG User Guide, A100 and H100 profiles).
+#: A card with MIG has seven compute slices (NVIDIA MIG User Guide, A100 and H100 profiles).
 _SLICES_OF_A_CARD: Final = 7
 
 
 class NodeShare(NamedTuple):
-    """What of a node belongs to one accelerator.
+    """Share of a node that belongs to one accelerator.
 
     Attributes:
         memory: bytes.
         cpu: millicores.
-        source: where the figures come from, for people.
+        source: origin of the figures, for messages.
     """
 
     memory: int
@@ -30,10 +30,10 @@ class NodeShare(NamedTuple):
 
 
 def share_of(shapes: Iterable[NodeShape], name: str, reserve: float) -> NodeShare | None:
-    """The smallest share of one ``name`` over ``shapes``, ``reserve`` (0 to 1) of each node kept back; None without shapes.
+    """Return the smallest share of one ``name`` over ``shapes``, less ``reserve`` (0 to 1) of each node; None without shapes.
 
-    The smallest, so that a pod fits whichever of the shapes it lands on. Memory is rounded down to whole GiB and CPU to
-    whole cores, where at least one is left. A MIG slice has as much of a node as it has of its card's compute slices;
+    The smallest share fits on all shapes. Memory is rounded down to whole GiB and CPU to
+    whole cores, where at least one is left. A MIG slice has the share of its part of the card's compute slices;
     several names for the same devices (the Neuron plugin's) do not divide the node again.
     """
     best: NodeShare | None = None
@@ -49,13 +49,13 @@ def share_of(shapes: Iterable[NodeShape], name: str, reserve: float) -> NodeShar
 
 
 class Portion(NamedTuple):
-    """What part of a node's accelerators a pod asks for.
+    """The part of a node's accelerators that a pod requests.
 
     Attributes:
-        name: the accelerator of which it asks for the largest part.
-        number: how many of it.
-        unit: how many parts one of it stands for: compute slices where the cards are cut, else 1.
-        whole: how many parts the node has.
+        name: the accelerator of which it requests the largest part.
+        number: requested count.
+        unit: parts per accelerator: compute slices if the cards have MIG slices, else 1.
+        whole: parts of the node.
     """
 
     name: str
@@ -65,17 +65,17 @@ class Portion(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """How many parts the pod asks for."""
+        """Parts that the pod requests."""
         return self.number * self.unit
 
     @property
     def noun(self) -> str:
-        """What a part is."""
+        """Name of a part in messages."""
         return "compute slices" if _SLICE.match(self.name) else "accelerators"
 
 
 def portion_of(shape: NodeShape, devices: Mapping[str, int]) -> Portion | None:
-    """The largest part of the node's accelerators that a pod asks for; None for all of them, or for a share of a card."""
+    """Return the largest part of the node's accelerators that a pod requests; None for all of them, or for a share of a card."""
     if hands_out_shares(shape):
         return None
     best: Portion | None = None
@@ -89,12 +89,12 @@ def portion_of(shape: NodeShape, devices: Mapping[str, int]) -> Portion | None:
 
 
 def excess(asked: int, room: int, portion: Portion) -> float:
-    """How many times the fair share of ``portion`` a pod asks for: ``(asked / room) / (parts / whole)``."""
+    """Return the multiple of its fair share that a pod with ``portion`` requests: ``(asked / room) / (parts / whole)``."""
     return asked * portion.whole / (room * portion.parts) if room else 0.0
 
 
 def _part(shape: NodeShape, name: str) -> tuple[int, int]:
-    """How many parts of the node one ``name`` stands for, and how many there are."""
+    """Return the parts of the node per ``name``, and the parts of the node."""
     sliced = {other: _slices(other) for other in shape.devices if is_accelerator(other) and _slices(other)}
     if name not in sliced or not any(_SLICE.match(other) for other in sliced):
         return 1, shape.devices[name]

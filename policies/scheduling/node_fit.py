@@ -1,44 +1,27 @@
-"""Whether a node could ever hold a pod: what one pod asks for, beside what a node of a shape has."""
+"""Compare the requests of a pod with what an empty node of a shape has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from gpugate.policies.cluster.nodes import NodeShape
-from gpugate.policies.cluster.records.common import NO_AMOUNTS
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, not_synced
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.memo import keep, recall, remember
-from gpugate.policies.kube.quantity import GIB, format_millicores, show_bytes
+from gpugate.policies.kube.quantity import GIB, format_millicores, show_amount, show_bytes
 from gpugate.policies.scheduling.node_selection import NodeCandidates, open_shapes, runtime_class
 from gpugate.policies.scheduling.pod_resources import overhead_of, resolved_resources, states_by_container
-from gpugate.policies.workloads.requests import PodRequests, cpu_sum, memory_sum, pod_requests
+from gpugate.policies.workloads.requests import PodRequests, explain_requests, pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _SHOWN_SHAPES: Final = 4
 _NATIVE: Final = frozenset({"memory", "cpu"})
 
 
-class NodeRequest(NamedTuple):
-    """What one pod asks of a node once the API, its namespace's LimitRanges and its RuntimeClass have filled it in.
-
-    Attributes:
-        memory: bytes.
-        cpu: millicores.
-        devices: accelerator name to count.
-        others: what else nodes are known to have of: other extended resources, ephemeral storage, huge pages.
-    """
-
-    memory: int
-    cpu: int
-    devices: Mapping[str, int]
-    others: Mapping[str, int]
-
-
-def node_request(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> NodeRequest:
-    """What one pod of ``pods`` asks of a node in ``namespace``.
+def node_request(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> PodRequests:
+    """Return what one pod of ``pods`` requests of a node once it is created in ``namespace``.
 
     Formula: ``k8s.io/component-helpers/resource.PodRequests`` (Kubernetes 1.36), with the defaults of
     :mod:`gpugate.policies.scheduling.pod_resources`. An extended resource that no accelerator node has is left out, since
@@ -49,23 +32,22 @@ def node_request(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> Nod
     """
     totals = pods.totals
     if not totals.others and "runtimeClassName" not in pods.spec and namespace not in snapshot.limit_ranges:
-        memory, cpu, devices = pod_requests(pods)
-        return NodeRequest(memory, cpu, devices, NO_AMOUNTS)
+        return pod_requests(pods)
     if not states_by_container(pods):
         return _filled_in(pods, snapshot, namespace)
     key = (namespace if namespace in snapshot.limit_ranges else "", totals)
     rests_on = (snapshot.limit_ranges, snapshot.device_classes, snapshot.offered)
-    found: NodeRequest | None = recall(snapshot.memo, "asks", key, *rests_on)
-    if found is None:
-        found = _filled_in(pods, snapshot, namespace)
-        keep(snapshot.memo, "asks", key, found, *rests_on)
-    return found
+    request: PodRequests | None = recall(snapshot.memo, "asks", key, *rests_on)
+    if request is None:
+        request = _filled_in(pods, snapshot, namespace)
+        keep(snapshot.memo, "asks", key, request, *rests_on)
+    return request
 
 
-def _filled_in(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> NodeRequest:
+def _filled_in(pods: PodSet, snapshot: ClusterSnapshot, namespace: str) -> PodRequests:
     requests = resolved_resources(pods, snapshot, namespace).requests
-    claimed = {one.extended_resource for one in snapshot.device_classes.values()}
-    return NodeRequest(
+    claimed = {device_class.extended_resource for device_class in snapshot.device_classes.values()}
+    return PodRequests(
         requests.get("memory", 0),
         requests.get("cpu", 0),
         pods.totals.accelerators,
@@ -80,21 +62,12 @@ def _counts(name: str, snapshot: ClusterSnapshot) -> bool:
 
 
 def amount_on(shape: NodeShape, name: str) -> int | None:
-    """How much of ``name``, no accelerator, a node of ``shape`` has; None where its nodes do not say."""
+    """Return how much of ``name`` (no accelerator) a node of ``shape`` has; None if unknown."""
     return shape.devices.get(name, 0) if "/" in name else shape.extra.get(name)
 
 
-def holds_demand(shape: NodeShape, demand: PodRequests) -> bool:
-    """Whether an empty node of ``shape`` has the memory, CPU and accelerators of ``demand``."""
-    return (
-        demand.memory <= shape.memory
-        and demand.cpu <= shape.cpu
-        and all(count <= shape.devices[name] for name, count in demand.devices.items())
-    )
-
-
-def holds(shape: NodeShape, ask: NodeRequest) -> bool:
-    """Whether an empty node of ``shape`` could hold the pod."""
+def holds(shape: NodeShape, ask: PodRequests) -> bool:
+    """Return whether an empty node of ``shape`` could hold the pod."""
     if ask.memory > shape.memory or ask.cpu > shape.cpu:
         return False
     for name, count in ask.devices.items():
@@ -107,22 +80,22 @@ def holds(shape: NodeShape, ask: NodeRequest) -> bool:
     return True
 
 
-def fitting(pods: PodSet, chosen: NodeCandidates, ask: NodeRequest) -> tuple[NodeShape, ...]:
-    """The shapes open to the pods that could hold one: the very same tuple for the same ask, for others to remember by."""
+def fitting(pods: PodSet, chosen: NodeCandidates, ask: PodRequests) -> tuple[NodeShape, ...]:
+    """Return the shapes that could hold the pods and whose taints they tolerate: the identical tuple for equal requests."""
     open_to = open_shapes(pods, chosen)
     key = ("fitting", pods.totals, ask.memory, ask.cpu)
     remembered = None if ask.others else chosen.memo.get(key)
     if remembered is not None and remembered[0] is open_to:
         known: tuple[NodeShape, ...] = remembered[1]
         return known
-    found = tuple(shape for shape in open_to if holds(shape, ask))
+    fitting_shapes = tuple(shape for shape in open_to if holds(shape, ask))
     if not ask.others:
-        remember(chosen.memo, key, (open_to, found))
-    return found
+        remember(chosen.memo, key, (open_to, fitting_shapes))
+    return fitting_shapes
 
 
-def unschedulable_finding(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shapes: Sequence[NodeShape]) -> Finding:
-    """The finding for a pod that none of ``shapes`` could ever hold."""
+def unschedulable_finding(pods: PodSet, snapshot: ClusterSnapshot, ask: PodRequests, shapes: Sequence[NodeShape]) -> Finding:
+    """Return the finding for a pod that none of ``shapes`` could ever hold."""
     names = " and ".join(sorted(ask.devices))
     sums = "; ".join(_sums(pods, snapshot, ask, shapes)[:_SHOWN_SHAPES])
     filled = [
@@ -139,12 +112,12 @@ def unschedulable_finding(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequ
 
 
 def nodes_unknown(pods: PodSet) -> Finding:
-    """The finding where the nodes are on their way."""
+    """Return the finding for nodes that are not synced."""
     return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "whether any could hold the pod")
 
 
 def doubt_about(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
-    """What keeps the pods from being compared with nodes: facts on their way, or a RuntimeClass that contradicts them."""
+    """Return why the pods cannot be compared with nodes: facts not synced, or a RuntimeClass that contradicts them."""
     if "runtimeClassName" not in pods.spec and workload.is_pod():
         return None
     pending = _fillers_pending(workload, pods, snapshot)
@@ -152,7 +125,7 @@ def doubt_about(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> 
 
 
 def _fillers_pending(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> str:
-    """The kind that is on its way and would fill in what the pods come to; empty where none is."""
+    """Return the kind that is not synced and sets defaults or overhead of the pods; empty if there is none."""
     if snapshot.known.get("limitranges") is SyncState.PENDING and workload.is_template():
         return "LimitRanges"
     if snapshot.known.get("runtimeclasses") is SyncState.PENDING and "runtimeClassName" in pods.spec:
@@ -167,7 +140,10 @@ def _defaults_unknown(pods: PodSet, kind: str) -> Finding:
 
 
 def _clash(pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
-    """The refusal of a selector that the RuntimeClass contradicts (``plugin/pkg/admission/runtimeclass`` ``setScheduling``)."""
+    """Return the denial of a node selector that the RuntimeClass contradicts.
+
+    Source: ``plugin/pkg/admission/runtimeclass`` ``setScheduling`` (Kubernetes 1.36).
+    """
     runtime = runtime_class(pods, snapshot)
     own = pods.spec.get("nodeSelector")
     if runtime is None or type(own) is not dict:
@@ -184,13 +160,13 @@ def _clash(pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
     return None
 
 
-def _is_filled(pods: PodSet, ask: NodeRequest) -> bool:
-    """Whether the sums hold more than what the pods state themselves."""
+def _is_filled(pods: PodSet, ask: PodRequests) -> bool:
+    """Return whether defaults or overhead of the cluster add to what the pods state."""
     demand = pod_requests(pods)
     return ask.memory != demand.memory or ask.cpu != demand.cpu
 
 
-def _sums(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shapes: Sequence[NodeShape]) -> list[str]:
+def _sums(pods: PodSet, snapshot: ClusterSnapshot, ask: PodRequests, shapes: Sequence[NodeShape]) -> list[str]:
     nodes: dict[str, int] = {}
     texts: dict[str, str] = {}
     for shape in shapes:
@@ -201,12 +177,15 @@ def _sums(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shapes: Seq
     return list(texts.values())
 
 
-def _lacks(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest, shape: NodeShape) -> list[str]:
-    short = []
-    if ask.memory > shape.memory:
-        short.append(f"memory {memory_terms(pods, snapshot, ask)} > {show_bytes(shape.memory)} allocatable")
-    if ask.cpu > shape.cpu:
-        short.append(f"cpu {_cpu_terms(pods, snapshot, ask)} > {format_millicores(shape.cpu)} allocatable")
+def _lacks(pods: PodSet, snapshot: ClusterSnapshot, ask: PodRequests, shape: NodeShape) -> list[str]:
+    short, stated = [], pod_requests(pods)
+    for resource, amount, own, has in (
+        ("memory", ask.memory, stated.memory, shape.memory),
+        ("cpu", ask.cpu, stated.cpu, shape.cpu),
+    ):
+        if amount > has:
+            total = _explain(pods, snapshot, resource, amount, own)
+            short.append(f"{resource} {total} > {show_amount(resource, has)} allocatable")
     for name, count in sorted(ask.devices.items()):
         if count > shape.devices.get(name, 0):
             short.append(f"{name} {count} > {shape.devices.get(name, 0)} allocatable")
@@ -221,21 +200,16 @@ def _shown(name: str, amount: int) -> str:
     return str(amount) if "/" in name else show_bytes(amount)
 
 
-def memory_terms(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest) -> str:
-    """How the memory that the pod asks for comes about, for people."""
-    terms = _added(pods, snapshot, "memory", ask.memory - pod_requests(pods).memory)
-    texts = "".join(f" + {show_bytes(amount)} ({source})" for amount, source in terms)
-    return f"{memory_sum(pods)}{texts} = {show_bytes(ask.memory)}" if texts else memory_sum(pods)
-
-
-def _cpu_terms(pods: PodSet, snapshot: ClusterSnapshot, ask: NodeRequest) -> str:
-    terms = _added(pods, snapshot, "cpu", ask.cpu - pod_requests(pods).cpu)
-    texts = "".join(f" + {format_millicores(amount)} ({source})" for amount, source in terms)
-    return f"{cpu_sum(pods)}{texts} = {format_millicores(ask.cpu)}" if texts else cpu_sum(pods)
+def _explain(pods: PodSet, snapshot: ClusterSnapshot, resource: str, amount: int, stated: int) -> str:
+    """Return the sum of ``resource`` for a message: what the pods state, then what the cluster adds."""
+    terms = _added(pods, snapshot, resource, amount - stated)
+    texts = "".join(f" + {show_amount(resource, more)} ({source})" for more, source in terms)
+    text = explain_requests(pods, resource)
+    return f"{text}{texts} = {show_amount(resource, amount)}" if texts else text
 
 
 def _added(pods: PodSet, snapshot: ClusterSnapshot, resource: str, more: int) -> list[tuple[int, str]]:
-    """What is put in beside what the pods state, with its source."""
+    """Return the amounts that the cluster adds to the stated requests, each with its source."""
     runtime = 0 if pods.spec.get("overhead") else overhead_of(pods, snapshot).get(resource, 0)
     terms = [
         (runtime, f"overhead of RuntimeClass {pods.spec.get('runtimeClassName')}"),
@@ -244,7 +218,7 @@ def _added(pods: PodSet, snapshot: ClusterSnapshot, resource: str, more: int) ->
     return [(amount, source) for amount, source in terms if amount > 0]
 
 
-def _remedy(ask: NodeRequest, shapes: Sequence[NodeShape]) -> str:
+def _remedy(ask: PodRequests, shapes: Sequence[NodeShape]) -> str:
     memory = max(shape.memory for shape in shapes)
     cpu = max(shape.cpu for shape in shapes)
     wanted, spread = [], ""

@@ -1,12 +1,12 @@
-"""Which node shapes a pod may land on, and what share of such a node belongs to one accelerator.
+"""Select the node shapes that a pod may land on.
 
-Selection follows the scheduler's NodeAffinity and TaintToleration plugins. Where a shape holds several values of a
-label the answer is yes if any node could match: a shape is only ruled out when none of its nodes can.
+Selection follows the scheduler's NodeAffinity and TaintToleration plugins. A shape with several values of
+a label matches if any of its nodes could match.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -17,21 +17,23 @@ from gpugate.policies.cluster.records.devices import RuntimeClass
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, wrong_type
 from gpugate.policies.kube.memo import remember
+from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.kube.taints import is_transient_taint
 from gpugate.policies.workloads.node_affinity import required_terms
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet
 
-HOSTNAME: Final = "kubernetes.io/hostname"
+#: Fields of a pod spec that decide which nodes its pods may land on.
+SCHEDULING_FIELDS: Final = frozenset({"affinity", "nodeSelector", "runtimeClassName", "tolerations"})
 
 
 def tolerates_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> bool:
-    """Whether the pods tolerate every lasting taint of ``shape`` that keeps pods off; ``more``: what else they will be given."""
+    """Return whether the pods, with the tolerations ``more``, tolerate every permanent taint of ``shape`` that keeps pods off."""
     return not untolerated_taints(pods, shape, more)
 
 
 def untolerated_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> list[Taint]:
-    """The lasting taints of ``shape`` that keep the pods off."""
+    """Return the permanent taints of ``shape`` that the pods do not tolerate."""
     written = (*mappings(pods.spec, "tolerations", pods.field()), *pods.predicted_tolerations)
     tolerations = (*map(toleration_of, written), *more)
     return [
@@ -39,7 +41,7 @@ def untolerated_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration
         for taint in shape.taints
         if taint.effect != "PreferNoSchedule"
         and not is_transient_taint(taint.key, taint.value)
-        and not any(one.covers(taint) for one in tolerations)
+        and not any(toleration.covers(taint) for toleration in tolerations)
     ]
 
 
@@ -50,7 +52,7 @@ def _values(labels: Mapping[str, frozenset[str | None]], shape: NodeShape, key: 
 
 
 def values_of(shape: NodeShape, key: str) -> frozenset[str | None]:
-    """The values of label ``key`` on the nodes of ``shape``, None among them where some node lacks it."""
+    """Return the values of label ``key`` on the nodes of ``shape``, with None if some node lacks it."""
     return _values(shape.labels, shape, key)
 
 
@@ -61,29 +63,29 @@ def _number(value: str | None) -> int | None:
         return None
 
 
-def meets(expression: Object, found: frozenset[str | None]) -> bool:
-    """Whether a node selector's ``expression`` is met by a label of the values ``found`` (None: nodes without it)."""
+def meets(expression: Object, values: frozenset[str | None]) -> bool:
+    """Return whether label ``values`` (None: nodes without the label) meet the ``expression`` of a node selector."""
     operator = expression.get("operator")
     wanted = {str(value) for value in sequence(expression, "values", ())}
     if operator == "In":
-        return bool(wanted & found)
+        return bool(wanted & values)
     if operator == "NotIn":
-        return any(value not in wanted for value in found)
+        return any(value not in wanted for value in values)
     if operator == "Exists":
-        return any(value is not None for value in found)
+        return any(value is not None for value in values)
     if operator == "DoesNotExist":
-        return None in found
+        return None in values
     bound = _number(next(iter(wanted), None))
     if bound is None:
         return False
-    numbers = [number for number in map(_number, found) if number is not None]
+    numbers = [number for number in map(_number, values) if number is not None]
     return (operator == "Gt" and any(number > bound for number in numbers)) or (
         operator == "Lt" and any(number < bound for number in numbers)
     )
 
 
 def matches_node_selector(pods: PodSet, shape: NodeShape) -> bool:
-    """Whether the nodeSelector of ``pods``, which no rule edits, lets them onto some node of ``shape``."""
+    """Return whether the nodeSelector of ``pods``, which no rule edits, lets them onto some node of ``shape``."""
     for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
         if type(value) is not str:
             raise wrong_type(pods.field("nodeSelector", key), "a string", value)
@@ -93,7 +95,7 @@ def matches_node_selector(pods: PodSet, shape: NodeShape) -> bool:
 
 
 def matches_selector(pods: PodSet, shape: NodeShape) -> bool:
-    """Whether nodeSelector and required node affinity of ``pods`` let them onto some node of ``shape``."""
+    """Return whether nodeSelector and required node affinity of ``pods`` let them onto some node of ``shape``."""
     if not matches_node_selector(pods, shape):
         return False
     terms = required_terms(pods)
@@ -105,24 +107,24 @@ def _term_meets(term: Object, shape: NodeShape) -> bool:
     fields = mappings(term, "matchFields", ())
     if not expressions and not fields:
         return False
-    return all(meets(one, _values(shape.labels, shape, str(one.get("key")))) for one in expressions) and all(
-        meets(one, frozenset(shape.nodes)) for one in fields
+    return all(meets(expression, _values(shape.labels, shape, str(expression.get("key")))) for expression in expressions) and all(
+        meets(expression, frozenset(shape.nodes)) for expression in fields
     )
 
 
 class NodeCandidates(NamedTuple):
-    """The shapes that concern one pod.
+    """Node shapes for one pod, by stage of node filtering.
 
     Attributes:
-        with_resource: those that offer every accelerator it asks for, in whatever number.
-        matching: those among them that its nodeSelector and node affinity let it onto.
-        large_enough: those among these with as many accelerators as it asks for.
-        taints: the taints of the reachable ones, sorted.
-        for_shares: those from which a share of a node is worked out: the roomy ones, those that hand out shares of cards left
-            out where others do not.
+        with_resource: shapes that offer every requested accelerator, in any number.
+        matching: those of with_resource that its nodeSelector and required node affinity match.
+        large_enough: those of matching with enough accelerators.
+        taints: the taints of the matching shapes, sorted.
+        for_shares: shapes from which shares of a node are computed: those of large_enough, without shapes of shared cards if
+            others remain.
         runtime: tolerations that the pods' RuntimeClass gives them.
-        shared_only: whether every roomy one hands out shares of its cards under the whole card's name.
-        memo: what was worked out from these shapes: by rules, with their parameters, and by :func:`open_shapes`.
+        shared_only: True if every shape of large_enough offers shares of its cards under the name of the whole card.
+        memo: results computed from these shapes by rules, with their parameters, and by :func:`open_shapes`.
     """
 
     with_resource: tuple[NodeShape, ...]
@@ -140,29 +142,32 @@ _SHARING: Final = frozenset({"time-slicing", "mps"})
 
 
 def hands_out_shares(shape: NodeShape) -> bool:
-    """Whether nodes of ``shape`` hand out shares of their cards under the whole card's name."""
+    """Return whether nodes of ``shape`` offer shares of their cards under the name of the whole card."""
     return not _SHARING.isdisjoint(shape.labels.get("nvidia.com/gpu.sharing-strategy", ()))
 
 
 def node_candidates(pods: PodSet, snapshot: ClusterSnapshot) -> NodeCandidates:
-    """The shapes that concern ``pods``, remembered with the facts: equal pods select equal shapes."""
-    found: NodeCandidates | None = pods.selection
-    if found is not None:
-        return found
+    """Return the node candidates of ``pods``, stored in the snapshot by the key of the pods."""
     wanted = pods.totals.accelerators
-    # Without nodes or wanted accelerators there is nothing to select from.
-    runtime = runtime_class(pods, snapshot) if "runtimeClassName" in pods.spec else None
-    key = _selection_key(pods, wanted, runtime) if snapshot.shapes and wanted else None
-    found = snapshot.memo.get(key)
-    if found is None:
-        found = _select(pods, wanted, snapshot, runtime)
-        remember(snapshot.memo, key, found)
-    pods.selection = found
-    return found
+    key: tuple[Hashable, ...] | None = None
+    runtime: RuntimeClass | None = None
+    if snapshot.shapes and wanted:
+        key = pods.selection_key
+        if key is None:
+            key = pods.selection_key = _selection_key(pods, wanted)
+    if "runtimeClassName" in pods.spec:
+        runtime = runtime_class(pods, snapshot)
+        if key is not None and runtime is not None:
+            key = (*key, *runtime.node_selector.items(), *runtime.tolerations)
+    candidates: NodeCandidates | None = snapshot.memo.get(key)
+    if candidates is None:
+        candidates = _select(pods, wanted, snapshot, runtime)
+        remember(snapshot.memo, key, candidates)
+    return candidates
 
 
 def runtime_class(pods: PodSet, snapshot: ClusterSnapshot) -> RuntimeClass | None:
-    """The RuntimeClass of the pods; None where they name none, or it is not known."""
+    """Return the RuntimeClass of the pods; None if they name none, or an unknown one."""
     return snapshot.runtime_classes.get(str(pods.spec.get("runtimeClassName")))
 
 
@@ -170,15 +175,10 @@ def _runs(runtime: RuntimeClass, shape: NodeShape) -> bool:
     return all(value in _values(shape.labels, shape, key) for key, value in runtime.node_selector.items())
 
 
-def _selection_key(pods: PodSet, wanted: dict[str, int], runtime: RuntimeClass | None) -> Any:  # noqa: ANN401 - any hashable
+def _selection_key(pods: PodSet, wanted: Mapping[str, int]) -> tuple[Hashable, ...]:
     selector = pods.spec.get("nodeSelector")
     affinity = pods.spec.get("affinity")
-    return (
-        *wanted.items(),
-        _written(selector) if selector else None,
-        _written(affinity) if affinity else None,
-        runtime and (*runtime.node_selector.items(), *runtime.tolerations),
-    )
+    return (*wanted.items(), _written(selector) if selector else None, _written(affinity) if affinity else None)
 
 
 def _written(value: Any) -> bytes | str:  # noqa: ANN401 - any JSON value
@@ -204,31 +204,31 @@ def _select(pods: PodSet, wanted: dict[str, int], snapshot: ClusterSnapshot, run
 
 
 def matching_shapes(pods: PodSet, snapshot: ClusterSnapshot) -> tuple[NodeShape, ...]:
-    """Shapes that offer every accelerator the pods ask for and that the pods' own selectors let them onto."""
+    """Return the shapes that offer every requested accelerator and that the pods' selectors match."""
     return node_candidates(pods, snapshot).matching
 
 
 def tolerations_key(pods: PodSet) -> bytes | None:
-    """A key that only pods with the same tolerations have, written and foreseen; None where they are better read each time."""
+    """Return a key of the stated and predicted tolerations; None if they have no short key."""
     written = pods.spec.get("tolerations") or ()
     return memo_key([written, pods.predicted_tolerations] if pods.predicted_tolerations else written)
 
 
 def open_shapes(pods: PodSet, chosen: NodeCandidates) -> tuple[NodeShape, ...]:
-    """Shapes among the reachable ones whose lasting taints the pods tolerate, remembered by the tolerations as written."""
+    """Return the matching shapes whose permanent taints the pods tolerate, stored by the tolerations."""
     if not chosen.matching:
         return ()
     key = tolerations_key(pods)
     if key is None:
         return tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
-    found: tuple[NodeShape, ...] | None = chosen.memo.get(key)
-    if found is None:
-        found = tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
-        remember(chosen.memo, key, found)
-    return found
+    shapes: tuple[NodeShape, ...] | None = chosen.memo.get(key)
+    if shapes is None:
+        shapes = tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
+        remember(chosen.memo, key, shapes)
+    return shapes
 
 
-#: Labels of nodes that are made when pods wait for them, of any size (Karpenter; GKE's flex-start and queued provisioning).
+#: Labels of nodes that an autoscaler creates for pending pods, of any size (Karpenter; GKE's flex-start and queued provisioning).
 _MADE_ON_DEMAND: Final = (
     "karpenter.sh/nodepool",
     "karpenter.sh/provisioner-name",
@@ -238,5 +238,5 @@ _MADE_ON_DEMAND: Final = (
 
 
 def are_autoscaled(shapes: Iterable[NodeShape]) -> bool:
-    """Whether nodes like some of these come when pods wait for them, and others than these may."""
+    """Return whether an autoscaler may add nodes to some of these shapes, or other nodes."""
     return any(key in shape.labels for shape in shapes for key in _MADE_ON_DEMAND)

@@ -1,9 +1,9 @@
-"""Whether a kubelet's Topology Manager could ever admit a pod, by what each NUMA zone of its node has.
+"""Check whether a kubelet's Topology Manager could ever admit a pod, from the resources of each NUMA zone.
 
 Formula (Kubernetes 1.36, ``pkg/kubelet/cm/topologymanager``): each device with a known place, and each whole CPU of a
 Guaranteed pod under the static CPU manager, brings a hint. With ``single-numa-node`` one zone must satisfy all of them. With
 ``restricted`` each hint names the smallest number of zones that could hold what is asked, and all must name the same zones. A
-pod that fails this is ended with ``TopologyAffinityError``, and its controller makes another, for ever.
+pod that fails this is ended with ``TopologyAffinityError``, and its controller creates another, without end.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gpugate.policies.workloads.workload import PodSet
 
 
 class NumaRequest(NamedTuple):
-    """What must be found together: by one container, or by all that run at once.
+    """Resources that must be aligned together: those of one container, or of all that run at once.
 
     Attributes:
-        who: whose need it is.
-        amounts: devices by name, and millicores of ``cpu`` where they are exclusive.
+        who: the container or pod, for messages.
+        amounts: devices by name, and millicores of exclusive ``cpu``.
     """
 
     who: str
@@ -31,7 +31,7 @@ class NumaRequest(NamedTuple):
 
 
 def exclusive_cpus(pods: PodSet) -> Mapping[int, int] | None:
-    """Millicores by container index that the static CPU manager would give to each alone; None where it gives none."""
+    """Return the millicores of exclusive CPU by container index under the static CPU manager; None if there are none."""
     # Pod-level resources make the CPU manager step back (feature gate PodLevelResourceManagers, off by default).
     if not pods.totals.is_guaranteed or "resources" in pods.spec:
         return None
@@ -62,17 +62,17 @@ def _needs(pods: PodSet, scope: str, cpus: Mapping[int, int] | None) -> Iterator
 
 
 def _by_zone(shape: NodeShape, name: str) -> list[int] | None:
-    """How much of ``name`` each zone has; None where the zones do not tell for certain."""
-    found = [zone.allocatable.get(name, 0) for zone in shape.topology.zones] if shape.topology else []
+    """Return how much of ``name`` each zone has; None if that is uncertain."""
+    amounts = [zone.allocatable.get(name, 0) for zone in shape.topology.zones] if shape.topology else []
     if name == "cpu":
         # The kubelet reports no CPUs for zones unless its CPU manager hands them out (policy_none.go GetAllocatableCPUs).
-        return found if all(found) else None
-    # Devices that lie in no zone bring no hint, and one that lies in two is counted twice.
-    return found if sum(found) == shape.devices.get(name, 0) else None
+        return amounts if all(amounts) else None
+    # Devices in no zone have no hint, and a device in two zones is counted twice.
+    return amounts if sum(amounts) == shape.devices.get(name, 0) else None
 
 
 def _fewest(zones: Sequence[int], amount: int) -> int:
-    """How many zones it takes at least to hold ``amount``; zero where all together do not."""
+    """Return the minimum number of zones that hold ``amount``; zero if all together do not."""
     totals = accumulate(sorted(zones, reverse=True))
     return next((at for at, total in enumerate(totals, 1) if total >= amount), 0)
 
@@ -87,7 +87,7 @@ def _refused(shape: NodeShape, need: NumaRequest, policy: str) -> bool:
 
 
 def refusal(pods: PodSet, shape: NodeShape, cpus: Mapping[int, int] | None) -> str:
-    """Why kubelets of ``shape`` would refuse the pod for ever, with the sums; empty where that is not certain."""
+    """Return why kubelets of ``shape`` would always reject the pod, with the sums; empty if that is uncertain."""
     topology = shape.topology
     if topology is None or len(topology.zones) < 2 or topology.policy not in {"single-numa-node", "restricted"}:
         return ""

@@ -1,4 +1,4 @@
-"""What one pod comes to once the defaults of the API, of its namespace's LimitRanges and of its RuntimeClass are in.
+"""Resolve requests and limits of one pod with the defaults of the API, of LimitRanges and of the RuntimeClass.
 
 Amounts are bytes, millicores or counts by resource. Formulas, all of Kubernetes 1.36: a missing request is the limit
 (``pkg/apis/core/v1/defaults.go`` ``SetDefaults_Pod``); the LimitRanger then puts in what is still missing
@@ -12,32 +12,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from gpugate.policies.cluster.records.common import NO_AMOUNTS, unit_of
 from gpugate.policies.cluster.records.namespaces import LimitRange, LimitRangeItem
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.kube.fields import MalformedError, mapping
 from gpugate.policies.kube.memo import keep, recall
-from gpugate.policies.kube.quantity import QuantityError, exact
-from gpugate.policies.workloads.container import EPHEMERAL, INIT, SIDECAR, Container
+from gpugate.policies.kube.quantity import NO_AMOUNTS, QuantityError, exact
+from gpugate.policies.scheduling.node_selection import runtime_class
+from gpugate.policies.workloads.container import EPHEMERAL, Container
+from gpugate.policies.workloads.requests import Part, add_up, pod_level, pod_level_requests, stated_overhead
 from gpugate.policies.workloads.workload import PodSet
 
 _Number = TypeVar("_Number", int, Fraction)
-_POD_LEVEL: Final = frozenset({"cpu", "memory"})
-#: Fields of a pod spec that weigh in beside its containers.
+#: Fields of a pod spec that change the sum of its containers.
 _BESIDE: Final = frozenset({"overhead", "resources", "runtimeClassName"})
 
-#: Limits and requests that take the place of what containers state, by index of the container.
+#: Limits and requests that replace those of containers, by index of the container.
 Changes: TypeAlias = Mapping[int, tuple[Mapping[str, int], Mapping[str, int]]]
 NO_CHANGES: Final[Changes] = {}
 
 
 class Defaults(NamedTuple):
-    """What the LimitRanges of a namespace give a container that does not state it.
+    """Default limits and requests of the LimitRanges of a namespace.
 
     Attributes:
         limits: limits by resource.
         requests: requests by resource.
-        unsure: resources that several LimitRanges default differently: the least is taken, the plugin takes any.
+        unsure: resources that several LimitRanges default differently; the smallest counts, the plugin takes any.
     """
 
     limits: Mapping[str, int]
@@ -49,7 +48,7 @@ NO_DEFAULTS: Final = Defaults(NO_AMOUNTS, NO_AMOUNTS, frozenset())
 
 
 class ContainerBounds(NamedTuple):
-    """Between what each container of a namespace must stay.
+    """Bounds of LimitRanges on each container of a namespace.
 
     Attributes:
         least: the highest ``min`` by resource.
@@ -68,7 +67,7 @@ NO_BOUNDS: Final = ContainerBounds(NO_AMOUNTS, NO_AMOUNTS, {}, NO_AMOUNTS)
 
 
 class ResolvedContainer(NamedTuple):
-    """A container with its requests and limits once the defaults are in; ``stated``: limits and requests without them."""
+    """A container with its requests and limits after defaulting; ``stated``: its limits and requests before."""
 
     container: Container
     requests: Mapping[str, int]
@@ -77,43 +76,43 @@ class ResolvedContainer(NamedTuple):
 
 
 class ResolvedResources(NamedTuple):
-    """What one pod requests, and what it is limited to, by resource."""
+    """Requests and limits of one pod by resource."""
 
     requests: Mapping[str, int]
     limits: Mapping[str, int]
 
 
 def _items(ranges: Iterable[LimitRange]) -> list[LimitRangeItem]:
-    return [item for one in ranges for item in one.limits if item.type == "Container"]
+    return [item for limit_range in ranges for item in limit_range.limits if item.type == "Container"]
 
 
 def _defaults_in(item: LimitRangeItem) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Limits and requests that ``item`` gives, where it leaves them to the API (``SetDefaults_LimitRangeItem``)."""
+    """Return the default limits and requests of ``item`` after the API's own defaulting (``SetDefaults_LimitRangeItem``)."""
     limits = {**item.most, **item.default}
     return limits, {**item.least, **limits, **item.default_request}
 
 
 def _least_of(choices: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], set[str]]:
-    found: dict[str, int] = {}
+    least: dict[str, int] = {}
     unsure: set[str] = set()
-    for one in choices:
-        for name, amount in one.items():
-            if found.setdefault(name, amount) != amount:
+    for choice in choices:
+        for name, amount in choice.items():
+            if least.setdefault(name, amount) != amount:
                 unsure.add(name)
-                found[name] = min(found[name], amount)
-    return found, unsure
+                least[name] = min(least[name], amount)
+    return least, unsure
 
 
 def defaults_for(snapshot: ClusterSnapshot, namespace: str) -> Defaults:
-    """What the LimitRanges of ``namespace`` give a container; nothing where none are known."""
+    """Return the defaults of the LimitRanges of ``namespace``; empty if it has none."""
     ranges = snapshot.limit_ranges.get(namespace)
     if ranges is None:
         return NO_DEFAULTS
-    found: Defaults | None = recall(snapshot.memo, "defaults", namespace, snapshot.limit_ranges)
-    if found is None:
-        found = _defaults_of(ranges)
-        keep(snapshot.memo, "defaults", namespace, found, snapshot.limit_ranges)
-    return found
+    defaults: Defaults | None = recall(snapshot.memo, "defaults", namespace, snapshot.limit_ranges)
+    if defaults is None:
+        defaults = _defaults_of(ranges)
+        keep(snapshot.memo, "defaults", namespace, defaults, snapshot.limit_ranges)
+    return defaults
 
 
 def _defaults_of(ranges: Iterable[LimitRange]) -> Defaults:
@@ -127,25 +126,25 @@ def _defaults_of(ranges: Iterable[LimitRange]) -> Defaults:
 
 
 def _lowest(choices: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
-    found: dict[str, _Number] = {}
-    for one in choices:
-        for name, amount in one.items():
-            found[name] = min(amount, found.get(name, amount))
-    return found
+    lowest: dict[str, _Number] = {}
+    for choice in choices:
+        for name, amount in choice.items():
+            lowest[name] = min(amount, lowest.get(name, amount))
+    return lowest
 
 
 def _ratios_in(item: LimitRangeItem) -> dict[str, Fraction]:
-    found = {}
+    ratios = {}
     for name, written in item.ratios.items():
         try:
-            found[name] = exact(written)
+            ratios[name] = exact(written)
         except QuantityError:
             continue
-    return found
+    return ratios
 
 
 def limit_range_bounds(snapshot: ClusterSnapshot, namespace: str) -> ContainerBounds:
-    """Between what the LimitRanges of ``namespace`` hold each container, and each pod; nothing where none are known."""
+    """Return the bounds that the LimitRanges of ``namespace`` set for each container and pod; empty if it has none."""
     ranges = snapshot.limit_ranges.get(namespace, ())
     if not ranges:
         return NO_BOUNDS
@@ -154,12 +153,12 @@ def limit_range_bounds(snapshot: ClusterSnapshot, namespace: str) -> ContainerBo
     for item in items:
         for name, amount in item.least.items():
             least[name] = max(amount, least.get(name, amount))
-    whole = _lowest(item.most for one in ranges for item in one.limits if item.type == "Pod")
+    whole = _lowest(item.most for limit_range in ranges for item in limit_range.limits if item.type == "Pod")
     return ContainerBounds(least, _lowest(item.most for item in items), _lowest(map(_ratios_in, items)), whole)
 
 
 def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, resource: str, amount: int) -> int:
-    """``amount`` as a limit of ``resource`` in ``container``, brought within ``bounds``; never below what it requests.
+    """Return ``amount`` as a limit of ``resource`` in ``container``, clamped to ``bounds``, but at least its request.
 
     Raises:
         MalformedError: an amount is no quantity.
@@ -168,7 +167,7 @@ def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, re
         return amount
     request = container.every[1].get(resource)
     if resource in bounds.most_in_pod:
-        others = limited(one for one in filled(pods) if one.container is not container)
+        others = add_up((other.container.role, other.limits) for other in filled(pods) if other.container is not container)
         amount = min(amount, max(1, bounds.most_in_pod[resource] - others.get(resource, 0)))
     if request and resource in bounds.ratio:
         amount = min(amount, int(request * bounds.ratio[resource]))
@@ -177,147 +176,78 @@ def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, re
 
 
 def filled(pods: PodSet, defaults: Defaults = NO_DEFAULTS, changes: Changes = NO_CHANGES) -> list[ResolvedContainer]:
-    """The containers of a pod as the API keeps them: stated limits stand in for requests before ``defaults`` do.
+    """Return the containers of a pod after defaulting: a stated limit goes before a default request.
 
     Args:
         pods: the pods.
-        defaults: what LimitRanges put in.
-        changes: what the containers would state in place of what they do.
+        defaults: defaults of LimitRanges.
+        changes: limits and requests that replace those of containers.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
-    found = []
+    containers = []
     for at, container in enumerate(pods.containers):
         if container.role is not EPHEMERAL:
             limits, requests = container.every
             if at in changes:
                 limits, requests = {**limits, **changes[at][0]}, {**requests, **changes[at][1]}
             all_requests = {**defaults.requests, **limits, **requests}
-            found.append(ResolvedContainer(container, all_requests, {**defaults.limits, **limits}, (limits, requests)))
-    return found
+            containers.append(ResolvedContainer(container, all_requests, {**defaults.limits, **limits}, (limits, requests)))
+    return containers
 
 
-def add_up(parts: Sequence[tuple[str, Mapping[str, int]]]) -> dict[str, int]:
-    """What runs together, or the peak of an init container, by resource; ``parts`` are roles and amounts, in order."""
-    running: dict[str, int] = {}
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for role, amounts in parts:
-        for name, amount in amounts.items():
-            if role is INIT:
-                peak[name] = max(peak.get(name, 0), amount + sidecars.get(name, 0))
-                continue
-            running[name] = running.get(name, 0) + amount
-            if role is SIDECAR:
-                sidecars[name] = sidecars.get(name, 0) + amount
-    for name, amount in peak.items():
-        running[name] = max(running.get(name, 0), amount)
-    return running
-
-
-def requested(containers: Iterable[ResolvedContainer]) -> dict[str, int]:
-    """What ``containers`` request together."""
-    return add_up([(one.container.role, one.requests) for one in containers])
-
-
-def limited(containers: Iterable[ResolvedContainer]) -> dict[str, int]:
-    """What the limits of ``containers`` come to; a container without a limit adds none."""
-    return add_up([(one.container.role, one.limits) for one in containers])
-
-
-def is_pod_level(resource: str) -> bool:
-    """Whether ``spec.resources`` of a pod may state ``resource``."""
-    return resource in _POD_LEVEL or resource.startswith("hugepages-")
-
-
-def stated_for_pod(pods: PodSet, kind: str) -> Mapping[str, int]:
-    """The pod-level ``kind`` (``requests`` or ``limits``) as stated, by resource.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
-    if "resources" not in pods.spec:
-        return NO_AMOUNTS
-    path = pods.field("resources")
-    stated = mapping(mapping(pods.spec, "resources", pods.field()), kind, path)
-    return {name: amount for name, amount in _read(stated, (*path, kind)).items() if is_pod_level(name)}
-
-
-def _read(stated: Mapping[str, object], path: tuple[str | int, ...]) -> dict[str, int]:
-    found = {}
-    for name, written in stated.items():
-        if written is not None and type(name) is str:
-            try:
-                found[name] = unit_of(name)(written)
-            except QuantityError as error:
-                raise MalformedError((*path, name), str(error)) from None
-    return found
+def requested_parts(containers: Iterable[ResolvedContainer]) -> list[Part]:
+    """Return role and requests of each container."""
+    return [(container.container.role, container.requests) for container in containers]
 
 
 def overhead_of(pods: PodSet, snapshot: ClusterSnapshot) -> Mapping[str, int]:
-    """What the runtime adds to each pod: ``spec.overhead``, or that of its RuntimeClass where it is known.
+    """Return what the runtime adds to each pod: ``spec.overhead``, or that of its RuntimeClass if the snapshot has it.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
-    spec = pods.spec
-    if "overhead" in spec:
-        stated = _read(mapping(spec, "overhead", pods.field()), pods.field("overhead"))
-        if stated:
-            return stated
-    if "runtimeClassName" not in spec:
-        return NO_AMOUNTS
-    known = snapshot.runtime_classes.get(str(spec["runtimeClassName"]))
-    return known.overhead if known else NO_AMOUNTS
-
-
-def _stated_requests(pods: PodSet, changes: Changes) -> dict[str, int]:
-    """Pod-level requests as the API keeps them (``defaultPodRequests``): what containers request goes before a pod's limit."""
-    requests, limits = stated_for_pod(pods, "requests"), stated_for_pod(pods, "limits")
-    if not limits:
-        return dict(requests)
-    # The API fills this in before the LimitRanger sees the pod.
-    summed = requested(filled(pods, changes=changes))
-    native = {name: amount for name, amount in summed.items() if name in _POD_LEVEL}
-    return {**limits, **native, **requests}
+    stated = stated_overhead(pods)
+    if stated or "runtimeClassName" not in pods.spec:
+        return stated
+    runtime = runtime_class(pods, snapshot)
+    return runtime.overhead if runtime else NO_AMOUNTS
 
 
 def resolved_resources(
     pods: PodSet, snapshot: ClusterSnapshot, namespace: str, *, with_overhead: bool = True, changes: Changes = NO_CHANGES
 ) -> ResolvedResources:
-    """What one pod of ``pods`` comes to in ``namespace``, once it is made; ``changes`` as for :func:`filled`.
+    """Return the requests and limits of one pod of ``pods`` created in ``namespace``; ``changes`` as for :func:`filled`.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
     if changes or not states_by_container(pods):
-        return _effective_of(pods, snapshot, namespace, with_overhead=with_overhead, changes=changes)
-    # Pods whose containers state the same have the very same totals, and nothing else weighs in.
+        return _resolve(pods, snapshot, namespace, with_overhead=with_overhead, changes=changes)
+    # Pods whose containers state the same have the identical totals, and nothing else changes the sum.
     key = (namespace if namespace in snapshot.limit_ranges else "", pods.totals)
-    found: ResolvedResources | None = recall(snapshot.memo, "effective", key, snapshot.limit_ranges)
-    if found is None:
-        found = _effective_of(pods, snapshot, namespace, with_overhead=False, changes=NO_CHANGES)
-        keep(snapshot.memo, "effective", key, found, snapshot.limit_ranges)
-    return found
+    resolved: ResolvedResources | None = recall(snapshot.memo, "effective", key, snapshot.limit_ranges)
+    if resolved is None:
+        resolved = _resolve(pods, snapshot, namespace, with_overhead=False, changes=NO_CHANGES)
+        keep(snapshot.memo, "effective", key, resolved, snapshot.limit_ranges)
+    return resolved
 
 
 def states_by_container(pods: PodSet) -> bool:
-    """Whether nothing but its containers decides on what a pod comes to: no pod-level resources, overhead or RuntimeClass."""
+    """Return whether the pod has neither pod-level resources nor overhead nor a RuntimeClass."""
     return _BESIDE.isdisjoint(pods.spec)
 
 
-def _effective_of(
+def _resolve(
     pods: PodSet, snapshot: ClusterSnapshot, namespace: str, *, with_overhead: bool, changes: Changes
 ) -> ResolvedResources:
     containers = filled(pods, defaults_for(snapshot, namespace), changes)
-    requests, limits = requested(containers), limited(containers)
-    if "resources" in pods.spec:
-        requests |= _stated_requests(pods, changes)
-        limits |= stated_for_pod(pods, "limits")
     overhead = overhead_of(pods, snapshot) if with_overhead else NO_AMOUNTS
+    # The API fills in pod-level requests before the LimitRanger sees the pod.
+    stated = pod_level_requests(pods, requested_parts(filled(pods, changes=changes))) if "resources" in pods.spec else NO_AMOUNTS
+    limits = add_up([(container.container.role, container.limits) for container in containers], pod_level(pods, "limits"))
     for name, amount in overhead.items():
-        requests[name] = requests.get(name, 0) + amount
         if limits.get(name):
             limits[name] += amount
-    return ResolvedResources(requests, limits)
+    return ResolvedResources(add_up(requested_parts(containers), stated, overhead), limits)

@@ -1,4 +1,4 @@
-"""Spot and preemptible capacity: what marks it on each cloud, and which pods ask for it.
+"""Spot and preemptible capacity: what marks it on each cloud, and which pods request it.
 
 ==========  ==========================================================  ==============================================  ======
 cloud       label                                                       taint of its own                                notice
@@ -11,7 +11,7 @@ Karpenter   ``karpenter.sh/capacity-type=spot``                         none    
 
 Sources: EKS user guide, "Simplify node lifecycle with managed node groups", capacity types; GKE documentation, "Spot VMs" and
 "Use preemptible VMs"; AKS documentation, "Add an Azure Spot node pool"; sigs.k8s.io/karpenter ``pkg/apis/v1/labels.go``, and
-Karpenter's documentation, "Disruption", for the notice of EC2. In a GKE node pool that somebody makes, the taint is theirs to set.
+Karpenter's documentation, "Disruption", for the notice of EC2. In a GKE node pool that users create, they set the taint.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from gpugate.policies.cluster.records.common import Taint
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
 from gpugate.policies.kube.memo import remember
+from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.kube.taints import is_never_tolerated, words_in
 from gpugate.policies.scheduling.node_selection import node_candidates
-from gpugate.policies.workloads.node_affinity import PREFERRED, Alternative, implies, node_affinity, required_terms
-from gpugate.policies.workloads.node_affinity import REQUIRED as MUST
+from gpugate.policies.workloads.node_affinity import Alternative, implies, node_affinity, required_terms
 from gpugate.policies.workloads.workload import PodSet
 
-#: Whether the pods are to run on spot capacity.
+#: Annotation: whether the pods run on spot capacity.
 SPOT: Final = "gpugate.io/spot"
-#: Where a run keeps what it needs to go on after an interruption.
+#: Annotation: where a run keeps its checkpoints.
 CHECKPOINT: Final = "gpugate.io/checkpoint"
 REQUIRED: Final = "required"
 PREFER: Final = "preferred"
@@ -41,13 +41,13 @@ _SPOT_WORDS: Final = frozenset({"spot", "preemptible"})
 
 
 class Cloud(NamedTuple):
-    """How one platform marks its spot nodes.
+    """Labels, taints and notice of one platform's spot nodes.
 
     Attributes:
         labels: labels of spot nodes.
         taints: taints that the platform itself puts on them.
-        notice: seconds from the notice to the end of the node; None where that is another's.
-        marks: how the keys of labels begin that all nodes of the platform have, spot or not.
+        notice: seconds from the notice to the end of the node; None if another platform decides it.
+        marks: prefixes of label keys on all nodes of the platform, spot or not.
     """
 
     labels: tuple[tuple[str, str], ...]
@@ -78,36 +78,36 @@ CLOUDS: Final[Mapping[str, Cloud]] = {
 
 
 def clouds_on_nodes(snapshot: ClusterSnapshot) -> tuple[str, ...]:
-    """The platforms whose labels are found on nodes, spot or not."""
-    found: tuple[str, ...] | None = snapshot.memo.get("spot")
-    if found is None:
+    """Return the platforms whose labels nodes have, spot or not."""
+    clouds: tuple[str, ...] | None = snapshot.memo.get("spot")
+    if clouds is None:
         keys = {key for shape in snapshot.shapes for key in shape.labels}
-        found = tuple(name for name, cloud in CLOUDS.items() if any(key.startswith(cloud.marks) for key in keys))
-        remember(snapshot.memo, "spot", found)
-    return found
+        clouds = tuple(name for name, cloud in CLOUDS.items() if any(key.startswith(cloud.marks) for key in keys))
+        remember(snapshot.memo, "spot", clouds)
+    return clouds
 
 
 def every_label(own: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The labels of spot nodes on all platforms, and the cluster's ``own``."""
+    """Return the labels of spot nodes on all platforms, and the cluster's ``own``."""
     return (*(label for cloud in CLOUDS.values() for label in cloud.labels), *own)
 
 
 def on_spot(labels: Sequence[tuple[str, str]]) -> tuple[Alternative, ...]:
-    """What a node has to meet to be one with any of ``labels``."""
+    """Return the alternatives of which a node with any of ``labels`` meets one."""
     return tuple(({"key": key, "operator": "In", "values": [value]},) for key, value in labels)
 
 
 def off_spot(labels: Sequence[tuple[str, str]]) -> tuple[Alternative, ...]:
-    """What a node has to meet to have none of ``labels``; one that lacks the key does."""
+    """Return the expressions that a node without any of ``labels`` meets; a node without the key does."""
     return (tuple({"key": key, "operator": "NotIn", "values": [value]} for key, value in labels),)
 
 
 class SpotSelection(NamedTuple):
-    """Where pods ask for spot capacity by themselves, without the annotation.
+    """The field by which pods request spot capacity without the annotation.
 
     Attributes:
-        path: the field that asks for it.
-        only: whether they run on nothing else.
+        path: the field.
+        only: True if they run on no other capacity.
         label: the label that they name.
     """
 
@@ -117,7 +117,7 @@ class SpotSelection(NamedTuple):
 
 
 def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> SpotSelection | None:
-    """How ``pods`` select spot capacity; None where they name no label of ``spot`` with its value there."""
+    """Return how ``pods`` select spot capacity; None if they name no label of ``spot`` with its value."""
     spec = pods.spec
     if "nodeSelector" in spec:
         for key, value in mapping(spec, "nodeSelector", pods.field()).items():
@@ -131,22 +131,22 @@ def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> SpotSelection | Non
 
 def _chosen_by_affinity(pods: PodSet, affinity: Object, spot: Mapping[str, str]) -> SpotSelection | None:
     path = pods.field("affinity", "nodeAffinity")
-    stated = required_terms(pods) if MUST in affinity else []
+    stated = required_terms(pods) if REQUIRED_AFFINITY in affinity else []
     terms = [term for term in stated if term.get("matchExpressions") or term.get("matchFields")]
     named = [_named_in(term, spot) for term in terms]
     if any(named):
         alternatives = on_spot(tuple(spot.items()))
         only = all(named) and all(any(implies(term, part) for (part,) in alternatives) for term in terms)
-        return SpotSelection((*path, MUST), only, next(filter(None, named)))
-    for one in mappings(affinity, PREFERRED, path) if PREFERRED in affinity else ():
+        return SpotSelection((*path, REQUIRED_AFFINITY), only, next(filter(None, named)))
+    for one in mappings(affinity, PREFERRED_AFFINITY, path) if PREFERRED_AFFINITY in affinity else ():
         label = _named_in(mapping(one, "preference", path), spot)
         if label:
-            return SpotSelection((*path, PREFERRED), only=False, label=label)
+            return SpotSelection((*path, PREFERRED_AFFINITY), only=False, label=label)
     return None
 
 
 def _named_in(term: Object, spot: Mapping[str, str]) -> str:
-    """The label by which ``term`` lets pods onto spot nodes by name; empty where it names none."""
+    """Return the spot label that ``term`` selects by name; empty if it names none."""
     for one in mappings(term, "matchExpressions", ()):
         key, values = one.get("key"), one.get("values")
         if one.get("operator") == "In" and type(key) is str and type(values) is list and spot.get(key) in values:
@@ -155,7 +155,7 @@ def _named_in(term: Object, spot: Mapping[str, str]) -> str:
 
 
 def notice_of(labels: Iterable[str], clouds: Iterable[str]) -> int | None:
-    """The shortest notice in seconds of the platforms that are named or own a label; None where none is known."""
+    """Return the shortest notice in seconds of the named platforms and of those that own a label; None if none is known."""
     keys = set(labels)
     known = [
         cloud.notice
@@ -166,8 +166,8 @@ def notice_of(labels: Iterable[str], clouds: Iterable[str]) -> int | None:
 
 
 def spot_taints(pods: PodSet, labels: Sequence[tuple[str, str]], snapshot: ClusterSnapshot) -> list[Taint]:
-    """Taints that say spot, found on spot nodes that offer what ``pods`` ask for, sorted."""
-    found = {
+    """Return the spot taints of spot nodes that offer what ``pods`` request, sorted."""
+    taints = {
         taint
         for shape in node_candidates(pods, snapshot).with_resource
         if any(value in shape.labels.get(key, ()) for key, value in labels)
@@ -176,4 +176,4 @@ def spot_taints(pods: PodSet, labels: Sequence[tuple[str, str]], snapshot: Clust
         and not _SPOT_WORDS.isdisjoint(words_in(taint.key, taint.value))
         and not is_never_tolerated(taint.key, taint.value)
     }
-    return sorted(found)
+    return sorted(taints)

@@ -1,4 +1,4 @@
-"""How many pods of a gang the nodes could ever hold: in all, and in the largest domain of a topology label.
+"""Count the pods of a gang that empty nodes hold: in all, and in the largest domain of a topology label.
 
 A node is taken as empty, and a shape's memory as that of its node with most: a gang that does not fit here fits nowhere.
 Two domains of the same label value (racks called ``r1`` in two blocks) count as one, for the same reason.
@@ -12,13 +12,14 @@ from typing import NamedTuple
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.kube.fields import mapping
 from gpugate.policies.kube.memo import remember
-from gpugate.policies.scheduling.node_selection import HOSTNAME, NodeCandidates, tolerations_key
+from gpugate.policies.kube.names import HOSTNAME
+from gpugate.policies.scheduling.node_selection import NodeCandidates, tolerations_key
 from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import PodSet
 
 
 def pods_on(shape: NodeShape, demand: PodRequests) -> int:
-    """How many pods that each ask for ``demand`` one empty node of ``shape`` holds."""
+    """Return how many pods with ``demand`` each one empty node of ``shape`` holds."""
     rooms = [shape.devices.get(name, 0) // count for name, count in demand.devices.items() if count]
     if demand.memory:
         rooms.append(shape.memory // demand.memory)
@@ -28,21 +29,21 @@ def pods_on(shape: NodeShape, demand: PodRequests) -> int:
 
 
 def nodes_of(pods: PodSet, shape: NodeShape) -> int:
-    """At most how many nodes of ``shape`` the nodeSelector of ``pods`` leaves."""
+    """Return the maximum number of nodes of ``shape`` that the nodeSelector of ``pods`` matches."""
     left = len(shape.nodes)
     for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
-        # A label that is not counted has another value on every node.
+        # A label without counts has a different value on every node.
         left = min(left, shape.counts[key].get(value, 0) if key in shape.counts else 1)
     return left
 
 
 class Domain(NamedTuple):
-    """Domains made of the same numbers of nodes of the same shapes.
+    """Domains with the same numbers of nodes of the same shapes.
 
     Attributes:
         example: the label value of the first by name.
-        number: how many such domains there are.
-        nodes: shape, by its place among the shapes asked about, and how many of its nodes the domain has.
+        number: number of such domains.
+        nodes: index of a shape among the given shapes, and number of its nodes in the domain.
     """
 
     example: str
@@ -51,15 +52,15 @@ class Domain(NamedTuple):
 
 
 def domains_by(key: str, pods: PodSet, shapes: Sequence[NodeShape], chosen: NodeCandidates) -> tuple[Domain, ...]:
-    """The domains of label ``key`` among ``shapes``, those that the pods' tolerations open; remembered with the shapes."""
+    """Return the domains of label ``key`` among ``shapes`` (those that the pods tolerate), stored with the candidates."""
     tolerations = tolerations_key(pods)
     place = None if tolerations is None else ("domains", key, tolerations)
-    found: tuple[Domain, ...] | None = None if place is None else chosen.memo.get(place)
-    if found is None:
-        found = _domains(key, shapes)
+    domains: tuple[Domain, ...] | None = None if place is None else chosen.memo.get(place)
+    if domains is None:
+        domains = _domains(key, shapes)
         if place is not None:
-            remember(chosen.memo, place, found)
-    return found
+            remember(chosen.memo, place, domains)
+    return domains
 
 
 def _domains(key: str, shapes: Sequence[NodeShape]) -> tuple[Domain, ...]:
@@ -77,7 +78,7 @@ def _domains(key: str, shapes: Sequence[NodeShape]) -> tuple[Domain, ...]:
 
 
 def largest(domains: Sequence[Domain], shapes: Sequence[NodeShape], demand: PodRequests) -> tuple[Domain, int]:
-    """The domain that holds most pods which each ask for ``demand``, and how many it holds.
+    """Return the domain that holds most pods with ``demand`` each, and how many it holds.
 
     Raises:
         ValueError: there are no domains.

@@ -1,4 +1,4 @@
-"""One container under review, of any role, and what it asks for."""
+"""One container of a pod, of any role, and the resources that it states."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from typing import Any, Final
 from gpugate.policies.kube.fields import MalformedError, Object, Path, mapping, mappings, string, wrong_type
 from gpugate.policies.kube.quantity import QuantityError, exact, whole
 from gpugate.policies.workloads.resources import NONE_STATED, ContainerResources, Fault, read_resources
+from gpugate.policies.workloads.shm import SharedMemory
 
 REGULAR: Final = "container"
 INIT: Final = "init container"
 SIDECAR: Final = "sidecar"
 EPHEMERAL: Final = "ephemeral container"
-NOT_ASKED: Final = object()
-#: The API takes no longer name. What is worked out for longer texts is not kept: nobody's junk fills the memory.
+#: Value before :meth:`PodSet.shared_memory` looks for a mount.
+NOT_READ: Final = SharedMemory({}, None, ())
+#: Maximum length of a name in the API. Results for longer texts are not cached, to bound memory.
 LONGEST_NAME: Final = 63
 
 
 @lru_cache(maxsize=4096)
 def normal_path(written: str) -> str:
-    """A mount path as the kernel sees it; the root is ``//``, since a mount there says nothing about what lies below."""
+    """Return a mount path as the kernel sees it; the root becomes ``//``, since it decides nothing about the paths below."""
     normal = posixpath.normpath("/" + written.lstrip("/"))
     return "//" if normal == "/" else normal
 
 
 @lru_cache(maxsize=4096)
 def _shows(written: str, directory: str) -> bool:
-    """Whether a mount at ``written``, however it is spelled, decides what is at ``directory``."""
+    """Return whether a mount at ``written``, in any spelling, decides what is at ``directory``."""
     place = normal_path(written)
     return place == directory or (directory.startswith(place) and directory[len(place) :][:1] == "/")
 
@@ -41,11 +43,11 @@ class Container:
         spec: the container itself.
         path: its path from the root of the workload.
         role: ``REGULAR``, ``INIT``, ``SIDECAR`` (an init container that keeps running) or ``EPHEMERAL``.
-        name: its name, empty where it has none yet.
+        name: its name; empty if it has none yet.
         limits: its resource limits, as written.
         requests: its resource requests, as written.
-        stated: what limits and requests come to.
-        shared_memory: what :mod:`gpugate.policies.workloads.shm` found mounted at /dev/shm; ``NOT_ASKED`` until it is asked.
+        stated: its limits and requests as numbers.
+        shared_memory: its mount at /dev/shm, cached by :meth:`PodSet.shared_memory`; ``NOT_READ`` until that looks for one.
     """
 
     __slots__ = ("limits", "name", "path", "requests", "role", "shared_memory", "spec", "stated")
@@ -59,8 +61,8 @@ class Container:
         self.reload()
 
     def reload(self) -> None:
-        """Read the resources and the mounts anew, after an edit of them."""
-        self.shared_memory: Any = NOT_ASKED
+        """Read resources and mounts again after an edit."""
+        self.shared_memory: SharedMemory | None = NOT_READ
         resources = self.spec.get("resources")
         if resources is None:
             self.limits: Object = {}
@@ -75,11 +77,11 @@ class Container:
         self.stated = read_resources(resources, self.limits, self.requests)
 
     def raw(self, kind: str, resource: str) -> Any:  # noqa: ANN401 - a quantity as somebody wrote it
-        """The quantity of ``resource`` under ``kind`` (``limits`` or ``requests``) as written; None where absent."""
+        """Return the quantity of ``resource`` under ``kind`` (``limits`` or ``requests``) as written; None if absent."""
         return (self.limits if kind == "limits" else self.requests).get(resource)
 
     def place(self, kind: str, resource: str) -> Path:
-        """The path of ``resource`` under ``kind``."""
+        """Return the path of ``resource`` under ``kind``."""
         return (*self.path, "resources", kind, resource)
 
     @property
@@ -89,33 +91,33 @@ class Container:
         Raises:
             MalformedError: one of them is no quantity.
         """
-        found = self.stated.amounts
-        if type(found) is Fault:
-            raise MalformedError(self.place(found.kind, found.resource), found.problem)
-        return found
+        amounts = self.stated.amounts
+        if type(amounts) is Fault:
+            raise MalformedError(self.place(amounts.kind, amounts.resource), amounts.problem)
+        return amounts
 
     @property
     def every(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Every limit and every request by resource, as stated: bytes, millicores or counts.
+        """All limits and requests by resource, as stated: bytes, millicores or counts.
 
         Raises:
             MalformedError: one of them is no quantity.
         """
-        found = self.stated.every
-        if type(found) is Fault:
-            raise MalformedError(self.place(found.kind, found.resource), found.problem)
-        return found
+        amounts = self.stated.every
+        if type(amounts) is Fault:
+            raise MalformedError(self.place(amounts.kind, amounts.resource), amounts.problem)
+        return amounts
 
     def memory(self, kind: str) -> int | None:
-        """Memory under ``kind`` in bytes; None where it is not stated."""
+        """Return memory under ``kind`` in bytes; None if it is not stated."""
         return self.amounts.memory_limit if kind == "limits" else self.amounts.memory_request
 
     def cpu(self, kind: str) -> int | None:
-        """CPU under ``kind`` in millicores; None where it is not stated."""
+        """Return CPU under ``kind`` in millicores; None if it is not stated."""
         return self.amounts.cpu_limit if kind == "limits" else self.amounts.cpu_request
 
     def count(self, kind: str, resource: str) -> int | None:
-        """The amount of ``resource`` under ``kind``, a fraction rounded up to a whole number; None where not stated."""
+        """Return the amount of ``resource`` under ``kind``, a fraction rounded up to a whole number; None if not stated."""
         written = self.raw(kind, resource)
         try:
             return None if written is None else whole(written)
@@ -123,7 +125,7 @@ class Container:
             raise MalformedError(self.place(kind, resource), str(error)) from None
 
     def is_fraction(self, kind: str, resource: str) -> bool:
-        """Whether the stated amount is no whole number."""
+        """Return whether the stated amount is no whole number."""
         written = self.raw(kind, resource)
         try:
             return written is not None and exact(written).denominator != 1
@@ -131,18 +133,18 @@ class Container:
             raise MalformedError(self.place(kind, resource), str(error)) from None
 
     def accelerators(self) -> dict[str, int]:
-        """Accelerators that the container asks for: resource name to count, none with a count of zero.
+        """Return the requested accelerators: resource name to count, without counts of zero.
 
         Raises:
             MalformedError: a count is no quantity.
         """
-        found = self.stated.accelerators
-        if type(found) is Fault:
-            raise MalformedError(self.place(found.kind, found.resource), found.problem)
-        return found
+        counts = self.stated.accelerators
+        if type(counts) is Fault:
+            raise MalformedError(self.place(counts.kind, counts.resource), counts.problem)
+        return counts
 
     def claims(self) -> list[str]:
-        """Names of the pod's resource claims that the container uses."""
+        """Return the names of the pod's resource claims that the container uses."""
         resources = self.spec.get("resources")
         if not resources or "claims" not in resources:
             return []
@@ -152,7 +154,7 @@ class Container:
         return [name for name in names if name]
 
     def mount_at(self, directory: str) -> Object | None:
-        """The mount at ``directory`` however it is spelled, or at a directory above it; None where there is none."""
+        """Return the mount at ``directory`` in any spelling, or at a parent directory; None if there is none."""
         for at, mount in enumerate(mappings(self.spec, "volumeMounts", self.path)):
             written = mount.get("mountPath")
             if type(written) is not str:
@@ -162,7 +164,7 @@ class Container:
         return None
 
     def env(self, name: str) -> Object | None:
-        """The environment entry called ``name``; None where there is none."""
+        """Return the environment entry called ``name``; None if there is none."""
         for entry in mappings(self.spec, "env", self.path):
             if entry.get("name") == name:
                 return entry

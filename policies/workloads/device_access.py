@@ -21,6 +21,7 @@ from pydantic import Field
 from gpugate.policies.kube.accelerators import may_be_accelerator
 from gpugate.policies.kube.cel import UNIQUE
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.kube.taints import names_accelerators
 from gpugate.policies.workloads.container import Container
@@ -116,7 +117,7 @@ def reserved_labels(pods: PodSet) -> Iterator[tuple[tuple[str | int, ...], str]]
 
 
 def _reserved_terms(terms: Iterable[Object]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    place = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    place = ("affinity", "nodeAffinity", REQUIRED_AFFINITY, "nodeSelectorTerms")
     for at, term in enumerate(terms):
         for number, expression in enumerate(mappings(term, "matchExpressions", ())):
             key, operator = str(expression.get("key") or ""), str(expression.get("operator"))

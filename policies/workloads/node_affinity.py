@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Final, NamedTuple, TypeAlias
 
-from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, whole_number
+from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.workload import PodSet
 
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _MOST_DIGITS: Final = 18
 
 #: Expressions about a node's labels, all of which a node must meet.
@@ -34,7 +33,7 @@ def required_terms(pods: PodSet) -> list[Object]:
         MalformedError: a field on the way is of the wrong type.
     """
     path = pods.field("affinity", "nodeAffinity")
-    return list(mappings(mapping(node_affinity(pods), REQUIRED, path), "nodeSelectorTerms", (*path, REQUIRED)))
+    return list(mappings(mapping(node_affinity(pods), REQUIRED_AFFINITY, path), "nodeSelectorTerms", (*path, REQUIRED_AFFINITY)))
 
 
 def implies(term: Object, expression: Object) -> bool:
@@ -90,9 +89,8 @@ def _texts(expression: Object) -> list[str]:
 def _whole(values: object) -> int:
     """Return the only element of ``values`` as a number; -1 if it is none (``Gt`` compares with an int64)."""
     written = values[0] if type(values) is list and len(values) == 1 else None
-    if type(written) is not str or not written.isascii() or not written.isdigit() or len(written) > _MOST_DIGITS:
-        return -1
-    return int(written)
+    number = whole_number(written, _MOST_DIGITS)
+    return -1 if number is None else number
 
 
 def both(wants: Iterable[Sequence[Alternative]]) -> tuple[Alternative, ...]:
@@ -140,7 +138,7 @@ def require(pods: PodSet, alternatives: Sequence[Alternative], note: str, before
         before: the alternatives that the same rule required before. An UPDATE contains them if the user's tool merges with the
             stored object.
     """
-    path = pods.field("affinity", "nodeAffinity", REQUIRED)
+    path = pods.field("affinity", "nodeAffinity", REQUIRED_AFFINITY)
     terms = required_terms(pods)
     kept = _without(terms, before, alternatives) if before else terms
     if kept != terms:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from gpugate.policies.kube.fields import Path, lookup, mapping, string
+from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.workloads.workload import Workload
 
-QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
-#: The label that names an object's WorkloadPriorityClass, beside the queue name.
-PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 _OWN_LABEL: Final[Path] = ("metadata", "labels", QUEUE_NAME)
 PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
 #: The label of objects that MultiKueue copies into the cluster that runs them (Kueue v0.15 ``apis/kueue/v1beta2/constants.go``).

@@ -46,8 +46,8 @@ def _is_operation(op: Any) -> bool:  # noqa: ANN401 - untrusted JSON
     )
 
 
-#: Fields that rules write in a pod spec, its containers and the spec of a job.
-_WRITTEN: Final = frozenset(
+#: Fields that rules write in a pod spec, its containers and the spec of a job: a test holds them equal to ``Rule.writes``.
+RULE_FIELDS: Final = frozenset(
     {
         "activeDeadlineSeconds",
         "affinity",
@@ -60,8 +60,8 @@ _WRITTEN: Final = frozenset(
         "podReplacementPolicy",
         "priorityClassName",
         "resources",
-        "resourcesPerNode",
         "schedulerName",
+        "schedulingGroup",
         "shutdownAfterJobFinishes",
         "tolerations",
         "topologySpreadConstraints",
@@ -70,6 +70,9 @@ _WRITTEN: Final = frozenset(
         "volumes",
     }
 )
+#: Where the ``resources`` of a template lie in a TrainJob.
+_RESOURCES_OF_TRAIN_JOB: Final = "resourcesPerNode"
+_WRITTEN: Final = RULE_FIELDS | {_RESOURCES_OF_TRAIN_JOB}
 #: A map that a rule adds as a whole where it is absent, with some of these fields.
 _HOLDER: Final = "runPolicy"
 #: Rules write here, too, but only values that take rights away.

@@ -1,7 +1,7 @@
-"""What a container's limits and requests come to, worked out once for all containers that state the same.
+"""Read limits and requests of a container, once for all containers that state the same.
 
-The containers of a cluster state few different resources, over and over: reading them is remembered by the very text that
-they state, so that a review of one more replica parses no quantity.
+The containers of a cluster state few different resources: results are cached by the text of ``resources``, so that the
+review of another replica parses no quantity.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpugate.policies.kube.accelerators import LEGACY_GPU, is_accelerator
 from gpugate.policies.kube.fields import Object
 from gpugate.policies.kube.quantity import millicores, whole
 
-#: Different resources remembered, and how long the text of one may be (honest ones take some 200 bytes).
+#: Maximum number of cached resources, and of the bytes of a key (usual ones take some 200).
 _REMEMBERED: Final = 4096
 _LONGEST: Final = 1024
 _NATIVE: Final = frozenset({"memory", "cpu"})
@@ -23,7 +23,7 @@ _STRICT: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACL
 
 
 class ContainerResources(NamedTuple):
-    """Memory in bytes and CPU in millicores that a container states; None where it states none."""
+    """Memory in bytes and CPU in millicores that a container states; None if absent."""
 
     memory_limit: int | None
     memory_request: int | None
@@ -33,7 +33,7 @@ class ContainerResources(NamedTuple):
 
 @final
 class Fault(NamedTuple):
-    """A quantity that cannot be read: where it stands and what is wrong with it."""
+    """A quantity that cannot be parsed: its field and the problem."""
 
     kind: str
     resource: str
@@ -47,17 +47,17 @@ class _UnreadableError(Exception):
 
 
 class Resources:
-    """Limits and requests, read.
+    """Limits and requests as numbers.
 
     Attributes:
-        amounts: memory and CPU, or the first of them that is no quantity.
+        amounts: memory and CPU, or the first that is no quantity.
         extended: names that could be extended resources (with a ``/``), sorted.
-        accelerators: accelerator name to count, none with a count of zero; or the first count that is no quantity.
-        is_plain: whether every extended resource is as nearly all are: a served name, a whole count above zero, request and
-            limit alike.
-        is_guaranteed: whether the container is Guaranteed with whole CPUs by the very text of what it states.
-        has_others: whether anything besides memory, CPU and accelerators is stated.
-        every: every limit and every request by resource, in bytes, millicores or counts; or the first that is no quantity.
+        accelerators: accelerator name to count, without counts of zero; or the first count that is no quantity.
+        is_plain: True if every extended resource has a served name and a whole count above zero, with equal request and
+            limit.
+        is_guaranteed: True if the container is Guaranteed with whole CPUs by the text of its resources.
+        has_others: True if it states a resource besides memory, CPU and accelerators.
+        every: all limits and requests by resource, in bytes, millicores or counts; or the first that is no quantity.
     """
 
     __slots__ = ("accelerators", "amounts", "every", "extended", "has_others", "is_guaranteed", "is_plain")
@@ -81,14 +81,14 @@ def _read(unit: Callable[[object], int], holder: Object, kind: str, resource: st
     try:
         return unit(written)
     except ValueError as error:
-        # A QuantityError, or a number of more digits than Python writes.
+        # A QuantityError, or a number with more digits than Python formats.
         raise _UnreadableError(Fault(kind, resource, str(error))) from None
 
 
 def _amounts(limits: Object, requests: Object) -> ContainerResources | Fault:
     try:
         return ContainerResources(
-            # A memory limit of zero is none for the kubelet.
+            # The kubelet treats a memory limit of zero as none.
             _read(whole, limits, "limits", "memory") or None,
             _read(whole, requests, "requests", "memory"),
             _read(millicores, limits, "limits", "cpu"),
@@ -111,17 +111,17 @@ def _all_in(holder: Object, kind: str) -> Mapping[str, int]:
 
 
 def _accelerators(names: tuple[str, ...], limits: Object, requests: Object) -> dict[str, int] | Fault:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     try:
         for name in names:
             if is_accelerator(name):
                 limit, request = _read(whole, limits, "limits", name), _read(whole, requests, "requests", name)
                 count = max(limit or 0, request or 0)
                 if count > 0:
-                    found[name] = count
+                    counts[name] = count
     except _UnreadableError as error:
         return error.fault
-    return found
+    return counts
 
 
 def _is_plain(name: str, limits: Object, requests: Object) -> bool:
@@ -144,29 +144,29 @@ def _is_guaranteed(limits: Object, requests: Object) -> bool:
 
 
 def memo_key(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON value
-    """A key that only values which are alike to every reader have; None where ``value`` is better not remembered."""
+    """Return a key of a JSON value for caches; None if ``value`` has no short, exact one."""
     try:
         key = orjson.dumps(value, option=_STRICT)
     except TypeError:
         return None
-    # A YAML file may hold .nan, which would be written as null, too.
+    # A YAML file may hold .nan, which is encoded as null, too.
     return key if len(key) <= _LONGEST and b"null" not in key else None
 
 
-#: What containers that state nothing have.
+#: Resources of containers that state none.
 NONE_STATED: Final = Resources({}, {})
 _memo: Final[dict[bytes, Resources]] = {}
 
 
 def read_resources(stated: Object, limits: Object, requests: Object) -> Resources:
-    """``limits`` and ``requests`` of the ``resources`` that a container states, read."""
+    """Return ``limits`` and ``requests`` of the ``resources`` of a container as numbers."""
     key = memo_key(stated)
     if key is None:
         return Resources(limits, requests)
-    found = _memo.get(key)
-    if found is None:
-        found = Resources(limits, requests)
+    resources = _memo.get(key)
+    if resources is None:
+        resources = Resources(limits, requests)
         if len(_memo) >= _REMEMBERED:
             _memo.clear()
-        _memo[key] = found
-    return found
+        _memo[key] = resources
+    return resources

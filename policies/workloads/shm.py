@@ -1,4 +1,4 @@
-"""What lies at /dev/shm in a container.
+"""The mount at /dev/shm of a container.
 
 A memory-backed emptyDir is a tmpfs whose pages are charged to the container that writes them and count against that
 container's memory limit; it may grow to the smallest of node allocatable, the pod's memory limit and ``sizeLimit``
@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, mapping
 from gpugate.policies.kube.quantity import QuantityError, whole
-from gpugate.policies.workloads.container import NOT_ASKED, Container
-from gpugate.policies.workloads.workload import PodSet
 
 DIRECTORY: Final = "/dev/shm"  # noqa: S108 - the mount path that containers use
 
@@ -22,7 +20,7 @@ class SharedMemory(NamedTuple):
 
     Attributes:
         mount: the volume mount.
-        volume: the volume behind it; None where the pod has none of that name.
+        volume: its volume; None if the pod has none of that name.
         place: path of the volume.
     """
 
@@ -32,13 +30,13 @@ class SharedMemory(NamedTuple):
 
     @property
     def is_memory(self) -> bool:
-        """Whether it is an emptyDir in memory."""
+        """True if the volume is an emptyDir in memory."""
         source = (self.volume or {}).get("emptyDir")
         return type(source) is dict and source.get("medium") == "Memory"
 
     @property
     def size_limit(self) -> int | None:
-        """Its ``sizeLimit`` in bytes; None where it has none.
+        """Its ``sizeLimit`` in bytes; None if it has none.
 
         Raises:
             MalformedError: the size is no quantity.
@@ -50,41 +48,3 @@ class SharedMemory(NamedTuple):
             return whole(written)
         except QuantityError as error:
             raise MalformedError((*self.place, "emptyDir", "sizeLimit"), str(error)) from None
-
-
-def shared_memory_of(pods: PodSet, container: Container) -> SharedMemory | None:
-    """What ``container`` mounts at /dev/shm or above it; None where it mounts nothing there."""
-    found = container.shared_memory
-    if found is NOT_ASKED:
-        found = container.shared_memory = _look_up(pods, container) if "volumeMounts" in container.spec else None
-    known: SharedMemory | None = found
-    return known
-
-
-def _look_up(pods: PodSet, container: Container) -> SharedMemory | None:
-    mount = container.mount_at(DIRECTORY)
-    if mount is None:
-        return None
-    found = pods.volume(mount.get("name"))
-    if found is None:
-        return SharedMemory(mount, None, pods.field("volumes"))
-    at, volume = found
-    return SharedMemory(mount, volume, pods.field("volumes", at))
-
-
-def pod_memory_limit(pods: PodSet) -> int | None:
-    """The pod-level memory limit in bytes; None where ``spec.resources`` states none.
-
-    Raises:
-        MalformedError: the limit is no quantity.
-    """
-    if "resources" not in pods.spec:
-        return None
-    limits = mapping(mapping(pods.spec, "resources", pods.field()), "limits", pods.field("resources"))
-    written = limits.get("memory")
-    if written is None:
-        return None
-    try:
-        return whole(written)
-    except QuantityError as error:
-        raise MalformedError(pods.field("resources", "limits", "memory"), str(error)) from None

@@ -6,22 +6,24 @@ resources and selectors are cached until an edit touches those.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, string
+from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.patch import Edit
-from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_ASKED, REGULAR, SIDECAR, Container
+from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_READ, REGULAR, SIDECAR, Container
 from gpugate.policies.workloads.kinds import POD, WorkloadKind, kind_of
 from gpugate.policies.workloads.pod_sets import PodSetSize, PodSetSource, gangs_of
-from gpugate.policies.workloads.pod_totals import PodTotals, totals_of
+from gpugate.policies.workloads.requests import PodTotals, totals_of
+from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
 
 if TYPE_CHECKING:
     from gpugate.policies.workloads.transition import Transition
 
 #: Fields that decide which nodes a pod may run on (a preference does not).
-_SELECTING: Final = frozenset({"nodeSelector", "requiredDuringSchedulingIgnoredDuringExecution"})
+_SELECTING: Final = frozenset({"nodeSelector", REQUIRED_AFFINITY})
 
 
 class PodSet:
@@ -36,7 +38,8 @@ class PodSet:
         slice_claims: names of those of them that may request a part of a GPU.
         containers: all containers in the order in which the kubelet starts them: init containers and sidecars first.
         predicted_tolerations: tolerations that the pods will get at creation, besides those of the spec.
-        selection: cache of :mod:`gpugate.policies.scheduling.node_selection`; None until it is filled.
+        selection_key: key of all pods that select the same nodes, cached for
+            :func:`gpugate.policies.scheduling.node_selection.node_candidates`; None until it is computed.
         kind: the kind that creates the pods: the workload's own, or that of an object which it wraps.
         numbers: the pod counts, in total and per child.
         follows: whether the pods start after others of the workload have run.
@@ -57,7 +60,7 @@ class PodSet:
         "predicted_tolerations",
         "resources_at",
         "root",
-        "selection",
+        "selection_key",
         "slice_claims",
         "spec",
         "starts_late",
@@ -95,7 +98,7 @@ class PodSet:
     def _forget(self) -> None:
         self._totals: PodTotals | None = None
         self._holders: list[Container] | None = None
-        self.selection: Any = None
+        self.selection_key: tuple[Hashable, ...] | None = None
 
     def _walk(self) -> tuple[Container, ...]:
         spec, path = self.spec, (*self.path, "spec")
@@ -121,7 +124,7 @@ class PodSet:
         """Drop the cached values that derive from memory, CPU and mounts at the paths ``touched``."""
         self._totals = None
         for container in self.containers:
-            container.shared_memory = NOT_ASKED
+            container.shared_memory = NOT_READ
             depth = len(container.path)
             for path in touched:
                 if path[:depth] == container.path:
@@ -218,6 +221,21 @@ class PodSet:
             if volume.get("name") == name:
                 return at, volume
         return None
+
+    def shared_memory(self, container: Container) -> SharedMemory | None:
+        """Return what ``container`` mounts at /dev/shm or above it; None if it mounts nothing there."""
+        found = container.shared_memory
+        if found is NOT_READ:
+            mount = container.mount_at(DIRECTORY) if "volumeMounts" in container.spec else None
+            found = container.shared_memory = None if mount is None else self._mounted(mount)
+        return found
+
+    def _mounted(self, mount: Object) -> SharedMemory:
+        found = self.volume(mount.get("name"))
+        if found is None:
+            return SharedMemory(mount, None, self.field("volumes"))
+        at, volume = found
+        return SharedMemory(mount, volume, self.field("volumes", at))
 
     def is_windows(self) -> bool:
         """Whether the pods run on Windows, to which no rule about Linux memory or devices applies."""

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from gpugate.webhook.audit.page.render import render
-from tests import sample_audits
 from tests.browser.chromium import MissingError, find
+from tests.shared import sample_audits
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENSHOTS = ROOT / "build" / "screenshots"

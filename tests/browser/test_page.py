@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from gpugate.webhook.audit.model import AuditedWorkload
 from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.totals import gravest
-from tests import sample_audits
 from tests.browser.conftest import Open
+from tests.shared import sample_audits
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text("utf-8")

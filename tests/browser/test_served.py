@@ -11,8 +11,8 @@ from aiohttp import web
 
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.page.live import add_page
-from tests import sample_audits
 from tests.browser.conftest import Open
+from tests.shared import sample_audits
 
 
 class Served:

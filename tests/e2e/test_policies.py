@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-_CASES = Path(__file__).parents[1] / "unit" / "policies" / "gpupolicy_cases.yaml"
+_CASES = Path(__file__).parents[1] / "policies" / "policy" / "gpupolicy_cases.yaml"
 CASES: dict[str, Any] = YAML(typ="safe").load(_CASES.read_text(encoding="utf-8"))
 PATH = "/apis/gpugate.io/v1alpha1/gpupolicies"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpupolicies.gpugate.io"

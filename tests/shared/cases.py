@@ -6,8 +6,6 @@ the defaults of its file is in ``Case.content`` as if it were written there.
 
 from __future__ import annotations
 
-import ast
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,14 +26,16 @@ from gpugate.policies.kube.fields import clone
 from gpugate.policies.kube.quantity import whole
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
-from gpugate.policies.rules.gangs.gang.pod_groups import manifest, plan
+from gpugate.policies.rules.gangs.gang import manifest, plan
 from gpugate.policies.rules.registry import RULES
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.recorded_edits import ANNOTATION
+from gpugate.policies.workloads.workload import Workload
 from tests.shared.overlays import overlaid
+from tests.shared.paths import ROOT
 
-_TESTS = Path(__file__).resolve().parents[1]
+_TESTS = ROOT / "tests"
 CLUSTERS = _TESTS / "shared" / "clusters"
 SHARED_BASES = _TESTS / "shared" / "bases.yaml"
 _DEFAULTS = "defaults"
@@ -58,7 +58,7 @@ def read(path: Path) -> Any:
 
 def folder_of(rule: Rule) -> Path:
     """Return the folder of the rule's cases and tests, which mirrors the module or package of the rule."""
-    theme, name = rule.check.__module__.partition(".rules.")[2].split(".")[:2]
+    theme, name = rule.params.__module__.partition(".rules.")[2].split(".")[:2]
     return _TESTS / "rules" / theme / name
 
 
@@ -235,13 +235,12 @@ class Case:
         policy = parse_policy({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "golden"}, "spec": spec})
         return PolicySet([policy]).bind({}, {})
 
-    def decide(self, root: dict[str, Any]) -> Decision:
-        """Decide on ``root``, which is edited in place."""
+    def workload(self, root: dict[str, Any], snapshot: ClusterSnapshot) -> Workload:
+        """Open ``root`` as the case's request has it."""
         kind = kind_of(root["apiVersion"], root["kind"])
         assert kind is not None, f"{root['kind']} is in no table"
         old = self.content.get("old")
-        snapshot = self.snapshot()
-        workload = open_workload(
+        return open_workload(
             kind,
             root,
             snapshot,
@@ -249,7 +248,18 @@ class Case:
             old=clone(old),
             subresource=self.content.get("subresource", ""),
         )
-        return decide(workload, self.bound(), snapshot, Phase[self.content.get("phase", "REVIEW")])
+
+    def decide(self, root: dict[str, Any]) -> Decision:
+        """Decide on ``root``, which is edited in place."""
+        snapshot = self.snapshot()
+        return decide(self.workload(root, snapshot), self.bound(), snapshot, Phase[self.content.get("phase", "REVIEW")])
+
+    def decided(self) -> tuple[Workload, ClusterSnapshot]:
+        """Return the workload as the engine edits it, and the snapshot."""
+        snapshot = self.snapshot()
+        workload = self.workload(self.given, snapshot)
+        decide(workload, self.bound(), snapshot, Phase.REVIEW)
+        return workload, snapshot
 
     def pod_group(self, root: dict[str, Any]) -> dict[str, Any] | None:
         """The spec of the PodGroup that the controller makes for ``root`` as it was decided; None where it makes none."""
@@ -267,18 +277,6 @@ def device(*, spans: dict[str, list[float | None]], memory: str = "", peak: str 
     times = tuple(Span(int(hours) * 3600, *figures) for hours, figures in spans.items())
     fields["held"] = fields.pop("hours", 1000) * 3600
     return DeviceUse(**{**start, "model": "NVIDIA A100-SXM4-80GB", **sizes, "spans": times, **fields})
-
-
-def reasons_in(rule: Rule) -> set[str]:
-    """The reasons of the findings that the rule's module makes, and the functions that it imports for them."""
-    module = inspect.getmodule(rule.check)
-    assert module is not None
-    functions = [function for _, function in inspect.getmembers(module, inspect.isfunction)]
-    sources = [inspect.getsource(one) for one in functions if "Finding" in str(inspect.get_annotations(one).get("return"))]
-    trees = [ast.parse(source) for source in (inspect.getsource(module), *sources)]
-    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
-    made = [node.args[0] for node in calls if isinstance(node.func, ast.Name) and node.func.id in {"Finding", "not_synced"}]
-    return {str(first.value) for first in made if isinstance(first, ast.Constant)}
 
 
 def without_record(root: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from gpugate.policies.kube.fields import clone
-from tests.shared.cases import expanded
+from tests.shared.cases import SHARED_BASES, expanded, read
 from tests.shared.overlays import overlaid
+from tests.shared.paths import ROOT
 
 _POD: dict[str, Any] = {"kind": "Pod", "spec": {"containers": [{"name": "main", "image": "a:1"}], "tolerations": [{"key": "gpu"}]}}
 _BASES = {"pod": _POD}
@@ -113,3 +116,13 @@ def test_operations_of_a_patch_are_named_by_what_they_do() -> None:
 def test_a_case_that_states_too_much_or_too_little_is_refused(stated: dict[str, Any], defaults: dict[str, Any]) -> None:
     with pytest.raises((AssertionError, ValueError)):
         expanded(stated, defaults, _BASES)
+
+
+def test_the_cases_of_the_readme_can_be_written_so() -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "tests" / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    listed = YAML(typ="safe").load(block)
+    defaults = listed.pop("defaults")
+    contents = [expanded(stated, defaults, read(SHARED_BASES)) for stated in listed.values()]
+    assert [len(content["wanted"].get("findings", [])) for content in contents] == [1, 1, 0]
+    assert [content["given"]["kind"] for content in contents] == ["Job", "Job", "Pod"]
+    assert [content.get("old", {}).get("spec", {}).get("parallelism") for content in contents] == [None, 30, None]

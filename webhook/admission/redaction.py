@@ -11,10 +11,10 @@ import re
 from typing import Any, Final
 
 from gpugate.policies.cluster.records.pod_groups import KAI_GROUP
-from gpugate.policies.kube.field_ownership import LAST_APPLIED, applied_in_short, managed_in_short
-from gpugate.policies.kube.managers import GITOPS_MANAGERS
-from gpugate.policies.rules.ownership.attribution.keys import DEFAULT_KEYS
-from gpugate.policies.workloads.device_access import DEVICE_ANNOTATIONS, VARIABLES
+from gpugate.policies.kube.managers import GITOPS_MANAGERS, LAST_APPLIED, applied_in_short, managed_in_short
+from gpugate.policies.rules.ownership.attribution import DEFAULT_KEYS
+from gpugate.policies.rules.registry import READ_VARIABLES
+from gpugate.policies.workloads.device_access import DEVICE_ANNOTATIONS
 from gpugate.policies.workloads.recorded_edits import ANNOTATION
 
 #: Kept fields of a request, beside objects and user.
@@ -38,14 +38,7 @@ _PLAIN: Final = frozenset({"capacity", "labels", "limits", "matchLabels", "nodeS
 _SECRET: Final = re.compile(r"token|passw|secret|credential|(api|access|private).?key", re.IGNORECASE)
 _NAMES_ONE: Final = re.compile(r"(name|ref|path)$", re.IGNORECASE)
 _CREDENTIALS_IN_URL: Final = re.compile(r"://[^/\s@]+@")
-#: Environment variables that rules read, and the settings of NCCL, which are no secrets.
-_ENVIRONMENT: Final = frozenset(
-    {
-        *VARIABLES,
-        *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
-        *("CUDA_LAUNCH_BLOCKING", "NVIDIA_DRIVER_CAPABILITIES"),
-    }
-)
+#: Settings of NCCL, which are no secrets; rules read more of them than one could list.
 _SETTINGS: Final = "NCCL_"
 #: Domains of annotations that gpugate, queues, schedulers and operators read; other values are hidden.
 _KEPT_DOMAINS: Final = re.compile(
@@ -117,7 +110,7 @@ class Redactor:
             return self._redact(entry)
         name, value = entry.get("name"), entry["value"]
         kept = {key: self._redact(item) for key, item in entry.items() if key != "value"}
-        known = isinstance(name, str) and (name in _ENVIRONMENT or (name.startswith(_SETTINGS) and not _SECRET.search(name)))
+        known = isinstance(name, str) and (name in READ_VARIABLES or (name.startswith(_SETTINGS) and not _SECRET.search(name)))
         kept["value"] = value if known or self._is_recorded(value) else self._hide(value)
         return kept
 

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.decision import BoundRule
-from gpugate.policies.kube.fields import MalformedError, Path, lookup
-from gpugate.policies.rules.ownership.attribution.keys import DEFAULT_KEYS, AttributionKey, told_by
+from gpugate.policies.kube.fields import MalformedError, Path, lookup, whole_number
+from gpugate.policies.rules.ownership.attribution import DEFAULT_KEYS, AttributionKey, told_by
 from gpugate.policies.workloads.workload import PodSet, Workload
 from gpugate.webhook.admission.response import cut
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Run
@@ -238,9 +238,9 @@ def _ends_of_all(workload: Workload, pods: PodSet) -> Iterator[int]:
         seconds = _span(lookup(workload.root, (*holder, _DEADLINE)))
         if seconds:
             yield seconds
-    label = workload.labels().get(_MOST_SECONDS)
-    if type(label) is str and label.isascii() and label.isdigit() and len(label) <= _MOST_DIGITS and int(label):
-        yield int(label)
+    most = whole_number(workload.labels().get(_MOST_SECONDS), _MOST_DIGITS)
+    if most:
+        yield most
 
 
 def _span(value: Any) -> int:  # noqa: ANN401 - any JSON value

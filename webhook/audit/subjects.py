@@ -10,8 +10,8 @@ import orjson
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.gangs.status import is_over
-from gpugate.policies.kube.field_ownership import LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.kube.fields import MalformedError
+from gpugate.policies.kube.managers import LAST_APPLIED, applied_in_short, managed_in_short
 from gpugate.policies.workloads.device_access import asks_somehow, goes_to_reserved_nodes, may_access_devices, takes_devices
 from gpugate.policies.workloads.kinds import KINDS, WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload

@@ -16,9 +16,9 @@ from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.gangs.gang import gang_of, group_of
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError, Object
-from gpugate.policies.rules.gangs.gang import pod_groups
-from gpugate.policies.rules.gangs.gang.pod_groups import PodGroupPlan
-from gpugate.policies.rules.gangs.gang.rule import RULE as GANG
+from gpugate.policies.rules.gangs.gang import RULE as GANG
+from gpugate.policies.rules.gangs.gang import PodGroupPlan, plan_together
+from gpugate.policies.rules.gangs.gang import plan as plan_of_one
 from gpugate.policies.workloads.kinds import WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
@@ -158,7 +158,7 @@ def _plan(workloads: list[Workload], joins: tuple[str, GroupKey] | None, bound: 
     first = workloads[0]
     named = {key for workload in workloads for pods in workload.pod_sets if (key := group_of(pods)) is not None}
     rule = bound_without_exemption(first, bound, GANG.id, now)
-    plan = pod_groups.plan(first, rule) if joins is None else pod_groups.plan_together(workloads, rule)
+    plan = plan_of_one(first, rule) if joins is None else plan_together(workloads, rule)
     return Planned(reference_of(first), plan, frozenset(named))
 
 

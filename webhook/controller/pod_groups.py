@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup, pod_group_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.rules.gangs.gang.pod_groups import API_GROUPS, WantedPodGroup, correction, fits, is_ours, manifest
+from gpugate.policies.rules.gangs.gang import API_GROUPS, WantedPodGroup, correction, fits, is_ours, manifest
 from gpugate.webhook.cache.kinds import FACT_KINDS
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.controller.gang_index import GangIndex, Planned

@@ -1,1 +1,1 @@
-"""What a snapshot keeps of each kind of object: small frozen records, one module per API group."""
+"""Records of the objects of a snapshot: small and frozen, one module per API group."""

@@ -1,4 +1,4 @@
-"""Kueue's cohorts as a tree: which ClusterQueues and cohorts lie in which, kept with the facts that it is made from."""
+"""Kueue's cohorts as a tree of ClusterQueues and cohorts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _NOTHING: Final[Mapping[Any, Any]] = frozen({})
 
 
 class CohortTree:
-    """All cohorts, with and without an object, and what is in them.
+    """All cohorts, with and without an object, and their members.
 
     Attributes:
         cohorts: Cohort objects by name.
-        queues: ClusterQueues by the cohort that they are in.
+        queues: ClusterQueues by cohort.
         children: names of cohorts by their parent.
-        memo: what :mod:`gpugate.policies.queueing.cohort_quota` worked out, to be found again.
+        memo: results of :mod:`gpugate.policies.queueing.cohort_quota`.
     """
 
     __slots__ = ("children", "cohorts", "memo", "queues")
@@ -36,12 +36,12 @@ class CohortTree:
                 self.children.setdefault(cohort.parent, []).append(cohort.name)
 
     def parent(self, name: str) -> str:
-        """The cohort that cohort ``name`` is in; empty for none, and for a cohort without an object."""
-        found = self.cohorts.get(name)
-        return found.parent if found else ""
+        """Return the parent of cohort ``name``; empty for none, and for a cohort without an object."""
+        cohort = self.cohorts.get(name)
+        return cohort.parent if cohort else ""
 
     def way_up(self, name: str) -> list[str] | None:
-        """Cohort ``name``, its parent, and so on to the root; None where that goes in a circle."""
+        """Return cohort ``name`` and its ancestors up to the root; None for a cycle."""
         way = [name]
         above = self.parent(name)
         seen = {name}

@@ -1,4 +1,4 @@
-"""What the readers of all kinds share: names, labels, amounts, selectors, tolerations."""
+"""Readers for all kinds: names, labels, amounts, selectors, tolerations."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, sequence, string
-from gpugate.policies.kube.quantity import QuantityError, millicores, whole
+from gpugate.policies.kube.quantity import NO_AMOUNTS, QuantityError, unit_of
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
 def frozen(items: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:
-    """A read-only copy of ``items``."""
+    """Return a read-only copy of ``items``."""
     return MappingProxyType(dict(items))
 
 
 class Sharing(Generic[_Value]):
-    """Gives back an equal value met before, so that what stands in many objects is kept once.
+    """Interns equal values, so that values of many objects are stored once.
 
-    One for each type of value: a named tuple equals a plain one of the same parts.
+    Use one per type of value: a named tuple equals a plain tuple of the same items.
     """
 
     __slots__ = ("_met", "_most")
 
     def __init__(self, most: int = 1 << 16) -> None:
-        """Prepare to remember ``most`` values; then it starts anew, and what was shared stays so."""
+        """Create an interner that starts over after ``most`` values."""
         self._met: dict[_Value, _Value] = {}
         self._most = most
 
     def __call__(self, value: _Value) -> _Value:
-        """``value``, or an equal one met before."""
+        """Return ``value``, or an equal one seen before."""
         met = self._met
         if len(met) >= self._most:
             met.clear()
         return met.setdefault(value, value)
 
 
-#: Names of nodes, namespaces and owners, values of labels: one object names what a thousand others name, too.
+#: Interned names of nodes, namespaces and owners, and values of labels: thousands of objects share them.
 shared_text: Final[Sharing[str]] = Sharing()
 
 
-#: Node labels by which platforms tell spot capacity from on-demand, and their values for spot.
+#: Node labels for the capacity type by platform, and their values for spot.
 CAPACITY: Final = {
     "karpenter.sh/capacity-type": "spot",
     "eks.amazonaws.com/capacityType": "SPOT",
@@ -51,36 +51,30 @@ CAPACITY: Final = {
     "cloud.google.com/gke-preemptible": "true",
     "kubernetes.azure.com/scalesetpriority": "spot",
 }
-NO_AMOUNTS: Final[Mapping[str, int]] = frozen({})
 
 
 def name_of(metadata: Object) -> str:
-    """The name in ``metadata``; empty where there is none."""
+    """Return the name in ``metadata``; empty if there is none."""
     return string(metadata, "name", ("metadata",)) or ""
 
 
 def namespace_in(metadata: Object) -> str:
-    """The namespace in ``metadata``; ``default`` where there is none."""
+    """Return the namespace in ``metadata``; ``default`` if there is none."""
     return string(metadata, "namespace", ("metadata",)) or "default"
 
 
 def labels_of(metadata: Object) -> Mapping[str, str]:
-    """The labels in ``metadata``, values as text."""
+    """Return the labels in ``metadata``, values as text."""
     return MappingProxyType({key: shared_text(str(value)) for key, value in mapping(metadata, "labels", ("metadata",)).items()})
 
 
 def texts(parent: Object, key: str) -> Mapping[str, str]:
-    """The map of strings at ``key``, values as text."""
+    """Return the map of strings at ``key``, values as text."""
     return frozen({name: str(value) for name, value in mapping(parent, key, ()).items()})
 
 
-def unit_of(resource: str) -> Callable[[object], int]:
-    """What reads an amount of ``resource``: millicores of CPU (also ``requests.cpu``), whole numbers of all else."""
-    return millicores if resource.rpartition(".")[2] == "cpu" else whole
-
-
 def amount(quantity: object, unit: Callable[[object], int]) -> int:
-    """``quantity`` in ``unit``; zero where there is none or it does not parse."""
+    """Return ``quantity`` in ``unit``; zero if it is absent or invalid."""
     if quantity is None:
         return 0
     try:
@@ -90,7 +84,7 @@ def amount(quantity: object, unit: Callable[[object], int]) -> int:
 
 
 def amount_or_none(quantity: object, resource: str) -> int | None:
-    """``quantity`` of ``resource``; None where there is none or it does not parse."""
+    """Return ``quantity`` of ``resource``; None if it is absent or invalid."""
     if quantity is None:
         return None
     try:
@@ -100,11 +94,11 @@ def amount_or_none(quantity: object, resource: str) -> int | None:
 
 
 def amounts(parent: Object, key: str) -> Mapping[str, int]:
-    """The amounts at ``key`` by resource name; those that do not parse are left out."""
-    found = mapping(parent, key, ())
-    if not found:
+    """Return the amounts at ``key`` by resource name; invalid ones are left out."""
+    stated = mapping(parent, key, ())
+    if not stated:
         return NO_AMOUNTS
-    read = {name: amount_or_none(quantity, name) for name, quantity in found.items()}
+    read = {name: amount_or_none(quantity, name) for name, quantity in stated.items()}
     return frozen({name: value for name, value in read.items() if value is not None})
 
 
@@ -117,12 +111,12 @@ class Taint(NamedTuple):
 
 
 def taints_in(parent: Object, key: str, path: Path = ()) -> tuple[Taint, ...]:
-    """The taints in the list at ``key`` of ``parent`` (which lies at ``path``), sorted."""
-    found = (
+    """Return the taints in the list at ``key`` of ``parent`` (which lies at ``path``), sorted."""
+    taints = (
         Taint(str(taint.get("key") or ""), str(taint.get("value") or ""), str(taint.get("effect") or ""))
         for taint in mappings(parent, key, path)
     )
-    return tuple(sorted(found))
+    return tuple(sorted(taints))
 
 
 class Toleration(NamedTuple):
@@ -134,19 +128,19 @@ class Toleration(NamedTuple):
     effect: str
 
     def covers(self, taint: Taint) -> bool:
-        """Whether it covers ``taint`` (``k8s.io/api/core/v1`` ``Toleration.ToleratesTaint``, 1.36)."""
+        """Return whether the toleration covers ``taint`` (``k8s.io/api/core/v1`` ``Toleration.ToleratesTaint``, 1.36)."""
         if self.effect and self.effect != taint.effect:
             return False
         if not self.key:
             return self.operator == "Exists"
         if self.key != taint.key:
             return False
-        # An operator that gpugate does not know covers nothing.
+        # An unknown operator covers nothing.
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
 
 
 def toleration_of(written: Object) -> Toleration:
-    """A toleration as ``written`` in a pod spec."""
+    """Return a toleration as ``written`` in a pod spec."""
     return Toleration(
         str(written.get("key") or ""),
         str(written.get("operator") or "Equal"),
@@ -156,7 +150,7 @@ def toleration_of(written: Object) -> Toleration:
 
 
 def tolerations_in(parent: Object, key: str) -> tuple[Toleration, ...]:
-    """The tolerations in the list at ``key``."""
+    """Return the tolerations in the list at ``key``."""
     return tuple(map(toleration_of, mappings(parent, key, ())))
 
 
@@ -174,12 +168,12 @@ class Selector(NamedTuple):
     expressions: tuple[Expression, ...]
 
     def matches(self, labels: Mapping[str, Any]) -> bool:
-        """Whether ``labels`` are selected (``k8s.io/apimachinery/pkg/labels``, 1.36)."""
-        return all(meets(*one, labels) for one in self.expressions)
+        """Return whether ``labels`` are selected (``k8s.io/apimachinery/pkg/labels``, 1.36)."""
+        return all(meets(*expression, labels) for expression in self.expressions)
 
 
 def meets(key: str, operator: str, values: Collection[str], labels: Mapping[str, Any]) -> bool:
-    """Whether ``labels`` meet one expression of a label selector."""
+    """Return whether ``labels`` meet one expression of a label selector."""
     if operator == "In":
         return labels.get(key) in values
     if operator == "NotIn":
@@ -188,13 +182,15 @@ def meets(key: str, operator: str, values: Collection[str], labels: Mapping[str,
 
 
 def selector_in(parent: Object, key: str) -> Selector | None:
-    """The label selector at ``key``; None where there is none."""
+    """Return the label selector at ``key``; None if there is none."""
     if parent.get(key) is None:
         return None
-    found = mapping(parent, key, ())
-    equal = [Expression(name, "In", frozenset({str(value)})) for name, value in mapping(found, "matchLabels", ()).items()]
+    selector = mapping(parent, key, ())
+    equal = [Expression(name, "In", frozenset({str(value)})) for name, value in mapping(selector, "matchLabels", ()).items()]
     more = [
-        Expression(str(one.get("key")), str(one.get("operator")), frozenset(map(str, sequence(one, "values", ()))))
-        for one in mappings(found, "matchExpressions", ())
+        Expression(
+            str(expression.get("key")), str(expression.get("operator")), frozenset(map(str, sequence(expression, "values", ())))
+        )
+        for expression in mappings(selector, "matchExpressions", ())
     ]
     return Selector((*sorted(equal), *more))

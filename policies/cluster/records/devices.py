@@ -1,4 +1,4 @@
-"""Classes that pods name, and devices that they claim."""
+"""RuntimeClasses, DeviceClasses, and the devices of resource claims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpugate.policies.kube.fields import Object, mapping, mappings
 
 
 class RuntimeClass(NamedTuple):
-    """A RuntimeClass: what its runtime adds to each pod, and where it runs.
+    """A RuntimeClass: its overhead and scheduling.
 
     Attributes:
         name: its name.
@@ -42,12 +42,12 @@ class DeviceClass(NamedTuple):
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it stands for a GPU: by its own name, or by NVIDIA's driver for GPUs."""
+        """True if it is a GPU class by its name, or by NVIDIA's GPU driver."""
         return self.name in GPU_DEVICE_CLASSES or "gpu.nvidia.com" in self.drivers
 
 
 class ClaimDevices(NamedTuple):
-    """A ResourceClaim or ResourceClaimTemplate: the device classes that it asks for."""
+    """A ResourceClaim or ResourceClaimTemplate: the device classes that it requests."""
 
     namespace: str
     name: str
@@ -55,12 +55,12 @@ class ClaimDevices(NamedTuple):
 
     @property
     def is_gpu(self) -> bool:
-        """Whether one of the classes stands for a GPU by its name."""
+        """True if one of the classes is a GPU class by its name."""
         return not self.classes.isdisjoint(GPU_DEVICE_CLASSES)
 
     @property
     def may_be_slice(self) -> bool:
-        """Whether one of the classes stands for a part of a GPU."""
+        """True if one of the classes may be a part of a GPU."""
         return not self.classes.isdisjoint(SLICE_DEVICE_CLASSES)
 
 
@@ -68,7 +68,7 @@ _DRIVER: Final = re.compile(r"device\.driver\s*==\s*[\"']([^\"']+)[\"']")
 
 
 def runtime_class_of(obj: Object) -> RuntimeClass:
-    """The record of a RuntimeClass (``node.k8s.io/v1``)."""
+    """Return the record of a RuntimeClass (``node.k8s.io/v1``)."""
     scheduling = mapping(obj, "scheduling", ())
     return RuntimeClass(
         name_of(mapping(obj, "metadata", ())),
@@ -79,7 +79,7 @@ def runtime_class_of(obj: Object) -> RuntimeClass:
 
 
 def device_class_of(obj: Object) -> DeviceClass:
-    """The record of a DeviceClass (``resource.k8s.io``, any version)."""
+    """Return the record of a DeviceClass (``resource.k8s.io``, any version)."""
     spec = mapping(obj, "spec", ())
     drivers: set[str] = set()
     for selector in mappings(spec, "selectors", ("spec",)):
@@ -88,7 +88,7 @@ def device_class_of(obj: Object) -> DeviceClass:
 
 
 def claim_of(obj: Object) -> ClaimDevices:
-    """The record of a ResourceClaim or ResourceClaimTemplate (``resource.k8s.io``, any version)."""
+    """Return the record of a ResourceClaim or ResourceClaimTemplate (``resource.k8s.io``, any version)."""
     metadata = mapping(obj, "metadata", ())
     spec, path = mapping(obj, "spec", ()), ("spec",)
     if obj.get("kind") == "ResourceClaimTemplate":

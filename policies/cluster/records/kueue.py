@@ -30,8 +30,8 @@ class LocalQueue(NamedTuple):
     Attributes:
         namespace: its namespace.
         name: its name.
-        cluster_queue: the ClusterQueue that it leads to.
-        stopped: whether its ``stopPolicy`` admits nothing now.
+        cluster_queue: its ClusterQueue.
+        stopped: True if its ``stopPolicy`` admits nothing now.
     """
 
     namespace: str
@@ -44,9 +44,9 @@ class Quota(NamedTuple):
     """Quota of one resource in one flavor; amounts in bytes, millicores or counts.
 
     Attributes:
-        nominal: what belongs to the queue or cohort.
-        borrowing: the most that it may borrow; None without limit.
-        lending: the most that it lends; None without limit.
+        nominal: quota of the queue or cohort.
+        borrowing: borrowing limit; None without limit.
+        lending: lending limit; None without limit.
     """
 
     nominal: int
@@ -55,7 +55,7 @@ class Quota(NamedTuple):
 
 
 class ResourceGroup(NamedTuple):
-    """A group of resources with the flavors that they come in.
+    """A group of resources and their flavors.
 
     Attributes:
         covered: names of its resources.
@@ -67,19 +67,19 @@ class ResourceGroup(NamedTuple):
 
 
 class ClusterQueue(NamedTuple):
-    """A Kueue ClusterQueue. It admits no workload that asks for a resource that it does not cover.
+    """A Kueue ClusterQueue. It admits no workload that requests a resource outside its groups.
 
     Attributes:
         name: its name.
         covered: the resources of all groups.
         groups: its resource groups.
         cohort: the cohort that it belongs to; empty for none.
-        namespaces: which namespaces it admits from; None admits from none.
-        stopped: whether its ``stopPolicy`` admits nothing now.
-        reserved: what is reserved now, by flavor and resource (``status.flavorsReservation``).
-        pending: workloads that wait (``status.pendingWorkloads``).
+        namespaces: selector of the namespaces that it admits from; None admits from none.
+        stopped: True if its ``stopPolicy`` admits nothing now.
+        reserved: reserved quota by flavor and resource (``status.flavorsReservation``).
+        pending: number of pending workloads (``status.pendingWorkloads``).
         inactive: why it admits nothing (its ``Active`` condition is False), else empty.
-        checked: whether it has admission checks, which may make nodes or send workloads to another cluster.
+        checked: True if it has admission checks, which may provision nodes or dispatch workloads to another cluster.
     """
 
     name: str
@@ -97,7 +97,7 @@ class ClusterQueue(NamedTuple):
 class Cohort(NamedTuple):
     """A Kueue Cohort: quota shared by the ClusterQueues and Cohorts in it.
 
-    A cohort that ClusterQueues merely name exists for Kueue, too, without an object, quota or parent.
+    For Kueue, a cohort that ClusterQueues merely name exists without an object, quota or parent.
     """
 
     name: str
@@ -135,9 +135,9 @@ class PriorityClass(NamedTuple):
 
     Attributes:
         name: its name.
-        value: the higher, the sooner.
-        is_default: whether pods that name none get it.
-        preempts: whether its pods may push others aside, or only come before them in the queue (``preemptionPolicy: Never``).
+        value: priority; higher is sooner.
+        is_default: True if it is the global default.
+        preempts: False if its pods never preempt others (``preemptionPolicy: Never``).
     """
 
     name: str
@@ -147,12 +147,12 @@ class PriorityClass(NamedTuple):
 
 
 class KueueWorkload(NamedTuple):
-    """A Kueue Workload, as far as it shows that an object has come into its queue.
+    """A Kueue Workload: shows that an object has reached its queue.
 
     Attributes:
-        owners: uids of the objects that it stands for.
-        reserved: whether quota is reserved for it.
-        finished: whether it has ended.
+        owners: uids of the objects that it represents.
+        reserved: True if quota is reserved for it.
+        finished: True if it is finished.
     """
 
     owners: tuple[str, ...]
@@ -165,7 +165,7 @@ def _is_stopped(spec: Object) -> bool:
 
 
 def local_queue_of(obj: Object) -> LocalQueue:
-    """The record of a LocalQueue."""
+    """Return the record of a LocalQueue."""
     metadata, spec = mapping(obj, "metadata", ()), mapping(obj, "spec", ())
     return LocalQueue(namespace_in(metadata), name_of(metadata), string(spec, "clusterQueue", ("spec",)) or "", _is_stopped(spec))
 
@@ -174,23 +174,23 @@ def _groups_of(spec: Object) -> tuple[ResourceGroup, ...]:
     groups = []
     for group in mappings(spec, "resourceGroups", ("spec",)):
         covered = frozenset(str(name) for name in sequence(group, "coveredResources", ("spec", "resourceGroups")))
-        flavors = tuple((str(one.get("name") or ""), _quotas_of(one)) for one in mappings(group, "flavors", ()))
+        flavors = tuple((str(flavor.get("name") or ""), _quotas_of(flavor)) for flavor in mappings(group, "flavors", ()))
         groups.append(ResourceGroup(covered, flavors))
     return tuple(groups)
 
 
 def _quotas_of(flavor: Object) -> Mapping[str, Quota]:
-    found = {}
+    quotas = {}
     for one in mappings(flavor, "resources", ()):
         name = str(one.get("name") or "")
         nominal = amount_or_none(one.get("nominalQuota"), name)
         borrowing = amount_or_none(one.get("borrowingLimit"), name)
-        found[name] = Quota(nominal or 0, borrowing, amount_or_none(one.get("lendingLimit"), name))
-    return frozen(found)
+        quotas[name] = Quota(nominal or 0, borrowing, amount_or_none(one.get("lendingLimit"), name))
+    return frozen(quotas)
 
 
 def cluster_queue_of(obj: Object) -> ClusterQueue:
-    """The record of a ClusterQueue."""
+    """Return the record of a ClusterQueue."""
     spec, status = mapping(obj, "spec", ()), mapping(obj, "status", ())
     groups = _groups_of(spec)
     pending = status.get("pendingWorkloads")
@@ -209,12 +209,12 @@ def cluster_queue_of(obj: Object) -> ClusterQueue:
 
 
 def _reserved(status: Object) -> Mapping[tuple[str, str], int]:
-    found = {}
+    amounts = {}
     for flavor in mappings(status, "flavorsReservation", ("status",)):
         for one in mappings(flavor, "resources", ()):
             resource = str(one.get("name") or "")
-            found[(str(flavor.get("name") or ""), resource)] = amount_or_none(one.get("total"), resource) or 0
-    return frozen(found)
+            amounts[(str(flavor.get("name") or ""), resource)] = amount_or_none(one.get("total"), resource) or 0
+    return frozen(amounts)
 
 
 def _why_inactive(status: Object) -> str:
@@ -225,13 +225,13 @@ def _why_inactive(status: Object) -> str:
 
 
 def cohort_of(obj: Object) -> Cohort:
-    """The record of a Cohort."""
+    """Return the record of a Cohort."""
     spec = mapping(obj, "spec", ())
     return Cohort(name_of(mapping(obj, "metadata", ())), str(spec.get("parentName") or spec.get("parent") or ""), _groups_of(spec))
 
 
 def flavor_of(obj: Object) -> ResourceFlavor:
-    """The record of a ResourceFlavor."""
+    """Return the record of a ResourceFlavor."""
     spec = mapping(obj, "spec", ())
     return ResourceFlavor(
         name_of(mapping(obj, "metadata", ())),
@@ -243,13 +243,13 @@ def flavor_of(obj: Object) -> ResourceFlavor:
 
 
 def topology_of(obj: Object) -> Topology:
-    """The record of a Topology."""
+    """Return the record of a Topology."""
     levels = mappings(mapping(obj, "spec", ()), "levels", ("spec",))
     return Topology(name_of(mapping(obj, "metadata", ())), tuple(str(level.get("nodeLabel") or "") for level in levels))
 
 
 def priority_class_of(obj: Object) -> PriorityClass:
-    """The record of a PriorityClass or WorkloadPriorityClass."""
+    """Return the record of a PriorityClass or WorkloadPriorityClass."""
     value = obj.get("value")
     return PriorityClass(
         name_of(mapping(obj, "metadata", ())),
@@ -260,8 +260,10 @@ def priority_class_of(obj: Object) -> PriorityClass:
 
 
 def kueue_workload_of(obj: Object) -> KueueWorkload:
-    """The record of a Workload."""
+    """Return the record of a Workload."""
     status = mapping(obj, "status", ())
-    holds = {str(one.get("type")) for one in mappings(status, "conditions", ("status",)) if one.get("status") == "True"}
+    holds = {
+        str(condition.get("type")) for condition in mappings(status, "conditions", ("status",)) if condition.get("status") == "True"
+    }
     owners = mappings(mapping(obj, "metadata", ()), "ownerReferences", ("metadata",))
     return KueueWorkload(tuple(str(owner.get("uid") or "") for owner in owners), "QuotaReserved" in holds, "Finished" in holds)

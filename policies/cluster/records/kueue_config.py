@@ -12,12 +12,12 @@ from gpugate.policies.kube.quantity import QuantityError, exact
 
 
 class Transformation(NamedTuple):
-    """How Kueue counts one resource as others (``resources.transformations``).
+    """A resource that Kueue counts as others (``resources.transformations``).
 
     Attributes:
-        resource: the resource that pods ask for.
-        replaces: whether it is no longer counted itself.
-        outputs: what one unit of it (a core, a byte, a device) counts as, by resource: cores, bytes or counts, not rounded.
+        resource: the resource that pods request.
+        replaces: True if the resource itself is not counted.
+        outputs: amounts per unit (a core, a byte, a device) by resource: cores, bytes or counts, not rounded.
     """
 
     resource: str
@@ -26,13 +26,13 @@ class Transformation(NamedTuple):
 
 
 class KueueConfiguration(NamedTuple):
-    """Kueue's own Configuration, as far as it says how workloads are counted and which kinds are managed.
+    """Kueue's Configuration: which resources it counts how, and which kinds it manages.
 
     Attributes:
         excluded: prefixes of resources that Kueue does not count (``resources.excludeResourcePrefixes``).
-        transformations: what it counts otherwise.
-        frameworks: kinds that it manages (``integrations.frameworks``), as it writes them: ``batch/job``, ``pod``.
-        device_classes: device class of dynamic resource allocation to the resource that it counts as.
+        transformations: resources that it counts as others.
+        frameworks: kinds that it manages (``integrations.frameworks``), as written there: ``batch/job``, ``pod``.
+        device_classes: device class of dynamic resource allocation to the resource it counts as.
     """
 
     excluded: tuple[str, ...] = ()
@@ -42,17 +42,17 @@ class KueueConfiguration(NamedTuple):
 
 
 def _factors(transformation: Object) -> Mapping[str, Fraction]:
-    found = {}
+    factors = {}
     for name, quantity in mapping(transformation, "outputs", ()).items():
         try:
-            found[str(name)] = exact(quantity)
+            factors[str(name)] = exact(quantity)
         except QuantityError:
             continue
-    return frozen(found)
+    return frozen(factors)
 
 
 def kueue_configuration_of(obj: Object) -> KueueConfiguration:
-    """The record of a Configuration (``config.kueue.x-k8s.io``, ``v1beta1`` or ``v1beta2``)."""
+    """Return the record of a Configuration (``config.kueue.x-k8s.io``, ``v1beta1`` or ``v1beta2``)."""
     resources = mapping(obj, "resources", ())
     transformations = []
     for one in mappings(resources, "transformations", ("resources",)):

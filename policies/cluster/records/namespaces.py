@@ -1,4 +1,4 @@
-"""Namespaces and what is bound to them: limits for each pod, and quota for all of them together."""
+"""Namespaces, LimitRanges and ResourceQuotas."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gpugate.policies.cluster.records.common import Expression, amounts, frozen,
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, string
 
 _NO_TEXTS: Final[Mapping[str, str]] = frozen({})
-#: What is kept of a namespace's annotations: short words, such as who owns it. Characters, and how many.
+#: Maximum length in characters and number of kept annotations of a namespace.
 _LONGEST: Final = 128
 _MOST: Final = 64
 
 
 class Namespace(NamedTuple):
-    """A namespace, its labels, and those of its annotations that may say who it belongs to or what it may do."""
+    """A namespace with its labels and short annotations."""
 
     name: str
     labels: Mapping[str, str]
@@ -44,7 +44,7 @@ class LimitRangeItem(NamedTuple):
 
 
 class LimitRange(NamedTuple):
-    """A LimitRange: what the LimitRanger plugin defaults and enforces for each pod in a namespace."""
+    """A LimitRange: defaults and bounds of each pod in a namespace."""
 
     namespace: str
     name: str
@@ -52,13 +52,13 @@ class LimitRange(NamedTuple):
 
 
 class ResourceQuota(NamedTuple):
-    """A ResourceQuota: what all objects in a namespace, or those in its scopes, may come to.
+    """A ResourceQuota: bounds on all objects in a namespace, or on those in its scopes.
 
     Attributes:
         namespace: its namespace.
         name: its name.
-        hard: the most by resource as written there (``requests.memory``, ``pods``, ``count/jobs.batch``).
-        used: what is used now, by the same names.
+        hard: hard limits by name as written there (``requests.memory``, ``pods``, ``count/jobs.batch``).
+        used: current usage by the same names.
         scopes: expressions that a pod must all meet to count (``spec.scopes`` are ``Exists``).
     """
 
@@ -70,7 +70,7 @@ class ResourceQuota(NamedTuple):
 
 
 def namespace_of(obj: Object) -> Namespace:
-    """The record of a Namespace."""
+    """Return the record of a Namespace."""
     metadata = mapping(obj, "metadata", ())
     name = name_of(metadata)
     labels = frozen({"kubernetes.io/metadata.name": name, **labels_of(metadata)})
@@ -78,7 +78,7 @@ def namespace_of(obj: Object) -> Namespace:
 
 
 def _annotations_of(metadata: Object) -> Mapping[str, str]:
-    """The annotations that people write: no JSON, no long texts, gpugate's own first where there are too many."""
+    """Return the short annotations without JSON, gpugate's own first if there are too many."""
     found = mapping(metadata, "annotations", ("metadata",))
     if not found:
         return _NO_TEXTS
@@ -88,27 +88,27 @@ def _annotations_of(metadata: Object) -> Mapping[str, str]:
 
 
 def limit_range_of(obj: Object) -> LimitRange:
-    """The record of a LimitRange."""
+    """Return the record of a LimitRange."""
     metadata = mapping(obj, "metadata", ())
     limits = tuple(
         LimitRangeItem(
-            str(one.get("type") or ""),
-            amounts(one, "max"),
-            amounts(one, "min"),
-            amounts(one, "default"),
-            amounts(one, "defaultRequest"),
-            frozen({name: str(value) for name, value in mapping(one, "maxLimitRequestRatio", ()).items()}),
+            str(item.get("type") or ""),
+            amounts(item, "max"),
+            amounts(item, "min"),
+            amounts(item, "default"),
+            amounts(item, "defaultRequest"),
+            frozen({name: str(value) for name, value in mapping(item, "maxLimitRequestRatio", ()).items()}),
         )
-        for one in mappings(mapping(obj, "spec", ()), "limits", ("spec",))
+        for item in mappings(mapping(obj, "spec", ()), "limits", ("spec",))
     )
     return LimitRange(namespace_in(metadata), name_of(metadata), limits)
 
 
 def resource_quota_of(obj: Object) -> ResourceQuota:
-    """The record of a ResourceQuota.
+    """Return the record of a ResourceQuota.
 
-    The apiserver enforces ``status.hard``, which its controller takes from ``spec.hard`` a moment after that changes: the
-    larger of the two counts, and only what both state, so that nothing is refused for a bound that is on its way out.
+    The API server enforces ``status.hard``, which its controller takes from ``spec.hard`` a moment after that changes: the
+    larger of the two counts, and only what both state, so that no object is denied for a bound being removed.
     """
     metadata, spec, status = mapping(obj, "metadata", ()), mapping(obj, "spec", ()), mapping(obj, "status", ())
     scopes = [Expression(str(name), "Exists", frozenset()) for name in sequence(spec, "scopes", ("spec",))]

@@ -1,4 +1,4 @@
-"""NodeResourceTopology (``topology.node.k8s.io/v1alpha2``): what each NUMA zone of a node has."""
+"""NodeResourceTopology (``topology.node.k8s.io/v1alpha2``): resources of each NUMA zone of a node."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
 
 
 class Zone(NamedTuple):
-    """One NUMA zone of a node: allocatable amounts by resource, in bytes, millicores or counts; devices that are sick count."""
+    """One NUMA zone of a node: allocatable amounts by resource, in bytes, millicores or counts; unhealthy devices count."""
 
     name: str
     allocatable: Mapping[str, int]
 
 
 class NodeTopology(NamedTuple):
-    """What a node's agent says of its NUMA zones.
+    """NUMA zones of a node, as its agent reports them.
 
     Attributes:
         node: the node.
-        policy: the kubelet's Topology Manager policy (``single-numa-node``, ``restricted``, ...); empty where it is not said.
-        scope: its scope, ``container`` or ``pod``; empty where it is not said.
+        policy: the kubelet's Topology Manager policy (``single-numa-node``, ``restricted``, ...); empty if unknown.
+        scope: its scope, ``container`` or ``pod``; empty if unknown.
         zones: the zones of type ``Node``, sorted by name.
     """
 
@@ -47,14 +47,14 @@ _LEGACY: Final = {
 
 
 def node_topology_of(obj: Object) -> NodeTopology:
-    """The record of a NodeResourceTopology, which is named like its node."""
-    attributes = {str(one.get("name")): str(one.get("value")) for one in mappings(obj, "attributes", ())}
-    old = next((_LEGACY[str(one)] for one in sequence(obj, "topologyPolicies", ()) if str(one) in _LEGACY), ("", ""))
+    """Return the record of a NodeResourceTopology, which has the name of its node."""
+    attributes = {str(zone.get("name")): str(zone.get("value")) for zone in mappings(obj, "attributes", ())}
+    old = next((_LEGACY[str(zone)] for zone in sequence(obj, "topologyPolicies", ()) if str(zone) in _LEGACY), ("", ""))
     return NodeTopology(
         name_of(mapping(obj, "metadata", ())),
         attributes.get("topologyManagerPolicy", old[0]),
         attributes.get("topologyManagerScope", old[1]),
-        tuple(sorted((_zone_of(one) for one in mappings(obj, "zones", ()) if one.get("type") == "Node"), key=_name)),
+        tuple(sorted((_zone_of(zone) for zone in mappings(obj, "zones", ()) if zone.get("type") == "Node"), key=_name)),
     )
 
 
@@ -64,12 +64,12 @@ def _name(zone: Zone) -> str:
 
 def _zone_of(zone: Object) -> Zone:
     found: dict[str, int] = {}
-    for one in mappings(zone, "resources", ()):
-        name = str(one.get("name") or "")
-        amounts = [amount_or_none(one.get("allocatable"), name)]
+    for resource in mappings(zone, "resources", ()):
+        name = str(resource.get("name") or "")
+        amounts = [amount_or_none(resource.get("allocatable"), name)]
         if "/" in name:
-            # A device that is sick now is the zone's still.
-            amounts.append(amount_or_none(one.get("capacity"), name))
+            # An unhealthy device still belongs to the zone.
+            amounts.append(amount_or_none(resource.get("capacity"), name))
         known = [amount for amount in amounts if amount is not None]
         if known:
             found[name] = max(known)

@@ -1,4 +1,4 @@
-"""Groups of pods that start together: which group a pod belongs to, and the PodGroup objects of the schedulers.
+"""Pod groups: the group of a pod, and the PodGroup objects of the schedulers.
 
 Names are those of each system: Kueue v0.15 ``pkg/controller/jobs/pod``, the coscheduling plugin of scheduler-plugins v0.34,
 Volcano v1.10, Kubernetes 1.36 ``scheduling.k8s.io``.
@@ -21,7 +21,7 @@ KAI_GROUP: Final = "pod-group-name"
 KAI_SCHEDULER: Final = "kai-scheduler"
 OWN_GROUP: Final = "gpugate.io/gang-name"
 OWN_SIZE: Final = "gpugate.io/gang-size"
-#: The label of the PodGroups that gpugate makes, and what it says.
+#: Label of the PodGroups that gpugate creates, and its value.
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "gpugate"
 
@@ -30,8 +30,8 @@ class GroupKey(NamedTuple):
     """A group of pods within a namespace.
 
     Attributes:
-        system: who holds the group together: ``Kueue``, ``Coscheduling``, ``Volcano``, ``Kubernetes``, ``KAI`` or ``gpugate``
-            (named by gpugate's own annotation alone).
+        system: scheduler or queue of the group: ``Kueue``, ``Coscheduling``, ``Volcano``, ``Kubernetes``, ``KAI`` or ``gpugate``
+            (by gpugate's own annotation alone).
         name: its name.
     """
 
@@ -46,10 +46,10 @@ class PodGroup(NamedTuple):
         system: ``Coscheduling``, ``Volcano`` or ``Kubernetes``.
         namespace: its namespace.
         name: its name.
-        minimum: pods that must be there before any starts; None where it states none.
+        minimum: ``minMember`` or ``minCount``; None if it states none.
         phase: ``status.phase`` (``Running``, ``Finished``, ...); empty for none.
-        managed: whether its label says that gpugate made it.
-        owners: uids of what it goes with, as they stand in it.
+        managed: True if its label names gpugate as manager.
+        owners: uids of its owners.
     """
 
     system: str
@@ -69,7 +69,7 @@ _SYSTEMS: Final = {
 
 
 def group_key(labels: Object, annotations: Object, spec: Object) -> GroupKey | None:
-    """The group that a pod with these labels, annotations and spec belongs to; None for a pod on its own."""
+    """Return the group of a pod by its labels, annotations and spec; None for a pod on its own."""
     for system, where, key in (
         ("Kueue", labels, KUEUE_GROUP),
         ("Coscheduling", labels, COSCHEDULING_GROUP),
@@ -93,7 +93,7 @@ def group_key(labels: Object, annotations: Object, spec: Object) -> GroupKey | N
 
 
 def pod_group_of(obj: Object) -> PodGroup:
-    """The record of a PodGroup of coscheduling, Volcano or Kubernetes (1.36: ``spec.schedulingPolicy.gang.minCount``)."""
+    """Return the record of a PodGroup of coscheduling, Volcano or Kubernetes (1.36: ``spec.schedulingPolicy.gang.minCount``)."""
     metadata, spec = mapping(obj, "metadata", ()), mapping(obj, "spec", ())
     system = _SYSTEMS.get(str(obj.get("apiVersion")).partition("/")[0], "Coscheduling")
     if system == "Kubernetes":
@@ -107,5 +107,5 @@ def pod_group_of(obj: Object) -> PodGroup:
         minimum if type(minimum) is int else None,
         str(mapping(obj, "status", ()).get("phase") or ""),
         mapping(metadata, "labels", ("metadata",)).get(MANAGED_BY) == MANAGER,
-        tuple(str(one.get("uid") or "") for one in mappings(metadata, "ownerReferences", ("metadata",))),
+        tuple(str(owner.get("uid") or "") for owner in mappings(metadata, "ownerReferences", ("metadata",))),
     )

@@ -1,4 +1,4 @@
-"""Why a pod that is one of several does not run, as far as the pod itself says so."""
+"""Problems of pods: why a pod does not run, from its own status."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Final, NamedTuple
 from gpugate.policies.cluster.records.common import shared_text
 from gpugate.policies.kube.fields import Object, mapping, mappings
 
-#: A scheduler's message counts nodes by what they lack: the first words tell, and thousands of pods may keep one each.
+#: Maximum length of a message: thousands of pods may keep one each, and its first words tell the reason.
 _LONGEST: Final = 300
-#: The reason of a pod that runs on a node, and whose containers do not answer.
+#: Reason of a running pod whose containers are not ready.
 NOT_READY: Final = "NotReady"
-#: The reason of a pod that a queue holds back until it is admitted.
+#: Reason of a pod that a queue gates until admission.
 GATED: Final = "SchedulingGated"
-#: What a container waits for while it starts as it should.
+#: Waiting reasons of a container that starts normally.
 _ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 
 
 class PodProblem(NamedTuple):
-    """Why one pod does not run.
+    """Reason why one pod does not run.
 
     Attributes:
-        since: when it began, in seconds since 1970; 0 where the pod does not say.
+        since: start in seconds since 1970; 0 if unknown.
         reason: one word: ``Unschedulable``, ``SchedulingGated``, ``ImagePullBackOff``, ``NotReady``, ``Evicted``, ``Leaving``, ...;
-            ``Starting`` where nothing is wrong so far.
-        message: what the scheduler, the kubelet or whoever else says about it.
-        node: the node that it is on; empty for none.
+            ``Starting`` if nothing is wrong so far.
+        message: message of the scheduler, the kubelet or another component.
+        node: its node; empty for none.
     """
 
     since: float
@@ -36,7 +36,7 @@ class PodProblem(NamedTuple):
 
 
 def moment(written: object) -> float:
-    """A Kubernetes timestamp in seconds since 1970; 0 for none that can be read."""
+    """Return a Kubernetes timestamp in seconds since 1970; 0 if it is absent or invalid."""
     if type(written) is not str:
         return 0.0
     try:
@@ -46,7 +46,7 @@ def moment(written: object) -> float:
 
 
 def trouble_of(metadata: Object, status: Object, phase: str, node: str) -> PodProblem | None:
-    """Why a pod does not run; None for one that does, or has ended well.
+    """Return why a pod does not run; None if it runs or succeeded.
 
     Raises:
         MalformedError: a field is of the wrong type.
@@ -78,7 +78,7 @@ def _pending(metadata: Object, status: Object, node: str) -> PodProblem:
 
 def _condition(status: Object, wanted: str) -> Object:
     found = mappings(status, "conditions", ("status",)) if "conditions" in status else ()
-    return next((one for one in found if one.get("type") == wanted), {})
+    return next((condition for condition in found if condition.get("type") == wanted), {})
 
 
 def _starting(status: Object, created: float, node: str) -> PodProblem:

@@ -1,4 +1,4 @@
-"""Pods as facts: what each holds of its node, and which group it is a member of."""
+"""Pod records: the resources that each holds, and its group."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from typing import Final, NamedTuple
 from gpugate.policies.cluster.records.common import CAPACITY, Sharing, shared_text
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUEUE_COUNT, OWN_SIZE, GroupKey, group_key
 from gpugate.policies.cluster.records.pod_problems import PodProblem, trouble_of
-from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, whole_number
+from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME, REQUIRED_AFFINITY
 from gpugate.policies.workloads.kinds import KINDS
 from gpugate.policies.workloads.requests import PodRequests, limited_memory_of, pod_requests
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet
 
-QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[Object] = {}
-_MOST_DIGITS: Final = 7
 
 
 class Member(NamedTuple):
-    """What the members of one group must agree on.
+    """Properties that the members of one group must share.
 
     Attributes:
-        size: how many members the pod says there are; 0 where it does not say.
+        size: declared number of members; 0 if the pod declares none.
         queue: its Kueue queue; empty for none.
         priority: its priority class; empty for none.
-        asks: what one member asks for: its accelerators, then millicores of CPU and bytes of memory.
-        capacity: ``spot`` or ``on-demand`` where its own selectors ask for either; else empty.
+        asks: its requests: accelerators, then millicores of CPU and bytes of memory.
+        capacity: ``spot`` or ``on-demand`` if its selectors require either; else empty.
     """
 
     size: int
@@ -38,21 +37,21 @@ class Member(NamedTuple):
 
 
 class PodRecord(NamedTuple):
-    """A pod that holds something of a node, waits for accelerators, or is a member of a group.
+    """A pod that holds resources of a node, waits for accelerators, or is a member of a group.
 
     Attributes:
         uid: its uid.
         owner: uid of its controller; empty for none.
-        node: the node that it is bound to; empty while it waits, and once it has ended and holds nothing any more.
+        node: the node that it is bound to; empty while it is pending, and once it has ended.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed``, or ``Leaving`` while it is being deleted.
-        memory: bytes that the scheduler counts.
-        memory_limit: bytes that it may grow to: its limits, its requests where it has no limit.
-        cpu: millicores that the scheduler counts.
+        memory: requested bytes.
+        memory_limit: bytes that it may grow to: its limits, or its requests without a limit.
+        cpu: requested millicores.
         devices: accelerators, sorted by name.
-        group: the group that it is a member of.
-        member: what its group must agree on.
+        group: its group.
+        member: the properties that its group must share.
         owner_group: its owner or group, from :func:`owner_group_of`; empty for a pod on its own, or without accelerators.
-        trouble: why it does not run; None where it does, has ended, or is counted with no others.
+        trouble: why it does not run; None if it runs, has ended, or has no owner group.
     """
 
     uid: str
@@ -70,7 +69,7 @@ class PodRecord(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What a pod asks for; see :class:`PodRecord`, and :class:`Member` for ``asks``."""
+    """Requests of a pod; see :class:`PodRecord`, and :class:`Member` for ``asks``."""
 
     memory: int
     memory_limit: int
@@ -79,7 +78,7 @@ class _Held(NamedTuple):
     asks: tuple[tuple[str, int], ...]
 
 
-#: What pods ask for by what their containers state: the pods of a cluster state little that others do not.
+#: Requests of pods by the resources that their containers state: many pods of a cluster state the same.
 _held: Final[dict[bytes, _Held]] = {}
 _REMEMBERED: Final = 4096
 _shared_members: Final[Sharing[Member]] = Sharing()
@@ -87,7 +86,7 @@ _shared_groups: Final[Sharing[GroupKey]] = Sharing()
 
 
 def pod_record_of(obj: Object) -> PodRecord | None:
-    """The record of a Pod; None where it neither holds anything of a node, nor waits for accelerators, nor is in a group.
+    """Return the record of a Pod; None if it neither holds resources of a node, nor waits for accelerators, nor is in a group.
 
     Raises:
         MalformedError: a field is of the wrong type.
@@ -126,9 +125,10 @@ _BY_LABEL: Final = {kind.members.label: kind.members for kind in KINDS if kind.m
 
 
 def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
-    """What a pod is counted with: the workload that its labels name, else its controller's uid, else its group; empty for none.
+    """Return the key of the pods counted together: the workload in its labels, else the controller's uid, else the group.
 
-    The pods of a JobSet belong to Jobs, those of a LeaderWorkerSet to StatefulSets: only their labels name the whole.
+    The pods of a JobSet belong to Jobs, those of a LeaderWorkerSet to StatefulSets: only their labels name the whole. Empty for a
+    pod on its own.
     """
     if not owner:
         return "" if group is None else shared_text(f"{group.system}/{group.name}")
@@ -139,23 +139,23 @@ def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
 
 
 def _held_by(obj: Object, spec: Object) -> _Held:
-    """What one pod asks for, worked out once for all pods whose containers state the same."""
+    """Return the requests of one pod, computed once for all pods whose containers state the same."""
     key = _stated(spec)
-    found = _held.get(key) if key is not None else None
-    if found is None:
+    requests = _held.get(key) if key is not None else None
+    if requests is None:
         pods = PodSet(obj, spec, (), 1, _NO_CLAIMS)
         demand = pod_requests(pods)
         devices = tuple(sorted(demand.devices.items()))
-        found = _Held(demand.memory, limited_memory_of(pods), demand.cpu, devices, _asks(demand))
+        requests = _Held(demand.memory, limited_memory_of(pods), demand.cpu, devices, _asks(demand))
         if key is not None:
             if len(_held) >= _REMEMBERED:
                 _held.clear()
-            _held[key] = found
-    return found
+            _held[key] = requests
+    return requests
 
 
 def _stated(spec: Object) -> bytes | None:
-    """A key that only pods which ask for the same have; None where the pod is better read as a whole."""
+    """Return a key of the requests of a pod; None if it has no short, exact one."""
     if "resources" in spec or "overhead" in spec or "ephemeralContainers" in spec:
         return None
     parts: list[object] = []
@@ -169,7 +169,7 @@ def _stated(spec: Object) -> bytes | None:
 
 
 def _may_ask(spec: Object) -> bool:
-    """Whether a container names any extended resource: most pods that wait do not, and are passed over without a sum."""
+    """Return whether a container names an extended resource: most pending pods do not, and need no sum."""
     for key in ("containers", "initContainers"):
         for container in mappings(spec, key, ("spec",)) if key in spec else ():
             if any("/" in name for name in mapping(mapping(container, "resources", ()), "limits", ())):
@@ -185,7 +185,7 @@ def _owner(metadata: Object) -> str:
 
 
 def member_of(pods: PodSet) -> Member:
-    """What a pod of ``pods`` brings into its group."""
+    """Return the properties of a pod of ``pods`` that its group must share."""
     return _member_of(pods, _asks(pod_requests(pods)))
 
 
@@ -198,7 +198,7 @@ def _member_of(pods: PodSet, asks: tuple[tuple[str, int], ...]) -> Member:
     return Member(
         size=_size(annotations, labels),
         queue=str(labels.get(QUEUE_NAME) or ""),
-        priority=str(labels.get("kueue.x-k8s.io/priority-class") or spec.get("priorityClassName") or ""),
+        priority=str(labels.get(PRIORITY_CLASS) or spec.get("priorityClassName") or ""),
         asks=asks,
         capacity=capacity_of(pods),
     )
@@ -210,24 +210,25 @@ def _size(annotations: Object, labels: Object) -> int:
         annotations.get(OWN_SIZE),
         labels.get(f"{COSCHEDULING_LEGACY}/min-available"),
     ):
-        if type(written) is str and written.isascii() and written.isdigit() and len(written) <= _MOST_DIGITS:
-            return int(written)
+        size = whole_number(written)
+        if size is not None:
+            return size
     return 0
 
 
 def capacity_of(pods: PodSet) -> str:
-    """``spot`` or ``on-demand`` where nodeSelector or required affinity of the pods asks for either; else empty."""
+    """Return ``spot`` or ``on-demand`` if nodeSelector or required affinity of the pods requires either; else empty."""
     spec = pods.spec
-    found = {_kind(key, [value]) for key, value in mapping(spec, "nodeSelector", pods.field()).items() if key in CAPACITY}
+    capacities = {_kind(key, [value]) for key, value in mapping(spec, "nodeSelector", pods.field()).items() if key in CAPACITY}
     if "affinity" in spec:
         affinity = mapping(mapping(spec, "affinity", pods.field()), "nodeAffinity", pods.field("affinity"))
-        required = mapping(affinity, "requiredDuringSchedulingIgnoredDuringExecution", pods.field("affinity"))
+        required = mapping(affinity, REQUIRED_AFFINITY, pods.field("affinity"))
         for term in mappings(required, "nodeSelectorTerms", pods.field("affinity")):
-            for one in mappings(term, "matchExpressions", pods.field("affinity")):
-                key = str(one.get("key"))
-                if key in CAPACITY and one.get("operator") == "In":
-                    found.add(_kind(key, sequence(one, "values", pods.field("affinity"))))
-    return found.pop() if len(found) == 1 else ""
+            for expression in mappings(term, "matchExpressions", pods.field("affinity")):
+                key = str(expression.get("key"))
+                if key in CAPACITY and expression.get("operator") == "In":
+                    capacities.add(_kind(key, sequence(expression, "values", pods.field("affinity"))))
+    return capacities.pop() if len(capacities) == 1 else ""
 
 
 def _kind(key: str, values: list[object]) -> str:

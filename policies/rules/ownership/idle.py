@@ -41,7 +41,7 @@ A notebook has held one A100 of 80 GB for days; over 30 days it reached 12 % and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -58,8 +58,10 @@ from gpugate.policies.cluster.gpu_usage import (
     state_of,
 )
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding, Level, Mode
-from gpugate.policies.framework.rule import Params, Rule, Seconds, no_edits
+from gpugate.policies.findings import Finding, Mode
+from gpugate.policies.framework.params import Params, Seconds
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.quantity import GIB
 from gpugate.policies.kube.times import DAY, HOUR, lasting
 from gpugate.policies.workloads.workload import Workload
@@ -94,43 +96,35 @@ def bounds_of(params: IdleParams) -> IdleBounds:
     )
 
 
-def check(workload: Workload, params: IdleParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: IdleParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Tell of the devices that the workload's pods hold and do not use."""
     if snapshot.usage is None:
-        return ()
+        return
     devices = snapshot.usage.of(place_of(workload))
     if not devices:
-        return ()
+        return
     bounds = bounds_of(params)
     states = [state_of(one, bounds) for one in devices]
-    found: list[Finding] = []
     idle = [one for one, state in zip(devices, states, strict=True) if state is DeviceState.IDLE]
     if idle:
-        found.append(
-            Finding(
-                "HeldIdle",
-                (),
-                f"{_of(idle, devices)} never reached {bounds.below:g} % in {lasting(bounds.idle_for)}:"
-                f" {_listed(idle, bounds.idle_for, 'peak')}",
-                _remedy(idle, devices),
-                Level.WARN,
-                measure=len(idle),
-            )
+        yield Finding(
+            "HeldIdle",
+            (),
+            f"{_of(idle, devices)} never reached {bounds.below:g} % in {lasting(bounds.idle_for)}:"
+            f" {_listed(idle, bounds.idle_for, 'peak')}",
+            _remedy(idle, devices),
+            measure=len(idle),
         )
     low = [one for one, state in zip(devices, states, strict=True) if state is DeviceState.LOW]
     if low:
-        found.append(
-            Finding(
-                "LowAverage",
-                (),
-                f"{_of(low, devices)} averaged less than {bounds.average_below:g} % over {lasting(bounds.average_over)}, or as"
-                f" long as they were held: {_listed(low, bounds.average_over, 'average')}",
-                _remedy(low, devices),
-                Level.WARN,
-                measure=len(low),
-            )
+        yield Finding(
+            "LowAverage",
+            (),
+            f"{_of(low, devices)} averaged less than {bounds.average_below:g} % over {lasting(bounds.average_over)}, or as"
+            f" long as they were held: {_listed(low, bounds.average_over, 'average')}",
+            _remedy(low, devices),
+            measure=len(low),
         )
-    return found
 
 
 def _of(some: Sequence[DeviceUse], devices: Sequence[DeviceUse]) -> str:
@@ -176,12 +170,17 @@ def _needs(peak: Peak) -> str:
     return f"{peak.utilisation:.0f} %{of}{memory}"
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "HeldIdle": Reason("A held GPU stayed below the utilisation threshold.", action="Warn"),
+    "LowAverage": Reason("A held GPU averaged less than its threshold.", action="Warn"),
+}
+
 RULE = Rule(
     id="idle",
     title="GPUs that are held and hardly used are listed, with what would have been enough",
     since="0.1.0",
     params=IdleParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"usage"}),
     documentation=__doc__,

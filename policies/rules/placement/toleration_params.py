@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import model_validator
 
-from gpugate.policies.framework.rule import Params
+from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.cel import CelRule, LabelKey, LabelValue, literal
 from gpugate.policies.kube.fields import Object
 from gpugate.policies.kube.taints import NEVER_ROLES, is_never_tolerated, passing_in_cel

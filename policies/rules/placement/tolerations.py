@@ -43,8 +43,8 @@ from pydantic import Field
 
 from gpugate.policies.cluster.records.common import Taint
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding
-from gpugate.policies.framework.rule import Params, Rule
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.accelerators import NVIDIA_GPU, taint_key
 from gpugate.policies.kube.cel import MOST
 from gpugate.policies.kube.fields import mappings
@@ -52,7 +52,7 @@ from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.taints import dedicates_to_accelerators, is_never_tolerated, marks_accelerators
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.toleration_params import TaintParam, WantedToleration, covers, want
-from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, NodeCandidates, node_candidates
 from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import PodSet, Workload
 
@@ -113,19 +113,15 @@ def mutate(workload: Workload, params: TolerationsParams, snapshot: ClusterSnaps
     return [edit for pods in workload.templated_gpu_pod_sets() for edit in _missing(pods, params, node_candidates(pods, snapshot))]
 
 
-def check(_workload: Workload, _params: TolerationsParams, _facts: ClusterSnapshot) -> Iterable[Finding]:
-    """Nothing is refused: a pod without its toleration waits, it does no harm."""
-    return ()
-
-
 RULE = Rule(
     id="tolerations",
     title="Accelerator pods tolerate the taints of accelerator nodes, and no other pod does",
     since="0.1.0",
     params=TolerationsParams,
     mutate=mutate,
-    check=check,
     needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS,
+    writes=frozenset({"tolerations"}),
     documentation=__doc__,
     applied_at_pods=True,
 )

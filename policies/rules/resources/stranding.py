@@ -34,20 +34,23 @@ On nodes with 8 GPUs and 2000Gi, a pod with 1 GPU and 1200Gi is refused: 1200Gi 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level, not_synced
-from gpugate.policies.framework.rule import Params, Rule, no_edits
+from gpugate.policies.findings import Finding, not_synced
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.quantity import GIB, format_millicores, show_bytes
 from gpugate.policies.scheduling.gpu_share import Portion, excess, portion_of
-from gpugate.policies.scheduling.node_fit import NodeRequest, fitting, node_request
-from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
+from gpugate.policies.scheduling.node_fit import fitting, node_request
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, NodeCandidates, node_candidates
+from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -78,7 +81,7 @@ class _Case(NamedTuple):
     portion: Portion
 
 
-def _mildest(ask: NodeRequest, shapes: Sequence[NodeShape]) -> _Case | None:
+def _mildest(ask: PodRequests, shapes: Sequence[NodeShape]) -> _Case | None:
     """The case where the pod strands least; None where it may strand none at all, or there are no shapes."""
     best: _Case | None = None
     for shape in shapes:
@@ -92,7 +95,7 @@ def _mildest(ask: NodeRequest, shapes: Sequence[NodeShape]) -> _Case | None:
     return best
 
 
-def _case(pods: PodSet, ask: NodeRequest, chosen: NodeCandidates) -> _Case | None:
+def _case(pods: PodSet, ask: PodRequests, chosen: NodeCandidates) -> _Case | None:
     """The mildest case, remembered by what the pods ask for: it depends on nothing else."""
     shapes = fitting(pods, chosen, ask)
     key = ("stranding", pods.totals, ask.memory, ask.cpu)
@@ -105,29 +108,27 @@ def _case(pods: PodSet, ask: NodeRequest, chosen: NodeCandidates) -> _Case | Non
     return found
 
 
-def check(workload: Workload, params: StrandingParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: StrandingParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Warn about pods that leave other accelerators too little, and refuse the worst."""
-    found: list[Finding] = []
     for pods in workload.gpu_pod_sets():
         if snapshot.known.get("nodes") is SyncState.PENDING:
-            return (_nodes_unknown(pods),)
+            yield _nodes_unknown(pods)
+            return
         chosen = node_candidates(pods, snapshot)
         if not chosen.matching:
             continue
         ask = node_request(pods, snapshot, workload.namespace)
         case = _case(pods, ask, chosen)
         if case is not None and case.factor > params.warn_factor:
-            refuse = case.factor > params.refuse_factor and not workload.owner_was_reviewed()
             finding = _strands(pods, ask, case, params)
-            found.append(finding if refuse else finding._replace(level=Level.WARN))
-    return found
+            yield finding if case.factor > params.refuse_factor else finding.as_warning()
 
 
 def _nodes_unknown(pods: PodSet) -> Finding:
     return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "what the pod would leave to other accelerators")
 
 
-def _strands(pods: PodSet, ask: NodeRequest, case: _Case, params: StrandingParams) -> Finding:
+def _strands(pods: PodSet, ask: PodRequests, case: _Case, params: StrandingParams) -> Finding:
     shape, portion = case.shape, case.portion
     asked, room = (ask.memory, shape.memory) if case.resource == "memory" else (ask.cpu, shape.cpu)
     each = room * portion.parts // portion.whole
@@ -144,7 +145,6 @@ def _strands(pods: PodSet, ask: NodeRequest, case: _Case, params: StrandingParam
         f" {portion.whole // portion.parts}",
         _remedy(asked, room, case, params),
         measure=int(1000 * case.factor),
-        rests_on=("nodes",),
     )
 
 
@@ -164,13 +164,24 @@ def _remedy(asked: int, room: int, case: _Case, params: StrandingParams) -> str:
     )
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "NodesUnknown": Reason("The nodes are not synced yet.", action="Unknown"),
+    "StrandsAccelerators": Reason(
+        "The pod takes so much memory or CPU that other GPUs of its node stay unusable.",
+        facts=("nodes",),
+        warns="the factor is not above `refuseFactor`",
+        owner_reviewed_warns=True,
+    ),
+}
+
 RULE = Rule(
     id="stranding",
     title="Accelerator pods leave the other accelerators of their node enough to be used",
     since="0.1.0",
     params=StrandingParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS,
     documentation=__doc__,
 )

@@ -8,11 +8,12 @@ from typing import Final, NamedTuple
 from gpugate.policies.findings import Finding
 from gpugate.policies.gangs.gang import GANG_ELASTIC, Gang, declared_min_size, min_count, min_size
 from gpugate.policies.kube.fields import Object, Path, lookup
+from gpugate.policies.kube.names import MIN_PARALLELISM
 from gpugate.policies.rules.gangs.gang.schedulers import VOLCANO_MINIMUM
 from gpugate.policies.workloads.workload import Workload
 
 #: Kueue's partial admission (v0.15 ``pkg/controller/jobs/job``) and Volcano's minimum of what makes pods (v1.10).
-_ANNOTATIONS: Final = ("kueue.x-k8s.io/job-min-parallelism", VOLCANO_MINIMUM)
+_ANNOTATIONS: Final = (MIN_PARALLELISM, VOLCANO_MINIMUM)
 _MOST_DIGITS: Final = 9
 
 

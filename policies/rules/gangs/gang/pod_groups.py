@@ -16,7 +16,7 @@ from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.gangs.gang import GANG_NAME, Gang, declared_size, gang_of, group_of, invalid_size, min_count, min_size
 from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.fields import Object, lookup
-from gpugate.policies.rules.gangs.gang.rule import GangParams
+from gpugate.policies.rules.gangs.gang.params import GangParams
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: API groups of the PodGroups by who reads them.

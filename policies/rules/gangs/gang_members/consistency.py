@@ -9,14 +9,13 @@ from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUE
 from gpugate.policies.cluster.records.pods import Member
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import GroupMembers
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding
 from gpugate.policies.gangs.gang import GANG_SIZE, group_path
 from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
-from gpugate.policies.workloads.queue_name import QUEUE_NAME
 from gpugate.policies.workloads.workload import PodSet
 
-_KUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 #: The LocalQueue that Kueue itself defaults to, once it sees the pod.
 _DEFAULT_QUEUE: Final = "default"
 
@@ -42,7 +41,6 @@ def check_stated_size(pods: PodSet, key: GroupKey, member: Member, group: GroupM
             f" {member.size} != {others[0]}",
             f'Write {size_path(pods, key)[-1]}: "{others[0]}", the same in every member.',
             measure=1,
-            rests_on=("pods",),
         )
 
 
@@ -58,7 +56,6 @@ def check_queue(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers
         " Kueue admits no group that is in two",
         f"Write {QUEUE_NAME}: {others[0]}." if others[0] else f"Name the queue {member.queue} in every member.",
         measure=1,
-        rests_on=("pods",),
     )
 
 
@@ -67,25 +64,23 @@ def _queue(name: str) -> str:
 
 
 def check_priority(
-    pods: PodSet, key: GroupKey, member: Member, group: GroupMembers, snapshot: ClusterSnapshot, *, refuse: bool
+    pods: PodSet, key: GroupKey, member: Member, group: GroupMembers, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
     """Refuse another priority class than the others have: what is higher would push the rest of its own gang aside."""
     others = [name for name in group.priorities if name != member.priority and not _is_same(member.priority, name, snapshot)]
     if not others:
         return
     own, other = member.priority or "none", others[0] or "none"
-    is_kueues = _KUEUE_PRIORITY in pods.labels()
+    is_kueues = PRIORITY_CLASS in pods.labels()
     yield Finding(
         "PriorityDiffers",
-        pods.meta("labels", _KUEUE_PRIORITY) if is_kueues else pods.field("priorityClassName"),
+        pods.meta("labels", PRIORITY_CLASS) if is_kueues else pods.field("priorityClassName"),
         f"the pod has the priority class {own}, the members of {key.name} that are there {other}:"
         " a scheduler orders and preempts them apart",
         f"Give every member the same priority class ({other} as those that are there)."
         if others[0]
         else "Give every member the same priority class, or none.",
-        Level.DENY if refuse else Level.WARN,
         measure=1,
-        rests_on=("pods", "priorityclasses"),
     )
 
 
@@ -112,7 +107,6 @@ def check_asks(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers)
             " with fast admission Kueue counts the whole group from one pod",
             f"Ask for the same in every member, or leave {KUEUE_FAST_ADMISSION} out.",
             measure=1,
-            rests_on=("pods",),
         )
 
 
@@ -132,5 +126,4 @@ def check_capacity(pods: PodSet, key: GroupKey, member: Member, group: GroupMemb
             " a reclaimed spot node ends the whole gang, and what the on-demand ones cost is lost with it",
             f"Select {others[0]} capacity in every member, as those that are there do.",
             measure=1,
-            rests_on=("pods",),
         )

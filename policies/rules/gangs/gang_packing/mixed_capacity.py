@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import CAPACITY
 from gpugate.policies.cluster.records.pods import capacity_of
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding
 from gpugate.policies.kube.fields import Path, mapping, mappings, sequence
+from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.workloads.workload import PodSet
 
 
@@ -18,8 +19,8 @@ def _both_named(pods: PodSet) -> Path | None:
         return None
     path = pods.field("affinity", "nodeAffinity")
     affinity = mapping(mapping(pods.spec, "affinity", pods.field()), "nodeAffinity", path[:-1])
-    required = mapping(affinity, "requiredDuringSchedulingIgnoredDuringExecution", path)
-    path = (*path, "requiredDuringSchedulingIgnoredDuringExecution")
+    required = mapping(affinity, REQUIRED_AFFINITY, path)
+    path = (*path, REQUIRED_AFFINITY)
     for at, term in enumerate(mappings(required, "nodeSelectorTerms", path)):
         for number, one in enumerate(mappings(term, "matchExpressions", (*path, "nodeSelectorTerms", at))):
             values = {str(value) for value in sequence(one, "values", ())} if one.get("operator") == "In" else set()
@@ -29,7 +30,7 @@ def _both_named(pods: PodSet) -> Path | None:
     return None
 
 
-def check_mixed(pods: PodSet, size: int, shapes: Sequence[NodeShape], *, refuse: bool) -> Iterator[Finding]:
+def check_mixed(pods: PodSet, size: int, shapes: Sequence[NodeShape]) -> Iterator[Finding]:
     """Speak of ``pods`` of a gang of ``size`` that may run on spot and on-demand nodes at once.
 
     ``shapes`` are those that they may land on.
@@ -46,7 +47,6 @@ def check_mixed(pods: PodSet, size: int, shapes: Sequence[NodeShape], *, refuse:
         f"nothing keeps the gang of {size} from running on spot and on-demand capacity at once ({what}):"
         " a reclaimed spot node ends the whole gang, and what the on-demand ones cost is lost with it",
         "Select one of the two in nodeSelector, for all pods of the gang.",
-        Level.DENY if refuse else Level.WARN,
         rests_on=() if named else ("nodes",),
     )
 

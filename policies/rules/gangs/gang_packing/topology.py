@@ -10,18 +10,15 @@ from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding
 from gpugate.policies.gangs.gang import Gang, guaranteed_count, spare_by_annotation
-from gpugate.policies.kube.fields import Path, mapping, mappings, sequence
+from gpugate.policies.kube.fields import Path, mapping, mappings, sequence, whole_number
+from gpugate.policies.kube.names import REQUIRED_AFFINITY, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.workloads.kinds import EXCLUSIVE_TOPOLOGY
 from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import PodSet, Workload
 
-KUEUE_REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
-KUEUE_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
 KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 _KAI_REQUIRED: Final = "kai.scheduler/topology-required-placement"
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_MOST_DIGITS: Final = 7
 
 
 class TopologyRequirement(NamedTuple):
@@ -44,12 +41,12 @@ def requirements(workload: Workload, gang: Gang, pods: PodSet) -> Iterator[Topol
     """Every requirement of ``pods``, a part of the gang, in a fixed order."""
     annotations, least = pods.annotations(), _least(workload, gang, pods)
     if queue_label(workload):
-        key = annotations.get(KUEUE_REQUIRED)
+        key = annotations.get(REQUIRED_TOPOLOGY)
         if type(key) is str and key:
-            yield TopologyRequirement(key, pods.meta("annotations", KUEUE_REQUIRED), least, "Kueue")
-        key, size = annotations.get(KUEUE_SLICE_TOPOLOGY), annotations.get(KUEUE_SLICE_SIZE)
-        if type(key) is str and key and type(size) is str and size.isascii() and size.isdigit() and len(size) <= _MOST_DIGITS:
-            yield TopologyRequirement(key, pods.meta("annotations", KUEUE_SLICE_TOPOLOGY), min(int(size), least), "Kueue")
+            yield TopologyRequirement(key, pods.meta("annotations", REQUIRED_TOPOLOGY), least, "Kueue")
+        key, size = annotations.get(SLICE_TOPOLOGY), whole_number(annotations.get(KUEUE_SLICE_SIZE))
+        if type(key) is str and key and size is not None:
+            yield TopologyRequirement(key, pods.meta("annotations", SLICE_TOPOLOGY), min(size, least), "Kueue")
     for name in (*EXCLUSIVE_TOPOLOGY, *((_KAI_REQUIRED,) if workload.kind.grouped_by_kai else ())):
         for path, found in ((("metadata", "annotations"), workload.annotations()), (pods.meta("annotations"), annotations)):
             key = found.get(name)
@@ -78,13 +75,13 @@ def _own_affinity(workload: Workload, pods: PodSet, least: int) -> Iterator[Topo
     path = pods.field("affinity", "podAffinity")
     affinity = mapping(mapping(pods.spec, "affinity", pods.field()), "podAffinity", path[:-1])
     labels = _labels(workload, pods)
-    for at, term in enumerate(mappings(affinity, _REQUIRED, path)):
+    for at, term in enumerate(mappings(affinity, REQUIRED_AFFINITY, path)):
         selector, key = selector_in(term, "labelSelector"), term.get("topologyKey")
-        namespaces = sequence(term, "namespaces", (*path, _REQUIRED, at))
+        namespaces = sequence(term, "namespaces", (*path, REQUIRED_AFFINITY, at))
         if selector is None or type(key) is not str or not key or not selector.matches(labels):
             continue
         if term.get("namespaceSelector") is None and (not namespaces or workload.namespace in namespaces):
-            yield TopologyRequirement(key, (*path, _REQUIRED, at, "topologyKey"), least, "scheduler")
+            yield TopologyRequirement(key, (*path, REQUIRED_AFFINITY, at, "topologyKey"), least, "scheduler")
 
 
 def _labels(workload: Workload, pods: PodSet) -> dict[str, str]:
@@ -122,7 +119,6 @@ def check_level(workload: Workload, pods: PodSet, needed: TopologyRequirement, s
             if levels
             else "Leave the requirement out, or name another queue.",
             measure=1,
-            rests_on=LEVEL_FACTS,
         )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.kube.field_ownership import is_user_set
+from gpugate.policies.findings import Finding
 from gpugate.policies.kube.fields import Object, Path, integer_at, lookup
+from gpugate.policies.kube.managers import is_user_set
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.lifecycle.jobs.job_fields import JobSpec
 from gpugate.policies.workloads.workload import PodSet
@@ -43,7 +43,7 @@ def _takes_failure_policy(pods: PodSet, spec: Path, root: Object) -> bool:
     return replaced in (None, "Failed") or is_user_set(root, (*spec, "podReplacementPolicy")) is not True
 
 
-def check_restarts(part: JobSpec, pods: PodSet, spec: Path, root: Object, *, refuse: bool) -> Iterator[Finding]:
+def check_restarts(part: JobSpec, pods: PodSet, spec: Path, root: Object) -> Iterator[Finding]:
     """Containers of a gang that are started again inside their pods."""
     written = pods.spec.get("restartPolicy")
     policy = part.kind.default_restart_policy if written is None else written
@@ -56,7 +56,6 @@ def check_restarts(part: JobSpec, pods: PodSet, spec: Path, root: Object, *, ref
         ("restartPolicy OnFailure" if written else f"{part.kind.kind} makes the missing restartPolicy OnFailure, which")
         + " starts a container of the gang again inside its pod, while the others wait for it in the operation that it left",
         "Write restartPolicy: Never.",
-        Level.DENY if refuse else Level.WARN,
         measure=1,
     )
 
@@ -74,5 +73,4 @@ def without_failure_policy(pods: PodSet, spec: Path) -> Finding:
         (*spec, "podFailurePolicy"),
         f"a GPU at fault counts as a failure of the job: {why}",
         "Write podReplacementPolicy: Failed." if never else "Write restartPolicy: Never.",
-        Level.WARN,
     )

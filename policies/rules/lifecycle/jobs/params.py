@@ -6,11 +6,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from gpugate.policies.framework.rule import Params, Seconds, show_seconds
+from gpugate.policies.framework.params import Params, Seconds, show_seconds
+from gpugate.policies.framework.reasons import Reaction
 from gpugate.policies.kube.cel import UNIQUE, CelRule
 
 ExitCode = Annotated[int, Field(ge=1, le=255)]
-Reaction = Literal["Allow", "Warn", "Deny"]
 
 
 #: Where durations are written the API has 32 bits for the seconds.

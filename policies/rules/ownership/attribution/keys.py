@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 from pydantic import Field
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.framework.rule import Params
+from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.cel import LONGEST_LABEL, LabelKey, LabelName, unique
 from gpugate.policies.kube.fields import Object, Path, string
 from gpugate.policies.workloads.workload import PodSet, Workload

@@ -7,10 +7,18 @@ from typing import Any, Final, NamedTuple
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import Taint
-from gpugate.policies.findings import Finding, Level
-from gpugate.policies.kube.fields import Object, Path, mapping, mappings
-from gpugate.policies.kube.node_labels import MEMORY, PRESENT, PRODUCT, WRITTEN, deprecated_label, intended_label, names_cards
+from gpugate.policies.findings import Finding
+from gpugate.policies.kube.fields import Object, Path, mapping, mappings, whole_number
 from gpugate.policies.kube.suggest import closest_match
+from gpugate.policies.rules.placement.node_terms.node_labels import (
+    MEMORY,
+    PRESENT,
+    PRODUCT,
+    WRITTEN,
+    deprecated_label,
+    intended_label,
+    names_cards,
+)
 from gpugate.policies.rules.placement.node_terms.terms import NodeTerm
 from gpugate.policies.scheduling.node_selection import NodeCandidates, meets, open_shapes, values_of
 from gpugate.policies.workloads.workload import PodSet
@@ -100,8 +108,7 @@ def check_label(wish: RequestedLabel, carried: Collection[str] | None, shapes: S
         wish.path,
         f"{wish.shown}: {what}",
         _instead(wish, proper, shapes),
-        Level.WARN,
-        rests_on=() if carried is None else _NODES,
+        rests_on=() if carried is None else ("nodes",),
     )
 
 
@@ -116,20 +123,13 @@ def _instead(wish: RequestedLabel, proper: str, shapes: Sequence[NodeShape]) -> 
 def check_unit(wish: RequestedLabel) -> Iterator[Finding]:
     """Speak of memory in GiB where the label counts MiB."""
     amount = wish.value
-    if (
-        wish.key != MEMORY
-        or type(amount) is not str
-        or not amount.isascii()
-        or not amount.isdigit()
-        or len(amount) > _DIGITS_OF_GIB
-    ):
+    if wish.key != MEMORY or whole_number(amount, _DIGITS_OF_GIB) is None:
         return
     yield Finding(
         "WrongUnit",
         (*wish.path, "values") if "values" in wish.expression and wish.path[-1] != MEMORY else wish.path,
         f"{wish.shown}: {MEMORY} counts MiB, and no card has as little as {amount} MiB",
         f'Write "{int(amount) * 1024}" for {amount} GiB.',
-        Level.WARN,
     )
 
 
@@ -150,8 +150,6 @@ def check_selected(
             unmet[0].path if unmet else pods.field("nodeSelector"),
             f"{of_all}, its nodeSelector and affinity match none{why}",
             _cure(unmet, offering, carried),
-            Level.WARN,
-            rests_on=_NODES,
         )
     elif not open_shapes(pods, chosen):
         taints = sorted({taint for shape in chosen.matching for taint in shape.taints if taint.effect != "PreferNoSchedule"})
@@ -160,8 +158,6 @@ def check_selected(
             pods.field("tolerations"),
             f"{of_all}, its tolerations let it onto none: {', '.join(map(shown_taint, taints[:_SHOWN]))}",
             "Tolerate the taint of the nodes meant.",
-            Level.WARN,
-            rests_on=_NODES,
         )
 
 

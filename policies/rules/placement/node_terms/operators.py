@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, sequence
-from gpugate.policies.kube.node_labels import MEMORY
 from gpugate.policies.kube.quantity import MIB, QuantityError, exact
 from gpugate.policies.kube.suggest import closest_match
+from gpugate.policies.rules.placement.node_terms.node_labels import MEMORY
 from gpugate.policies.rules.placement.node_terms.terms import NodeTerm, PodTerm
 from gpugate.policies.workloads.workload import PodSet
 

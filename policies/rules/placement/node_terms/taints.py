@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from gpugate.policies.cluster.records.common import CAPACITY, Taint, Toleration, toleration_of
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.fields import Path, mappings
 from gpugate.policies.kube.suggest import closest_match
@@ -59,8 +59,6 @@ def _differs(path: Path, toleration: Toleration, alike: Sequence[Taint]) -> Find
         (*path, field),
         f"{_shown(toleration)} matches no taint: the nodes have {', '.join(map(shown_taint, alike))}",
         f"Write {'effect ' + alike[0].effect if field == 'effect' else _value(alike[0])}.",
-        Level.WARN,
-        rests_on=("nodes",),
     )
 
 
@@ -79,8 +77,6 @@ def _matches_none(path: Path, toleration: Toleration, taints: Sequence[Taint]) -
         (*path, "key"),
         f"{_shown(toleration)} matches no taint: no node with accelerators has one of that key",
         remedy,
-        Level.WARN,
-        rests_on=("nodes",),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
-from gpugate.policies.workloads.node_affinity import PREFERRED, REQUIRED
+from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.workloads.workload import PodSet
 
 SPREAD: Final = "topologySpreadConstraints"
@@ -56,11 +56,11 @@ def node_terms(pods: PodSet) -> Iterator[NodeTerm]:
     held = mapping(mapping(pods.spec, "affinity", pods.field()), "nodeAffinity", path[:-1])
     if not held:
         return
-    required = (*path, REQUIRED)
-    for at, term in enumerate(mappings(mapping(held, REQUIRED, path), "nodeSelectorTerms", required)):
+    required = (*path, REQUIRED_AFFINITY)
+    for at, term in enumerate(mappings(mapping(held, REQUIRED_AFFINITY, path), "nodeSelectorTerms", required)):
         yield NodeTerm((*required, "nodeSelectorTerms", at), term, required=True)
-    for at, one in enumerate(mappings(held, PREFERRED, path)):
-        place = (*path, PREFERRED, at)
+    for at, one in enumerate(mappings(held, PREFERRED_AFFINITY, path)):
+        place = (*path, PREFERRED_AFFINITY, at)
         yield NodeTerm((*place, "preference"), mapping(one, "preference", place), required=False)
 
 
@@ -78,8 +78,8 @@ def pod_terms(pods: PodSet) -> Iterator[PodTerm]:
     for kind in (AFFINITY, ANTI_AFFINITY):
         path = pods.field("affinity", kind)
         held = mapping(affinity, kind, path[:-1])
-        for at, term in enumerate(mappings(held, REQUIRED, path)):
-            yield PodTerm((*path, REQUIRED, at), term, kind, required=True)
-        for at, one in enumerate(mappings(held, PREFERRED, path)):
-            place = (*path, PREFERRED, at)
+        for at, term in enumerate(mappings(held, REQUIRED_AFFINITY, path)):
+            yield PodTerm((*path, REQUIRED_AFFINITY, at), term, kind, required=True)
+        for at, one in enumerate(mappings(held, PREFERRED_AFFINITY, path)):
+            place = (*path, PREFERRED_AFFINITY, at)
             yield PodTerm((*place, "podAffinityTerm"), mapping(one, "podAffinityTerm", place), kind, required=False)

@@ -9,10 +9,10 @@ from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import selector_in
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object
-from gpugate.policies.kube.node_labels import WRITTEN, deprecated_label, intended_label, means_numa
+from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.kube.suggest import closest_match
+from gpugate.policies.rules.placement.node_terms.node_labels import WRITTEN, deprecated_label, intended_label, means_numa
 from gpugate.policies.rules.placement.node_terms.terms import AFFINITY, SPREAD, PodTerm
-from gpugate.policies.scheduling.node_selection import HOSTNAME
 
 _NAMES: Final = {SPREAD: "spread", AFFINITY: "pod affinity"}
 _NUMA: Final = (
@@ -113,6 +113,5 @@ def _on_no_node(term: PodTerm, key: str, why: str, proper: str | None, *, rests_
         (*term.path, "topologyKey"),
         f"{_name(term)} over {key}: {why}; over a label that no node has it {then}",
         remedy,
-        Level.WARN,
         rests_on=rests_on,
     )

@@ -20,7 +20,7 @@ from gpugate.policies.workloads.workload import PodSet, Workload
 _DISRUPTION: Final = "DisruptionTarget"
 
 
-def check_restarts(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
+def check_restarts(workload: Workload, pods: PodSet, interruptions: int) -> Iterator[Finding]:
     """Speak of ``pods`` that would not start again after so many ``interruptions``."""
     if workload.is_pod():
         if workload.controller() is None:
@@ -33,9 +33,9 @@ def check_restarts(workload: Workload, pods: PodSet, interruptions: int, *, refu
             )
         return
     if pods.kind.recovery is Recovery.BACKOFF:
-        yield from _check_job(workload, pods, interruptions, refuse=refuse)
+        yield from _check_job(workload, pods, interruptions)
     else:
-        yield from check_operators(workload, pods, interruptions, refuse=refuse)
+        yield from check_operators(workload, pods, interruptions)
 
 
 class _Failures(NamedTuple):
@@ -49,7 +49,7 @@ class _Failures(NamedTuple):
         return self.failed - self.ignored
 
 
-def _check_job(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
+def _check_job(workload: Workload, pods: PodSet, interruptions: int) -> Iterator[Finding]:
     path = pods.path[:-1]
     spec = lookup(workload.root, path)
     if type(spec) is not dict or _whole_set_restarts(workload, pods, interruptions):
@@ -68,7 +68,6 @@ def _check_job(workload: Workload, pods: PodSet, interruptions: int, *, refuse: 
             (*path, name),
             f"{name} {limit} < {interruptions} interruptions x {_shown(counted, failures)} = {needed}",
             _remedy(spec, name, interruptions, needed, failures),
-            Level.DENY if refuse else Level.WARN,
             measure=needed - limit,
         )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.fields import mapping, mappings
 from gpugate.policies.kube.managers import has_kueue_marks
+from gpugate.policies.kube.names import PREFERRED_AFFINITY
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.spot.checkpoints import NOTHING, is_readable, loss_of
 from gpugate.policies.rules.placement.spot.params import SpotParams, every_of, labels_of
@@ -24,8 +25,14 @@ from gpugate.policies.scheduling.spot_capacity import (
     on_spot,
     spot_taints,
 )
-from gpugate.policies.workloads.metadata import annotation_before, annotation_for, copy_to_template
-from gpugate.policies.workloads.node_affinity import PREFERRED, implies, node_affinity, require
+from gpugate.policies.workloads.metadata import (
+    annotation_before,
+    annotation_for,
+    copy_to_template,
+    had_any_annotation,
+    has_any_annotation,
+)
+from gpugate.policies.workloads.node_affinity import implies, node_affinity, require
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _WEIGHT: Final = 100
@@ -87,8 +94,8 @@ def runs_to_an_end(workload: Workload) -> bool:
 
 
 def _prefer(pods: PodSet, labels: Sequence[tuple[str, str]]) -> Iterator[Edit]:
-    place = pods.field("affinity", "nodeAffinity", PREFERRED)
-    present = mappings(node_affinity(pods), PREFERRED, place[:-1])
+    place = pods.field("affinity", "nodeAffinity", PREFERRED_AFFINITY)
+    present = mappings(node_affinity(pods), PREFERRED_AFFINITY, place[:-1])
     stated = [mapping(one, "preference", place) for one in present]
     note = "preference for spot nodes"
     for one in on_spot(labels):
@@ -108,3 +115,13 @@ def _tolerate(pods: PodSet, labels: Sequence[tuple[str, str]], params: SpotParam
         if not any(covers(toleration, one.key, one.value, one.effect) for toleration in present):
             present.append(one.toleration)
             yield Edit("append", pods.field("tolerations"), one.toleration, one.note)
+
+
+KEYS: Final = frozenset({SPOT, CHECKPOINT})
+
+
+def mutate(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
+    """Send the pods to spot nodes, or keep them off, as the annotation says."""
+    if not has_any_annotation(workload, KEYS) and not had_any_annotation(workload, KEYS):
+        return ()
+    return [edit for pods in workload.templated_gpu_pod_sets() for edit in send(workload, pods, params, snapshot)]

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding
 from gpugate.policies.gangs.gang import gang_of, is_elastic
 from gpugate.policies.kube.fields import Object, Path, lookup
 from gpugate.policies.workloads.kinds import API_BACKOFF_LIMIT, Recovery
@@ -46,20 +46,20 @@ def number_or(value: Any, absent: int) -> int:  # noqa: ANN401 - any JSON value
     return value if type(value) is int else absent
 
 
-def check_operators(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
+def check_operators(workload: Workload, pods: PodSet, interruptions: int) -> Iterator[Finding]:
     """Speak of ``pods`` of an operator's kind that would not start again after so many ``interruptions``."""
     recovery = pods.kind.recovery
     if recovery is Recovery.LAUNCHER:
-        yield from _check_mpi(workload, pods, interruptions, refuse=refuse)
+        yield from _check_mpi(workload, pods, interruptions)
     elif recovery is Recovery.ROLE:
-        yield from _check_kubeflow(workload, pods, refuse=refuse)
+        yield from _check_kubeflow(workload, pods)
     elif recovery is Recovery.POLICIES:
-        yield from _check_volcano(workload, pods, interruptions, refuse=refuse)
+        yield from _check_volcano(workload, pods, interruptions)
     elif recovery is Recovery.NEW_CLUSTER:
-        yield from _check_ray_head(workload, pods, interruptions, refuse=refuse)
+        yield from _check_ray_head(workload, pods, interruptions)
 
 
-def _check_kubeflow(workload: Workload, pods: PodSet, *, refuse: bool) -> Iterator[Finding]:
+def _check_kubeflow(workload: Workload, pods: PodSet) -> Iterator[Finding]:
     path: Path = (*pods.path[:-1], "restartPolicy")
     stated = lookup(workload.root, path)
     if stated == _NEVER or (stated is None and pods.kind.default_restart_policy == _NEVER):
@@ -69,11 +69,10 @@ def _check_kubeflow(workload: Workload, pods: PodSet, *, refuse: bool) -> Iterat
             path,
             f"{written} fails the whole job with the first pod whose node is taken back",
             "Write restartPolicy: OnFailure, or ExitCode where the script's codes from 128 on mean that it may go on.",
-            Level.DENY if refuse else Level.WARN,
         )
 
 
-def _check_mpi(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
+def _check_mpi(workload: Workload, pods: PodSet, interruptions: int) -> Iterator[Finding]:
     spec = pods.path[:-3]
     roles = lookup(workload.root, pods.path[:-2])
     launcher = next((name for name in roles if str(name).casefold() == "launcher"), None) if type(roles) is dict else None
@@ -88,7 +87,6 @@ def _check_mpi(workload: Workload, pods: PodSet, interruptions: int, *, refuse: 
                 (*pods.path[:-2], launcher, "restartPolicy"),
                 f"the launcher ends with the first worker whose node is taken back, and restartPolicy {_NEVER} leaves it so",
                 "Write restartPolicy: OnFailure.",
-                Level.DENY if refuse else Level.WARN,
             )
         return
     stated = lookup(workload.root, (*spec, "runPolicy", "backoffLimit"))
@@ -102,7 +100,6 @@ def _check_mpi(workload: Workload, pods: PodSet, interruptions: int, *, refuse: 
             f"backoffLimit {_shown(limit, stated)} lets the launcher start again {_times(survived)}, and each interruption of a"
             f" worker ends it: {survived} < {interruptions}",
             f"Write backoffLimit: {needed} or more.",
-            Level.DENY if refuse else Level.WARN,
             measure=needed - limit,
         )
 
@@ -154,7 +151,7 @@ def _reaction(workload: Workload, pods: PodSet, event: str) -> _Reaction | None:
     return None
 
 
-def _check_volcano(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
+def _check_volcano(workload: Workload, pods: PodSet, interruptions: int) -> Iterator[Finding]:
     if not interruptions:
         return
     spec = pods.path[:-3]
@@ -172,7 +169,6 @@ def _check_volcano(workload: Workload, pods: PodSet, interruptions: int, *, refu
                 "nothing starts the pods of the gang again that fail with the one whose node is taken back: Volcano makes that one"
                 f" anew, and with restartPolicy: {_NEVER} the others stay as they are",
                 f"Add the policy {{events: [{_EVICTED}, {_FAILED}], action: {_RESTART}}} there{more}.",
-                Level.DENY if refuse else Level.WARN,
             )
     if found is not None and found.action in _ENDING:
         own = f"Let this policy name other events alone, and add {{event: {found.event}, action: {_RESTART}}}"
@@ -181,7 +177,6 @@ def _check_volcano(workload: Workload, pods: PodSet, interruptions: int, *, refu
             (*found.path, "action"),
             f"{found.action} ends the job with the first pod whose node is taken back ({found.event})",
             f"{f'Write action: {_RESTART}' if found.is_of_this_alone else own}{more}.",
-            Level.DENY if refuse else Level.WARN,
         )
     elif found is not None and found.action == _RESTART and runs < needed:
         yield Finding(
@@ -190,7 +185,6 @@ def _check_volcano(workload: Workload, pods: PodSet, interruptions: int, *, refu
             f"maxRetry {_shown(runs, stated or None)} counts the first run, too, so that the job starts again {_times(runs - 1)}:"
             f" {runs - 1} < {interruptions} interruptions",
             f"Write maxRetry: {needed} or more.",
-            Level.DENY if refuse else Level.WARN,
             measure=needed - runs,
         )
 
@@ -206,7 +200,7 @@ def _peers_stay_failed(workload: Workload, pods: PodSet) -> bool:
     return (number_or(lookup(workload.root, (*pods.path[:-3], "minAvailable")), 0) or total) >= total
 
 
-def _check_ray_head(workload: Workload, pods: PodSet, interruptions: int, *, refuse: bool) -> Iterator[Finding]:
+def _check_ray_head(workload: Workload, pods: PodSet, interruptions: int) -> Iterator[Finding]:
     if pods.path[-2] != "headGroupSpec":
         return
     spec = pods.path[:-3]
@@ -221,7 +215,6 @@ def _check_ray_head(workload: Workload, pods: PodSet, interruptions: int, *, ref
             (*spec, "submissionMode"),
             "the job ends with its head, whose node may be taken back, and InteractiveMode leaves it so",
             f"Write submissionMode: K8sJobMode and backoffLimit: {interruptions} or more, or {off}.",
-            Level.DENY if refuse else Level.WARN,
         )
         return
     yield Finding(
@@ -230,6 +223,5 @@ def _check_ray_head(workload: Workload, pods: PodSet, interruptions: int, *, ref
         f"backoffLimit {_shown(limit, stated)} < {interruptions} interruptions of the head, each of which ends the Ray cluster and"
         " the run in it",
         f"Write backoffLimit: {interruptions} or more, or {off}.",
-        Level.DENY if refuse else Level.WARN,
         measure=interruptions - limit,
     )

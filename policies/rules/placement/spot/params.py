@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.framework.rule import Params
+from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.cel import UNIQUE, LabelKey, LabelName
 from gpugate.policies.rules.placement.toleration_params import TaintParam
 from gpugate.policies.scheduling.spot_capacity import CLOUDS, clouds_on_nodes, every_label

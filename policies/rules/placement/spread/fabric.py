@@ -8,16 +8,17 @@ from typing import Any, Final
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.cel import LONGEST_LABEL
 from gpugate.policies.kube.fields import lookup, mapping
+from gpugate.policies.kube.names import REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.workloads.kinds import EXCLUSIVE_TOPOLOGY
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 #: Annotations by which somebody else is asked to place the pods: Kueue, KAI, JobSet and LeaderWorkerSet.
 _PLACED_BY: Final = (
-    "kueue.x-k8s.io/podset-required-topology",
+    REQUIRED_TOPOLOGY,
     "kueue.x-k8s.io/podset-preferred-topology",
     "kueue.x-k8s.io/podset-unconstrained-topology",
-    "kueue.x-k8s.io/podset-slice-required-topology",
+    SLICE_TOPOLOGY,
     "kai.scheduler/topology",
     *EXCLUSIVE_TOPOLOGY,
 )

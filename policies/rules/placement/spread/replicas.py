@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpugate.policies.kube.field_ownership import is_user_set
 from gpugate.policies.kube.fields import Object, integer_at, lookup, mapping, mappings
-from gpugate.policies.workloads.node_affinity import PREFERRED, REQUIRED
+from gpugate.policies.kube.managers import is_user_set
+from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _OTHERS: Final = ("podAffinity", "podAntiAffinity")
@@ -52,6 +52,6 @@ def _terms(pods: PodSet) -> Iterator[Object]:
     for kind in _OTHERS:
         path = pods.field("affinity", kind)
         stated = mapping(affinity, kind, path[:-1])
-        yield from mappings(stated, REQUIRED, path)
-        for term in mappings(stated, PREFERRED, path):
-            yield mapping(term, "podAffinityTerm", (*path, PREFERRED))
+        yield from mappings(stated, REQUIRED_AFFINITY, path)
+        for term in mappings(stated, PREFERRED_AFFINITY, path):
+            yield mapping(term, "podAffinityTerm", (*path, PREFERRED_AFFINITY))

@@ -36,17 +36,47 @@ spec:
 
 from __future__ import annotations
 
-from gpugate.policies.framework.rule import Rule, no_edits
+from typing import Final
+
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.rules.queueing.namespace_limits.checks import check
 from gpugate.policies.rules.queueing.namespace_limits.params import NamespaceLimitsParams
+
+REASONS: Final[dict[str, Reason]] = {
+    "LimitRangeDefault": Reason(
+        "The default limit of a LimitRange is below the request.", warns="`neverFits` is Warn, or gpugate has reviewed the owner"
+    ),
+    "LimitRangeMax": Reason(
+        "A request or limit is above the maximum of a LimitRange.", warns="`neverFits` is Warn, or gpugate has reviewed the owner"
+    ),
+    "LimitRangeMin": Reason(
+        "A request or limit is below the minimum of a LimitRange.", warns="`neverFits` is Warn, or gpugate has reviewed the owner"
+    ),
+    "LimitRangeRatio": Reason(
+        "A limit is more times the request than a LimitRange allows.",
+        warns="`neverFits` is Warn, or gpugate has reviewed the owner",
+    ),
+    "NamespaceLimitsUnknown": Reason("The ResourceQuotas or LimitRanges are not synced yet.", action="Unknown"),
+    "QuotaFullNow": Reason("The request fits the ResourceQuota, but not beside what is used now.", action="waits"),
+    "QuotaNeedsRequest": Reason(
+        "A ResourceQuota counts a resource that the pod does not state.",
+        warns="the LimitRanges are not known, `neverFits` is Warn, or gpugate has reviewed the owner",
+    ),
+    "QuotaNeverFits": Reason(
+        "The request is above the hard limit of a ResourceQuota.",
+        warns="the pods may run in turns, `neverFits` is Warn, or gpugate has reviewed the owner",
+    ),
+}
 
 RULE = Rule(
     id="namespace-limits",
     title="A workload keeps to the quotas and limit ranges of its namespace",
     since="0.1.0",
     params=NamespaceLimitsParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset({"limitranges", "priorityclasses", "resourcequotas", "runtimeclasses"}),
+    reads=frozenset({"activeDeadlineSeconds", "affinity", "annotations", "priorityClassName", "runtimeClassName"}),
     documentation=__doc__,
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Final
 
-from gpugate.policies.cluster.records.common import NO_AMOUNTS
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.kube.memo import remembered
+from gpugate.policies.kube.quantity import NO_AMOUNTS
 from gpugate.policies.queueing.budget import Charge, exceeds_ever, exceeds_together, pod_fingerprint, waits_now
 from gpugate.policies.queueing.cluster_queue import not_yet_counted
 from gpugate.policies.queueing.limit_range import limit_violations
@@ -29,16 +29,17 @@ from gpugate.policies.workloads.workload import PodSet, Workload
 _NAMESPACE: Final = ("metadata", "namespace")
 
 
-def check(workload: Workload, params: NamespaceLimitsParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: NamespaceLimitsParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse pods that the namespace would never accept; warn of a quota that is full."""
     if not workload.gpu_pod_sets():
-        return ()
+        return
     pending = [kind for kind in ("limitranges", "resourcequotas") if snapshot.sync_state(kind) is SyncState.PENDING]
     if pending:
         what = f"what namespace {workload.namespace} would take"
-        return (not_synced("NamespaceLimitsUnknown", _NAMESPACE, " and ".join(pending), what),)
+        yield not_synced("NamespaceLimitsUnknown", _NAMESPACE, " and ".join(pending), what)
+        return
     if workload.namespace not in snapshot.limit_ranges and workload.namespace not in snapshot.quotas:
-        return ()
+        return
     warns_of_waiting = params.waits == "Warn" and not_yet_counted(workload)
     findings = [*_of_object(workload, snapshot, waits=warns_of_waiting)]
     for pods in workload.pod_sets:
@@ -48,8 +49,9 @@ def check(workload: Workload, params: NamespaceLimitsParams, snapshot: ClusterSn
     if len(workload.pod_sets) > 1 and not any(finding.level is Level.DENY for finding in findings):
         findings += _together(workload, snapshot)
     if params.never_fits == "Warn" or workload.owner_was_reviewed():
-        return [finding._replace(level=Level.WARN) for finding in findings]
-    return findings
+        yield from [finding._replace(level=Level.WARN) for finding in findings]
+        return
+    yield from findings
 
 
 def _of_object(workload: Workload, snapshot: ClusterSnapshot, *, waits: bool) -> Iterator[Finding]:

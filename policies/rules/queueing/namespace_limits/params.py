@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpugate.policies.framework.rule import Params
+from gpugate.policies.framework.params import Params
 
 
 class NamespaceLimitsParams(Params):

@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 
 from gpugate.policies.cluster.records.kueue import PriorityClass
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.framework.rule import Params
+from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.cel import LONGEST_LABEL, CelRule
-from gpugate.policies.kube.fields import Path, lookup, string
-from gpugate.policies.workloads.queue_name import PRIORITY_CLASS
+from gpugate.policies.kube.fields import Path, lookup, string, whole_number
+from gpugate.policies.kube.names import PRIORITY_CLASS
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 _NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
@@ -111,8 +111,7 @@ def bound_of(
 
 
 def _value_of(said: str, scale: PriorityClasses) -> int | None:
-    digits = said.removeprefix("-")
-    if digits.isascii() and digits.isdigit() and len(digits) <= 10:
+    if whole_number(said.removeprefix("-"), 10) is not None:
         return int(said)
     found = scale.classes.get(said)
     return None if found is None else found.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import field_validator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.framework.rule import Params
+from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.cel import CelRule, LabelKey
 from gpugate.policies.rules.queueing.priority.classes import (
     SYSTEM,

@@ -39,16 +39,39 @@ spec:
 
 from __future__ import annotations
 
-from gpugate.policies.framework.rule import Rule, no_edits
+from typing import Final
+
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
 from gpugate.policies.rules.queueing.queue_quota.checks import check
 from gpugate.policies.rules.queueing.queue_quota.params import QueueQuotaParams
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
+
+REASONS: Final[dict[str, Reason]] = {
+    "ClusterQueueUnknown": Reason("The LocalQueue names a ClusterQueue that does not exist.", action="Warn"),
+    "NamespaceNotAdmitted": Reason("The ClusterQueue admits nothing from the namespace.", warns="the object may never be queued"),
+    "NoFlavorMatches": Reason(
+        "No flavor of the ClusterQueue suits the pods.", warns="Kueue counts the object as pods, or `neverFits` is Warn"
+    ),
+    "NotCovered": Reason(
+        "The ClusterQueue does not cover a requested resource.", warns="Kueue's configuration is not known, or `neverFits` is Warn"
+    ),
+    "PriorityClassUnknown": Reason("The WorkloadPriorityClass does not exist.", warns="`neverFits` is Warn"),
+    "QueueStopped": Reason("The queue admits nothing now.", action="Warn"),
+    "QuotaNeverFits": Reason(
+        "The request is above the quota, even with all that may be borrowed.",
+        warns="the quota of the cohort is not known, or `neverFits` is Warn",
+    ),
+    "QuotaUnknown": Reason("The queues or their quotas are not synced yet.", action="Unknown"),
+    "WaitsForQuota": Reason("The request fits the quota, but not now.", action="waits"),
+}
 
 RULE = Rule(
     id="queue-quota",
     title="A workload asks for no more than its Kueue queue could ever have",
     since="0.1.0",
     params=QueueQuotaParams,
-    mutate=no_edits,
+    reasons=REASONS,
     check=check,
     needs=frozenset(
         {
@@ -63,5 +86,6 @@ RULE = Rule(
             "workloadpriorityclasses",
         }
     ),
+    reads=SCHEDULING_FIELDS | {"annotations", "labels"},
     documentation=__doc__,
 )

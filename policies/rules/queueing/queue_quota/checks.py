@@ -11,6 +11,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.memo import remembered
+from gpugate.policies.kube.names import PRIORITY_CLASS
 from gpugate.policies.queueing.budget import exceeds_together, pod_fingerprint
 from gpugate.policies.queueing.cluster_queue import not_yet_counted
 from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQuota, fit_of, in_flight_into, queue_facts
@@ -32,18 +33,17 @@ from gpugate.policies.rules.queueing.queue_quota.params import QueueQuotaParams
 from gpugate.policies.workloads.queue_name import PREBUILT, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
-_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 _DECISIVE: Final = (*QUOTA_FACTS, "configurations", "namespaces")
 #: How many priority classes a message lists.
 _SHOWN: Final = 4
 
 
-def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapshot) -> Iterable[Finding]:
+def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse what the queue could never admit; warn of what waits."""
     managed = is_managed(workload, snapshot)
     path, name = queue_path(workload), queue_label(workload)
     if not managed and managed is not None:
-        return ()
+        return
     if (
         path is None
         or not name
@@ -51,41 +51,43 @@ def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapsho
         or workload.controller() is not None
         or PREBUILT in workload.labels()
     ):
-        return ()
+        return
     pending = _pending(workload, snapshot)
     if pending:
-        return (not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload"),)
+        yield not_synced("QuotaUnknown", path, ", ".join(pending), f"whether queue {name} could ever admit the workload")
+        return
     queue = snapshot.queue(workload.namespace, name)
     if queue is None:
-        return ()
+        return
     findings = [*_of_priority(workload, snapshot), *_of_queue(workload, path, queue, params, snapshot)]
     if managed is not None and params.never_fits == "Deny":
-        return findings
+        yield from findings
+        return
     # Whether Kueue manages such kinds, only its Configuration says.
     kind = workload.kind.kind
     unless = (
         f" (a warning, for Kueue's Configuration is not known, and so not whether it manages a {kind})" if managed is None else ""
     )
-    return [finding._replace(level=Level.WARN, message=f"{finding.message}{unless}") for finding in findings]
+    yield from [finding._replace(level=Level.WARN, message=f"{finding.message}{unless}") for finding in findings]
 
 
 def _pending(workload: Workload, snapshot: ClusterSnapshot) -> list[str]:
     """Return the kinds that decide the answer and are not synced yet."""
     known = snapshot.known
     pending = [kind for kind in _DECISIVE if known.get(kind) is SyncState.PENDING]
-    if known.get("workloadpriorityclasses") is SyncState.PENDING and _PRIORITY in annotations_and_labels(workload)[1]:
+    if known.get("workloadpriorityclasses") is SyncState.PENDING and PRIORITY_CLASS in annotations_and_labels(workload)[1]:
         pending.append("workloadpriorityclasses")
     return pending
 
 
 def _of_priority(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    name = annotations_and_labels(workload)[1].get(_PRIORITY)
+    name = annotations_and_labels(workload)[1].get(PRIORITY_CLASS)
     if not name or snapshot.sync_state("workloadpriorityclasses") is not SyncState.SYNCED or name in snapshot.workload_priorities:
         return
     known = ", ".join(sorted(snapshot.workload_priorities)[:_SHOWN]) or "none"
     yield Finding(
         "PriorityClassUnknown",
-        (*workload.kind.queue, "metadata", "labels", _PRIORITY),
+        (*workload.kind.queue, "metadata", "labels", PRIORITY_CLASS),
         f"there is no WorkloadPriorityClass {name}, so Kueue makes no Workload of the object and never admits it; there is {known}",
         "Name a WorkloadPriorityClass that exists, or have this one made.",
         rests_on=("workloadpriorityclasses",),

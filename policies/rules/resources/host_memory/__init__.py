@@ -1,1 +1,86 @@
-"""The rule `host-memory`."""
+"""Accelerator pods state their host memory, and no more of it than a node can hold.
+
+## What it does
+
+Gives a container that asks for accelerators and states no memory a limit and an equal request: the share that belongs to its
+accelerators on the smallest node shape it may land on, or the policy's figure where no nodes are known, cut to what the pod's
+other containers leave of a node, of the namespace's LimitRanges and ResourceQuotas and of the quota of its Kueue queue. Where
+these leave nearly nothing, or the queue's quota covers no memory, none is put in, and a warning says why.
+
+Refuses, with the sums: a container without a memory limit where the policy forbids defaulting or where the limit has not
+been put in; a limit that is more than the policy's ratio times the request; a `/dev/shm`, or memory-backed volumes together,
+larger than the memory limit that must hold them; and a pod that no node which offers its accelerators could ever hold, added
+up as the scheduler adds: memory, CPU, accelerators, other extended resources, ephemeral storage and huge pages, of all
+containers, with what the namespace's LimitRanges and the pod's RuntimeClass will put in. What taints would keep off counts as
+within reach where its pods will tolerate them by the rule `tolerations`.
+
+## Why
+
+Pods without a memory limit take the memory of their neighbours, and the kernel kills whoever asks next, most often a
+training run hours in. A pod too large for every node stays Pending for ever and holds its queue.
+
+## Practice
+
+- Basics guide, "Resource Management": a memory limit stands beside every GPU, with requests below it.
+- NUMA guide, "GPU Memory Management": memory limits are stated, so that one pod's growth does not kill others.
+- Orchestration guide, "Resource Quotas and Limits": host memory is counted and bounded as GPUs are.
+
+## Example
+
+Before: `nvidia.com/gpu: 1` and no memory, on nodes with 8 GPUs and 1968Gi. After:
+
+```yaml
+resources:
+  limits:
+    nvidia.com/gpu: 1
+    memory: 221Gi
+  requests:
+    memory: 221Gi
+```
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.queueing.headroom import BOUNDING
+from gpugate.policies.rules.resources.host_memory.checks import check
+from gpugate.policies.rules.resources.host_memory.mutate import mutate
+from gpugate.policies.rules.resources.host_memory.params import HostMemoryParams
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
+
+REASONS: Final[dict[str, Reason]] = {
+    "DefaultsUnknown": Reason(
+        "LimitRanges or RuntimeClasses, which change the pod's requests, are not synced yet.", action="Unknown"
+    ),
+    "LimitMissing": Reason("A container with GPUs has no memory limit."),
+    "MemoryVolumeUnbounded": Reason("A memory-backed volume has no sizeLimit, and its container no memory limit.", action="Warn"),
+    "MemoryVolumesExceedLimit": Reason("The memory-backed volumes of a container exceed its memory limit."),
+    "NeverFits": Reason("No known node could hold the pod, even when empty.", action="never_fits", owner_reviewed_warns=True),
+    "NoRoomForLimit": Reason("A default memory limit would leave the pod too little, or make it impossible.", action="Warn"),
+    "NodesUnknown": Reason("The nodes are not synced yet.", action="Unknown"),
+    "Overcommit": Reason("The memory limit is more times the request than the policy allows."),
+    "QueueDoesNotCover": Reason("The ClusterQueue does not cover memory, so no limit is added.", action="Warn"),
+    "RuntimeClassClash": Reason(
+        "The pod selects a node label that its RuntimeClass sets to another value.", facts=("runtimeclasses",)
+    ),
+    "SharedMemoryExceedsLimit": Reason("Shared memory is larger than the memory limit that its pages count against."),
+}
+
+
+RULE = Rule(
+    id="host-memory",
+    title="Accelerator pods state their host memory, and no more of it than a node can hold",
+    since="0.1.0",
+    params=HostMemoryParams,
+    reasons=REASONS,
+    mutate=mutate,
+    check=check,
+    needs=BOUNDING | {"deviceclasses", "nodes"},
+    reads=SCHEDULING_FIELDS | {"overhead", "volumeMounts", "volumes"},
+    writes=frozenset({"resources"}),
+    after=("queue", "vram"),
+    documentation=__doc__,
+)

@@ -15,10 +15,10 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.quantity import GIB, MIB
 from gpugate.policies.queueing.headroom import Headroom, is_bounded
-from gpugate.policies.scheduling.node_fit import NodeRequest, holds, node_request
+from gpugate.policies.scheduling.node_fit import holds, node_request
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
-from gpugate.policies.scheduling.pod_resources import Changes, add_up, filled, resolved_resources
-from gpugate.policies.workloads.requests import limited_memory_of, stated_overhead
+from gpugate.policies.scheduling.pod_resources import Changes, filled, resolved_resources
+from gpugate.policies.workloads.requests import PodRequests, add_up, limited_memory_of, stated_overhead
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -83,7 +83,7 @@ def _limited(pods: PodSet, limits: Mapping[int, int]) -> int:
     """What the pod may grow to: its limits, and its requests where a container has none."""
     containers = filled(pods, changes=_changes(pods, limits))
     parts = [(one.container.role, {"memory": one.limits.get("memory") or one.requests.get("memory", 0)}) for one in containers]
-    return add_up(parts).get("memory", 0) + stated_overhead(pods)[0]
+    return add_up(parts, overhead=stated_overhead(pods)).get("memory", 0)
 
 
 def _requested(workload: Workload, pods: PodSet, changes: Changes, snapshot: ClusterSnapshot) -> int:
@@ -115,7 +115,7 @@ def _most_on_nodes(workload: Workload, pods: PodSet, wanted: Mapping[int, int], 
     return _Most(min(large, default=max(parts) if open_to else min(parts)), limits)
 
 
-def _pods_on(shape: NodeShape, ask: NodeRequest, size: int) -> int:
+def _pods_on(shape: NodeShape, ask: PodRequests, size: int) -> int:
     """How many pods of a gang of ``size`` a node of ``shape`` holds as they are: it must not need more nodes than that."""
     found = [size, *(shape.devices.get(name, 0) // count for name, count in ask.devices.items())]
     found += [has // asked for has, asked in ((shape.memory, ask.memory), (shape.cpu, ask.cpu)) if asked]

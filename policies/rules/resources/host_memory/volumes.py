@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding
 from gpugate.policies.kube.fields import Object, Path, mappings
 from gpugate.policies.kube.quantity import MIB, format_bytes, show_bytes
 from gpugate.policies.workloads.container import EPHEMERAL, Container
-from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory, shared_memory_of
+from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
 from gpugate.policies.workloads.workload import PodSet
 
 
@@ -43,7 +43,7 @@ def check_memory_volumes(pods: PodSet, pod_limit: int | None) -> list[Finding]:
     for container in pods.containers:
         if container.role is EPHEMERAL or "volumeMounts" not in container.spec:
             continue
-        mounted = shared_memory_of(pods, container)
+        mounted = pods.shared_memory(container)
         at_shm = mounted is not None and mounted.is_memory
         if mounted is not None and at_shm:
             found += _check_shared_memory(container, mounted, pod_limit)
@@ -71,7 +71,7 @@ def _check_shared_memory(container: Container, mounted: SharedMemory, pod_limit:
 def _check_volumes(pods: PodSet, container: Container, pod_limit: int | None) -> Iterable[Finding]:
     limit = container.amounts.memory_limit
     limit = pod_limit if limit is None else limit
-    shared = shared_memory_of(pods, container)
+    shared = pods.shared_memory(container)
     at_shm = None if shared is None else shared.mount.get("name")
     volumes = list(memory_volumes(pods, container))
     if limit is None:
@@ -101,7 +101,6 @@ def _volume_unbounded(container: Container, volume: MemoryVolume) -> Finding:
         f"the memory-backed volume {volume.name} has no sizeLimit and {container.name}, which may write it, has no memory limit:"
         " it may grow to all of the node's allocatable memory",
         "Write a sizeLimit for the volume, and a memory limit for the container.",
-        Level.WARN,
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding, Level
+from gpugate.policies.findings import Finding
 from gpugate.policies.kube.fields import Path, dotted
 from gpugate.policies.kube.memo import remember, remembered
 from gpugate.policies.kube.quantity import format_millicores
@@ -20,10 +20,8 @@ from gpugate.policies.queueing.cluster_queue import uncovered
 from gpugate.policies.queueing.headroom import Headroom, headroom_facts, headroom_key, is_bounded
 from gpugate.policies.scheduling.gpu_share import excess, portion_of, share_of
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
-from gpugate.policies.scheduling.pod_resources import add_up
 from gpugate.policies.workloads.container import EPHEMERAL, LONGEST_NAME, Container
-from gpugate.policies.workloads.pod_totals import PodTotals
-from gpugate.policies.workloads.requests import pod_requests, stated_overhead
+from gpugate.policies.workloads.requests import PodTotals, add_up, pod_requests, stated_overhead
 from gpugate.policies.workloads.workload import PodSet, Workload
 
 
@@ -130,9 +128,10 @@ def _targets(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams) -> 
 
 def _raised_demand(pods: PodSet, targets: list[Target]) -> tuple[int, int]:
     """Bytes and millicores that the raised pod would ask for, its init containers one by one, at least what it asks for now."""
-    demand, (memory, cpu) = pod_requests(pods), stated_overhead(pods)
-    raised_to = add_up([(target.role, {"memory": target.memory, "cpu": target.cpu}) for target in targets])
-    return max(demand.memory, raised_to["memory"] + memory), max(demand.cpu, raised_to["cpu"] + cpu)
+    demand = pod_requests(pods)
+    parts = [(target.role, {"memory": target.memory, "cpu": target.cpu}) for target in targets]
+    raised_to = add_up(parts, overhead=stated_overhead(pods))
+    return max(demand.memory, raised_to["memory"]), max(demand.cpu, raised_to["cpu"])
 
 
 def _keeps_shapes(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape]) -> bool:
@@ -230,7 +229,6 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaisePar
             pods.field("resources"),
             "pod-level resources make the kubelet skip NUMA alignment for the pod",
             "State the resources of each container instead of spec.resources.",
-            Level.WARN,
         )
         return
     if not params.guaranteed:
@@ -242,7 +240,6 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaisePar
             pods.field("containers"),
             f"the pod is not Guaranteed and the kubelet aligns nothing: {'; '.join(missing)}",
             "Write limits for cpu (whole cores) and memory in every container.",
-            Level.WARN,
         )
         return
     if _is_left(targets):
@@ -256,7 +253,6 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaisePar
             f"the memory limit of {container.name} is more than {params.max_raise_ratio:g} times its request: the request is not"
             " raised to it, and the kubelet aligns nothing",
             "Write the memory that the container needs as both request and limit.",
-            Level.WARN,
         )
     elif not _keeps_shapes(pods, targets, shapes):
         yield Finding(
@@ -265,7 +261,6 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaisePar
             "with requests raised to the limits the pod would no longer fit nodes that can hold it now, so it stays Burstable"
             " and the kubelet aligns nothing",
             "Lower the limits to what the pod really needs, or select the nodes that are large enough.",
-            Level.WARN,
         )
     elif _strands(pods, targets, shapes, params):
         yield Finding(
@@ -274,8 +269,6 @@ def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaisePar
             f"with requests raised to the limits the pod would take more than {params.max_share_ratio:g} times what belongs to its"
             " accelerators and leave others of the node unusable, so it stays Burstable and the kubelet aligns nothing",
             "Lower the limits to what the pod really needs, or write the requests that it needs yourself.",
-            Level.WARN,
-            rests_on=("nodes",),
         )
 
 
@@ -324,7 +317,6 @@ def _beyond_bounds(pods: PodSet, obstacle: str) -> Finding:
         "with requests raised to the limits and CPU to whole cores the pod could not be made or admitted any more"
         f" ({obstacle}), so it stays as it is and the kubelet aligns nothing",
         "Write requests and limits that are equal, with whole CPUs, within that bound.",
-        Level.WARN,
     )
 
 
@@ -336,5 +328,4 @@ def _quota_without_cpu(pods: PodSet) -> Finding:
         "the pod states no CPU, and none is put in: its queue's quota covers none, so Kueue would never admit a workload that"
         " asks for some; the pod is not Guaranteed and the kubelet aligns nothing",
         "Have cpu covered by the ClusterQueue, or left out of Kueue's accounting by excludeResourcePrefixes.",
-        Level.WARN,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.findings import Finding, Level, not_synced
+from gpugate.policies.findings import Finding, not_synced
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.scheduling.node_fit import fitting, node_request
 from gpugate.policies.scheduling.node_selection import NodeCandidates, open_shapes
@@ -13,10 +13,8 @@ from gpugate.policies.workloads.workload import PodSet, Workload
 _SHOWN: int = 4
 
 
-def check_zones(
-    workload: Workload, pods: PodSet, chosen: NodeCandidates, snapshot: ClusterSnapshot, *, refuse: bool
-) -> list[Finding]:
-    """What is wrong where kubelets would refuse the pod for ever; ``refuse``: whether that is refused here, too."""
+def check_zones(workload: Workload, pods: PodSet, chosen: NodeCandidates, snapshot: ClusterSnapshot) -> list[Finding]:
+    """Find pods that every kubelet would end for lack of a NUMA zone."""
     if snapshot.known.get("noderesourcetopologies") is SyncState.PENDING:
         return [_zones_unknown(pods)]
     shapes = open_shapes(pods, chosen)
@@ -32,7 +30,7 @@ def check_zones(
         return []
     finding = _no_zone_holds(pods, "; ".join(list(texts)[:_SHOWN]))
     certain = all(shape.nodes[0] in refusing for shape in could)
-    return [finding if certain and refuse and not workload.owner_was_reviewed() else finding._replace(level=Level.WARN)]
+    return [finding if certain else finding.as_warning()]
 
 
 def _refusing(pods: PodSet, chosen: NodeCandidates) -> frozenset[str]:
@@ -59,5 +57,4 @@ def _no_zone_holds(pods: PodSet, sums: str) -> Finding:
         f"the kubelet would end the pod with TopologyAffinityError: {sums}",
         "Ask for what one NUMA zone has, or select nodes whose Topology Manager does not insist.",
         measure=pods.whole_devices() + sum((exclusive_cpus(pods) or {}).values()),
-        rests_on=("noderesourcetopologies", "nodes"),
     )

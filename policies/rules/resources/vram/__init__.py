@@ -1,1 +1,116 @@
-"""The rule `vram`."""
+"""Pods whose accelerators need so much memory keep off cards that are too small, and are refused where none is large enough.
+
+## What it does
+
+Only for workloads that say what they need, by annotations of the object or its pod template:
+
+- `gpugate.io/vram: 40Gi`, the memory needed of each GPU, MIG slice or share that the pod asks for; or
+- `gpugate.io/model-parameters: 7B`, all of the model's parameters, with `gpugate.io/precision` (`fp32`, `bf16`, `fp16`, `fp8`,
+  `int8`, `int4`; `fp16` where it is absent) and `gpugate.io/tensor-parallel: "8"`, the number of GPUs over which one copy is
+  split (tensor times pipeline parallel). Where that is absent, the most that could hold a copy together is taken, so that
+  nothing is refused by a guess: the GPUs of a pod, of all pods of a gang, of all replicas of a StatefulSet.
+
+Where both are there, `gpugate.io/vram` counts. The formula:
+
+```text
+weights  = parameters x bytes of one parameter      (fp32 4, bf16 and fp16 2, fp8 and int8 1, int4 0.5)
+headroom = weights x 4/14 at least, weights x 8/14 for comfort
+need     = (weights + headroom) / GPUs that hold one copy
+```
+
+Where some nodes in reach have cards that hold the need and others do not, the pods get a node affinity `nvidia.com/gpu.memory`
+`Gt` one MiB less than it, in every alternative of an affinity that is there. Not where a node lacks that label that the pods'
+nodeSelector and tolerations let them onto, since it would be shut out with the small ones, and not for MIG slices, whose resource
+name decides.
+
+Refuses what no card in reach holds (the weights alone, or `gpugate.io/vram`), and says which cards of the cluster would, or over
+how many GPUs to split the model. Warns where the weights fit and the headroom does not; where pods may still land on cards that
+are too small; and where the share of a time-sliced card is smaller than the need, since the pods of one card fill it together. A
+card whose memory no label tells is unknown and refuses nobody.
+
+A pool that scales up from no node has no such label yet, and its autoscaler may find no place for a pod with the affinity: set
+`affinity: false` there, or put the label on the pool's node template. Where larger cards may come, set `noCardHolds: Warn`.
+
+## Why
+
+A model that does not fit its card fails when its weights are loaded, after the queue and the image have been waited for. The
+figures are a guide's, for a 7B model in FP16: 14GB of weights, and 4GB to 8GB beside them for activations and the KV cache. The
+same guide runs a 70B model in FP16 on one A100 of 80 GB. It does not fit: 70 x 10^9 parameters of 2 bytes are 140GB of
+weights, 180 to 220GB in all, and the card has 81920MiB = 85.9GB. It takes four of them (45GB each), or one with int4 (45 to
+55GB). Nor does a 7B model fit a T4 of 16 GB: of 15360MiB = 16.1GB the weights leave 2.1GB where the guide wants 4,
+so gpugate prefers a larger card in reach, and warns where there is none.
+
+## Practice
+
+- NUMA guide, "GPU Memory Management": a model's weights, activations and cache are reckoned against the card before it is
+  chosen.
+- NUMA guide, "GPU Instance Selection: Cost vs Performance": small models go to small cards, large ones to large cards.
+- Basics guide, "Use Node Affinity": cards with enough memory are selected by `nvidia.com/gpu.memory`.
+- Orchestration guide, "Distributed Training Patterns": what is too large for one card is split over several.
+- Field guide, step 3: a model gets the slice or share of a card that holds it.
+
+## Example
+
+Before: the annotation `gpugate.io/model-parameters: 7B`, on a cluster with T4 and A100. 14GB + 4GB = 18GB = 17167MiB. After:
+
+```yaml
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - key: nvidia.com/gpu.memory
+              operator: Gt
+              values: ["17166"]
+```
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.rules.resources.vram.checks import check
+from gpugate.policies.rules.resources.vram.mutate import mutate
+from gpugate.policies.rules.resources.vram.params import VramParams
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
+
+REASONS: Final[dict[str, Reason]] = {
+    "HeadroomTight": Reason(
+        "The largest card holds the weights, but not the headroom.",
+        action="headroom_tight",
+        facts=("nodes",),
+        warns="the need is an estimate",
+        owner_reviewed_warns=True,
+    ),
+    "MemoryUnknown": Reason("The memory of some cards is not known.", action="Unknown"),
+    "NeedUnreadable": Reason("The annotation that states the need does not parse."),
+    "NoCardHolds": Reason(
+        "No card in reach has enough memory.",
+        action="no_card_holds",
+        facts=("nodes",),
+        warns="the need is an estimate",
+        owner_reviewed_warns=True,
+    ),
+    "NodesUnknown": Reason("The nodes are not synced yet.", action="Unknown"),
+    "ShareTooSmall": Reason("A time-sliced card has less memory per pod than needed.", action="Warn"),
+    "SomeCardsTooSmall": Reason("Some cards in reach have too little memory.", action="Warn"),
+    "SplitTooWide": Reason("One copy is split over more GPUs than the pods have.", action="Warn"),
+}
+
+
+RULE = Rule(
+    id="vram",
+    title="Pods keep off cards whose memory is too small, and are refused where no card holds what they need",
+    since="0.1.0",
+    params=VramParams,
+    reasons=REASONS,
+    mutate=mutate,
+    check=check,
+    needs=frozenset({"nodes"}),
+    reads=SCHEDULING_FIELDS | {"annotations", "labels"},
+    writes=frozenset({"affinity"}),
+    after=("placement", "spot", "tolerations"),
+    documentation=__doc__,
+)

@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.accelerators import NVIDIA_GPU
-from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.fields import Path, whole_number
 from gpugate.policies.kube.quantity import GIB, QuantityError, format_bytes, show_bytes, whole
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, GpuCard, all_cards, bound_above
-from gpugate.policies.scheduling.node_fit import holds_demand
+from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.workloads.kinds import kinds_named
 from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import PodSet, Workload
@@ -157,7 +157,7 @@ def _read_model(parameters: str, precision: str | None, split: str | None) -> Vr
     stored = _ASSUMED if precision is None else precision.lower()
     if stored not in BITS:
         return _unreadable(PRECISION, precision or "", "none that gpugate knows", f"one of {', '.join(BITS)}")
-    if split is not None and not (split.isascii() and split.isdigit() and len(split) <= _MOST_DIGITS and int(split) >= 1):
+    if split is not None and not whole_number(split, _MOST_DIGITS):
         return _unreadable(SPLIT, split, "no whole number of at least 1", 'the number of GPUs that hold one copy, "8"')
     weights = _ceiling(number * BITS[stored] / 8)
     return VramStatement(model=Model(parameters, weights, stored, precision is not None, None if split is None else int(split)))
@@ -280,6 +280,6 @@ def how_to_keep_off(pods: PodSet, cards: Sequence[GpuCard], enough: int) -> str:
     if set(pods.accelerators()) != {NVIDIA_GPU}:
         return "Write a node affinity for nodes whose devices are large enough."
     large = [card.shape for card in cards if (card.memory or 0) >= enough]
-    if large and not any(holds_demand(shape, pod_requests(pods)) for shape in large):
+    if large and not any(holds(shape, pod_requests(pods)) for shape in large):
         return "Ask for less memory or CPU: no node with larger cards could hold the pod."
     return f"Write {MEMORY_LABEL} Gt {bound_above(enough)} in every term of the required node affinity."

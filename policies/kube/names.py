@@ -1,0 +1,19 @@
+"""Names of labels, annotations and fields that more than one module reads (Kubernetes 1.36, Kueue v0.15.0)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+#: Fields of node and pod affinity.
+REQUIRED_AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED_AFFINITY: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+#: Kueue's labels (``pkg/controller/constants``).
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+#: The label that names an object's WorkloadPriorityClass.
+PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
+#: Kueue's annotations.
+MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
+REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"

@@ -1,0 +1,62 @@
+"""Values that no field takes, and more of them than anybody writes: rules neither break nor take long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpugate.policies.kube.fields import MalformedError
+from gpugate.policies.rules.lifecycle.environment.variables import lesson
+from tests.shared.builders import bind, container, decided, every_rule, pod
+from tests.shared.cases import shared_snapshot
+
+_TOO_LONG = 2**70
+_RULES = {"priority": {}, "attribution": {}, "spread": {"fabricKey": "rack"}}
+
+
+def _affinity(expression: dict[str, Any], **more: Any) -> dict[str, Any]:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}, **more}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"restartPolicy": []},
+        {"restartPolicy": {}},
+        {"nodeSelector": {"zone": _TOO_LONG}},
+        {"affinity": _affinity({"key": "zone", "operator": "In", "values": [_TOO_LONG]})},
+        {"affinity": _affinity({"key": [], "operator": "In", "values": ["a"]})},
+        {"affinity": _affinity({"key": {}, "operator": "Exists"})},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("snapshot", ["cohorts", "priorities", "spot-nodes"])
+def test_a_value_of_another_type_breaks_no_rule(spec: dict[str, Any], snapshot: str) -> None:
+    root = pod(container(), **spec)
+    root["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "train"}
+    try:
+        decision = decided(root, bind(_RULES, mode="Enforce"), snapshot=shared_snapshot(snapshot))
+    except MalformedError as error:
+        assert "must be" in str(error), "the place is named, and what belongs there"
+    else:
+        assert decision.failures == []
+
+
+@pytest.mark.parametrize("kind", [{}, [], None, 7], ids=str)
+@pytest.mark.parametrize("snapshot", ["priorities", "spot-nodes"])
+def test_an_owner_of_no_kind_breaks_no_rule(kind: Any, snapshot: str) -> None:
+    root = pod(container())
+    root["metadata"]["ownerReferences"] = [{"apiVersion": "a/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}]
+    root["metadata"]["annotations"] = {"gpugate.io/model-parameters": "7B"}
+    assert decided(root, bind(_RULES, mode="Enforce"), snapshot=shared_snapshot(snapshot)).failures == []
+
+
+def test_only_so_many_names_of_variables_are_looked_up() -> None:
+    lesson.cache_clear()
+    env = [{"name": f"NCCL_IB_X{at}Y", "value": "1"} for at in range(1000)]
+    env.append({"name": "CUDA_LAUNCH_BLOCKING", "value": "1"})
+    decision = decided(pod(container(env=env)), every_rule())
+    assert lesson.cache_info().misses <= 256
+    assert "DebuggingAid" in {one.finding.reason for one in decision.findings}, "what is judged by its value is judged in any case"
