@@ -46,10 +46,10 @@ def refusal(title: str, judged: list[Judged]) -> str:
     lines = [cut(sentence(one), _LONGEST_REASON) for one in judged]
     if len(lines) == 1:
         return strip_immutable_words(f"gpugate refuses {title}: {lines[0]}")
-    lines = [f"- {line}" for line in lines[:_MOST_REASONS]]
+    shown = [f"- {line}" for line in lines[:_MOST_REASONS]]
     if len(lines) > _MOST_REASONS:
-        lines.append(f"- and {len(lines) - _MOST_REASONS} more")
-    return strip_immutable_words(f"gpugate refuses {title} for {len(lines)} reasons:\n" + "\n".join(lines))
+        shown.append(f"- and {len(lines) - _MOST_REASONS} more")
+    return strip_immutable_words(f"gpugate refuses {title} for {len(lines)} reasons:\n" + "\n".join(shown))
 
 
 def cut(text: str, longest: int = _LONGEST_MESSAGE) -> str:

@@ -11,7 +11,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy import models as policies
+from gpugate.policies.policy import binding
 from gpugate.policies.rules.registry import RULES
 from gpugate.webhook.admission import handler as handlers
 from gpugate.webhook.admission.admission_review import BadRequestError
@@ -348,7 +348,7 @@ def boom(*_: Any, **_named: Any) -> Any:
 def broken_rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The catalogue with tolerations broken in one of its two functions; gives the endpoint that calls it."""
     rules = tuple(replace(rule, **{request.param: boom}) if rule.id == "tolerations" else rule for rule in RULES)
-    monkeypatch.setattr(policies, "RULES", rules)
+    monkeypatch.setattr(binding, "RULES", rules)
     return "mutate" if request.param == "mutate" else "validate"
 
 
@@ -382,7 +382,7 @@ async def test_a_rule_that_breaks_refuses_in_enforce_alone_is_counted_and_logged
 
 def test_the_other_rules_still_act_beside_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = tuple(replace(rule, mutate=boom) if rule.id == "tolerations" else rule for rule in RULES)
-    monkeypatch.setattr(policies, "RULES", rules)
+    monkeypatch.setattr(binding, "RULES", rules)
     obj = pod()
     response = InProcess([policy(mode="Warn")]).ask(admission(obj))
     after = patched(obj, response)

@@ -61,7 +61,7 @@ def test_what_is_not_known_is_a_dash_and_no_zero() -> None:
 def test_a_prometheus_without_series_and_none_at_all_are_told_apart() -> None:
     asked = dataclasses.replace(sample_audits.empty(), fleet=Fleet("2026-03-02T09:30:00Z", (), ()))
     assert "had no series of dcgm-exporter" in section(asked)
-    assert "No Prometheus was asked" in section(sample_audits.empty())
+    assert "Without Prometheus the use of held GPUs is unknown" in section(sample_audits.empty())
 
 
 def test_devices_for_which_there_is_no_room_are_counted() -> None:
