@@ -85,9 +85,9 @@ def fix(  # noqa: PLR0913 - one parameter an option
 
 def _check_options(paths: Sequence[str], *, write: bool, check: bool) -> None:
     if write and check:
-        fail("--check and --write exclude each other")
+        fail("--check and --write exclude each other: give one of them")
     if STDIN in paths and len(paths) > 1:
-        fail("standard input (-) must be the only input: its result goes to standard output")
+        fail("standard input (-) must be the only input, since its result goes to standard output: give it alone")
     if STDIN in paths and write:
         fail("standard input (-) cannot be changed in place: omit --write to print the result")
 

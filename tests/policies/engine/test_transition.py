@@ -10,6 +10,7 @@ import pytest
 from gpugate.policies.findings import Finding, Mode
 from gpugate.policies.framework.decision import BoundRule, Decision, Phase
 from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule, no_edits
 from gpugate.policies.kube.fields import clone, lookup
 from gpugate.policies.patch import Edit
@@ -222,7 +223,7 @@ def _fault(_workload: Any, _params: Any, _snapshot: Any) -> Iterator[Finding]:
             yield Finding("Fault", path, "a fault", "Mend it.", measure=size)
 
 
-_FAULTY = _bound(_rule("faulty", mutate=no_edits, check=_fault))
+_FAULTY = _bound(_rule("faulty", mutate=no_edits, check=_fault, reasons={"Fault": Reason("A fault.")}))
 
 
 def _with_fault(root: Root, size: int) -> Root:

@@ -64,7 +64,7 @@ async def test_absent_kinds_together_ask_one_question_each_time_they_look() -> N
     discovery = Discovery(api, lambda: time.now)
     reflectors = [Reflector(api, QUEUES, Recorder(), timing=time.timing(), discovery=discovery) for _ in range(4)]
     for _ in range(10):
-        assert await asyncio.gather(*[reflector._turn() for reflector in reflectors]) == [5.0] * 4
+        assert await asyncio.gather(*[reflector._cycle() for reflector in reflectors]) == [5.0] * 4
         time.now += 5.0
     assert [reflector.state.phase for reflector in reflectors] == ["absent"] * 4
     assert api.asked_for_groups == 9

@@ -339,7 +339,7 @@ def test_what_reads_back_as_something_else_is_not_written() -> None:
     # A document that does not hold what the caller believes: no edit of it can be right.
     result = rewrite("a: 1\nb: 2\n", {1: {"a": 1, "b": 3}}, {1: {"a": 2, "b": 3}})
     assert result.text == "a: 1\nb: 2\n"
-    assert "did not read back" in result.failures[1].problem
+    assert "does not read back" in result.failures[1].problem
 
 
 def test_two_changes_of_the_same_characters_are_an_error() -> None:
