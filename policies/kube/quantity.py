@@ -134,10 +134,17 @@ def format_bytes(size: int) -> str:
 
 
 def show_bytes(size: int) -> str:
-    """Return ``size`` in bytes for a message: exact if short, else GiB with one decimal, or exact if that hides the rest."""
+    """Return ``size`` in bytes for a message: exact if short, in binary or decimal units; else GiB with one decimal.
+
+    It is exact, too, if the decimal would hide the rest.
+    """
     exact_text = format_bytes(size)
     if len(exact_text) <= len("2048Gi"):
         return exact_text
+    # Who writes 20G reads 20G.
+    for unit, suffix in ((10**12, "T"), (10**9, "G"), (10**6, "M")):
+        if unit <= size < 10**5 * unit and size % (unit // 10) == 0:
+            return f"{size / unit:g}{suffix}"
     unit, suffix = (GIB, "Gi") if size >= GIB else (MIB, "Mi")
     rounded = f"{size / unit:.1f}{suffix}"
     # 256.0Gi beside 256Gi in a sum hides the difference.

@@ -164,9 +164,14 @@ def test_bytes_are_written_short_and_exactly(size: int, text: str) -> None:
     assert format_bytes(size) == text
 
 
+@pytest.mark.parametrize("written", ["20G", "6G", "500M", "1.5G", "64.5G", "1T", "20Gi", "1500Mi"])
+def test_who_writes_decimal_units_reads_decimal_units(written: str) -> None:
+    assert show_bytes(whole(written)) == written
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(17 << 30, "17Gi"), (10**12, "931.3Gi"), (10**8 + 1, "95.4Mi"), ((1 << 30) + 1, "1.0Gi"), (2048 << 30, "2Ti")],
+    [(17 << 30, "17Gi"), (10**8 + 1, "95.4Mi"), ((1 << 30) + 1, "1.0Gi"), (2048 << 30, "2Ti"), (10**12 + 1, "931.3Gi")],
 )
 def test_bytes_are_shown_to_people_with_one_decimal_at_most(size: int, text: str) -> None:
     assert show_bytes(size) == text
