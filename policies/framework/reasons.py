@@ -68,7 +68,7 @@ ENGINE_REASONS: Final[Mapping[str, Reason]] = {
     "ExemptionWithoutEnd": Reason("The policy requires an end, and the exemption has none.", action="Warn"),
     "ExemptionWithoutReason": Reason("The exemption states no reason.", action="Warn"),
     "HeldBack": Reason(
-        "gpugate does not make an edit that Git, the owner or Kueue would undo.", warns="`onGitConflict` is not Deny"
+        "gpugate does not make an edit that Git, the owner or Kueue would undo.", warns="`onGitConflict` is not Refuse"
     ),
     "InternalError": Reason("The rule failed: an error in gpugate."),
     "UnknownRule": Reason("The exemption names a rule that does not exist.", action="Warn"),
