@@ -62,4 +62,4 @@ def test_the_served_page_filters_and_breaks_no_policy(visit: Open, served: Serve
     assert (page.locator("#found").text_content() or "").startswith(f"{wanted} of 341 workloads")
     served.audit = sample_audits.empty()
     page.reload()
-    assert "No workload here asks for GPUs" in (page.locator("h1").text_content() or "")
+    assert "No workload requests GPUs" in (page.locator("h1").text_content() or "")
