@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.records.pod_groups import group_key
-from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import Workload
 

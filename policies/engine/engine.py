@@ -18,8 +18,8 @@ from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
 from gpugate.policies.patch import Edit, PatchBuilder
 from gpugate.policies.rules.registry import BY_ID, RULES
 from gpugate.policies.workloads.device_access import is_operator_validator
+from gpugate.policies.workloads.metadata import MULTIKUEUE_ORIGIN, PREBUILT
 from gpugate.policies.workloads.open import open_copy, open_workload
-from gpugate.policies.workloads.queue_name import MULTIKUEUE_ORIGIN, PREBUILT
 from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import Workload
 

@@ -15,8 +15,9 @@ from gpugate.policies.cluster.records.pod_groups import (
     group_key,
 )
 from gpugate.policies.kube.fields import Path, whole_number
-from gpugate.policies.workloads.pod_sets import values_at
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.pod_set_sources import values_at
+from gpugate.policies.workloads.workload import Workload
 
 #: The annotation that states how many pods must start together.
 GANG_SIZE: Final = "gpugate.io/gang-size"

@@ -12,8 +12,8 @@ from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.gangs.gang import Gang, gang_of, group_of, min_size
 from gpugate.policies.gangs.stuck import GangObservation, evaluate
 from gpugate.policies.kube.fields import MalformedError, Object, lookup
-from gpugate.policies.workloads.pod_sets import values_at
-from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.metadata import queue_label
+from gpugate.policies.workloads.pod_set_sources import values_at
 from gpugate.policies.workloads.workload import Workload
 
 

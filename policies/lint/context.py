@@ -9,7 +9,7 @@ from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, S
 from gpugate.policies.kube.fields import MalformedError, Object, lookup
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 _Made = TypeVar("_Made")
 #: Parses YAML text; returns None if it does not parse.

@@ -19,7 +19,7 @@ from gpugate.policies.lint.context import LintContext, list_at, map_at, maps_at,
 from gpugate.policies.scheduling.node_selection import matches_selector, untolerated_taints
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 #: Node agents by a part of their image name.
 _PARTS: Final = {

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple, Protocol
 
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.quantity import show_amount
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.resources import memo_key
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 #: Fields of a pod spec that, with its containers, decide its requests, its flavors, and which quotas count it.
 _DECIDING: Final = (

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.workload import Workload
 
 _NOTHING: Final[frozenset[str]] = frozenset()

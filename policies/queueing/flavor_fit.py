@@ -11,7 +11,8 @@ from gpugate.policies.queueing.budget import Charge, exceeds_ever, waits_now
 from gpugate.policies.queueing.cohort_quota import Capacity, bound_without_cohort, capacity
 from gpugate.policies.queueing.flavors import flavor_mismatch, label_keys
 from gpugate.policies.queueing.workload_demand import PodSetDemand, counted_requests, pod_counts
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: Resource names of the kinds that decide what a ClusterQueue has.
 QUOTA_FACTS: Final = ("clusterqueues", "cohorts", "localqueues", "resourceflavors")

@@ -11,7 +11,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import mapping, mappings
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.scheduling.node_selection import meets
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 

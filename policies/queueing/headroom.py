@@ -48,8 +48,9 @@ from gpugate.policies.scheduling.pod_resources import (
     resolved_resources,
     states_by_container,
 )
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 #: Resources that gpugate adds or raises.
 ADDED: Final = ("memory", "cpu")

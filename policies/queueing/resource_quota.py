@@ -17,8 +17,9 @@ from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.kube.quantity import NO_AMOUNTS
 from gpugate.policies.queueing.workload_demand import number_of_pods
 from gpugate.policies.scheduling.pod_resources import ResolvedContainer, ResolvedResources, resolved_resources
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import pod_level
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 #: Names in a quota for which every container must state a request or limit, and which.

@@ -24,9 +24,10 @@ from gpugate.policies.scheduling.pod_resources import (
     overhead_of,
     resolved_resources,
 )
-from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.metadata import queue_label
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import add_up, pod_level
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 _BY_DEFAULT: Final = frozenset({"batch/job"})
 

@@ -18,7 +18,7 @@ from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, Form, for
 from gpugate.policies.kube.fields import whole_number
 from gpugate.policies.kube.quantity import GIB, MIB
 from gpugate.policies.scheduling.node_selection import matches_node_selector, node_candidates, open_shapes, tolerates_taints
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 #: Label with the memory of a node's cards in MiB.
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"

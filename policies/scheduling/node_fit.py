@@ -13,8 +13,9 @@ from gpugate.policies.kube.memo import keep, recall, remember
 from gpugate.policies.kube.quantity import GIB, format_millicores, show_amount, show_bytes
 from gpugate.policies.scheduling.node_selection import NodeCandidates, open_shapes, runtime_class
 from gpugate.policies.scheduling.pod_resources import overhead_of, resolved_resources, states_by_container
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests, explain_requests, pod_requests
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 _SHOWN_SHAPES: Final = 4
 _NATIVE: Final = frozenset({"memory", "cpu"})

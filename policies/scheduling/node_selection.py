@@ -20,8 +20,8 @@ from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.kube.taints import is_transient_taint
 from gpugate.policies.workloads.node_affinity import required_terms
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.resources import memo_key
-from gpugate.policies.workloads.workload import PodSet
 
 #: Fields of a pod spec that decide which nodes its pods may land on.
 SCHEDULING_FIELDS: Final = frozenset({"affinity", "nodeSelector", "runtimeClassName", "tolerations"})

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.kube.quantity import format_millicores
 from gpugate.policies.workloads.container import EPHEMERAL, INIT, Container
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 
 class NumaRequest(NamedTuple):

@@ -18,8 +18,8 @@ from gpugate.policies.kube.memo import keep, recall
 from gpugate.policies.kube.quantity import NO_AMOUNTS, QuantityError, exact
 from gpugate.policies.scheduling.node_selection import runtime_class
 from gpugate.policies.workloads.container import EPHEMERAL, Container
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import Part, add_up, pod_level, pod_level_requests, stated_overhead
-from gpugate.policies.workloads.workload import PodSet
 
 _Number = TypeVar("_Number", int, Fraction)
 #: Fields of a pod spec that change the sum of its containers.

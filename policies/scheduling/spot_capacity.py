@@ -27,7 +27,7 @@ from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.kube.taints import is_never_tolerated, words_in
 from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.workloads.node_affinity import Alternative, implies, node_affinity, required_terms
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 #: Annotation: whether the pods run on spot capacity.
 SPOT: Final = "gpugate.io/spot"

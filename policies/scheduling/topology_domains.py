@@ -14,8 +14,8 @@ from gpugate.policies.kube.fields import mapping
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.scheduling.node_selection import NodeCandidates, tolerations_key
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests
-from gpugate.policies.workloads.workload import PodSet
 
 
 def pods_on(shape: NodeShape, demand: PodRequests) -> int:

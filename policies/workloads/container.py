@@ -1,21 +1,62 @@
-"""One container of a pod, of any role, and the resources that it states."""
+"""One container of a pod, of any role, the resources that it states, and its mount at /dev/shm.
+
+A memory-backed emptyDir is a tmpfs whose pages are charged to the container that writes them and count against that
+container's memory limit; it may grow to the smallest of node allocatable, the pod's memory limit and ``sizeLimit``
+(kubernetes/website issue 36494, kubernetes/kubernetes issue 125852).
+"""
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, mapping, mappings, string, wrong_type
 from gpugate.policies.kube.quantity import QuantityError, exact, whole
 from gpugate.policies.workloads.resources import NONE_STATED, ContainerResources, Fault, read_resources
-from gpugate.policies.workloads.shm import SharedMemory
 
 REGULAR: Final = "container"
 INIT: Final = "init container"
 SIDECAR: Final = "sidecar"
 EPHEMERAL: Final = "ephemeral container"
+
+
+class SharedMemory(NamedTuple):
+    """A mount that decides what /dev/shm is in a container.
+
+    Attributes:
+        mount: the volume mount.
+        volume: its volume; None if the pod has none of that name.
+        place: path of the volume.
+    """
+
+    mount: Object
+    volume: Object | None
+    place: Path
+
+    @property
+    def is_memory(self) -> bool:
+        """True if the volume is an emptyDir in memory."""
+        source = (self.volume or {}).get("emptyDir")
+        return type(source) is dict and source.get("medium") == "Memory"
+
+    @property
+    def size_limit(self) -> int | None:
+        """Its ``sizeLimit`` in bytes; None if it has none.
+
+        Raises:
+            MalformedError: the size is no quantity.
+        """
+        written = mapping(self.volume or {}, "emptyDir", self.place).get("sizeLimit")
+        if written is None:
+            return None
+        try:
+            return whole(written)
+        except QuantityError as error:
+            raise MalformedError((*self.place, "emptyDir", "sizeLimit"), str(error)) from None
+
+
 #: Value before :meth:`PodSet.shared_memory` looks for a mount.
 NOT_READ: Final = SharedMemory({}, None, ())
 #: Maximum length of a name in the API. Results for longer texts are not cached, to bound memory.
@@ -169,3 +210,6 @@ class Container:
             if entry.get("name") == name:
                 return entry
         return None
+
+
+SHM_DIRECTORY: Final = "/dev/shm"  # noqa: S108 - the mount path that containers use

@@ -27,7 +27,8 @@ from gpugate.policies.kube.taints import names_accelerators
 from gpugate.policies.workloads.container import Container
 from gpugate.policies.workloads.kinds import kinds_named
 from gpugate.policies.workloads.node_affinity import required_terms
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: Variables by which a container runtime gives devices to a container, with the resource that requests such devices.
 VARIABLES: Final[Mapping[str, str]] = {

@@ -1,4 +1,7 @@
-"""Annotations that apply to one pod set, and labels that select its pods."""
+"""Annotations that apply to one pod set, labels that select its pods, and the queue name of a workload.
+
+Kueue reads the queue name where ``pkg/controller/jobframework`` (v0.15.0) does.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpugate.policies.kube.fields import Object, Path, from_pointer, lookup, mapping, string
+from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.patch import Edit
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: Labels that applications put on their pods, the most specific first.
 _APPLICATION_LABELS: Final = ("batch.kubernetes.io/job-name", "app.kubernetes.io/name", "app")
@@ -96,3 +101,44 @@ def copy_to_template(workload: Workload, pods: PodSet, keys: Iterable[str]) -> I
             yield Edit("remove", pods.meta("annotations", key), defaulted=True)
         elif wanted is not None and wanted != own:
             yield Edit("set", pods.meta("annotations", key), wanted, defaulted=True)
+
+
+_OWN_LABEL: Final[Path] = ("metadata", "labels", QUEUE_NAME)
+PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+#: The label of objects that MultiKueue copies into the cluster that runs them (Kueue v0.15 ``apis/kueue/v1beta2/constants.go``).
+MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
+
+
+def queue_path(workload: Workload) -> Path | None:
+    """Return the path of the queue-name label that Kueue reads; None for a kind that it does not manage."""
+    holder = workload.kind.queue
+    if not workload.kind.queued:
+        return None
+    return (*holder, "metadata", "labels", QUEUE_NAME) if holder else _OWN_LABEL
+
+
+def _label_at(workload: Workload, holder: Path) -> str | None:
+    if not holder:
+        return string(workload.labels(), QUEUE_NAME, ("metadata", "labels"))
+    parent = lookup(workload.root, holder)
+    if type(parent) is not dict:
+        return None
+    labels = mapping(mapping(parent, "metadata", holder), "labels", (*holder, "metadata"))
+    return string(labels, QUEUE_NAME, (*holder, "metadata", "labels"))
+
+
+def queue_label(workload: Workload) -> str | None:
+    """Return the queue name that Kueue reads; None if there is none."""
+    return _label_at(workload, workload.kind.queue) if workload.kind.queued else None
+
+
+def misplaced_queue_label(workload: Workload) -> str | None:
+    """Return a queue name on the object or its pod template that Kueue does not read; None if there is none."""
+    if workload.is_pod():
+        return None
+    for holder in ((), *(pods.path for pods in workload.pod_sets if pods.is_whole)):
+        if holder != workload.kind.queue:
+            name = _label_at(workload, holder)
+            if name:
+                return name
+    return None

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, whole_number
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.patch import Edit
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 _MOST_DIGITS: Final = 18
 

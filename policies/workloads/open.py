@@ -6,9 +6,10 @@ from typing import Final, Protocol
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone, mapping, mappings, string
 from gpugate.policies.workloads.kinds import WorkloadKind
-from gpugate.policies.workloads.pod_sets import PodSetSource, find_pods
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.pod_set_sources import PodSetSource, find_pods
 from gpugate.policies.workloads.transition import Transition
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 
 class DeviceClaims(Protocol):

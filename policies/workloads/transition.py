@@ -36,10 +36,10 @@ from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import Object, clone, from_pointer, lookup, sequence
 from gpugate.policies.kube.managers import with_kueue_marks
 from gpugate.policies.patch import PatchBuilder
-from gpugate.policies.workloads.metadata import is_copied
-from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.metadata import is_copied, queue_label
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.recorded_edits import ANNOTATION, reapply_edit, recorded
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 _OWN_PREFIX: Final = "gpugate.io/"
 #: Fields of the pods of a suspended job that may change; so may, behind a feature gate, the resources of its containers.

@@ -14,7 +14,8 @@ from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import API_VERSION, KIND, Policy, parse_policy
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 Object = dict[str, Any]
 

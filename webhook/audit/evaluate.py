@@ -22,8 +22,8 @@ from gpugate.policies.kube.managers import is_gitops_managed
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.rules.gangs.gang import RULE, GangParams
 from gpugate.policies.rules.ownership import idle
+from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.open import open_workload
-from gpugate.policies.workloads.queue_name import queue_label
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.admission.response import cut, strip_immutable_words
 from gpugate.webhook.audit.model import AuditedWorkload, Effect, Exemption, Item, Used

@@ -10,7 +10,8 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.kube.fields import MalformedError, Path, lookup, whole_number
 from gpugate.policies.rules.ownership.attribution import DEFAULT_KEYS, AttributionKey, told_by
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.admission.response import cut
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Run
 from gpugate.webhook.runtime.times import moment

@@ -10,9 +10,9 @@ from gpugate.policies.cluster.records.pod_problems import PodProblem, trouble_of
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, whole_number
 from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME, REQUIRED_AFFINITY
 from gpugate.policies.workloads.kinds import KINDS
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests, limited_memory_of, pod_requests
 from gpugate.policies.workloads.resources import memo_key
-from gpugate.policies.workloads.workload import PodSet
 
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[Object] = {}

@@ -53,8 +53,9 @@ from gpugate.policies.kube.taints import dedicates_to_accelerators, is_never_tol
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.toleration_params import TaintParam, WantedToleration, covers, want
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, NodeCandidates, node_candidates
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.resources import memo_key
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 
 class TolerationsParams(Params):

@@ -50,8 +50,9 @@ from gpugate.policies.kube.quantity import GIB, format_millicores, show_bytes
 from gpugate.policies.scheduling.gpu_share import Portion, excess, portion_of
 from gpugate.policies.scheduling.node_fit import fitting, node_request
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, NodeCandidates, node_candidates
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 
 class StrandingParams(Params):

@@ -23,8 +23,8 @@ from gpugate.policies.scheduling.node_selection import node_candidates, open_sha
 from gpugate.policies.scheduling.topology_domains import domains_by, largest, pods_on
 from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests
-from gpugate.policies.workloads.workload import PodSet
 from tests.shared import strategies
 from tests.shared.builders import bind, container, decided, node, pod, reasons, shapes_of, templated
 

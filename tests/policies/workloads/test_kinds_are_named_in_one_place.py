@@ -27,7 +27,7 @@ EXEMPT = {
     "policies/queueing/limit_range.py": {"Pod"},  # the type of an item of a LimitRange
     "policies/rules/queueing/priority/purpose.py": {"kubeflow.org"},  # the group of Notebook, which is no workload here
     "policies/scheduling/pod_resources.py": {"Pod"},  # the type of an item of a LimitRange
-    "policies/workloads/workload.py": {"POD"},  # the kind of pods that are not found in another object
+    "policies/workloads/pod_set.py": {"POD"},  # the kind of pods that are not found in another object
     "webhook/cache/ledger.py": {"Pod"},  # the pod that the watch shows under a name
     "webhook/review/lint.py": {"POD"},  # the kind of a part of a manifest
 }

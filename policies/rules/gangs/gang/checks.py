@@ -18,9 +18,10 @@ from gpugate.policies.rules.gangs.gang.mutate import has_its_size
 from gpugate.policies.rules.gangs.gang.params import GangParams
 from gpugate.policies.rules.gangs.gang.updates import check_count, check_pod_update, check_template, is_member, running_gang
 from gpugate.policies.scheduling.node_selection import matching_shapes
-from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.metadata import queue_label
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.transition import Transition
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 _SHOWN_SHAPES: Final = 4
 

@@ -17,7 +17,8 @@ from gpugate.policies.gangs.gang import GANG_NAME, Gang, declared_size, gang_of,
 from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.rules.gangs.gang.params import GangParams
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: API groups of the PodGroups by who reads them.
 API_GROUPS: Final = {

@@ -8,7 +8,8 @@ from typing import Final
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_GROUP, KUEUE_COUNT, KUEUE_GROUP, VOLCANO_GROUP
 from gpugate.policies.gangs.gang import Gang, min_size
 from gpugate.policies.patch import Edit
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 VOLCANO_MINIMUM: Final = "scheduling.volcano.sh/group-min-member"
 KAI_QUEUE: Final = "kai.scheduler/queue"

@@ -22,9 +22,10 @@ from gpugate.policies.gangs.gang import (
     is_running,
 )
 from gpugate.policies.kube.fields import Path, lookup, mapping
-from gpugate.policies.workloads.queue_name import queue_label, queue_path
+from gpugate.policies.workloads.metadata import queue_label, queue_path
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.transition import Transition
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _STOP: Final = "or stop the gang (suspend it, or scale to 0) and start it anew"

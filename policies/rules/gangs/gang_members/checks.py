@@ -21,7 +21,8 @@ from gpugate.policies.rules.gangs.gang_members.consistency import (
     size_path,
 )
 from gpugate.policies.rules.gangs.gang_members.params import GangMembersParams
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _NOBODY: Final = GroupMembers(0, 0, 0, 0, 0, (), (), (), (), (), ())
 

@@ -14,7 +14,7 @@ from gpugate.policies.gangs.gang import GANG_SIZE, group_path
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 #: The LocalQueue that Kueue itself defaults to, once it sees the pod.
 _DEFAULT_QUEUE: Final = "default"

@@ -18,10 +18,11 @@ from gpugate.policies.rules.gangs.gang_packing.params import GangPackingParams
 from gpugate.policies.rules.gangs.gang_packing.topology import LEVEL_FACTS, TopologyRequirement, check_level, requirements
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by, largest, nodes_of, pods_on
-from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.metadata import queue_label
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests, pod_requests
 from gpugate.policies.workloads.resources import memo_key
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 _SHOWN_SHAPES: Final = 4
 

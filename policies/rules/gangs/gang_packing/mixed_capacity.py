@@ -10,7 +10,7 @@ from gpugate.policies.cluster.records.pods import capacity_of
 from gpugate.policies.findings import Finding
 from gpugate.policies.kube.fields import Path, mapping, mappings, sequence
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 
 def _both_named(pods: PodSet) -> Path | None:

@@ -14,8 +14,9 @@ from gpugate.policies.kube.fields import Path, mapping, mappings, sequence, whol
 from gpugate.policies.kube.names import REQUIRED_AFFINITY, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.workloads.kinds import EXCLUSIVE_TOPOLOGY
-from gpugate.policies.workloads.queue_name import queue_label
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.metadata import queue_label
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 _KAI_REQUIRED: Final = "kai.scheduler/topology-required-placement"

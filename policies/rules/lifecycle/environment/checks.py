@@ -12,7 +12,8 @@ from gpugate.policies.rules.lifecycle.environment.params import EnvironmentParam
 from gpugate.policies.rules.lifecycle.environment.variables import CAPABILITIES, SUPPORTED_CAPABILITIES, is_of_interest, lesson
 from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.workloads.container import EPHEMERAL, Container
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _P2P: Final = "NCCL_P2P_DISABLE"
 

@@ -12,7 +12,8 @@ from gpugate.policies.kube.quantity import show_bytes
 from gpugate.policies.rules.lifecycle.images.mutate import containers_with_image, has_moving_tag
 from gpugate.policies.rules.lifecycle.images.params import ImagesParams
 from gpugate.policies.workloads.container import Container
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 
 def check(workload: Workload, params: ImagesParams, _facts: ClusterSnapshot) -> Iterator[Finding]:

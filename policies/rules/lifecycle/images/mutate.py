@@ -10,7 +10,8 @@ from gpugate.policies.kube.images import Image, read_image
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.lifecycle.images.params import ImagesParams
 from gpugate.policies.workloads.container import EPHEMERAL, Container
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 
 def containers_with_image(pods: PodSet) -> Iterator[tuple[Container, str]]:

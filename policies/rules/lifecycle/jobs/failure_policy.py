@@ -10,7 +10,7 @@ from gpugate.policies.kube.fields import Object, Path, integer_at, lookup
 from gpugate.policies.kube.managers import is_user_set
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.lifecycle.jobs.job_fields import JobSpec
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 _DISRUPTED: Final = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 

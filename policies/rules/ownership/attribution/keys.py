@@ -12,7 +12,8 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.cel import LONGEST_LABEL, LabelKey, LabelName, unique
 from gpugate.policies.kube.fields import Object, Path, string
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: Labels and annotations, each with its path.
 _Holders: TypeAlias = tuple[tuple[Object, Path], tuple[Object, Path]]

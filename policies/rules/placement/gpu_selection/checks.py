@@ -24,7 +24,8 @@ from gpugate.policies.rules.placement.gpu_selection.requirements import (
 from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
 from gpugate.policies.workloads.metadata import annotation_path
 from gpugate.policies.workloads.node_affinity import both, fits, growth, required_terms, rules_out
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _NODES: Final = ("nodes",)
 

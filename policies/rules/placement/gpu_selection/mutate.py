@@ -22,7 +22,8 @@ from gpugate.policies.rules.placement.gpu_selection.requirements import (
 )
 from gpugate.policies.workloads.metadata import copy_to_template
 from gpugate.policies.workloads.node_affinity import both, growth, require, required_terms
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: Terms that a pod's node affinity may come to. The API sets no bound; the scheduler reads each of them for each node.
 MOST_TERMS: Final = 64

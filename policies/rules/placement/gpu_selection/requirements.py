@@ -17,7 +17,8 @@ from gpugate.policies.rules.placement.gpu_selection.products import PRODUCT_LABE
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, bound_above
 from gpugate.policies.workloads.metadata import annotation_before, annotation_for, had_any_annotation, has_any_annotation
 from gpugate.policies.workloads.node_affinity import Alternative
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: Cards by name, several separated by commas.
 GPU: Final = "gpugate.io/gpu"

@@ -21,8 +21,9 @@ from gpugate.policies.rules.placement.node_terms.topology import check_selector,
 from gpugate.policies.scheduling.node_fit import doubt_about
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
 from gpugate.policies.workloads.metadata import pod_selector
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.resources import memo_key
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 #: What of a pod spec the rule reads.
 _READ: Final = ("affinity", "nodeSelector", "tolerations", SPREAD)

@@ -21,7 +21,7 @@ from gpugate.policies.rules.placement.node_terms.node_labels import (
 )
 from gpugate.policies.rules.placement.node_terms.terms import NodeTerm
 from gpugate.policies.scheduling.node_selection import NodeCandidates, meets, open_shapes, values_of
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 _SHOWN: Final = 3
 #: A card's memory in GiB has up to three digits, in MiB it has more.

@@ -13,7 +13,7 @@ from gpugate.policies.kube.quantity import MIB, QuantityError, exact
 from gpugate.policies.kube.suggest import closest_match
 from gpugate.policies.rules.placement.node_terms.node_labels import MEMORY
 from gpugate.policies.rules.placement.node_terms.terms import NodeTerm, PodTerm
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 _TOLERATIONS: Final = "tolerations"
 _BARE: Final = ("Exists", "DoesNotExist")

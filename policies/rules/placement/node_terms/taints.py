@@ -12,7 +12,7 @@ from gpugate.policies.kube.fields import Path, mappings
 from gpugate.policies.kube.suggest import closest_match
 from gpugate.policies.kube.taints import is_transient_taint, words_in
 from gpugate.policies.rules.placement.node_terms.labels import shown_taint
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 _SPOT: Final = frozenset({"spot", "preemptible", "preemption"})
 #: What the chart of JupyterHub tolerates in every user's pod, for nodes that a hub may have of its own (Zero to JupyterHub 4.0,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings
 from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 SPREAD: Final = "topologySpreadConstraints"
 AFFINITY: Final = "podAffinity"

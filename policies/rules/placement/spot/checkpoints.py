@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Object, Path, lookup, mappings, sequence
 from gpugate.policies.workloads.container import Container, normal_path
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: What says that there is nothing to keep: a replica that serves from what others hold.
 NOTHING: Final = "none"

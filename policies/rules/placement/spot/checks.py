@@ -26,7 +26,8 @@ from gpugate.policies.scheduling.spot_capacity import (
     notice_of,
 )
 from gpugate.policies.workloads.metadata import annotation_for, annotation_path, has_any_annotation
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: What the API writes where a pod states no grace period. Seconds.
 _DEFAULT_GRACE: Final = 30

@@ -15,7 +15,8 @@ from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.rules.placement.spot.operator_restarts import check_operators, number_or
 from gpugate.policies.workloads.kinds import API_BACKOFF_LIMIT, Recovery
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _DISRUPTION: Final = "DisruptionTarget"
 

@@ -33,7 +33,8 @@ from gpugate.policies.workloads.metadata import (
     has_any_annotation,
 )
 from gpugate.policies.workloads.node_affinity import implies, node_affinity, require
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _WEIGHT: Final = 100
 

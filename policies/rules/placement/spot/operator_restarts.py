@@ -31,7 +31,8 @@ from gpugate.policies.findings import Finding
 from gpugate.policies.gangs.gang import gang_of, is_elastic
 from gpugate.policies.kube.fields import Object, Path, lookup
 from gpugate.policies.workloads.kinds import API_BACKOFF_LIMIT, Recovery
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _NEVER: Final = "Never"
 _EVICTED: Final = "PodEvicted"

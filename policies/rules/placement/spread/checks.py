@@ -17,7 +17,8 @@ from gpugate.policies.rules.placement.spread.mutate import (
 )
 from gpugate.policies.rules.placement.spread.params import SpreadParams
 from gpugate.policies.rules.placement.spread.replicas import selector_of
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 
 def check(workload: Workload, params: SpreadParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:

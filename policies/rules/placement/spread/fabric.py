@@ -11,7 +11,8 @@ from gpugate.policies.kube.fields import lookup, mapping
 from gpugate.policies.kube.names import REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.workloads.kinds import EXCLUSIVE_TOPOLOGY
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: Annotations by which somebody else is asked to place the pods: Kueue, KAI, JobSet and LeaderWorkerSet.
 _PLACED_BY: Final = (

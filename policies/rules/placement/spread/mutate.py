@@ -15,7 +15,8 @@ from gpugate.policies.rules.placement.spread.params import SpreadParams, Topolog
 from gpugate.policies.rules.placement.spread.replicas import has_replicas, placed_over, revision_keys, selector_of
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _HOSTS_AND_ZONES: Final = (TopologyParam(key=HOSTNAME), TopologyParam(key="topology.kubernetes.io/zone"))
 

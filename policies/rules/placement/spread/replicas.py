@@ -8,7 +8,8 @@ from typing import Final
 from gpugate.policies.kube.fields import Object, integer_at, lookup, mapping, mappings
 from gpugate.policies.kube.managers import is_user_set
 from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _OTHERS: Final = ("podAffinity", "podAntiAffinity")
 

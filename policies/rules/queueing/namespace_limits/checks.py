@@ -24,7 +24,8 @@ from gpugate.policies.rules.queueing.namespace_limits.messages import (
 )
 from gpugate.policies.rules.queueing.namespace_limits.params import NamespaceLimitsParams
 from gpugate.policies.scheduling.pod_resources import defaults_for, filled, resolved_resources
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _NAMESPACE: Final = ("metadata", "namespace")
 

@@ -11,7 +11,8 @@ from gpugate.policies.kube.quantity import show_amount
 from gpugate.policies.queueing.budget import Charge, show_sum
 from gpugate.policies.queueing.limit_range import LimitViolation
 from gpugate.policies.queueing.resource_quota import Missing, NamespaceQuota
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 
 def objects_never_fit(budget: NamespaceQuota, name: str) -> Finding:

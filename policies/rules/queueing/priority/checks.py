@@ -23,7 +23,8 @@ from gpugate.policies.rules.queueing.priority.classes import (
 )
 from gpugate.policies.rules.queueing.priority.params import PriorityParams, bound_of_pods, bound_of_workloads, classes_for
 from gpugate.policies.rules.queueing.priority.purpose import PURPOSES, WORKLOAD_KIND, purpose_of, stated_purpose
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 
 def check(workload: Workload, params: PriorityParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:

@@ -13,7 +13,8 @@ from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.cel import LONGEST_LABEL, CelRule
 from gpugate.policies.kube.fields import Path, lookup, string, whole_number
 from gpugate.policies.kube.names import PRIORITY_CLASS
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _NAME: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 #: A PriorityClass: a DNS subdomain.

@@ -23,7 +23,8 @@ from gpugate.policies.rules.queueing.priority.params import (
     bound_of_workloads,
     classes_for,
 )
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 
 def _applies(workload: Workload) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 Purpose: TypeAlias = Literal["training", "inference", "interactive"]
 PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)

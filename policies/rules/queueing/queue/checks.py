@@ -10,7 +10,7 @@ from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.queueing.webhook_limits import Rejection, kueue_rejects
 from gpugate.policies.rules.queueing.queue.mutate import applies
 from gpugate.policies.rules.queueing.queue.params import QueueParams
-from gpugate.policies.workloads.queue_name import queue_label, queue_path
+from gpugate.policies.workloads.metadata import queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
 

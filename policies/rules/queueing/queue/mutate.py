@@ -9,7 +9,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.patch import Edit
 from gpugate.policies.queueing.webhook_limits import kueue_rejects
 from gpugate.policies.rules.queueing.queue.params import QueueParams
-from gpugate.policies.workloads.queue_name import PREBUILT, misplaced_queue_label, queue_label, queue_path
+from gpugate.policies.workloads.metadata import PREBUILT, misplaced_queue_label, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
 _NAMESPACE_LABEL: Final = "gpugate.io/default-queue"

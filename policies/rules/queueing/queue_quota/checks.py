@@ -30,7 +30,7 @@ from gpugate.policies.rules.queueing.queue_quota.messages import (
     waits_for_quota,
 )
 from gpugate.policies.rules.queueing.queue_quota.params import QueueQuotaParams
-from gpugate.policies.workloads.queue_name import PREBUILT, queue_label, queue_path
+from gpugate.policies.workloads.metadata import PREBUILT, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
 _DECISIVE: Final = (*QUOTA_FACTS, "configurations", "namespaces")

@@ -15,7 +15,8 @@ from gpugate.policies.queueing.budget import exceeds_ever, show_sum
 from gpugate.policies.queueing.cohort_quota import Capacity
 from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQuota, is_certain
 from gpugate.policies.queueing.workload_demand import PodSetDemand
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: How many flavors a message lists, and how many pod sets.
 _SHOWN: Final = 4

@@ -11,7 +11,8 @@ from gpugate.policies.kube.fields import mappings
 from gpugate.policies.rules.resources.accelerator_names.mutate import KINDS
 from gpugate.policies.rules.resources.accelerator_names.params import AcceleratorNamesParams
 from gpugate.policies.workloads.container import Container
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 
 def check(workload: Workload, params: AcceleratorNamesParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:

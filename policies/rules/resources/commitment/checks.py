@@ -11,9 +11,10 @@ from gpugate.policies.kube.quantity import GIB, show_bytes
 from gpugate.policies.rules.resources.commitment.params import CommitmentParams
 from gpugate.policies.scheduling.node_fit import fitting, node_request
 from gpugate.policies.scheduling.node_selection import node_candidates
-from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.metadata import queue_label
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import limited_memory_of
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 
 def check(workload: Workload, params: CommitmentParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:

@@ -15,9 +15,10 @@ from gpugate.policies.scheduling.node_fit import doubt_about, holds, node_reques
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.pod_resources import defaults_for
 from gpugate.policies.workloads.container import Container
-from gpugate.policies.workloads.queue_name import queue_label
+from gpugate.policies.workloads.metadata import queue_label
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import pod_level
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 
 def _devices(pods: PodSet, container: Container) -> int:

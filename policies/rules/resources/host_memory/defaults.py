@@ -18,8 +18,9 @@ from gpugate.policies.queueing.headroom import Headroom, is_bounded
 from gpugate.policies.scheduling.node_fit import holds, node_request
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.pod_resources import Changes, filled, resolved_resources
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests, add_up, limited_memory_of, stated_overhead
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 
 class Fitted(NamedTuple):

@@ -14,8 +14,9 @@ from gpugate.policies.scheduling.gpu_share import share_of
 from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.scheduling.pod_resources import limit_range_bounds, limit_within
 from gpugate.policies.workloads.container import Container
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import pod_level
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 
 def fair_share(

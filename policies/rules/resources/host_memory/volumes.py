@@ -12,9 +12,8 @@ from typing import NamedTuple
 from gpugate.policies.findings import Finding
 from gpugate.policies.kube.fields import Object, Path, mappings
 from gpugate.policies.kube.quantity import MIB, format_bytes, show_bytes
-from gpugate.policies.workloads.container import EPHEMERAL, Container
-from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.container import EPHEMERAL, SHM_DIRECTORY, Container, SharedMemory
+from gpugate.policies.workloads.pod_set import PodSet
 
 
 class MemoryVolume(NamedTuple):
@@ -60,7 +59,7 @@ def _check_shared_memory(container: Container, mounted: SharedMemory, pod_limit:
     finding = Finding(
         "SharedMemoryExceedsLimit",
         (*mounted.place, "emptyDir", "sizeLimit"),
-        f"{DIRECTORY} of {show_bytes(size)} is larger than the memory limit of {show_bytes(limit)} in {container.name},"
+        f"{SHM_DIRECTORY} of {show_bytes(size)} is larger than the memory limit of {show_bytes(limit)} in {container.name},"
         f" against which its pages count: {show_bytes(size)} > {show_bytes(limit)}",
         f"Write sizeLimit: {format_bytes(limit // 2 // MIB * MIB or limit)}, or raise the memory limit to {show_bytes(size * 2)}.",
         measure=size - limit,

@@ -21,8 +21,9 @@ from gpugate.policies.queueing.headroom import Headroom, headroom_facts, headroo
 from gpugate.policies.scheduling.gpu_share import excess, portion_of, share_of
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
 from gpugate.policies.workloads.container import EPHEMERAL, LONGEST_NAME, Container
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodTotals, add_up, pod_requests, stated_overhead
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 
 class RaiseParams(Protocol):

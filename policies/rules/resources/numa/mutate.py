@@ -16,7 +16,8 @@ from gpugate.policies.rules.resources.numa.params import NodeLabel, NumaParams
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
 from gpugate.policies.workloads.metadata import pod_selector
 from gpugate.policies.workloads.node_affinity import node_affinity, require, required_terms
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 
 class _Plan:

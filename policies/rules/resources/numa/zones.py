@@ -8,7 +8,8 @@ from gpugate.policies.kube.memo import remember
 from gpugate.policies.scheduling.node_fit import fitting, node_request
 from gpugate.policies.scheduling.node_selection import NodeCandidates, open_shapes
 from gpugate.policies.scheduling.numa import exclusive_cpus, refusal
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _SHOWN: int = 4
 

@@ -9,8 +9,7 @@ from gpugate.policies.findings import Finding
 from gpugate.policies.kube.quantity import format_bytes
 from gpugate.policies.rules.resources.shared_memory.mutate import consumers, left_alone, size_for
 from gpugate.policies.rules.resources.shared_memory.params import SharedMemoryParams
-from gpugate.policies.workloads.container import Container
-from gpugate.policies.workloads.shm import DIRECTORY, SharedMemory
+from gpugate.policies.workloads.container import SHM_DIRECTORY, Container, SharedMemory
 from gpugate.policies.workloads.workload import Workload
 
 
@@ -31,9 +30,9 @@ def _not_mounted(container: Container, params: SharedMemoryParams) -> Finding:
     return Finding(
         "NotMounted",
         (*container.path, "volumeMounts"),
-        f"{container.name} has nothing mounted at {DIRECTORY}: the runtime's default is 64Mi",
+        f"{container.name} has nothing mounted at {SHM_DIRECTORY}: the runtime's default is 64Mi",
         f"Mount an emptyDir with medium Memory and sizeLimit"
-        f" {format_bytes(size_for(container.memory('limits'), params))} at {DIRECTORY}.",
+        f" {format_bytes(size_for(container.memory('limits'), params))} at {SHM_DIRECTORY}.",
     )
 
 
@@ -43,7 +42,7 @@ def _check_own(container: Container, found: SharedMemory) -> Iterator[Finding]:
         yield Finding(
             "ReadOnly",
             place,
-            f"{container.name} mounts {DIRECTORY} read-only: nothing can be shared through it",
+            f"{container.name} mounts {SHM_DIRECTORY} read-only: nothing can be shared through it",
             "Remove readOnly: true from that mount.",
         )
     if found.volume is None or "emptyDir" not in found.volume:
@@ -52,13 +51,14 @@ def _check_own(container: Container, found: SharedMemory) -> Iterator[Finding]:
         yield Finding(
             "NotInMemory",
             (*found.place, "emptyDir"),
-            f"{DIRECTORY} of {container.name} lies on the node's disk",
+            f"{SHM_DIRECTORY} of {container.name} lies on the node's disk",
             "Write medium: Memory in that emptyDir.",
         )
     elif found.size_limit is None and container.memory("limits") is None:
         yield Finding(
             "Unbounded",
             (*found.place, "emptyDir"),
-            f"{DIRECTORY} of {container.name} has no sizeLimit and the container no memory limit: it may fill the node's memory",
+            f"{SHM_DIRECTORY} of {container.name} has no sizeLimit and the container no memory limit: it may fill the node's"
+            " memory",
             "Write a sizeLimit in that emptyDir, 8Gi to 16Gi for training, and a memory limit.",
         )

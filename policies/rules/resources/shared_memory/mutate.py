@@ -11,10 +11,10 @@ from gpugate.policies.kube.fields import Path, mappings
 from gpugate.policies.kube.quantity import MIB, format_bytes
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.resources.shared_memory.params import SharedMemoryParams
-from gpugate.policies.workloads.container import INIT, LONGEST_NAME, Container
+from gpugate.policies.workloads.container import INIT, LONGEST_NAME, SHM_DIRECTORY, Container
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import pod_level
-from gpugate.policies.workloads.shm import DIRECTORY
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 _NAME: Final = "gpugate-shm"
 
@@ -87,7 +87,7 @@ def _edits(volumes: Path, name: str, size: str, bare: tuple[tuple[Path, str], ..
     """The volume and its mounts; workloads of one team differ in little of this."""
     group = f"shm {name}"
     volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
-    note = f"{DIRECTORY} of {size} in {', '.join(container for _, container in bare)}"
-    mount = {"name": name, "mountPath": DIRECTORY}
+    note = f"{SHM_DIRECTORY} of {size} in {', '.join(container for _, container in bare)}"
+    mount = {"name": name, "mountPath": SHM_DIRECTORY}
     mounts = (Edit("append", (*path, "volumeMounts"), mount, "", group) for path, _ in bare)
     return (Edit("append", volumes, volume, note, group), *mounts)

@@ -24,7 +24,8 @@ from gpugate.policies.rules.resources.vram.estimate import (
 from gpugate.policies.rules.resources.vram.mutate import enough_memory, vram_request_for
 from gpugate.policies.rules.resources.vram.params import VramParams
 from gpugate.policies.scheduling.gpu_cards import GpuCard, cards_in_reach
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _SHOWN: Final = 3
 

@@ -24,8 +24,9 @@ from gpugate.policies.kube.quantity import GIB, QuantityError, format_bytes, sho
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, GpuCard, all_cards, bound_above
 from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.workloads.kinds import kinds_named
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import pod_requests
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 #: Memory needed of each accelerator, a quantity.
 VRAM: Final = "gpugate.io/vram"

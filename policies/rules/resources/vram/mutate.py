@@ -14,8 +14,9 @@ from gpugate.policies.rules.resources.vram.params import VramParams
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, GpuCard, all_labelled, bound_above, cards_in_reach
 from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.workloads.node_affinity import require
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import pod_requests
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 
 def vram_request_for(workload: Workload, pods: PodSet, stated: VramStatement, params: VramParams) -> VramRequest:

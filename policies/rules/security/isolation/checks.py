@@ -19,7 +19,8 @@ from gpugate.policies.rules.security.isolation.security_context import (
 )
 from gpugate.policies.workloads.container import EPHEMERAL, Container
 from gpugate.policies.workloads.device_access import has_account, host_path
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 _HOST_NAMESPACES: Final = (
     ("hostNetwork", "network", "host_network"),

@@ -16,7 +16,8 @@ from gpugate.policies.rules.security.isolation.security_context import (
 )
 from gpugate.policies.workloads.container import EPHEMERAL, Container
 from gpugate.policies.workloads.device_access import has_account, has_image
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 
 def hardened(pods: PodSet, params: IsolationParams) -> list[Container]:

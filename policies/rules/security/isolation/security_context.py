@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpugate.policies.kube.fields import Object, mapping, sequence
 from gpugate.policies.workloads.container import Container, normal_path
-from gpugate.policies.workloads.workload import PodSet
+from gpugate.policies.workloads.pod_set import PodSet
 
 #: Capabilities that the standard ``baseline`` lets a container add.
 BASELINE_CAPABILITIES: Final = (

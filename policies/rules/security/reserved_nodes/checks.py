@@ -23,8 +23,9 @@ from gpugate.policies.workloads.device_access import (
     reserved_labels,
     reserved_tolerations,
 )
+from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import pod_requests
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.workload import Workload
 
 _SHOWN: Final = 3
 

@@ -24,7 +24,8 @@ from gpugate.policies.workloads.device_access import (
     runs_stack_image,
     value_of,
 )
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 
 #: What stands behind it is a device, with a slash between them or without (NVIDIA container toolkit, ``cuda_image.go``).
 _LIST: Final = "/var/run/nvidia-container-devices"

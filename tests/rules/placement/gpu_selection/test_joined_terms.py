@@ -25,7 +25,8 @@ from gpugate.policies.scheduling.node_selection import meets
 from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.node_affinity import both, fits, growth, implies, require, required_terms, rules_out
 from gpugate.policies.workloads.open import open_workload
-from gpugate.policies.workloads.workload import PodSet, Workload
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.workload import Workload
 from tests.shared.builders import bind, container, decided, pod, pods_of
 
 _LABELS: dict[str, tuple[str, ...]] = {
