@@ -156,7 +156,7 @@ def test_every_finding_of_every_rule_has_a_reason_that_can_be_read() -> None:
 
 def test_the_reference_lists_the_reasons_of_the_engine() -> None:
     page = reference_markdown()
-    assert "| `HeldBack` | refused; a warning if `onGitConflict` is not Deny |" in page
+    assert "| `HeldBack` | refused; a warning if `onGitConflict` is not Refuse |" in page
     assert all(f"| `{reason}` |" in page for reason in ENGINE_REASONS)
 
 
