@@ -24,7 +24,7 @@ demo: install ## Review the examples, then send them through the real TLS webhoo
 	@$(BIN)/python -m examples.demo
 
 test: install ## Unit, golden and property tests, and the server over real TLS (no Go needed).
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: install ## Lint and format check, strict types, import layers.
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from gpugate.policies.kube.fields import clone, dotted
 from gpugate.policies.rules.registry import RULES
 from tests.shared import cases
 from tests.shared.paths import ROOT
+from tests.shared.yaml_files import read
 
 _RULES = ROOT / "tests" / "rules"
 _FEWEST = 12
@@ -52,9 +53,7 @@ def test_every_shared_cluster_is_used_by_a_case_and_every_cluster_that_a_case_na
 
 
 def test_every_base_is_used_by_two_cases_and_the_shared_ones_by_two_rules() -> None:
-    used = {
-        name: [rule.id for rule in RULES for used in _bases_used(rule) if used == name] for name in cases.read(cases.SHARED_BASES)
-    }
+    used = {name: [rule.id for rule in RULES for used in _bases_used(rule) if used == name] for name in read(cases.SHARED_BASES)}
     assert [name for name, rules in used.items() if len(set(rules)) < 2] == []
     own = [(rule, name) for rule in RULES for name in set(cases.bases_of(rule)) - set(used)]
     assert [(rule.id, name) for rule, name in own if _bases_used(rule).count(name) < 2] == []
@@ -64,7 +63,7 @@ def _bases_used(rule: Rule) -> list[str]:
     """The bases that the rule's files name, once for each case."""
     names = []
     for file in {case.file for case in cases.cases_of(rule.id)}:
-        listed = dict(cases.read(file))
+        listed = dict(read(file))
         defaults = listed.pop("defaults", {})
         for stated in listed.values():
             case = stated if {"base", "given", "old"} & set(stated) else {**defaults, **stated}

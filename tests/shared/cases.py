@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.gpu_usage import DeviceUse, Span, Usage
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
@@ -34,6 +32,7 @@ from gpugate.policies.workloads.recorded_edits import ANNOTATION
 from gpugate.policies.workloads.workload import Workload
 from tests.shared.overlays import overlaid
 from tests.shared.paths import ROOT
+from tests.shared.yaml_files import read
 
 _TESTS = ROOT / "tests"
 CLUSTERS = _TESTS / "shared" / "clusters"
@@ -48,12 +47,6 @@ _KEYS = {*_SETTINGS, *_OBJECTS, "facts", "with", "update", "wanted"}
 _WANTED_KEYS = {"changes", "patch", "clean", "findings", "group"}
 _FINDING_KEYS = {"rule", "message", "message_has", "remedy", "remedy_has"}
 _OPERATIONS = {"add", "replace", "remove"}
-
-
-@cache
-def read(path: Path) -> Any:
-    """Return what a file of YAML holds; it is not to be edited."""
-    return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
 
 
 def folder_of(rule: Rule) -> Path:

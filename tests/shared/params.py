@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from gpugate.policies.framework.rule import Rule
+from tests.shared.maps import maps
 
 Schema = dict[str, Any]
 
@@ -116,9 +117,7 @@ def _objects(schema: Schema, definitions: Schema) -> st.SearchStrategy[Any]:
     if not fields:
         return st.dictionaries(_strings({}, {}), _values(schema["additionalProperties"], definitions), max_size=_MOST_ITEMS)
     required = schema.get("required", [])
-    return st.fixed_dictionaries(
-        {name: fields[name] for name in required}, optional={name: fields[name] for name in fields if name not in required}
-    )
+    return maps({name: fields[name] for name in required}, {name: fields[name] for name in fields if name not in required})
 
 
 def _arrays(schema: Schema, definitions: Schema) -> st.SearchStrategy[Any]:

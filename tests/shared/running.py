@@ -8,27 +8,36 @@ import queue
 import signal
 import ssl
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, Any, NamedTuple
 
 import orjson
+
+from tests.shared.forked import Forked
 
 #: Seconds that anything may take before a test gives up on it; a slow machine needs a fraction.
 PATIENCE = 30.0
 _CLEAN = {key: value for key, value in os.environ.items() if key not in {"KUBECONFIG", "FORCE_COLOR", "NO_COLOR"}}
-COMMAND = [sys.executable, "-c", "from gpugate.webhook.cli.main import main; main()"]
 
 
-def run(*arguments: str, stdin: bytes | None = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
     """Run gpugate to its end."""
-    done = subprocess.run(
-        [*COMMAND, *arguments], input=stdin, capture_output=True, timeout=PATIENCE, check=False, env={**_CLEAN, **environment}
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    with TemporaryFile() as given, TemporaryFile() as stdout, TemporaryFile() as stderr:
+        given.write(stdin)
+        given.seek(0)
+        running = Forked(arguments, [given.fileno(), stdout.fileno(), stderr.fileno()], {**_CLEAN, **environment})
+        try:
+            code = running.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            raise
+        for stream in (stdout, stderr):
+            stream.seek(0)
+        return subprocess.CompletedProcess(running.arguments, code, stdout.read().decode(), stderr.read().decode())
 
 
 class Answer(NamedTuple):
@@ -52,9 +61,10 @@ class Server:
         directory: where its certificates are.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], directory: Path) -> None:
+    def __init__(self, process: Forked, stderr: IO[bytes], directory: Path) -> None:
         self.process = process
         self.directory = directory
+        self._stderr = stderr
         self._raw: list[bytes] = []
         self._arrived: queue.Queue[bytes | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -63,8 +73,7 @@ class Server:
         self.port = int(address.rpartition(":")[2])
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        for line in self._stderr:
             self._raw.append(line)
             self._arrived.put(line)
         self._arrived.put(None)
@@ -128,21 +137,20 @@ class Server:
 def serving(directory: Path, *options: str) -> Iterator[Server]:
     """Start `gpugate serve` on a free port with a certificate of its own, and stop it whatever happens."""
     arguments = ["serve", "--listen", "127.0.0.1:0", "--self-signed", str(directory), "--drain-delay", "0", *options]
-    process = subprocess.Popen(
-        [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_CLEAN
-    )
-    server = None
-    try:
-        server = Server(process, directory)
-        yield server
-    finally:
-        process.terminate()
+    reading, writing = os.pipe()
+    with Path(os.devnull).open("r+b") as nothing, os.fdopen(reading, "rb") as stderr:
+        process = Forked(arguments, [nothing.fileno(), nothing.fileno(), writing], _CLEAN)
+        os.close(writing)
+        server = None
         try:
-            process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(PATIENCE)
-        if server is not None:
-            server.join()
-        if process.stderr is not None:
-            process.stderr.close()
+            server = Server(process, stderr, directory)
+            yield server
+        finally:
+            process.terminate()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(PATIENCE)
+            if server is not None:
+                server.join()

@@ -16,6 +16,7 @@ from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
 from gpugate.policies.rules.registry import RULES
 from tests.shared import shapes
+from tests.shared.maps import chosen, maps
 from tests.shared.params import params_of
 
 Object = dict[str, Any]
@@ -35,7 +36,7 @@ _LABEL_VALUES = st.sampled_from(["a", "b", "true", ""])
 
 def _sparse(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Object]:
     """A map with some of ``fields``."""
-    return st.fixed_dictionaries({}, optional=fields)
+    return maps({}, fields)
 
 
 def _or_null(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -59,7 +60,7 @@ def _resources() -> st.SearchStrategy[Object]:
 
 
 _TOLERATIONS = st.lists(
-    st.fixed_dictionaries(
+    maps(
         {},
         optional={
             "key": st.sampled_from(["nvidia.com/gpu", "sku", "amd.com/gpu", ""]),
@@ -71,7 +72,7 @@ _TOLERATIONS = st.lists(
     max_size=2,
 )
 _ENV = st.lists(
-    st.fixed_dictionaries(
+    maps(
         {
             "name": st.sampled_from(
                 ["NCCL_DEBUG", "NCCL_TOPOLOGY_FILE", "NCCL_IB_DISABLE", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "A"]
@@ -100,11 +101,9 @@ _VOLUMES = st.lists(
     max_size=3,
     unique_by=lambda volume: volume["name"],
 )
-_MOUNTS = st.lists(
-    st.fixed_dictionaries({"name": _VOLUME_NAMES, "mountPath": _PATHS}, optional={"readOnly": st.booleans()}), max_size=2
-)
+_MOUNTS = st.lists(maps({"name": _VOLUME_NAMES, "mountPath": _PATHS}, optional={"readOnly": st.booleans()}), max_size=2)
 _EXPRESSIONS = st.lists(
-    st.fixed_dictionaries(
+    maps(
         {
             "key": st.sampled_from(
                 ["nvidia.com/gpu.product", "gpugate.io/numa-aligned", "nvidia.com/gpu.memory", "nvidia.com/gpu.mem", "zone"]
@@ -120,10 +119,10 @@ _AFFINITY = st.builds(
     lambda terms, together: {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}, **together},
     st.lists(_sparse(matchExpressions=_EXPRESSIONS, matchFields=st.none()), max_size=2),
     _sparse(
-        podAffinity=st.fixed_dictionaries(
+        podAffinity=maps(
             {
                 _REQUIRED: st.lists(
-                    st.fixed_dictionaries(
+                    maps(
                         {"topologyKey": st.sampled_from(["rack", "zone", "kubernetes.io/hostname"])},
                         optional={"labelSelector": st.sampled_from([None, {}, {"matchLabels": {"app": "a"}}])},
                     ),
@@ -134,7 +133,7 @@ _AFFINITY = st.builds(
     ),
 )
 _SPREAD = st.lists(
-    st.fixed_dictionaries(
+    maps(
         {"topologyKey": st.sampled_from(["topology.kubernetes.io/NUMANode", "kubernetes.io/hostname"]), "maxSkew": st.just(1)},
         optional={"labelSelector": st.sampled_from([None, {}, {"matchLabels": {"app": "a"}}])},
     ),
@@ -165,7 +164,7 @@ def _containers(draw: st.DrawFn, prefix: str, least: int = 0) -> list[Object]:
 
 @cache
 def _pod_specs() -> st.SearchStrategy[Object]:
-    return st.fixed_dictionaries(
+    return maps(
         {"containers": _containers("main", 1)},
         optional={
             "initContainers": _or_null(_containers("init")),
@@ -231,7 +230,7 @@ _ANNOTATIONS = _sparse(
     }
 )
 _OWNERS = st.lists(
-    st.fixed_dictionaries(
+    maps(
         {
             "kind": st.sampled_from(["ReplicaSet", "JobSet"]),
             "name": st.just("o"),
@@ -245,7 +244,7 @@ _OWNERS = st.lists(
 
 @cache
 def _metadata() -> st.SearchStrategy[Object]:
-    return st.fixed_dictionaries(
+    return maps(
         {"namespace": st.sampled_from(["default", "team-a", "team-b"])},
         optional={
             "name": st.just("w"),
@@ -347,13 +346,13 @@ def _own(root: Object) -> Object:
 def policies(draw: st.DrawFn, mode: str | None = None) -> Object:
     """A random policy as its author writes it; all rules in ``mode`` where it is given."""
     rules: Object = {}
-    for rule in RULES:
-        if draw(st.booleans()):
-            rules[rule.id] = draw(params_of(rule))
-            if mode is None and draw(st.booleans()):
-                rules[rule.id]["mode"] = draw(st.sampled_from(["Enforce", "Warn", "DryRun", "Disabled"]))
-            if draw(st.booleans()):
-                rules[rule.id]["onGitConflict"] = draw(st.sampled_from(["Warn", "Refuse"]))
+    modes = [None, None, "Enforce", "Warn", "DryRun", "Disabled"] if mode is None else [None]
+    settings = st.tuples(st.sampled_from(modes), st.sampled_from([None, "Warn", "Refuse"]))
+    for stated, rule in zip(chosen(draw, len(RULES)), RULES, strict=True):
+        if stated:
+            of_rule, on_conflict = draw(settings)
+            more = {"mode": of_rule, "onGitConflict": on_conflict}
+            rules[rule.id] = draw(params_of(rule)) | {key: value for key, value in more.items() if value}
     spec: Object = {"rules": rules, "mode": mode or draw(st.sampled_from(["Enforce", "Warn", "DryRun"]))}
     spec["exemptions"] = {"rules": draw(st.sampled_from([[], ["*"], ["numa"]]))}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "random"}, "spec": spec}
@@ -396,7 +395,7 @@ def _nodes() -> st.SearchStrategy[list[Object]]:
         ),
         max_size=2,
     )
-    allocatable = st.fixed_dictionaries(
+    allocatable = maps(
         {"cpu": st.sampled_from(["4", "96"]), "memory": st.sampled_from(["1Gi", "1000Gi"])},
         optional={name: st.sampled_from(["1", "4", "8"]) for name in ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "amd.com/gpu")},
     )
@@ -485,7 +484,7 @@ _NOMINAL = st.sampled_from(["0", "1", "8", "100Gi"])
 @cache
 def queue_objects() -> st.SearchStrategy[list[Object]]:
     """Queues that labels of the workloads name, with quota of their own and in a cohort."""
-    quota = st.fixed_dictionaries({"nominalQuota": _NOMINAL}, optional={"borrowingLimit": _NOMINAL, "lendingLimit": _NOMINAL})
+    quota = maps({"nominalQuota": _NOMINAL}, optional={"borrowingLimit": _NOMINAL, "lendingLimit": _NOMINAL})
     covered = ["nvidia.com/gpu", "cpu", "memory", "pods"]
 
     def groups(names: list[str], quotas: list[Object]) -> list[Object]:
@@ -495,7 +494,7 @@ def queue_objects() -> st.SearchStrategy[list[Object]]:
     resource_groups = st.builds(
         groups, st.lists(st.sampled_from(covered), min_size=1, max_size=4, unique=True), st.lists(quota, min_size=1, max_size=3)
     )
-    spec = st.fixed_dictionaries(
+    spec = maps(
         {"resourceGroups": resource_groups},
         optional={
             "cohortName": st.sampled_from(["ml", "up"]),
@@ -535,7 +534,7 @@ def queue_objects() -> st.SearchStrategy[list[Object]]:
 def bound_objects() -> st.SearchStrategy[list[Object]]:
     """What the namespaces hold their pods to."""
     amounts = _sparse(memory=st.sampled_from(["1Gi", "64Gi"]), cpu=st.sampled_from(["1", "8"]))
-    limit = st.fixed_dictionaries(
+    limit = maps(
         {"type": st.sampled_from(["Container", "Pod"])},
         optional={
             **dict.fromkeys(("max", "min", "default", "defaultRequest"), amounts),
@@ -583,7 +582,7 @@ _NODE_NAMES = st.sampled_from(["n0", "n1", "n2"])
 @cache
 def _running() -> st.SearchStrategy[list[Object]]:
     """Pods that hold something of nodes, known or not."""
-    amounts = st.fixed_dictionaries(
+    amounts = maps(
         {}, optional={"memory": st.sampled_from(["1Gi", "900Gi", "4Ti"]), "nvidia.com/gpu": st.just("1"), "cpu": st.just("3")}
     )
     pods = st.lists(st.tuples(_NODE_NAMES, amounts), max_size=3)
@@ -631,7 +630,7 @@ def _topologies() -> st.SearchStrategy[list[Object]]:
         }
         for at in range(2)
     ]
-    attributes = st.fixed_dictionaries(
+    attributes = maps(
         {"policy": st.sampled_from(["single-numa-node", "restricted", "none"]), "scope": st.sampled_from(["container", "pod"])}
     )
     return st.lists(st.tuples(_NODE_NAMES, attributes), max_size=2, unique_by=lambda one: one[0]).map(

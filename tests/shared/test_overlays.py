@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from gpugate.policies.kube.fields import clone
-from tests.shared.cases import SHARED_BASES, expanded, read
+from tests.shared.cases import SHARED_BASES, expanded
 from tests.shared.overlays import overlaid
 from tests.shared.paths import ROOT
+from tests.shared.yaml_files import loaded, read
 
 _POD: dict[str, Any] = {"kind": "Pod", "spec": {"containers": [{"name": "main", "image": "a:1"}], "tolerations": [{"key": "gpu"}]}}
 _BASES = {"pod": _POD}
@@ -120,7 +120,7 @@ def test_a_case_that_states_too_much_or_too_little_is_refused(stated: dict[str, 
 
 def test_the_cases_of_the_readme_can_be_written_so() -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "tests" / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    listed = YAML(typ="safe").load(block)
+    listed = loaded(block)
     defaults = listed.pop("defaults")
     contents = [expanded(stated, defaults, read(SHARED_BASES)) for stated in listed.values()]
     assert [len(content["wanted"].get("findings", [])) for content in contents] == [1, 1, 0]

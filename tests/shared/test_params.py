@@ -15,7 +15,7 @@ from gpugate.policies.framework.rule import Rule
 from gpugate.policies.rules.registry import RULES
 from tests.shared.params import parameters_of, settings_of
 
-_DRAWS = 300
+_DRAWS = 200
 
 
 def _stated(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bytes]]:
