@@ -59,11 +59,7 @@ def read(path: Path) -> bytes:
     with explained(path), path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise CertificateError(
-            place=path,
-            problem=f"is larger than {MAX_BYTES} bytes",
-            remedy="give a PEM file",
-        )
+        raise CertificateError(place=path, problem=f"is larger than {MAX_BYTES} bytes", remedy="give a PEM file")
     return data
 
 

@@ -56,11 +56,7 @@ class Lifetimes:
     def __post_init__(self) -> None:
         """Reject invalid lifetimes."""
         if self.skew < timedelta(0):
-            raise CertificateError(
-                place="skew",
-                problem=f"is negative ({self.skew})",
-                remedy="give zero or more",
-            )
+            raise CertificateError(place="skew", problem=f"is negative ({self.skew})", remedy="give zero or more")
         for place, span in (("CA lifetime", self.ca), ("lifetime", self.serving)):
             # A lifetime within the skew could be due for renewal at once.
             if span <= self.skew or not MIN_LIFETIME <= span <= MAX_LIFETIME:
@@ -99,12 +95,7 @@ def issue_ca(now: datetime, lifetimes: Lifetimes = DEFAULT_LIFETIMES, *, name: s
     return _key_pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def issue_serving(
-    ca: KeyPair,
-    hostnames: Sequence[str],
-    now: datetime,
-    lifetimes: Lifetimes = DEFAULT_LIFETIMES,
-) -> KeyPair:
+def issue_serving(ca: KeyPair, hostnames: Sequence[str], now: datetime, lifetimes: Lifetimes = DEFAULT_LIFETIMES) -> KeyPair:
     """Issue a server certificate for DNS names and IP addresses, signed by `ca`, within the CA's own lifetime.
 
     Raises:
@@ -139,50 +130,28 @@ def _signer(ca: KeyPair) -> tuple[x509.Certificate, _SigningKey]:
     issuer = load_certificates(ca.certificate_pem, "CA certificate")[0]
     key = load_key(ca.key_pem, "CA key")
     if not is_ca(issuer):
-        raise CertificateError(
-            place="CA certificate",
-            problem="is not a CA's",
-            remedy="give one with BasicConstraints CA:TRUE",
-        )
+        raise CertificateError(place="CA certificate", problem="is not a CA's", remedy="give one with BasicConstraints CA:TRUE")
     if not isinstance(key, _SigningKey):
-        raise CertificateError(
-            place="CA key",
-            problem="is neither ECDSA nor RSA",
-            remedy="give a CA with such a key",
-        )
+        raise CertificateError(place="CA key", problem="is neither ECDSA nor RSA", remedy="give a CA with such a key")
     if not key_matches(issuer, key):
-        raise CertificateError(
-            place="CA key",
-            problem="is not the CA certificate's",
-            remedy="give both files of one CA",
-        )
+        raise CertificateError(place="CA key", problem="is not the CA certificate's", remedy="give both files of one CA")
     return issuer, key
 
 
 def _span(now: datetime, lifetime: timedelta, skew: timedelta) -> tuple[datetime, datetime]:
     if now.tzinfo is None:
-        raise CertificateError(
-            place="now",
-            problem="has no time zone",
-            remedy="pass a time such as datetime.now(UTC)",
-        )
+        raise CertificateError(place="now", problem="has no time zone", remedy="pass a time such as datetime.now(UTC)")
     try:
         second = now.astimezone(UTC).replace(microsecond=0)  # X.509 knows no fractions.
         return second - skew, second + lifetime
     except OverflowError:
         raise CertificateError(
-            place="lifetime",
-            problem="ends after the year 9999",
-            remedy="correct the clock or shorten it",
+            place="lifetime", problem="ends after the year 9999", remedy="correct the clock or shorten it"
         ) from None
 
 
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    public_key: ec.EllipticCurvePublicKey,
-    begin: datetime,
-    end: datetime,
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -219,9 +188,7 @@ def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIden
     except x509.ExtensionNotFound:
         identifier = kind.from_public_key(issuer.public_key())
     return x509.AuthorityKeyIdentifier(
-        key_identifier=identifier.digest,
-        authority_cert_issuer=None,
-        authority_cert_serial_number=None,
+        key_identifier=identifier.digest, authority_cert_issuer=None, authority_cert_serial_number=None
     )
 
 
@@ -229,19 +196,11 @@ def _name(common_name: str) -> x509.Name:
     try:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     except ValueError:
-        raise CertificateError(
-            place=f"name {common_name!r}",
-            problem="is unusable",
-            remedy="give 1 to 64 characters",
-        ) from None
+        raise CertificateError(place=f"name {common_name!r}", problem="is unusable", remedy="give 1 to 64 characters") from None
 
 
 def _key_pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
     return KeyPair(
         certificate_pem=certificate.public_bytes(serialization.Encoding.PEM),
-        key_pem=key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
+        key_pem=key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )

@@ -25,11 +25,7 @@ def normalize(hostnames: Sequence[str]) -> tuple[str, ...]:
     if isinstance(hostnames, str):  # A str is a Sequence[str]: its letters.
         hostnames = (hostnames,)
     if not hostnames:
-        raise CertificateError(
-            place="hostnames",
-            problem="there is none",
-            remedy="give at least one DNS name or IP address",
-        )
+        raise CertificateError(place="hostnames", problem="there is none", remedy="give at least one DNS name or IP address")
     return tuple(dict.fromkeys(_normalize_one(name) for name in hostnames))
 
 

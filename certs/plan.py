@@ -29,12 +29,7 @@ class RenewalPlan:
 
 
 def plan(
-    now: datetime,
-    ca: KeyPair | None,
-    serving: KeyPair | None,
-    hostnames: Sequence[str],
-    *,
-    force: bool = False,
+    now: datetime, ca: KeyPair | None, serving: KeyPair | None, hostnames: Sequence[str], *, force: bool = False
 ) -> RenewalPlan:
     """Plan what `ca` and `serving` need at `now` to serve `hostnames`.
 

@@ -10,13 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from gpugate.certs.errors import CertificateError
-from gpugate.certs.issue import (
-    DEFAULT_LIFETIMES,
-    KeyPair,
-    Lifetimes,
-    issue_ca,
-    issue_serving,
-)
+from gpugate.certs.issue import DEFAULT_LIFETIMES, KeyPair, Lifetimes, issue_ca, issue_serving
 from gpugate.certs.pem import dump_certificates, is_ca, load_certificates
 from gpugate.certs.plan import Action, RenewalPlan
 
@@ -44,11 +38,7 @@ class Material:
 
 
 def carry_out(
-    plan: RenewalPlan,
-    held: Held,
-    hostnames: Sequence[str],
-    now: datetime,
-    lifetimes: Lifetimes = DEFAULT_LIFETIMES,
+    plan: RenewalPlan, held: Held, hostnames: Sequence[str], now: datetime, lifetimes: Lifetimes = DEFAULT_LIFETIMES
 ) -> Material:
     """Issue what the plan, made from `held` at `now`, requires; keep the rest.
 
@@ -64,11 +54,7 @@ def carry_out(
         serving = issue_serving(held.ca, hostnames, now, lifetimes)
         return Material(held.ca, serving)
     if held.serving is None:
-        raise CertificateError(
-            place="plan",
-            problem="keeps a serving certificate that is not held",
-            remedy="plan again",
-        )
+        raise CertificateError(place="plan", problem="keeps a serving certificate that is not held", remedy="plan again")
     return Material(held.ca, held.serving)
 
 
@@ -83,11 +69,7 @@ def trust_bundle(ca_pem: bytes, now: datetime, place: object = "CA bundle") -> b
     certificates = load_certificates(ca_pem, place)
     alive = tuple(ca for ca in certificates if now <= ca.not_valid_after_utc)
     if not alive:
-        raise CertificateError(
-            place=place,
-            problem="holds no unexpired certificate",
-            remedy="run 'gpugate certs issue'",
-        )
+        raise CertificateError(place=place, problem="holds no unexpired certificate", remedy="run 'gpugate certs issue'")
     return dump_certificates(alive)
 
 

@@ -94,12 +94,7 @@ class DirectoryStore:
         return self._held(self.read())
 
     def ensure(
-        self,
-        hostnames: Sequence[str],
-        now: datetime,
-        lifetimes: Lifetimes = DEFAULT_LIFETIMES,
-        *,
-        force: bool = False,
+        self, hostnames: Sequence[str], now: datetime, lifetimes: Lifetimes = DEFAULT_LIFETIMES, *, force: bool = False
     ) -> Bundle:
         """Issue and store what is missing, wrong or due at `now`; keep the rest.
 
@@ -138,12 +133,7 @@ class DirectoryStore:
                 remedy="renew where this CA is kept, or move it away for a new one",
             )
         return Held(
-            ca=_pair(
-                contents.ca_certificate,
-                contents.ca_key,
-                paths.ca_certificate,
-                paths.ca_key,
-            ),
+            ca=_pair(contents.ca_certificate, contents.ca_key, paths.ca_certificate, paths.ca_key),
             serving=_pair(contents.certificate, contents.key, paths.certificate, paths.key),
         )
 
@@ -164,12 +154,7 @@ class DirectoryStore:
 
 
 def ensure(
-    path: Path,
-    hostnames: Sequence[str],
-    now: datetime,
-    lifetimes: Lifetimes = DEFAULT_LIFETIMES,
-    *,
-    force: bool = False,
+    path: Path, hostnames: Sequence[str], now: datetime, lifetimes: Lifetimes = DEFAULT_LIFETIMES, *, force: bool = False
 ) -> Bundle:
     """Ensure that the directory at `path` can serve `hostnames`.
 

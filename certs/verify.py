@@ -47,12 +47,7 @@ class CertificateProblem:
 
 
 def verify(
-    serving_pem: bytes,
-    ca_pem: bytes,
-    hostnames: Sequence[str],
-    now: datetime,
-    *,
-    key_pem: bytes | None = None,
+    serving_pem: bytes, ca_pem: bytes, hostnames: Sequence[str], now: datetime, *, key_pem: bytes | None = None
 ) -> list[CertificateProblem]:
     """Check a serving certificate as a client that trusts `ca_pem`; an empty list means valid.
 
@@ -91,10 +86,7 @@ def check_key(role: str, certificate_pem: bytes, key_pem: bytes) -> list[Certifi
 
 
 def _check_path(
-    leaf: x509.Certificate,
-    intermediates: Sequence[x509.Certificate],
-    anchors: Sequence[x509.Certificate],
-    now: datetime,
+    leaf: x509.Certificate, intermediates: Sequence[x509.Certificate], anchors: Sequence[x509.Certificate], now: datetime
 ) -> list[CertificateProblem]:
     issuers = _issuers(leaf, intermediates, anchors)
     if issuers is None:
@@ -111,9 +103,7 @@ def _check_path(
 
 
 def _issuers(
-    leaf: x509.Certificate,
-    intermediates: Sequence[x509.Certificate],
-    anchors: Sequence[x509.Certificate],
+    leaf: x509.Certificate, intermediates: Sequence[x509.Certificate], anchors: Sequence[x509.Certificate]
 ) -> list[x509.Certificate] | None:
     """Return the issuers from the leaf's to the anchor, or None if no path is found."""
     if leaf in anchors:
@@ -163,10 +153,7 @@ def _check_usage(leaf: x509.Certificate) -> list[CertificateProblem]:
         usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:  # Without the extension any usage is allowed.
         return []
-    allowed = {
-        ExtendedKeyUsageOID.SERVER_AUTH,
-        ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,
-    }
+    allowed = {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
     if not allowed.isdisjoint(usages):
         return []
     message = "the serving certificate is not meant for servers (no serverAuth)"

@@ -4,8 +4,6 @@ A rule returns edits by meaning (set this field, append to this list). :class:`P
 object under review and records the patch as it goes, so no two objects are ever compared on the hot path.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, Literal, NamedTuple
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, pointer
@@ -14,16 +12,7 @@ from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, p
 #: drift (Kubernetes OpenAPI, ``x-kubernetes-list-type: map`` and ``patchMergeKey``; the CRDs of JobSet and of Kubeflow's
 #: TrainingRuntime say the same of ``replicatedJobs``). All others are atomic, Ray's ``workerGroupSpecs`` too.
 _KEYED_LISTS: Final = frozenset(
-    {
-        "containers",
-        "env",
-        "ephemeralContainers",
-        "imagePullSecrets",
-        "initContainers",
-        "replicatedJobs",
-        "volumeMounts",
-        "volumes",
-    }
+    {"containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "replicatedJobs", "volumeMounts", "volumes"}
 )
 #: Maps that server-side apply replaces as a whole.
 _ATOMIC_MAPS: Final = frozenset({"nodeSelector", "matchLabels", "labelSelector"})

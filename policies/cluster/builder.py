@@ -3,8 +3,6 @@
 A watch feeds it events, a file feeds it once; the snapshot depends on the objects alone, not on their order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 

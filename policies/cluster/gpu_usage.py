@@ -4,8 +4,6 @@ The records come from Prometheus, which only an audit queries. Utilisation is in
 whole card, or of its MIG slice.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence

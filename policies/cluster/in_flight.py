@@ -4,8 +4,6 @@ Rules add these sums to those of a snapshot, so that two objects of a burst do n
 between reviews, never during one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """The kinds that a snapshot is built from, each with its reader."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Group nodes into shapes as nodes come, change and go: a change costs its own group, not all nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 Amounts are whole numbers: bytes, millicores, counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Pod counters per controller or pod group: phases, accelerators held, and reasons for pending."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.pod_problems import GATED, NOT_READY, PodProblem

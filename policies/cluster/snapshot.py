@@ -4,8 +4,6 @@ Records are made from plain Kubernetes objects, so that a watch and a file expor
 the same snapshot. Amounts are whole numbers: bytes, millicores, counts.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,14 +16,7 @@ from gpugate.policies.cluster.pod_counts import NO_PODS, PodCounts
 from gpugate.policies.cluster.records.cohorts import CohortTree
 from gpugate.policies.cluster.records.common import frozen
 from gpugate.policies.cluster.records.devices import ClaimDevices, DeviceClass, RuntimeClass
-from gpugate.policies.cluster.records.kueue import (
-    ClusterQueue,
-    Cohort,
-    LocalQueue,
-    PriorityClass,
-    ResourceFlavor,
-    Topology,
-)
+from gpugate.policies.cluster.records.kueue import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor, Topology
 from gpugate.policies.cluster.records.kueue_config import KueueConfiguration
 from gpugate.policies.cluster.records.namespaces import LimitRange, Namespace, ResourceQuota
 from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup

@@ -3,8 +3,6 @@
 The sums always equal a recount: a pod's new amounts are added and its old ones subtracted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """Sum up the requests of an admitted object for as long as no watch shows it."""
 
-from __future__ import annotations
-
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.records.pod_groups import group_key
 from gpugate.policies.workloads.metadata import queue_label

@@ -1,7 +1,5 @@
 """Run the checks of rules on the edited object, and turn denials into warnings where the request did not cause them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Final

@@ -5,8 +5,6 @@ injected. A memory request that Git now states may then exceed an injected limit
 ``/dev/shm``. Git states none of these, so the user cannot fix them. They are removed, and the rules set them again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Withhold edits of fields that Git or an owner states, and of resources that Kueue has counted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot

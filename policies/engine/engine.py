@@ -1,7 +1,5 @@
 """Decide on an object: apply the edits of all rules in order, then run every check on the edited object."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 

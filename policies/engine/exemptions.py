@@ -8,8 +8,6 @@ the creation of the workload: a service that runs for years may renew its exempt
 the same answer as the service.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 

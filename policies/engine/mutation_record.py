@@ -5,8 +5,6 @@ an immutable template then does not appear changed, and a changed policy starts 
 changes stays as the user submits it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -33,8 +31,7 @@ def merge_record(draft: PatchBuilder, transition: Transition, reapplied: int) ->
     last = {op[1]: op for op in known if op[0] == "add" and not op[1].endswith("/-")}
     # An element that was appended twice is recorded where it was appended last.
     _write(
-        draft,
-        [op for at, op in enumerate(known) if op not in known[at + 1 :] and (op[0] != "add" or last.get(op[1], op) == op)],
+        draft, [op for at, op in enumerate(known) if op not in known[at + 1 :] and (op[0] != "add" or last.get(op[1], op) == op)]
     )
 
 

@@ -1,7 +1,5 @@
 """The base of rule parameters, and the types of their quantities and durations."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, get_args, get_origin
 

@@ -1,7 +1,5 @@
 """The reasons of a rule's findings: each declared once, with the action that the policy takes on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias

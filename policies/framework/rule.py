@@ -1,7 +1,5 @@
 """A rule: two pure functions, their parameters, and a declaration of all that they read, write and report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias

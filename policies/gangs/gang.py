@@ -1,7 +1,5 @@
 """Tell which workloads are gangs: pods that must all start together or not at all."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.pod_groups import (

@@ -1,7 +1,5 @@
 """Return the state of every gang: whether its members exist and run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 

@@ -1,7 +1,5 @@
 """Evaluate one gang: it runs, waits as a whole, starts, or is stuck because some of its members do not run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 

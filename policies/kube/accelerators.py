@@ -6,8 +6,6 @@ the AMD, Intel and Habana device plugins, AWS Neuron, Google TPU. Kubernetes 1.3
 ``deviceclass.resource.kubernetes.io/<class>`` for extended resources served through DRA.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ get into the cluster. The API server bounds what an expression may cost by the l
 expression walks has a ``maxItems``, ``maxProperties`` or ``maxLength``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
 

@@ -5,8 +5,6 @@ becomes ``"1"``, ``1024Mi`` becomes ``1Gi``), adds empty maps, and drops empty a
 mount's ``readOnly: false``). An apply from Git sends the original form again.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from gpugate.policies.kube.quantity import QuantityError, exact

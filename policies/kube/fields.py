@@ -4,8 +4,6 @@ A path is a tuple of keys and list indices from the root of an object. ``None`` 
 the API server: charts render ``annotations:`` with nothing behind it.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 

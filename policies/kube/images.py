@@ -1,7 +1,5 @@
 """Container image references, parsed as the container runtime parses them (``github.com/distribution/reference``)."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """Tell who manages an object and its fields: users, GitOps tools, Kueue, or the defaults of the API server."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import orjson
@@ -17,20 +15,9 @@ ASKED: Final = frozenset({"backoffLimit", "podReplacementPolicy", "replicas"})
 
 #: Argo CD's tracking annotation, its tracking label if configured apart from Helm's, and Flux's owner labels.
 _ANNOTATIONS: Final = frozenset({"argocd.argoproj.io/tracking-id"})
-_LABELS: Final = frozenset(
-    {
-        "argocd.argoproj.io/instance",
-        "kustomize.toolkit.fluxcd.io/name",
-        "helm.toolkit.fluxcd.io/name",
-    }
-)
+_LABELS: Final = frozenset({"argocd.argoproj.io/instance", "kustomize.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/name"})
 GITOPS_MANAGERS: Final = frozenset(
-    {
-        "argocd-controller",
-        "argocd-application-controller",
-        "kustomize-controller",
-        "helm-controller",
-    }
+    {"argocd-controller", "argocd-application-controller", "kustomize-controller", "helm-controller"}
 )
 
 #: Labels and annotations that Kueue adds to the pods of a workload that it manages (v0.15.0, ``pkg/controller/constants``).

@@ -1,7 +1,5 @@
 """Results that are kept and found again while everything that they rest on is the very same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from functools import wraps
 from inspect import signature

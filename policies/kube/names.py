@@ -1,7 +1,5 @@
 """Names of labels, annotations and fields that more than one module reads (Kubernetes 1.36, Kueue v0.15.0)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 HOSTNAME: Final = "kubernetes.io/hostname"

@@ -4,8 +4,6 @@ Grammar and rounding follow ``k8s.io/apimachinery/pkg/api/resource`` (``Quantity
 binary suffixes, decimal exponents, and values rounded *up* (away from zero) to the unit requested.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -17,10 +15,7 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 NO_AMOUNTS: Final[Mapping[str, int]] = MappingProxyType({})
 
-_PATTERN: Final = re.compile(
-    r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i))?",
-    re.ASCII,
-)
+_PATTERN: Final = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII)
 _SUFFIXES: Final[dict[str, Fraction]] = {
     "n": Fraction(1, 10**9),
     "u": Fraction(1, 10**6),

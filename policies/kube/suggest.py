@@ -1,7 +1,5 @@
 """Find the known word that a misspelled one stands for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from functools import lru_cache

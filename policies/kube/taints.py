@@ -1,7 +1,5 @@
 """Recognize taints and labels of accelerator nodes by the words in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

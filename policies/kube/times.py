@@ -1,7 +1,5 @@
 """Format and parse times."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Final

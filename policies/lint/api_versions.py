@@ -5,8 +5,6 @@ checks each built-in line against a real apiserver); for the rest the CRDs of Ku
 KubeRay v1.5, Kubeflow's training operator v1.9 and trainer v2.1, Volcano v1.10 and scheduler-plugins v0.34.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 

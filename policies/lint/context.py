@@ -1,7 +1,5 @@
 """The context of a lint check: other objects of the same input, and the snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 

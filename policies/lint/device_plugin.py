@@ -5,8 +5,6 @@ that unknown fields are ignored silently; ``resources``, ``rename`` and ``device
 replicas, and an unknown migStrategy, keep the plugin from starting.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, Final

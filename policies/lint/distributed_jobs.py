@@ -4,8 +4,6 @@ Collectives (NCCL, Gloo, MPI) connect every worker with the others. A NetworkPol
 from another role only makes the job hang at its first all-reduce, without an error.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar

@@ -6,8 +6,6 @@ utkuozdemir/nvidia_gpu_exporter ``docs/METRICS.md`` for ``nvidia_smi_*``. NVIDIA
 ServiceMonitor: prometheus-operator, API ``monitoring.coreos.com/v1``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple

@@ -5,8 +5,6 @@ Discovery or ``nvidia.com/gpu.present``, toleration of ``nvidia.com/gpu``), NVID
 toleration for tainted nodes, ``DCGM_EXPORTER_KUBERNETES``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

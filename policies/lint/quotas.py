@@ -8,8 +8,6 @@ any other name with a slash, shows it in the status and counts nothing. Kueue v0
 ``pkg/cache/scheduler/clusterqueue.go`` (a ClusterQueue with a missing flavor is inactive).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Map each linted kind to its check, and run the checks of one object."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 

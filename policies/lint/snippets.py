@@ -3,8 +3,6 @@
 A part is put into a Pod of its own, reviewed there, and taken out again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 

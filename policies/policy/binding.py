@@ -1,7 +1,5 @@
 """Find the rules that policies bind for an object."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final

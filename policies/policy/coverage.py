@@ -1,7 +1,5 @@
 """Find the namespaces that each policy selects, and the rules that it binds in them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple

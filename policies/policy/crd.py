@@ -1,7 +1,5 @@
 """Write the CustomResourceDefinition of GPUPolicy from its models."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -287,13 +285,7 @@ def gpupolicy_crd() -> Schema:
         "spec": {
             "group": GROUP,
             "scope": "Cluster",
-            "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["gpol"],
-            },
+            "names": {"kind": KIND, "listKind": f"{KIND}List", "plural": PLURAL, "singular": KIND.lower(), "shortNames": ["gpol"]},
             "conversion": {"strategy": "None"},
             "versions": [version],
         },

@@ -1,7 +1,5 @@
 """Models of a GPUPolicy, and how an object becomes one."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final, Literal, Self
 

@@ -1,7 +1,5 @@
 """Write the rule reference from the rules' own declarations: a page for people, a list for programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

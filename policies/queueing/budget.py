@@ -3,8 +3,6 @@
 Amounts are bytes, millicores or counts, by the names that the budget uses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """Find the ClusterQueue of a workload, and tell whether a quota may count the workload already."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue

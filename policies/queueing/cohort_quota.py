@@ -5,8 +5,6 @@ its children lend it; a ClusterQueue or cohort has its local quota and what its 
 are bytes, millicores or counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Compare the requests of a pod set with the flavors of a ClusterQueue: what they could ever hold, and what they hold now."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 

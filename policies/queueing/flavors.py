@@ -1,7 +1,5 @@
 """Tell which flavors of a ClusterQueue Kueue may give a pod (v0.15.0, ``pkg/scheduler/flavorassigner``)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -7,8 +7,6 @@ bound already, it may stay there and go no further.
 Amounts are bytes, millicores or counts. Pods that nothing but nodes bounds need none of this: see :func:`is_bounded`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
@@ -31,13 +29,7 @@ from gpugate.policies.queueing.resource_quota import (
     quotas_of,
     usage_of_pod,
 )
-from gpugate.policies.queueing.workload_demand import (
-    PodSetDemand,
-    counted_requests,
-    is_managed,
-    number_of_pods,
-    pod_counts,
-)
+from gpugate.policies.queueing.workload_demand import PodSetDemand, counted_requests, is_managed, number_of_pods, pod_counts
 from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.scheduling.pod_resources import (
     NO_CHANGES,

@@ -1,7 +1,5 @@
 """Find the bounds of LimitRanges that a pod violates (``k8s.io/kubernetes`` 1.36.3, ``plugin/pkg/admission/limitranger``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple

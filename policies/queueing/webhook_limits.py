@@ -4,8 +4,6 @@ Source: Kueue v0.15.0 ``pkg/controller/jobs/raycluster/raycluster_webhook.go``, 
 ``apis/kueue/v1beta2/workload_types.go`` (``podSets``: at most 8).
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Path, lookup
@@ -75,8 +73,6 @@ def _of_ray_cluster(workload: Workload, cluster: RayClusterSpec) -> Rejection | 
     for at, group in enumerate(groups if type(groups) is list else ()):
         if type(group) is dict and group.get("groupName") == _HEAD:
             return Rejection(
-                (*place, "workerGroupSpecs", at, "groupName"),
-                f"no group of workers called {_HEAD}",
-                "Give the group another name.",
+                (*place, "workerGroupSpecs", at, "groupName"), f"no group of workers called {_HEAD}", "Give the group another name."
             )
     return None

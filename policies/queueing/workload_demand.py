@@ -4,8 +4,6 @@ Devices of dynamic resource allocation are left out: Kueue counts them only with
 shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -16,14 +14,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.gang import declared_size
 from gpugate.policies.kube.fields import Object, lookup, whole_number
 from gpugate.policies.kube.names import MIN_PARALLELISM
-from gpugate.policies.scheduling.pod_resources import (
-    NO_CHANGES,
-    Changes,
-    defaults_for,
-    filled,
-    overhead_of,
-    resolved_resources,
-)
+from gpugate.policies.scheduling.pod_resources import NO_CHANGES, Changes, defaults_for, filled, overhead_of, resolved_resources
 from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import add_up, pod_level

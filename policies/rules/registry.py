@@ -6,8 +6,6 @@ resources, since its quota may not cover them. Memory limits come before the sha
 quality of service comes between the two, since it raises requests and not limits.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.framework.rule import Rule

@@ -6,8 +6,6 @@ slices under the mixed strategy. A card without its label is unknown; for a slic
 which is rounded up (``1g.5gb`` has 4864 MiB), so that no pod is denied that the slice could hold.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple

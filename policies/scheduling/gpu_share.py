@@ -1,7 +1,5 @@
 """Share of a node's memory and CPU per accelerator, so that all its accelerators remain usable."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """Compare the requests of a pod with what an empty node of a shape has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

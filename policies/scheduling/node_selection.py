@@ -4,8 +4,6 @@ Selection follows the scheduler's NodeAffinity and TaintToleration plugins. A sh
 a label matches if any of its nodes could match.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 

@@ -6,8 +6,6 @@ Guaranteed pod under the static CPU manager, brings a hint. With ``single-numa-n
 pod that fails this is ended with ``TopologyAffinityError``, and its controller creates another, without end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple

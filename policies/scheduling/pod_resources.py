@@ -6,8 +6,6 @@ Amounts are bytes, millicores or counts by resource. Formulas, all of Kubernetes
 ``k8s.io/component-helpers/resource`` ``PodRequests`` and ``PodLimits``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias, TypeVar

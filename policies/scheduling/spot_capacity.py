@@ -14,8 +14,6 @@ Sources: EKS user guide, "Simplify node lifecycle with managed node groups", cap
 Karpenter's documentation, "Disruption", for the notice of EC2. In a GKE node pool that users create, they set the taint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -60,10 +58,7 @@ CLOUDS: Final[Mapping[str, Cloud]] = {
     "EKS": Cloud((("eks.amazonaws.com/capacityType", "SPOT"),), (), 120, ("eks.amazonaws.com/",)),
     "GKE": Cloud(
         (("cloud.google.com/gke-spot", "true"), ("cloud.google.com/gke-preemptible", "true")),
-        (
-            Taint("cloud.google.com/gke-spot", "true", "NoSchedule"),
-            Taint("cloud.google.com/gke-preemptible", "true", "NoSchedule"),
-        ),
+        (Taint("cloud.google.com/gke-spot", "true", "NoSchedule"), Taint("cloud.google.com/gke-preemptible", "true", "NoSchedule")),
         30,
         ("cloud.google.com/gke-",),
     ),

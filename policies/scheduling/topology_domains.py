@@ -4,8 +4,6 @@ A node is taken as empty, and a shape's memory as that of its node with most: a 
 Two domains of the same label value (racks called ``r1`` in two blocks) count as one, for the same reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

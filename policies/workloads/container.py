@@ -5,8 +5,6 @@ container's memory limit; it may grow to the smallest of node allocatable, the p
 (kubernetes/website issue 36494, kubernetes/kubernetes issue 125852).
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Mapping
 from functools import lru_cache

@@ -8,8 +8,6 @@ from mounts of /dev/null below /var/run/nvidia-container-devices, and from ``NVI
 (``internal/oci/oci.go``), Habana's container runtime and Ascend Docker Runtime read variables of their own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase

@@ -3,8 +3,6 @@
 Kueue reads the queue name where ``pkg/controller/jobframework`` (v0.15.0) does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Read the node affinity that pods require, and add a requirement to it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Final, NamedTuple, TypeAlias

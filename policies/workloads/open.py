@@ -1,7 +1,5 @@
 """Open an object under review as a workload."""
 
-from __future__ import annotations
-
 from typing import Final, Protocol
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone, mapping, mappings, string

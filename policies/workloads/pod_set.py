@@ -1,7 +1,5 @@
 """A set of equal pods in an object under review, and values derived from their containers."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings

@@ -1,7 +1,5 @@
 """Find the pod sets of an object at the paths that its kind states, with their pod counts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -126,10 +124,7 @@ def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator
     for at, component in enumerate(mappings(holder, str(parent[-1]), parent[:-1]) if type(holder) is dict else ()):
         path = (*parent, at)
         wrapped = mapping(component, _TEMPLATE, path)
-        inner = kind_of(
-            string(wrapped, "apiVersion", (*path, _TEMPLATE)) or "",
-            string(wrapped, "kind", (*path, _TEMPLATE)) or "",
-        )
+        inner = kind_of(string(wrapped, "apiVersion", (*path, _TEMPLATE)) or "", string(wrapped, "kind", (*path, _TEMPLATE)) or "")
         if inner is not None:
             yield from _find(inner, root, (*path, _TEMPLATE), depth + 1)
         else:

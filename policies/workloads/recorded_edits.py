@@ -3,8 +3,6 @@
 A record is a list of ``["add", path, value]``, ``["replace", path, value, earlier value]`` and ``["remove", path]``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ The containers of a cluster state few different resources: results are cached by
 review of another replica parses no quantity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, final
 

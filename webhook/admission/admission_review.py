@@ -3,8 +3,6 @@
 Field meanings: ``k8s.io/api/admission/v1`` ``AdmissionRequest`` and ``AdmissionResponse``.
 """
 
-from __future__ import annotations
-
 import binascii
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """The HTTP application: routes, limits, probes and metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,6 @@ Every field that the apiserver would default is written out, so that GitOps tool
 are CEL: the apiserver sends only objects that request an accelerator, or may access one without a request.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -143,10 +141,7 @@ def _webhooks(endpoint: str) -> Iterable[_Webhook]:
 
 def _access_webhooks(updates: tuple[str, ...]) -> Iterable[_Webhook]:
     """Yield the webhooks for objects that request nothing. Pods of all other kinds pass the first one at creation."""
-    pods = (
-        _Rule("", ("v1",), "CREATE", _PODS),
-        _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)),
-    )
+    pods = (_Rule("", ("v1",), "CREATE", _PODS), _Rule("", ("v1",), "UPDATE", ("pods/ephemeralcontainers",)))
     owned = ("is-no-replica-set-of-a-controller", *updates)
     yield _access_webhook("pods", pods, ("is-no-mirror-pod", *updates), "object")
     yield _access_webhook("templates", tuple(_rules(_TEMPLATES)), owned, "object.spec.template")

@@ -4,8 +4,6 @@ A refused object is never stored, so that nobody could find an Event about it: t
 the object, or about the Namespace. Denials of rules in DryRun are reported as well, with another reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Answer one AdmissionReview: decode, decide, encode."""
 
-from __future__ import annotations
-
 import time
 import traceback
 from typing import Any, Final

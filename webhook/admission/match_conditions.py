@@ -3,8 +3,6 @@
 The same conditions as :func:`gpugate.policies.workloads.device_access.may_access_devices`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -4,8 +4,6 @@ Reviews count in plain dictionaries, which become Prometheus metrics at each scr
 check every label each time.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -29,10 +27,7 @@ _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpugate_reviews": ("Admission reviews answered.", ("endpoint", "kind", "operation", "outcome")),
     "gpugate_findings": ("Findings by rule and severity.", ("rule", "severity")),
-    "gpugate_refusals": (
-        "Reviews that a rule refused, or would refuse in DryRun.",
-        ("rule", "mode", "dry_run"),
-    ),
+    "gpugate_refusals": ("Reviews that a rule refused, or would refuse in DryRun.", ("rule", "mode", "dry_run")),
     "gpugate_changes": ("Objects that a rule changed, or would change in DryRun.", ("rule", "mode")),
     "gpugate_rule_failures": ("Rules that failed on an object.", ("rule",)),
     "gpugate_bad_requests": ("Requests whose body is no review.", ("reason",)),

@@ -1,7 +1,5 @@
 """Record reviews with their answers, without secrets, in a directory of bounded size; reviews never wait for it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

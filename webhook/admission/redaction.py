@@ -4,8 +4,6 @@ Hidden values become short digests under a key that is not stored: equal values 
 old and new objects, and nobody can test guesses against the digests.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Format a decision for the user, the audit log and the API."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

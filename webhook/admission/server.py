@@ -1,7 +1,5 @@
 """`gpugate serve`: run the TLS server and its watchers, and shut them down in order."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The TLS context of the server, and the reload of its certificate."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Summarise nodes, quotas and policies for an audit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Compare two policies over the same workloads: newly refused, changed, freed."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Rules in DryRun run as in Enforce, so that the result is exactly what enforcing would do. Each item has the mode of its rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 

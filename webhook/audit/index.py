@@ -1,7 +1,5 @@
 """Index of the audited objects with the last result of each."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Count requested accelerators and their hours, in total and by owner, project and cost centre."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple

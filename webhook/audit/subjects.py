@@ -1,7 +1,5 @@
 """Reduce objects of the cluster to audit subjects: those that request accelerators or can access them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias

@@ -5,8 +5,6 @@ re-creating the workload would do. Both are counted apart. A workload counts onc
 effect there, so that the numbers of a row add up.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace

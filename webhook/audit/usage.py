@@ -1,7 +1,5 @@
 """Add up held devices: in total, by owner, and device by device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Read a live cluster once, for the offline commands."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Report how current the watched kinds are: in the log, in metrics, and as stale facts of the snapshot."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence

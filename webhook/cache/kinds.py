@@ -1,7 +1,5 @@
 """The watched kinds with their versions, and the reduction of each object to a record as it arrives."""
 
-from __future__ import annotations
-
 import io
 from typing import Any, Final, NamedTuple
 

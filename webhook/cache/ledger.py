@@ -1,7 +1,5 @@
 """Ledger of objects that this replica admitted and the watch does not show yet."""
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Callable

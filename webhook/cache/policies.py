@@ -1,7 +1,5 @@
 """Store of the GPUPolicies of the cluster, with the generation in force of each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 

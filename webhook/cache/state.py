@@ -1,7 +1,5 @@
 """The state that reviews decide from: one snapshot with its policies, swapped as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

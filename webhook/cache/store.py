@@ -1,7 +1,5 @@
 """Turn watched objects into snapshots: keep the records, and publish a snapshot after changes."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """`gpugate audit`: report what the policies would do to existing workloads."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time
@@ -34,14 +32,7 @@ from gpugate.webhook.audit.usage import usage_of
 from gpugate.webhook.cache.fetch import fetch
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cli.context import ClusterFiles, Colour, ColourOption, Context, Kubeconfig, unknown_policies
-from gpugate.webhook.cli.options import (
-    PrometheusCa,
-    PrometheusMatchers,
-    PrometheusToken,
-    PrometheusUrl,
-    fail,
-    monitoring,
-)
+from gpugate.webhook.cli.options import PrometheusCa, PrometheusMatchers, PrometheusToken, PrometheusUrl, fail, monitoring
 from gpugate.webhook.files.inputs import builder_of, dumped_in, gives_facts, load_policies, objects_in
 from gpugate.webhook.files.yaml_out import dump
 from gpugate.webhook.kube.errors import ClusterError
@@ -220,12 +211,7 @@ def _facts_from(
 
 
 async def _live(
-    kubeconfig: Path | None,
-    context: str | None,
-    cluster: list[Path] | None,
-    namespaces: Sequence[str],
-    *,
-    policies_are_given: bool,
+    kubeconfig: Path | None, context: str | None, cluster: list[Path] | None, namespaces: Sequence[str], *, policies_are_given: bool
 ) -> _Inputs:
     if cluster:
         message = "--cluster gives facts for workloads in files: name these, too"

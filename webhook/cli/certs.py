@@ -33,11 +33,7 @@ _STYLES: Final = {
 }
 _ONE_DAY: Final = timedelta(days=1)
 
-app = typer.Typer(
-    name="certs",
-    help="Issue, inspect and print the webhook's certificates.",
-    no_args_is_help=True,
-)
+app = typer.Typer(name="certs", help="Issue, inspect and print the webhook's certificates.", no_args_is_help=True)
 
 
 class CertsOutput(StrEnum):
@@ -47,10 +43,7 @@ class CertsOutput(StrEnum):
     JSON = "json"
 
 
-Directory = Annotated[
-    Path,
-    typer.Argument(metavar="DIR", help="Directory with ca.crt, ca.key, tls.crt and tls.key."),
-]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory with ca.crt, ca.key, tls.crt and tls.key.")]
 
 
 @app.command()
@@ -58,8 +51,7 @@ def issue(
     directory: Directory,
     *,
     hostname: Annotated[
-        list[str],
-        typer.Option(help="DNS name or IP address to serve, e.g. gpugate.gpugate-system.svc; repeat it for more."),
+        list[str], typer.Option(help="DNS name or IP address to serve, e.g. gpugate.gpugate-system.svc; repeat it for more.")
     ],
     days: Annotated[int, typer.Option(help="Lifetime of a new serving certificate, in days.")] = 90,
     ca_days: Annotated[int, typer.Option(help="Lifetime of a new CA, in days.")] = 3650,
@@ -84,10 +76,7 @@ def issue(
 def inspect(
     path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="PEM file, or directory.")],
     *,
-    hostname: Annotated[
-        list[str] | None,
-        typer.Option(help="Name that the certificate of DIR must cover; repeatable."),
-    ] = None,
+    hostname: Annotated[list[str] | None, typer.Option(help="Name that the certificate of DIR must cover; repeatable.")] = None,
     output: Annotated[CertsOutput, typer.Option("-o", "--output", help="Output format.")] = CertsOutput.TEXT,
 ) -> None:
     """Show subjects, names and ends of the certificates in FILE or DIR.
@@ -113,11 +102,7 @@ def ca_bundle(directory: Directory) -> None:
         place = store.paths.ca_certificate
         pem = store.read().ca_certificate
         if pem is None:
-            raise CertificateError(
-                place=place,
-                problem="is not there",
-                remedy="run 'gpugate certs issue' first",
-            )
+            raise CertificateError(place=place, problem="is not there", remedy="run 'gpugate certs issue' first")
         bundle = trust_bundle(pem, _now(), place)
     typer.echo(base64.b64encode(bundle).decode("ascii"))
 
@@ -147,11 +132,7 @@ def _survey(path: Path, hostnames: list[str], now: datetime) -> Survey:
         directory = path.is_dir()
     if not directory:
         if hostnames:
-            raise CertificateError(
-                place="--hostname",
-                problem="needs a directory",
-                remedy="give the directory of the files",
-            )
+            raise CertificateError(place="--hostname", problem="needs a directory", remedy="give the directory of the files")
         return survey_file(files.read(path), str(path), now)
     store = DirectoryStore(path)
     return survey_store(store.read(), store.paths, hostnames, now)

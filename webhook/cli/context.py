@@ -1,7 +1,5 @@
 """Policies and facts for `gpugate review`, `gpugate fix` and `gpugate replay`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """`gpugate controller`: run the policy controller."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -15,15 +13,7 @@ import uvloop
 
 from gpugate.webhook.audit.evaluate import TEAM_LABELS
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE
-from gpugate.webhook.cli.options import (
-    PrometheusCa,
-    PrometheusMatchers,
-    PrometheusToken,
-    PrometheusUrl,
-    address,
-    fail,
-    monitoring,
-)
+from gpugate.webhook.cli.options import PrometheusCa, PrometheusMatchers, PrometheusToken, PrometheusUrl, address, fail, monitoring
 from gpugate.webhook.controller.audit_loop import AuditSchedule
 from gpugate.webhook.controller.leader_election import LeaseDurations
 from gpugate.webhook.controller.program import ControllerOptions, run
@@ -57,10 +47,7 @@ def controller(  # noqa: PLR0913 - one parameter an option
     interval: Annotated[float, typer.Option(help="Seconds between two full audits.", min=1)] = 600.0,
     settle: Annotated[float, typer.Option(help="Seconds to gather changes before they are audited.", min=0)] = 2.0,
     rate: Annotated[float, typer.Option(help="Most workloads audited per second.", min=1)] = 500.0,
-    report_spacing: Annotated[
-        float,
-        typer.Option(help="Shortest time between two writes of a report, in seconds.", min=0),
-    ] = 5.0,
+    report_spacing: Annotated[float, typer.Option(help="Shortest time between two writes of a report, in seconds.", min=0)] = 5.0,
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Host name of the page behind a proxy; may be repeated.")
     ] = None,

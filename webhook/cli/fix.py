@@ -1,7 +1,5 @@
 """`gpugate fix`: write the webhook's changes into manifests."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Options shared by commands: listen address, watched cluster, Prometheus, and the exit with an error."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Final, NoReturn, TypeAlias

@@ -1,7 +1,5 @@
 """`gpugate policies`: print rules with their parameters, the default policy, the rule reference and the CRD."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from enum import StrEnum

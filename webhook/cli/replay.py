@@ -1,7 +1,5 @@
 """`gpugate replay`: answer recorded reviews again, by another policy."""
 
-from __future__ import annotations
-
 import sys
 from enum import StrEnum
 from typing import Annotated, Final
@@ -10,15 +8,7 @@ import typer
 from rich.console import Console
 
 from gpugate.policies.policy.binding import PolicySet
-from gpugate.webhook.cli.context import (
-    ClusterFiles,
-    Colour,
-    ColourOption,
-    Context,
-    Kubeconfig,
-    PolicyFiles,
-    review_context,
-)
+from gpugate.webhook.cli.context import ClusterFiles, Colour, ColourOption, Context, Kubeconfig, PolicyFiles, review_context
 from gpugate.webhook.cli.options import UNUSABLE, fail
 from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.review import replay as replaying

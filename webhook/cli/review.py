@@ -1,7 +1,5 @@
 """`gpugate review`: review manifests without a webhook."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """`gpugate serve`: run the webhook."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path
@@ -39,8 +37,7 @@ def serve(  # noqa: PLR0913 - one parameter an option
     *,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")] = "127.0.0.1:8443",
     self_signed: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Directory for a CA and a loopback certificate, issued if missing."),
+        Path | None, typer.Option(metavar="DIR", help="Directory for a CA and a loopback certificate, issued if missing.")
     ] = None,
     tls_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory with tls.crt and tls.key.")] = None,
     tls_min_version: Annotated[str, typer.Option(metavar="1.2|1.3", help="Lowest version of TLS.")] = "1.3",

@@ -4,8 +4,6 @@ The page has no authentication. Behind `kubectl port-forward` every page of the 
 resolves to 127.0.0.1 after loading could read it. Such a request has that site's name as its host.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Collection
 from typing import Final

@@ -1,7 +1,5 @@
 """Run audits: a full one at an interval and after changes of policies, and partial ones after changes of workloads."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 import traceback

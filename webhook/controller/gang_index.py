@@ -1,7 +1,5 @@
 """Index of the gangs among the workloads, with the PodGroup that each needs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Manage the gangs of the cluster: their PodGroups, and reports of stuck ones."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator

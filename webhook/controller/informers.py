@@ -1,7 +1,5 @@
 """Feed watched objects to the controller: workloads into the audit index, pods into the snapshot as well."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

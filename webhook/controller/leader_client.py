@@ -1,7 +1,5 @@
 """An API client that writes only while this controller leads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 

@@ -4,8 +4,6 @@ A Lease may be taken over after its whole duration without renewal, as measured 
 machines are never compared. A leader that cannot renew stops writing well before another may start.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine

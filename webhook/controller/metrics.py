@@ -1,7 +1,5 @@
 """Metrics of the controller, computed at each scrape."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Reconcile the PodGroups of gangs; PodGroups that gpugate does not own are never changed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Final, NamedTuple

@@ -4,8 +4,6 @@ kstatus, which Flux uses, reads ``Stalled`` as failed and ``Ready`` as done; an 
 status is pending. The health check in ``manifests/gitops/argocd`` gives Argo CD the same.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """`gpugate controller`: watch, audit, and write while leading."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress

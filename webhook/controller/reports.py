@@ -1,7 +1,5 @@
 """Write the reports of the cluster: one for each namespace, updated on differences, deleted with its last workload."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence

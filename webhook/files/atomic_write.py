@@ -1,7 +1,5 @@
 """Replace files atomically, all of them or none."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

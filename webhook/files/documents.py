@@ -1,7 +1,5 @@
 """Read manifests from files, directories and standard input: YAML and JSON, many documents, Lists."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

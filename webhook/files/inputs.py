@@ -1,7 +1,5 @@
 """Read policies and cluster facts from files, for the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

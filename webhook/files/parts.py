@@ -1,7 +1,5 @@
 """Recognise files that are parts of something else: patches of a kustomization, templates of a Helm chart."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run the user's kustomize or helm, and read the rendered documents."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Read YAML 1.1 as the Kubernetes clients read it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final

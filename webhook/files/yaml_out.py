@@ -1,7 +1,5 @@
 """Write objects as YAML that every Kubernetes client reads back unchanged."""
 
-from __future__ import annotations
-
 import io
 import re
 from typing import Any, Final

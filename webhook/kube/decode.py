@@ -5,8 +5,6 @@ thousands of levels, bytes that are not UTF-8, unpaired surrogates. Such an obje
 still be read.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterable, AsyncIterator

@@ -1,7 +1,5 @@
 """Find out which kinds the cluster serves."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

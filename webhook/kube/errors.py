@@ -1,7 +1,5 @@
 """Errors of the Kubernetes API."""
 
-from __future__ import annotations
-
 from gpugate.webhook.kube.types import JsonObject
 
 NOT_FOUND, CONFLICT, _GONE = 404, 409, 410

@@ -3,8 +3,6 @@
 Rules of the fields: Kubernetes ``pkg/apis/core/validation/events.go``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass

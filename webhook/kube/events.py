@@ -4,8 +4,6 @@
 object or in total, are dropped and counted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

@@ -5,8 +5,6 @@ A streamed list costs the apiserver no list in its memory, and only one object a
 delay reviews.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Final, TypeAlias
@@ -71,11 +69,7 @@ async def read_pages(source: ListWatch, kind: WatchedKind, path: str, limit: int
     token: str | None = None
     while True:
         page = await source.list(
-            path,
-            limit=limit,
-            continue_=token,
-            field_selector=kind.field_selector,
-            label_selector=kind.label_selector,
+            path, limit=limit, continue_=token, field_selector=kind.field_selector, label_selector=kind.label_selector
         )
         await _take_page(page, take)
         token = page["metadata"].get("continue")

@@ -107,13 +107,7 @@ class ListWatch(Protocol):
         """Return whether the cluster serves the resource now."""
 
     async def list(
-        self,
-        path: str,
-        *,
-        limit: int,
-        continue_: str | None,
-        field_selector: str | None,
-        label_selector: str | None,
+        self, path: str, *, limit: int, continue_: str | None, field_selector: str | None, label_selector: str | None
     ) -> JsonObject:
         """Return one page of a consistent, newest list; a limit of 0 means one page."""
 

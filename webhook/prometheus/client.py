@@ -3,8 +3,6 @@
 A missing, wrong or too large answer becomes a one-line error without secrets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re

@@ -5,8 +5,6 @@ honor_labels keeps them; one without renames them to ``exported_pod`` and so on,
 ``pod``. Both kinds of scrape write the exporter's pod for a free device: the exporter must not count as its holder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 

@@ -1,7 +1,5 @@
 """Poll Prometheus at an interval, so that audits use the latest reading without waiting."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -4,8 +4,6 @@ Names and units are those of dcgm-exporter's ``etc/default-counters.csv``, where
 default and then missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The result of the review of one object."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass, field
 from typing import Any

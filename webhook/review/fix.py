@@ -1,7 +1,5 @@
 """Write the webhook's changes of an object into the manifest that it comes from."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Review objects around workloads (quotas, queues, alerts), and parts of manifests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot

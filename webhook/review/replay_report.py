@@ -1,7 +1,5 @@
 """Print a replay as text or JSON."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Print a review as text, JSON, or rewritten manifests."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections import Counter
@@ -25,12 +23,7 @@ _OUTCOME_STYLES: Final = {
     Outcome.SKIPPED: "dim",
     Outcome.INVALID: "bold red",
 }
-_SEVERITY_STYLES: Final = {
-    Severity.DENY: "red",
-    Severity.WARN: "yellow",
-    Severity.DRYRUN: "blue",
-    Severity.UNKNOWN: "magenta",
-}
+_SEVERITY_STYLES: Final = {Severity.DENY: "red", Severity.WARN: "yellow", Severity.DRYRUN: "blue", Severity.UNKNOWN: "magenta"}
 _CONTEXT: Final = 2
 #: Control characters of a manifest, which could affect a terminal.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

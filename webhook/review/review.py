@@ -1,7 +1,5 @@
 """Review documents from files, by the same engine as the webhook."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """The error that programs report to their user."""
 
-from __future__ import annotations
-
 
 class InputError(Exception):
     """An input of the user is unusable; the message names it and the reason."""

@@ -1,7 +1,5 @@
 """Listen at an address, wait for a signal, and end in order."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import ssl

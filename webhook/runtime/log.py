@@ -1,7 +1,5 @@
 """Structured logs: one JSON object a line, written in batches so that a review never waits for a pipe."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

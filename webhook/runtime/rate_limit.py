@@ -1,7 +1,5 @@
 """Token buckets: a burst, and then a rate per second."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Hashable
 

@@ -1,7 +1,5 @@
 """RFC 3339 times."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 

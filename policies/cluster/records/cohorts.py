@@ -1,7 +1,5 @@
 """Kueue's cohorts as a tree of ClusterQueues and cohorts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Readers for all kinds: names, labels, amounts, selectors, tolerations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar

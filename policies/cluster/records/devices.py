@@ -1,7 +1,5 @@
 """RuntimeClasses, DeviceClasses, and the devices of resource claims."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple

@@ -3,8 +3,6 @@
 Between the versions a ClusterQueue's ``cohort`` became ``cohortName``; a Cohort's parent is ``parentName`` in both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

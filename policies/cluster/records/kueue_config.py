@@ -1,7 +1,5 @@
 """Kueue's own Configuration (``config.kueue.x-k8s.io``, v0.15): how it counts workloads, and which kinds it manages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple

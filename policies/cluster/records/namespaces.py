@@ -1,7 +1,5 @@
 """Namespaces, LimitRanges and ResourceQuotas."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import islice
 from typing import Final, NamedTuple

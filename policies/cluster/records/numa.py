@@ -1,7 +1,5 @@
 """NodeResourceTopology (``topology.node.k8s.io/v1alpha2``): resources of each NUMA zone of a node."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 

@@ -4,8 +4,6 @@ Names are those of each system: Kueue v0.15 ``pkg/controller/jobs/pod``, the cos
 Volcano v1.10, Kubernetes 1.36 ``scheduling.k8s.io``.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Object, mapping, mappings
@@ -61,11 +59,7 @@ class PodGroup(NamedTuple):
     owners: tuple[str, ...] = ()
 
 
-_SYSTEMS: Final = {
-    "scheduling.x-k8s.io": "Coscheduling",
-    "scheduling.volcano.sh": "Volcano",
-    "scheduling.k8s.io": "Kubernetes",
-}
+_SYSTEMS: Final = {"scheduling.x-k8s.io": "Coscheduling", "scheduling.volcano.sh": "Volcano", "scheduling.k8s.io": "Kubernetes"}
 
 
 def group_key(labels: Object, annotations: Object, spec: Object) -> GroupKey | None:

@@ -1,7 +1,5 @@
 """Problems of pods: why a pod does not run, from its own status."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Pod records: the resources that each holds, and its group."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import CAPACITY, Sharing, shared_text
@@ -205,11 +203,7 @@ def _member_of(pods: PodSet, asks: tuple[tuple[str, int], ...]) -> Member:
 
 
 def _size(annotations: Object, labels: Object) -> int:
-    for written in (
-        annotations.get(KUEUE_COUNT),
-        annotations.get(OWN_SIZE),
-        labels.get(f"{COSCHEDULING_LEGACY}/min-available"),
-    ):
+    for written in (annotations.get(KUEUE_COUNT), annotations.get(OWN_SIZE), labels.get(f"{COSCHEDULING_LEGACY}/min-available")):
         size = whole_number(written)
         if size is not None:
             return size

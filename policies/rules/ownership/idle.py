@@ -39,8 +39,6 @@ A notebook has held one A100 of 80 GB for days; over 30 days it reached 12 % and
 1h", and the hint names `nvidia.com/mig-1g.10gb`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 

@@ -34,8 +34,6 @@ tolerations:
 ```
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated
 

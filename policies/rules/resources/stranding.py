@@ -32,8 +32,6 @@ which no usual mix of pods makes up for.
 On nodes with 8 GPUs and 2000Gi, a pod with 1 GPU and 1200Gi is refused: 1200Gi is 4.8 times the 250Gi that belong to a GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final, NamedTuple
 

@@ -4,8 +4,6 @@ No other module names a kind: it asks the entry for a capability. :mod:`gpugate.
 entry must state.
 """
 
-from __future__ import annotations
-
 from typing import Final, Literal, TypeAlias
 
 from gpugate.policies.workloads.kinds.appwrapper import APP_WRAPPER

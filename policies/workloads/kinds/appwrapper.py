@@ -3,8 +3,6 @@
 Source: AppWrapper v1.1 (API types, ``pkg/utils``).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.workloads.kinds.model import WorkloadKind

@@ -4,8 +4,6 @@ Sources: ``k8s.io/kubernetes`` 1.36 ``pkg/apis/batch`` and ``pkg/apis/apps`` (``
 ``pkg/controller/jobs`` (pod sets, counts, suspension).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.kube.fields import Path

@@ -3,19 +3,9 @@
 Sources: JobSet v0.10 (API types, ``pkg/webhooks``: a template without a restart policy gets ``OnFailure``).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
-from gpugate.policies.workloads.kinds.model import (
-    Deadline,
-    Members,
-    PodSetSpec,
-    Recovery,
-    RetryLimit,
-    TimeToLive,
-    WorkloadKind,
-)
+from gpugate.policies.workloads.kinds.model import Deadline, Members, PodSetSpec, Recovery, RetryLimit, TimeToLive, WorkloadKind
 
 _REPLICATED_JOB: Final = ("spec", "replicatedJobs", "*")
 _JOB_SPEC: Final = (*_REPLICATED_JOB, "template", "spec")

@@ -5,8 +5,6 @@ Sources: training operator v1.9 (``pkg/apis/kubeflow.org/v1``, ``pkg/controller.
 does. From v2.2 on it has ``activeDeadlineSeconds``.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 
@@ -104,10 +102,7 @@ TRAIN_JOB: Final = WorkloadKind(
     "trainjobs",
     (
         PodSetSpec(
-            ("spec", "trainer"),
-            (("spec", "trainer", "numNodes"),),
-            default=None,
-            resources=("spec", "trainer", "resourcesPerNode"),
+            ("spec", "trainer"), (("spec", "trainer", "numNodes"),), default=None, resources=("spec", "trainer", "resourcesPerNode")
         ),
     ),
     versions=("v1alpha1",),

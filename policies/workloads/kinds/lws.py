@@ -3,8 +3,6 @@
 Source: LeaderWorkerSet v0.7 (API types, ``pkg/controllers``).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.workloads.kinds.model import Members, PodSetSpec, WorkloadKind

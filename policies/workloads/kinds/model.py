@@ -18,8 +18,6 @@ Every other field is an optional capability. A rule that needs one skips a kind 
 its source: the document or source file, and the version.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple

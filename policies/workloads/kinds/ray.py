@@ -3,8 +3,6 @@
 Sources: KubeRay v1.5 ``apis/ray/v1`` and ``controllers/ray``, Kueue v0.15.0 ``pkg/controller/jobs/{raycluster,rayjob}``.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.kube.fields import Path

@@ -5,19 +5,9 @@ Sources: Volcano v1.10 ``pkg/apis/batch/v1alpha1``, ``pkg/controllers/job`` (``s
 ``maxRetry`` that is missing or 0 becomes 3, a ``minAvailable`` of 0 is filled in).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
-from gpugate.policies.workloads.kinds.model import (
-    Members,
-    MinAvailable,
-    PodSetSpec,
-    Recovery,
-    RetryLimit,
-    TimeToLive,
-    WorkloadKind,
-)
+from gpugate.policies.workloads.kinds.model import Members, MinAvailable, PodSetSpec, Recovery, RetryLimit, TimeToLive, WorkloadKind
 
 _TASK: Final = ("spec", "tasks", "*")
 VOLCANO_JOB: Final = WorkloadKind(

@@ -4,8 +4,6 @@ Every field is always present. Amounts are integers: bytes of memory, millicores
 Unknown values are ``null`` for numbers, times and objects, and empty text for texts.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import orjson

@@ -4,8 +4,6 @@ Two kinds have the same fields: PolicyReport (``wgpolicyk8s.io/v1alpha2``) and R
 successor. A report contains no time, so that it changes only with its results.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """Print an audit for the terminal."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

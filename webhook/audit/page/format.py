@@ -1,7 +1,5 @@
 """Format numbers, amounts, times and texts of the audit page."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from typing import Final

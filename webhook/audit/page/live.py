@@ -4,8 +4,6 @@ Rendering ten thousand workloads takes about a second. A thread renders on the f
 until the next audit. Concurrent requests wait for the same rendering.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import hashlib

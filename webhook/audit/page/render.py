@@ -4,8 +4,6 @@ The same audit renders to the same bytes. Style and script are inline, and the C
 and messages of the cluster are always text.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence

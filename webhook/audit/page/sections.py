@@ -1,7 +1,5 @@
 """Prepare the sections of the page: devices, nodes, gangs, exemptions, quotas and policies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Compute the pictures of the page: nodes as tiles of their accelerators, equal nodes as one tile."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

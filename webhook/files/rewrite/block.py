@@ -1,7 +1,5 @@
 """Edit maps and lists in block style."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Split the text of a file into its documents."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Compute the edits of a document's text that give it the wanted content."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """Edit maps and lists in flow style (brackets)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence as Elements
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The positions of maps, lists and scalars in the text of a document, and text edits (splices)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Find the layout of a JSON value that has been parsed before."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Final

@@ -1,7 +1,5 @@
 """Find the layout of a YAML document from parser events."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, Final

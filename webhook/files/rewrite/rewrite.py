@@ -1,7 +1,5 @@
 """Write changed objects back into the text of their file, and verify the result."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Detect the style of a document, so that inserted text looks like the rest."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final

@@ -1,7 +1,5 @@
 """Format values in the style of the surrounding text."""
 
-from __future__ import annotations
-
 import json
 import re
 from abc import ABC, abstractmethod

@@ -45,8 +45,6 @@ spec:
 ```
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.framework.reasons import Reason

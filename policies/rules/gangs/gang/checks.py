@@ -1,7 +1,5 @@
 """Findings of the rule `gang`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Where a workload states a minimum of pods below which none may start: by annotation, or in a field of its kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 

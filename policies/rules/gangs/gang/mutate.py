@@ -1,7 +1,5 @@
 """Edits of the rule `gang`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot

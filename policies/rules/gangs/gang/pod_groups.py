@@ -5,8 +5,6 @@ placed), Volcano v1.10 (``pkg/controllers/podgroup``: pods that name a group are
 ``scheduling.k8s.io/v1alpha2`` (``spec.schedulingPolicy`` is immutable).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -21,11 +19,7 @@ from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
 #: API groups of the PodGroups by who reads them.
-API_GROUPS: Final = {
-    "Coscheduling": "scheduling.x-k8s.io",
-    "Volcano": "scheduling.volcano.sh",
-    "Kubernetes": "scheduling.k8s.io",
-}
+API_GROUPS: Final = {"Coscheduling": "scheduling.x-k8s.io", "Volcano": "scheduling.volcano.sh", "Kubernetes": "scheduling.k8s.io"}
 #: Where Volcano reads the queue of a pod.
 _VOLCANO_QUEUE: Final = "scheduling.volcano.sh/queue-name"
 

@@ -1,7 +1,5 @@
 """What marks the pods of a gang for the scheduler that holds them together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

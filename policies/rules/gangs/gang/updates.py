@@ -1,7 +1,5 @@
 """Check an UPDATE of a running gang: it must not become smaller, larger or two gangs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

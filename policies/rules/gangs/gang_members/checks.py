@@ -1,7 +1,5 @@
 """Findings of the rule `gang-members`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final

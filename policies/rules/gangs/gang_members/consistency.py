@@ -1,7 +1,5 @@
 """What the members of one group must agree on: each check compares a pod that joins with those that are there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

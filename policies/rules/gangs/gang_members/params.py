@@ -1,7 +1,5 @@
 """Parameters of the rule `gang-members`."""
 
-from __future__ import annotations
-
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Action
 

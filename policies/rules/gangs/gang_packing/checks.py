@@ -1,7 +1,5 @@
 """Findings of the rule `gang-packing`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -88,12 +86,7 @@ def _roomy(part: PodSet, snapshot: ClusterSnapshot) -> tuple[NodeShape, ...]:
 
 
 def _check_room(
-    workload: Workload,
-    gang: Gang,
-    part: PodSet,
-    number: int,
-    needed: Sequence[TopologyRequirement],
-    snapshot: ClusterSnapshot,
+    workload: Workload, gang: Gang, part: PodSet, number: int, needed: Sequence[TopologyRequirement], snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
     """Judge one sort of the gang's pods; ``number``: how many alike the nodes must hold at once, 0 where told before."""
     roomy, demand = _roomy(part, snapshot), pod_requests(part)
@@ -174,11 +167,7 @@ def _amounts(demand: PodRequests) -> str:
 
 
 def _check_domains(
-    needed: Sequence[TopologyRequirement],
-    part: PodSet,
-    demand: PodRequests,
-    shapes: Sequence[NodeShape],
-    chosen: NodeCandidates,
+    needed: Sequence[TopologyRequirement], part: PodSet, demand: PodRequests, shapes: Sequence[NodeShape], chosen: NodeCandidates
 ) -> Iterator[Finding]:
     for one in needed:
         domains = domains_by(one.key, part, shapes, chosen)

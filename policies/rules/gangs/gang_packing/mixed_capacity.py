@@ -1,7 +1,5 @@
 """Spot and on-demand capacity: which of them the pods of a gang may land on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from gpugate.policies.cluster.nodes import NodeShape

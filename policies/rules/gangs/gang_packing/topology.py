@@ -1,7 +1,5 @@
 """Where a workload requires that its pods run within one domain of a topology label."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 

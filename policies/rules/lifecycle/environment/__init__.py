@@ -39,8 +39,6 @@ env:
 ```
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.framework.reasons import Reason

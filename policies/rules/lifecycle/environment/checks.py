@@ -1,7 +1,5 @@
 """Findings of the rule `environment`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 
@@ -109,10 +107,7 @@ def _check_aid(pods: PodSet, container: Container, path: Path, name: str, snapsh
     if name == _IB and not _may_have_rdma(pods, snapshot):
         return
     yield Finding(
-        "DebuggingAid",
-        path,
-        f"{container.name} leaves {name} on, which is meant for debugging: it {AIDS[name]}",
-        f"Remove {name}.",
+        "DebuggingAid", path, f"{container.name} leaves {name} on, which is meant for debugging: it {AIDS[name]}", f"Remove {name}."
     )
 
 

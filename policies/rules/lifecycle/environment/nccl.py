@@ -4,8 +4,6 @@ From the user guide of NCCL 2.30.7 ("Environment Variables"), and, for names tha
 NCCL 2.30.7 and RCCL 2.21 ask for. RCCL reads the same names.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 _PREFIX: Final = "NCCL_"

@@ -4,8 +4,6 @@ Names follow the user guide of NCCL 2.30, PyTorch 2.9 ("ProcessGroupNCCL Environ
 CUDA programming guide 13, NVIDIA's MPS and container toolkit 1.18, OpenMP 6.0, UCX 1.19 and Gloo.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final, NamedTuple
 

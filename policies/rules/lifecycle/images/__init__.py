@@ -35,8 +35,6 @@ image: mirror.example.com/docker.io/pytorch/pytorch:2.7.1
 ```
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.findings import Mode

@@ -55,8 +55,6 @@ podFailurePolicy:
 ```
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.findings import Mode

@@ -1,7 +1,5 @@
 """What becomes of a Job whose pod fails: failure policies, and containers that are started again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The fields by which a job limits its retries, its run time and what remains after its end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

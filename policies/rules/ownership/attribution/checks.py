@@ -1,7 +1,5 @@
 """Findings of the rule `attribution`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState

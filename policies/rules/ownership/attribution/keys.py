@@ -1,7 +1,5 @@
 """Who a workload belongs to: the labels and annotations that say so, on it, on its pods or on its namespace."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """Parameters of the rule `attribution`."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from pydantic import model_validator

@@ -1,7 +1,5 @@
 """Findings of the rule `placement`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What cards the nodes have, as their labels say, and which of them suit a workload."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final
 

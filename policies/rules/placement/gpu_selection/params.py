@@ -1,7 +1,5 @@
 """Parameters of the rule `placement`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from gpugate.policies.framework.params import Params

@@ -6,8 +6,6 @@
 drivers before it name them. Time-sliced cards have ``-SHARED`` behind it, slices under MIG's single strategy ``-MIG-<profile>``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches

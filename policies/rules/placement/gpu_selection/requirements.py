@@ -4,8 +4,6 @@ The labels are those of NVIDIA's GPU Feature Discovery (k8s-device-plugin v0.20.
 labels of two generations; every release so far writes the older one, the newer came with v0.15.0.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache

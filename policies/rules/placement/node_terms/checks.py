@@ -1,7 +1,5 @@
 """Findings of the rule `node-terms`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Labels that pods ask of their nodes and that no node carries, with those that are meant."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 

@@ -4,8 +4,6 @@ Labels follow the kubelet and the cloud controllers of Kubernetes 1.36, NVIDIA's
 operator, AMD's node labeller, and the managed Kubernetes of the large clouds.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Operators and values of node affinity, label selectors and tolerations: what the API takes (``validation.go``, 1.36)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Parameters of the rule `node-terms`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from gpugate.policies.framework.params import Params

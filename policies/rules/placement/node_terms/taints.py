@@ -1,7 +1,5 @@
 """Tolerations that match no taint of any node, with the taint that is meant."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 

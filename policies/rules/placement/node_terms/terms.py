@@ -1,7 +1,5 @@
 """Every place of a pod where it says on which nodes, or beside which pods, it may run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 

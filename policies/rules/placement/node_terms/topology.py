@@ -1,7 +1,5 @@
 """What spread constraints and pod affinity select pods by, and over which label of the nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -76,8 +76,6 @@ affinity:
 ```
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.findings import Mode

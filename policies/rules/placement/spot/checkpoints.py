@@ -1,7 +1,5 @@
 """Whether what a run says it keeps its checkpoints in outlives the pod and its node."""
 
-from __future__ import annotations
-
 import re
 from typing import Final, NamedTuple
 

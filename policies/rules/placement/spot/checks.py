@@ -1,7 +1,5 @@
 """Findings of the rule `spot`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -139,10 +137,7 @@ def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | N
         asks = f"{SPOT}: {ask.word}" if ask.word else f"the pods select spot nodes by {ask.hand.label if ask.hand else ''}"
         remedy = ways if runs_to_an_end(workload) else f"{ways} Where nothing can be lost, write {CHECKPOINT}: {NOTHING}."
         yield Finding(
-            "NoCheckpoint",
-            ask.path,
-            f"{asks}, and the workload {what} where it goes on from once a node is taken back",
-            remedy,
+            "NoCheckpoint", ask.path, f"{asks}, and the workload {what} where it goes on from once a node is taken back", remedy
         )
     elif not is_readable(kept):
         yield Finding("Unreadable", place, f"{CHECKPOINT}: {kept!r:.60} is no path, claim or store", ways)

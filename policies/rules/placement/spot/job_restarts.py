@@ -5,8 +5,6 @@ A pod that is evicted, or whose node goes, has failed as far as its Job knows; i
 peer is gone, and no condition says so. What operators do about it: :mod:`gpugate.policies.rules.placement.spot.operator_restarts`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 

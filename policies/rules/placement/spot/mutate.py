@@ -1,7 +1,5 @@
 """What sends pods to spot nodes or keeps them off: node affinity, tolerations, and what the pods must know of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 

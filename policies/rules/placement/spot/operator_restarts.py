@@ -22,8 +22,6 @@ Nothing is said of what is made anew for ever: a LeaderWorkerSet, with either re
 ``pkg/controllers/pod_controller.go``), a RayCluster and a RayService.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Parameters of the rule `spot`, and what they come to: the labels and platforms that count."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 

@@ -49,8 +49,6 @@ topologySpreadConstraints:
 ```
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.findings import Mode

@@ -1,7 +1,5 @@
 """Keeping the pods of a gang close together: whose pods they are, and who sees to it already."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

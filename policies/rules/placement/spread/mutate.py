@@ -1,7 +1,5 @@
 """Edits of the rule `spread`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -47,8 +47,7 @@ class SpreadParams(Params):
 
     validations = (
         CelRule(
-            "!has(self.over) || self.over.all(a, self.over.exists_one(b, a.key == b.key))",
-            "over: a topology stands there twice",
+            "!has(self.over) || self.over.all(a, self.over.exists_one(b, a.key == b.key))", "over: a topology stands there twice"
         ),
     )
 

@@ -1,7 +1,5 @@
 """What pods state of how they are spread, and how they are told from others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -34,8 +34,6 @@ spec:
 4 pods x 8 = 32 of requests.nvidia.com/gpu > 16.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.framework.reasons import Reason

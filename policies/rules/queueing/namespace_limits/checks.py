@@ -1,7 +1,5 @@
 """Compare each pod set with the LimitRanges and ResourceQuotas of its namespace."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 from typing import Final
 

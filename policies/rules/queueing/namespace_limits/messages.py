@@ -1,7 +1,5 @@
 """Findings of `namespace-limits`, with their sums and remedies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState

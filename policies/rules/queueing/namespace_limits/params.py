@@ -1,7 +1,5 @@
 """Parameters of `namespace-limits`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from gpugate.policies.framework.params import Params

@@ -1,7 +1,5 @@
 """Which priority classes are written into a workload."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState

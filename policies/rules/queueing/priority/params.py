@@ -1,7 +1,5 @@
 """Parameters of the rule `priority`, and what they come to for a workload: its classes and the highest that it may use."""
 
-from __future__ import annotations
-
 from pydantic import field_validator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot

@@ -1,7 +1,5 @@
 """What a workload is for: training, inference, or somebody who sits before it."""
 
-from __future__ import annotations
-
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from gpugate.policies.workloads.pod_set import PodSet

@@ -34,8 +34,6 @@ metadata:
 ```
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.framework.reasons import Reason

@@ -1,7 +1,5 @@
 """Edits of the rule `queue`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

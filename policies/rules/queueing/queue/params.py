@@ -1,7 +1,5 @@
 """Parameters of the rule `queue`."""
 
-from __future__ import annotations
-
 from typing import Annotated, get_args
 
 from gpugate.policies.framework.params import Params

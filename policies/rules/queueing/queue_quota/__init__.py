@@ -37,8 +37,6 @@ spec:
 4 pods x 8 = 32 of nvidia.com/gpu > 24. With `parallelism: 3` it runs.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.framework.reasons import Reason

@@ -1,7 +1,5 @@
 """Compare each pod set with the ClusterQueue behind the workload's LocalQueue."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -15,13 +13,7 @@ from gpugate.policies.kube.names import PRIORITY_CLASS
 from gpugate.policies.queueing.budget import exceeds_together, pod_fingerprint
 from gpugate.policies.queueing.cluster_queue import not_yet_counted
 from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQuota, fit_of, in_flight_into, queue_facts
-from gpugate.policies.queueing.workload_demand import (
-    PodSetDemand,
-    annotations_and_labels,
-    demands_of,
-    is_managed,
-    pod_counts,
-)
+from gpugate.policies.queueing.workload_demand import PodSetDemand, annotations_and_labels, demands_of, is_managed, pod_counts
 from gpugate.policies.rules.queueing.queue_quota.messages import (
     never_fits,
     never_fits_together,

@@ -1,7 +1,5 @@
 """Findings of `queue-quota`, with their sums and remedies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -31,8 +31,6 @@ On a node with 2000Gi whose pods are limited to 2900Gi together, a pod with a li
 1.5 x 2000Gi.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.framework.reasons import Reason

@@ -1,7 +1,5 @@
 """Findings of the rule `commitment`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from gpugate.policies.cluster.nodes import NodeShape

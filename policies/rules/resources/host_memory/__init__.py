@@ -39,8 +39,6 @@ resources:
 ```
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.framework.reasons import Reason

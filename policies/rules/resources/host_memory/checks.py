@@ -1,7 +1,5 @@
 """Findings of the rule `host-memory`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState

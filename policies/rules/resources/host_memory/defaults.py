@@ -5,8 +5,6 @@ that may be more than a node, a quota or a queue has: then the limits are cut, e
 anything would be left, since a limit that is too small ends the container, and none does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A memory-backed emptyDir is a tmpfs as large as the least of the node's allocata
 every container has one) and ``sizeLimit`` (``pkg/volume/emptydir/empty_dir.go`` ``calculateEmptyDirMemorySize``, 1.36).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 The kubelet's CPU and Memory Manager align only such pods (Kubernetes documentation, "Control Topology Management Policies").
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias

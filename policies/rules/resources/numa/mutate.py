@@ -1,7 +1,5 @@
 """Edits of the rule `numa`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 

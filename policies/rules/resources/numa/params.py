@@ -1,7 +1,5 @@
 """Parameters of the rule `numa`."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Final, Literal
 

@@ -1,7 +1,5 @@
 """Findings about pods that no NUMA zone holds."""
 
-from __future__ import annotations
-
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, not_synced
 from gpugate.policies.kube.memo import remember

@@ -1,7 +1,5 @@
 """Edits of the rule `shared-memory`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final

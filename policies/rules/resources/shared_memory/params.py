@@ -1,7 +1,5 @@
 """Parameters of the rule `shared-memory`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

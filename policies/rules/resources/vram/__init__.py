@@ -65,8 +65,6 @@ affinity:
 ```
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.framework.reasons import Reason

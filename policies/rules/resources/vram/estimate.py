@@ -8,8 +8,6 @@ The figures are the NUMA guide's, for a 7B model in FP16: 14GB of weights, and 4
 cache. GB there, as here, are 10^9 bytes: 7 x 10^9 parameters of 2 bytes are 14 x 10^9 bytes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Edits of the rule `vram`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Parameters of the rule `vram`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

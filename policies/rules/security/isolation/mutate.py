@@ -1,7 +1,5 @@
 """Edits of the rule `isolation`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot

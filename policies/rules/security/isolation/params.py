@@ -1,7 +1,5 @@
 """Parameters of the rule `isolation`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field

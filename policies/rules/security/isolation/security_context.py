@@ -4,8 +4,6 @@ The controls are those of the Kubernetes Pod Security Standards (1.36); what the
 ``k8s.io/kubernetes`` ``pkg/apis/core/validation`` ``ValidateSecurityContext``.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from gpugate.policies.kube.fields import Object, mapping, sequence

@@ -40,8 +40,6 @@ tolerations:
 ```
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gpugate.policies.findings import Mode
@@ -52,20 +50,13 @@ from gpugate.policies.rules.security.reserved_nodes.params import ReservedNodesP
 
 REASONS: Final[dict[str, Reason]] = {
     "ChoosesNodes": Reason(
-        "A pod without GPUs selects GPU nodes.",
-        warns="the pod is part of a workload",
-        owner_reviewed_warns=True,
+        "A pod without GPUs selects GPU nodes.", warns="the pod is part of a workload", owner_reviewed_warns=True
     ),
     "NamesNode": Reason(
-        "A pod without GPUs names a GPU node.",
-        facts=("nodes",),
-        warns="the pod is part of a workload",
-        owner_reviewed_warns=True,
+        "A pod without GPUs names a GPU node.", facts=("nodes",), warns="the pod is part of a workload", owner_reviewed_warns=True
     ),
     "ToleratesTaint": Reason(
-        "A pod without GPUs tolerates the taint of GPU nodes.",
-        warns="the pod is part of a workload",
-        owner_reviewed_warns=True,
+        "A pod without GPUs tolerates the taint of GPU nodes.", warns="the pod is part of a workload", owner_reviewed_warns=True
     ),
 }
 

@@ -1,7 +1,5 @@
 """Parameters of the rule `reserved-nodes`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from gpugate.policies.framework.params import Params

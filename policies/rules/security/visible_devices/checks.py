@@ -1,7 +1,5 @@
 """Findings of the rule `visible-devices`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Final
 

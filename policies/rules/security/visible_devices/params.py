@@ -1,7 +1,5 @@
 """Parameters of the rule `visible-devices`."""
 
-from __future__ import annotations
-
 from gpugate.policies.framework.params import Params
 from gpugate.policies.workloads.device_access import STACK_ACCOUNTS, STACK_IMAGES, AccountPatterns, ImagePatterns
 
