@@ -17,7 +17,8 @@ Check: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterator[Finding]]
 #: Fields of pod specs, containers and metadata that identify pods and what they request: every rule may read them.
 COMMON_READS: Final = frozenset(
     {
-        *("containers", "ephemeralContainers", "initContainers", "name", "os", "resourceClaims", "resources", "restartPolicy"),
+        *("containers", "ephemeralContainers", "initContainers", "name", "os", "overhead"),
+        *("resourceClaims", "resources", "restartPolicy"),
         *("generateName", "namespace", "ownerReferences", "resourceVersion", "uid"),
     }
 )

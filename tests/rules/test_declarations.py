@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gpugate.policies import engine, rules
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
-from gpugate.policies.findings import Finding, not_synced
+from gpugate.policies.findings import Finding, Mode, not_synced
 from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import ENGINE_REASONS, FIXED_ACTIONS
@@ -137,6 +137,46 @@ def test_fields_that_a_rule_does_not_read_change_nothing(rule: Rule) -> None:
             removed = {field for template in templates for field in _prune(without, template, known)}
             after = _result(case.workload(without, snapshot), bound, snapshot)
             assert after == before, f"{case!s}: one of {sorted(removed)} is read"
+
+
+def _keys(value: object) -> Iterator[str]:
+    """Return the keys of all maps in ``value``."""
+    if isinstance(value, dict):
+        yield from value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _keys(item)
+
+
+def test_random_workloads_have_every_field_that_a_rule_reads() -> None:
+    seen: set[str] = set()
+
+    @settings(max_examples=500, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(strategies.workloads())
+    def collect(root: dict[str, Any]) -> None:
+        seen.update(_keys(root))
+
+    collect()
+    assert {rule.id: rule.reads - seen for rule in RULES if rule.reads - seen} == {}
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(strategies.workloads(), strategies.clusters())
+def test_fields_of_random_workloads_that_a_rule_does_not_read_change_nothing(
+    root: dict[str, Any], snapshot: ClusterSnapshot
+) -> None:
+    kind = kind_of(root["apiVersion"], root["kind"])
+    assert kind is not None
+    for rule in RULES:
+        bound = BoundRule(rule, rule.params(), Mode.ENFORCE)
+        pruned = clone(root)
+        try:
+            templates = [pods.path for pods in open_workload(kind, clone(root), snapshot).pod_sets]
+            removed = {field for template in templates for field in _prune(pruned, template, rule.reads | COMMON_READS)}
+        except MalformedError:
+            continue
+        before = _result(open_workload(kind, clone(root), snapshot), bound, snapshot)
+        after = _result(open_workload(kind, pruned, snapshot), bound, snapshot)
+        assert after == before, f"{rule.id}: one of {sorted(removed)} is read"
 
 
 def _result(workload: Workload, bound: BoundRule, snapshot: ClusterSnapshot) -> object:

@@ -147,7 +147,16 @@ _IMAGES = ["example.com/image", "app", "app:1", "example.com/app:1@sha256:" + "0
 
 @cache
 def _of_container() -> st.SearchStrategy[Object]:
-    return _sparse(resources=_or_null(_resources()), env=_or_null(_ENV), volumeMounts=_or_null(_MOUNTS), imagePullPolicy=_PULLS)
+    return _sparse(
+        resources=_or_null(_resources()),
+        env=_or_null(_ENV),
+        volumeMounts=_or_null(_MOUNTS),
+        imagePullPolicy=_PULLS,
+        ports=st.sampled_from([[{"containerPort": 80}], [{"containerPort": 80, "hostPort": 80}], None]),
+        securityContext=st.sampled_from([{"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}, {}, None]),
+        stdin=st.booleans(),
+        tty=st.booleans(),
+    )
 
 
 @st.composite
@@ -181,6 +190,15 @@ def _pod_specs() -> st.SearchStrategy[Object]:
             "overhead": _or_null(_sparse(memory=st.just("1Gi"), cpu=st.just("250m"))),
             "runtimeClassName": st.sampled_from(["kata", "absent", None]),
             "hostIPC": st.booleans(),
+            "hostNetwork": st.booleans(),
+            "hostPID": st.booleans(),
+            "nodeName": st.sampled_from(["gpu-1", "", None]),
+            "preemptionPolicy": st.sampled_from(["Never", "PreemptLowerPriority", None]),
+            "priority": st.sampled_from([0, 1000, None]),
+            "schedulingGroup": st.sampled_from([{"podGroupName": "llm"}, {}, None]),
+            "securityContext": st.sampled_from([{"runAsNonRoot": True}, {"runAsUser": 0}, {}, None]),
+            "serviceAccountName": st.sampled_from(["default", "nvidia-dcgm-exporter", None]),
+            "terminationGracePeriodSeconds": st.sampled_from([0, 30, 600, None]),
             "os": st.sampled_from([{"name": "linux"}, {"name": "windows"}, None]),
             "schedulerName": st.sampled_from(["default-scheduler", "own", None]),
             "activeDeadlineSeconds": st.sampled_from([60, -1, None]),
