@@ -23,7 +23,7 @@ from benchmarks import reviews
 from benchmarks.load import Result, Server, load, running
 from gpugate.certs.store import ensure
 
-_EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parent.parent / "examples"
 #: The budget: a review may cost twice what the stack itself does.
 _AT_MOST = 2.0
 
@@ -63,7 +63,7 @@ def main() -> int:
         bundle = ensure(work / "tls", ["localhost", "127.0.0.1"], datetime.now(UTC))
         ca = bundle.paths.ca_certificate
         serve = [str(Path(sys.executable).with_name("gpugate")), "serve", "--listen=127.0.0.1:0", f"--tls-dir={work / 'tls'}"]
-        serve += [f"--policy={_EXAMPLES / 'policy.yaml'}", f"--cluster={_EXAMPLES / 'cluster.yaml'}", "--drain-delay=0"]
+        serve += [f"--policy={EXAMPLES / 'policy.yaml'}", f"--cluster={EXAMPLES / 'cluster.yaml'}", "--drain-delay=0"]
         plain = [sys.executable, "-m", "benchmarks.floor", str(bundle.paths.certificate), str(bundle.paths.key)]
         with running(serve, work / "gpugate.log") as gate, running(plain, work / "floor.log") as floor:
             bodies = reviews.bodies(reviews.recorded(), asking(gate, ca))
