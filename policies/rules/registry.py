@@ -15,9 +15,10 @@ from gpugate.policies.rules.ownership import attribution, idle
 from gpugate.policies.rules.placement import gpu_selection, node_terms, spot, spread, tolerations
 from gpugate.policies.rules.queueing import namespace_limits, priority, queue, queue_quota
 from gpugate.policies.rules.resources import accelerator_names, commitment, host_memory, numa, shared_memory, stranding, vram
-from gpugate.policies.rules.security import isolation, reserved_nodes, visible_devices
+from gpugate.policies.rules.security import isolation, object_size, reserved_nodes, visible_devices
 
 RULES: Final[tuple[Rule, ...]] = (
+    object_size.RULE,
     accelerator_names.RULE,
     attribution.RULE,
     gpu_selection.RULE,

@@ -150,6 +150,7 @@ def _of_container() -> st.SearchStrategy[Object]:
     return _sparse(
         resources=_or_null(_resources()),
         env=_or_null(_ENV),
+        envFrom=st.sampled_from([[{"configMapRef": {"name": "c"}}], None]),
         volumeMounts=_or_null(_MOUNTS),
         imagePullPolicy=_PULLS,
         ports=st.sampled_from([[{"containerPort": 80}], [{"containerPort": 80, "hostPort": 80}], None]),

@@ -1,0 +1,214 @@
+"""Objects with many times more entries than any real workload are not judged.
+
+## What it does
+
+Counts containers, volumes, tolerations and other entries of an object before any other rule runs. If a count is over its limit,
+gpugate neither edits the object nor checks it further, so that one object cannot keep the reviews of others waiting. In Enforce,
+the object is refused. In Warn and DryRun, and where no policy binds this rule, it passes without edits and checks, and the finding
+says so.
+
+An UPDATE is refused only if it goes over a limit, or further over one. The limits hold in every mode. To have larger objects
+judged, raise the limit.
+
+## Why
+
+The apiserver stores objects of up to 1.5 MB and waits for the webhook. A pod of 55 KB can list 600 init containers.
+
+No real workload is near these limits. In 5,820 pod templates of Kubernetes, Kueue, JobSet, Kubeflow, KubeRay, the NVIDIA GPU
+Operator and the AI-on-GKE examples, the largest pod has 9 containers, 4 init containers, 20 volumes, 34 mounts, 39 environment
+variables, 4 tolerations and 6 affinity terms. The largest object has 4 pod templates.
+
+## Practice
+
+None of the guides speaks of the size of an object.
+
+## Example
+
+A pod with 600 init containers: "the object has 600 init containers, more than the limit of 512, so gpugate does not check it".
+"""
+
+from collections.abc import Iterator, Mapping
+from operator import gt
+from typing import Annotated, Final
+
+from pydantic import Field
+from pydantic.alias_generators import to_camel, to_pascal
+
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.findings import Finding
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.kube.fields import Object, Path
+from gpugate.policies.kube.names import REQUIRED_AFFINITY
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
+from gpugate.policies.workloads.workload import Workload
+
+_Limit = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class ObjectSizeParams(Params):
+    """Parameters of `object-size`: the most entries of one object, all its pod templates together."""
+
+    pod_sets: _Limit = 256
+    """Pod templates."""
+    containers: _Limit = 1024
+    """Containers, without init containers."""
+    init_containers: _Limit = 512
+    """Init containers, sidecars among them."""
+    accelerator_containers: _Limit = 256
+    """Containers that request an accelerator."""
+    images: _Limit = 512
+    """Different images."""
+    volumes: _Limit = 2048
+    """Volumes."""
+    volume_mounts: _Limit = 8192
+    """Volume mounts."""
+    env: _Limit = 16_384
+    """Environment variables, and sources of them."""
+    resource_names: _Limit = 4096
+    """Names in requests and limits."""
+    tolerations: _Limit = 2048
+    """Tolerations."""
+    node_selector: _Limit = 1024
+    """Labels in node selectors."""
+    affinity_terms: _Limit = 1024
+    """Terms of node and pod affinity."""
+    affinity_values: _Limit = 16_384
+    """Expressions and their values in affinity terms."""
+    topology_spread_constraints: _Limit = 512
+    """Topology spread constraints."""
+
+
+#: Field of the parameters: name in a sentence, and the field of the pod spec that a finding names.
+_LISTS: Final[Mapping[str, tuple[str, str]]] = {
+    "containers": ("containers", "containers"),
+    "init_containers": ("init containers", "initContainers"),
+    "accelerator_containers": ("containers that request an accelerator", "containers"),
+    "images": ("different images", "containers"),
+    "volumes": ("volumes", "volumes"),
+    "volume_mounts": ("volume mounts", "containers"),
+    "env": ("environment variables", "containers"),
+    "resource_names": ("names in requests and limits", "containers"),
+    "tolerations": ("tolerations", "tolerations"),
+    "node_selector": ("labels in node selectors", "nodeSelector"),
+    "affinity_terms": ("affinity terms", "affinity"),
+    "affinity_values": ("expressions and values in affinity terms", "affinity"),
+    "topology_spread_constraints": ("topology spread constraints", "topologySpreadConstraints"),
+}
+_POD_SETS: Final = "pod templates"
+#: Position of ``images`` in a count.
+_IMAGES: Final = list(_LISTS).index("images")
+
+
+def check(workload: Workload, params: ObjectSizeParams, _snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """Report every limit that the object is over."""
+    pod_sets = workload.pod_sets
+    images: set[object] = set()
+    counts = [_counts(pods.spec, images) for pods in pod_sets]
+    total = list(map(sum, zip(*counts, strict=True))) if len(counts) != 1 else counts[0]
+    limits = [getattr(params, field) for field in _LISTS]
+    if len(pod_sets) > params.pod_sets:
+        yield _over("pod_sets", _POD_SETS, len(pod_sets), params.pod_sets, pod_sets[0].path)
+    if total and any(map(gt, total, limits)):
+        for at, (field, (noun, name)) in enumerate(_LISTS.items()):
+            number = len(images) if at == _IMAGES else total[at]
+            if number > limits[at]:
+                largest = max(range(len(counts)), key=lambda number, at=at: counts[number][at])
+                yield _over(field, noun, number, limits[at], pod_sets[largest].field(name))
+
+
+def _counts(spec: Object, images: set[object]) -> list[int]:
+    """Count the entries of one pod template in the order of ``_LISTS``; add its images to ``images``.
+
+    Fields of a wrong type count as empty: the rules that read them report those.
+    """
+    mounts = variables = names = accelerators = all_images = 0
+    regular, init = _length(spec.get("containers")), _length(spec.get("initContainers"))
+    for field in ("initContainers", "containers", "ephemeralContainers"):
+        containers = spec.get(field)
+        for container in containers if type(containers) is list else ():
+            if type(container) is not dict:
+                continue
+            get = container.get
+            mounts += _length(get("volumeMounts"))
+            variables += _length(get("env")) + _length(get("envFrom"))
+            image = get("image")
+            if type(image) is str:
+                images.add(image)
+                all_images += 1
+            resources = get("resources")
+            if type(resources) is dict:
+                limits, requests = resources.get("limits"), resources.get("requests")
+                names += _length(limits) + _length(requests)
+                accelerators += _has_device(limits) or _has_device(requests) or bool(resources.get("claims"))
+    ephemeral = _length(spec.get("ephemeralContainers"))
+    terms, values = _affinity(spec["affinity"]) if spec.get("affinity") else (0, 0)
+    return [
+        *(regular + ephemeral, init, accelerators, all_images, _length(spec.get("volumes")), mounts, variables, names),
+        *(_length(spec.get("tolerations")), _length(spec.get("nodeSelector")), terms, values),
+        _length(spec.get("topologySpreadConstraints")),
+    ]
+
+
+def _length(value: object) -> int:
+    return len(value) if type(value) is list or type(value) is dict else 0
+
+
+def _has_device(amounts: object) -> bool:
+    """Return whether ``amounts`` name an extended resource: a name with a ``/``."""
+    return type(amounts) is dict and any("/" in name for name in amounts)
+
+
+def _affinity(value: object) -> tuple[int, int]:
+    """Count the terms of an affinity, and the expressions and values in them."""
+    terms = values = 0
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if type(item) is list:
+            pending.extend(item)
+        elif type(item) is dict:
+            for name, field in item.items():
+                if name in _VALUES:
+                    values += _length(field)
+                elif name in _TERMS and type(field) is list:
+                    terms += len(field)
+            pending.extend(item.values())
+    return terms, values
+
+
+_TERMS: Final = frozenset({"nodeSelectorTerms", REQUIRED_AFFINITY, "preferredDuringSchedulingIgnoredDuringExecution"})
+_VALUES: Final = frozenset(
+    {"matchExpressions", "matchFields", "matchLabels", "values", "namespaces", "matchLabelKeys", "mismatchLabelKeys"}
+)
+
+
+def _over(field: str, noun: str, number: int, most: int, path: Path) -> Finding:
+    return Finding(
+        _reason(field),
+        path,
+        f"the object has {number} {noun}, more than the limit of {most}, so gpugate neither edits nor checks it",
+        f"Use at most {most}, or ask the platform team to raise {to_camel(field)} of the rule object-size.",
+        measure=number,
+    )
+
+
+def _reason(field: str) -> str:
+    return f"TooMany{to_pascal(field)}"
+
+
+REASONS: Final[dict[str, Reason]] = {
+    _reason(field): Reason(f"The object has more {noun} than the limit, so gpugate does not judge it.", owner_reviewed_warns=True)
+    for field, noun in (("pod_sets", _POD_SETS), *((field, noun) for field, (noun, _) in _LISTS.items()))
+}
+RULE = Rule(
+    id="object-size",
+    title="Objects have no more entries than gpugate can judge in time",
+    since="0.1.0",
+    params=ObjectSizeParams,
+    reasons=REASONS,
+    check=check,
+    reads=SCHEDULING_FIELDS | {"env", "envFrom", "image", "topologySpreadConstraints", "volumeMounts", "volumes"},
+    documentation=__doc__,
+)
