@@ -174,22 +174,31 @@ def grown(root: Object, growths: list[Growth]) -> Object:
         value = holder[growth.place[-1]]
         if isinstance(value, dict):
             key, entry = next(iter(value.items()))
-            holder[growth.place[-1]] = {f"{key}-{number}" if number else key: entry for number in range(growth.times)}
+            holder[growth.place[-1]] = {f"{key}{_letters(number)}": entry for number in range(growth.times)}
         else:
             holder[growth.place[-1]] = [_renamed(value[0], number) for number in range(growth.times)]
     return copy
 
 
+def _letters(number: int) -> str:
+    """Return ``number`` in letters, nothing for 0: names that differ in digits alone are no misspellings of each other."""
+    text = ""
+    while number:
+        number, digit = divmod(number, 26)
+        text += chr(ord("a") + digit)
+    return text
+
+
 def _renamed(entry: Any, number: int) -> Any:  # noqa: ANN401 - any JSON
     """Return a copy of ``entry`` that differs from the others by its names and paths."""
     if isinstance(entry, str):
-        return f"{entry}-{number}" if number else entry
+        return f"{entry}{_letters(number)}"
     if not isinstance(entry, dict):
         return entry + number if type(entry) is int else entry
     renamed = dict(entry)
     for key in ("name", "key", "mountPath", "topologyKey", "image", "uid"):
-        if number and isinstance(entry.get(key), str):
-            renamed[key] = f"{entry[key]}-{number}"
+        if isinstance(entry.get(key), str):
+            renamed[key] = f"{entry[key]}{_letters(number)}"
     if type(entry.get("containerPort")) is int:
         renamed["containerPort"] = 1 + number % 65_535
     return renamed
