@@ -66,7 +66,7 @@ DEVICES = [
     # Given to its pod half an hour ago.
     Device("gpu-3", 2, card(0, 3, 15360), ("team-b", "young", "main"), model=T4, hours=0.5),
 ]
-SINCE = "the peak of the time since they were given"
+SINCE = "the peak of the time that they have been held"
 TEAMS = {"team-a": "research", "team-b": "vision"}
 
 
@@ -181,7 +181,7 @@ def test_who_holds_idle_gpus_is_told_with_what_would_have_been_enough(prometheus
         "Job team-b/train": (
             "LowAverage",
             found["Job team-b/train"][1],
-            f"No MIG slice of {A100} would have held {SINCE} (90 %, 29.3Gi); 2 like it could share a card by time-slicing.",
+            f"No MIG slice of {A100} would have held {SINCE} (90 %, 29.3Gi); 2 such pods could share a GPU by time-slicing.",
         ),
         "Pod team-b/embed": (
             "HeldIdle",
@@ -191,7 +191,7 @@ def test_who_holds_idle_gpus_is_told_with_what_would_have_been_enough(prometheus
         "Notebook team-b/ocr": (
             "HeldIdle",
             "1 of 1 GPU held never reached 30 % in 1h: gpu-3 GPU 0 of pod ocr 3 %",
-            f"No MIG slice of {T4} would have held {SINCE} (20 %, 3Gi); 5 like it could share a card by time-slicing.",
+            f"No MIG slice of {T4} would have held {SINCE} (20 %, 3Gi); 5 such pods could share a GPU by time-slicing.",
         ),
     }
     assert "averaged less than 40 % over 30 days" in found["Job team-b/train"][1]

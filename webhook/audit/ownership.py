@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.kube.fields import MalformedError, Path, lookup, whole_number
-from gpugate.policies.rules.ownership.attribution import DEFAULT_KEYS, AttributionKey, told_by
+from gpugate.policies.rules.ownership.attribution import DEFAULT_KEYS, AttributionKey, attribution_of
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.admission.response import cut
@@ -36,7 +36,7 @@ def belongs_to(workload: Workload, bound: Iterable[BoundRule], snapshot: Cluster
 
 def _attributed(workload: Workload, key: AttributionKey, snapshot: ClusterSnapshot) -> str:
     try:
-        attributed = told_by(workload, key, snapshot)
+        attributed = attribution_of(workload, key, snapshot)
     except MalformedError:  # a label that is no text, which no apiserver takes
         return ""
     return "" if attributed is None else attributed.value
