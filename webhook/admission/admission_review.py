@@ -55,6 +55,13 @@ class Request(NamedTuple):
     object: dict[str, Any] | None
     old: dict[str, Any] | None
 
+    @property
+    def generated_name(self) -> str:
+        """Return the object's ``generateName`` with a star; empty without one."""
+        metadata = self.object.get("metadata") if self.object is not None else None
+        prefix = metadata.get("generateName") if type(metadata) is dict else None
+        return f"{prefix}*" if type(prefix) is str and prefix else ""
+
 
 class AdmissionResponse(NamedTuple):
     """The answer to one request.

@@ -102,9 +102,7 @@ def _dry_run_subject(request: Request, *, stored: bool) -> _Subject:
 
 
 def _namespace(request: Request) -> _Subject:
-    metadata = _metadata(request.object)
-    prefix = metadata.get("generateName")
-    name = f"{prefix}*" if type(prefix) is str and prefix else request.name or metadata.get("name") or "without a name"
+    name = request.generated_name or request.name or _metadata(request.object).get("name") or "without a name"
     return _Subject(about_namespace(request.namespace), f"{request.kind} {name}")
 
 

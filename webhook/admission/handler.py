@@ -219,11 +219,5 @@ def _rests_on_facts(decision: Decision) -> bool:
 
 
 def _title(request: Request) -> str:
-    name = request.name or _generated(request)
+    name = request.name or request.generated_name or "without a name"
     return f"{request.kind} {request.namespace}/{name}" if request.namespace else f"{request.kind} {name}"
-
-
-def _generated(request: Request) -> str:
-    metadata = (request.object or {}).get("metadata")
-    prefix = metadata.get("generateName") if type(metadata) is dict else None
-    return f"{prefix}*" if type(prefix) is str and prefix else "without a name"

@@ -33,8 +33,8 @@ from gpugate.webhook.cache.fetch import fetch
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cli.context import ClusterFiles, Colour, ColourOption, Context, Kubeconfig, unknown_policies
 from gpugate.webhook.cli.options import PrometheusCa, PrometheusMatchers, PrometheusToken, PrometheusUrl, fail, monitoring
-from gpugate.webhook.files.inputs import builder_of, dumped_in, gives_facts, load_policies, objects_in
-from gpugate.webhook.files.yaml_out import dump
+from gpugate.webhook.files.inputs import builder_of, dumped_objects, gives_facts, load_policies, objects_in
+from gpugate.webhook.files.yaml import dump
 from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.kube.kubeconfig import connect
 from gpugate.webhook.prometheus.client import Address, PrometheusError
@@ -180,7 +180,7 @@ def _read_inputs(
         raise InputError(message)
     if not paths:
         return asyncio.run(_live(kubeconfig, context, cluster, namespaces, policies_are_given=policies_are_given))
-    objects = dumped_in(paths)
+    objects = dumped_objects(paths)
     fact_objects = objects_in(str(path) for path in cluster or ())
     known: dict[str, SyncState] = {}
     if kubeconfig or context:

@@ -16,7 +16,7 @@ from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.cache.fetch import fetch
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.files.documents import Document, UnreadableInput
-from gpugate.webhook.files.inputs import facts_of, gives_facts, load_policies, objects_in
+from gpugate.webhook.files.inputs import gives_facts, load_policies, objects_in, snapshot_of
 from gpugate.webhook.runtime.errors import InputError
 
 #: Kinds of the reviewed input that are facts for the workloads beside them.
@@ -82,7 +82,7 @@ def review_context(
         objects = objects_in(str(path) for path in cluster)
     elif kubeconfig or context:
         objects, known = _readable(kubeconfig, context, _namespaces(documents, namespace), policies_are_given=bool(policy))
-    snapshot = facts_of([*objects, *own], known) if objects or own else EMPTY_SNAPSHOT
+    snapshot = snapshot_of([*objects, *own], known) if objects or own else EMPTY_SNAPSHOT
     if policy:
         return snapshot, load_policies(policy)
     return snapshot, _policies_among(objects) or [default_policy(Mode.ENFORCE)]

@@ -23,14 +23,13 @@ from gpugate.webhook.cli.context import (
     review_context,
 )
 from gpugate.webhook.cli.options import UNUSABLE, fail
-from gpugate.webhook.files.atomic_write import ReplaceError, Replacement, replace_all
+from gpugate.webhook.files.atomic_write import Replacement, replace_all
 from gpugate.webhook.files.documents import STDIN, UnreadableInput, files_of
 from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.review import report
-from gpugate.webhook.review.entry import ReviewEntry
+from gpugate.webhook.review.entry import Outcome, ReviewEntry
 from gpugate.webhook.review.fix import Fixed, open_files
 from gpugate.webhook.review.fix import fix as fixed_files
-from gpugate.webhook.review.review import Outcome
 from gpugate.webhook.runtime.errors import InputError
 
 REMAINS: Final = 1
@@ -121,7 +120,7 @@ def _write(results: Sequence[Fixed]) -> None:
     changed = [result for result in results if result.changes]
     try:
         replace_all(Replacement(one.file, one.raw, one.content) for one in changed)
-    except ReplaceError as error:
+    except InputError as error:
         fail(str(error))
     for one in changed:
         typer.echo(f"fixed {one.file}")
@@ -154,7 +153,7 @@ def _end(results: Sequence[Fixed], *, check: bool) -> None:
     if Outcome.INVALID in outcomes:
         raise typer.Exit(UNUSABLE)
     if not outcomes:
-        typer.echo("gpugate: the input holds no document", err=True)
+        typer.echo("gpugate: the input contains no document", err=True)
         raise typer.Exit(UNUSABLE)
     if Outcome.REFUSED in outcomes or any(result.unwritten or (check and result.changes) for result in results):
         raise typer.Exit(REMAINS)

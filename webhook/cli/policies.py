@@ -24,7 +24,7 @@ from gpugate.policies.policy.reference import (
 )
 from gpugate.policies.rules.registry import RULES
 from gpugate.webhook.admission.configuration import configuration
-from gpugate.webhook.files import yaml_out
+from gpugate.webhook.files.yaml import dump
 
 _CRD_HEAD: Final = "# Written by `make docs` from the models that parse a GPUPolicy: change it there.\n"
 _DEFAULT_HEAD: Final = (
@@ -71,12 +71,12 @@ def policies(
 
 def crd_yaml() -> str:
     """Return the CustomResourceDefinition as YAML."""
-    return _CRD_HEAD + yaml_out.dump(gpupolicy_crd())
+    return _CRD_HEAD + dump(gpupolicy_crd())
 
 
 def default_yaml() -> str:
     """Return the default GPUPolicy as YAML."""
-    return _DEFAULT_HEAD + yaml_out.dump(default_policy_object(Mode.DRY_RUN.value))
+    return _DEFAULT_HEAD + dump(default_policy_object(Mode.DRY_RUN.value))
 
 
 def reference() -> str:

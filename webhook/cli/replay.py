@@ -58,7 +58,7 @@ def replay(
     else:
         replay_report.print_text(replayed, Console(file=sys.stdout, highlight=False, markup=False, **color.settings()))
     if not replayed:
-        fail("the input holds no review")
+        fail("the input contains no review")
     if any(review.effect is AnswerChange.INVALID for review in replayed):
         raise typer.Exit(UNUSABLE)
     if any(review.effect is AnswerChange.REFUSED for review in replayed):

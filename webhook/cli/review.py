@@ -27,8 +27,7 @@ from gpugate.webhook.files.documents import Document, UnreadableInput, read_all
 from gpugate.webhook.files.rendering import Chart
 from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.review import report
-from gpugate.webhook.review.entry import ReviewEntry
-from gpugate.webhook.review.review import Outcome
+from gpugate.webhook.review.entry import Outcome, ReviewEntry
 from gpugate.webhook.review.review import review as judge
 from gpugate.webhook.runtime.errors import InputError
 
@@ -94,7 +93,7 @@ def review(  # noqa: PLR0913 - one parameter an option
     _print(entries, output, color, show_diff=show_diff)
     if any(entry.outcome is Outcome.INVALID for entry in entries) or not entries:
         if not entries:
-            typer.echo("gpugate: the input holds no document", err=True)
+            typer.echo("gpugate: the input contains no document", err=True)
         raise typer.Exit(UNUSABLE)
     if any(entry.outcome is Outcome.REFUSED for entry in entries):
         raise typer.Exit(REFUSED)

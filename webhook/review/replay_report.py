@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gpugate.webhook.admission.response import sentence, strip_immutable_words
+from gpugate.webhook.review.entry import finding_as_json
 from gpugate.webhook.review.replay import AnswerChange, Replayed
 from gpugate.webhook.review.report import shown
-from gpugate.webhook.review.review import finding_as_json
 
 _STYLES: Final = {
     AnswerChange.REFUSED: "bold red",
@@ -53,8 +53,8 @@ def print_text(replayed: Sequence[Replayed], console: Console) -> None:
         if review.effect in {AnswerChange.REFUSED, AnswerChange.FREED, AnswerChange.CHANGED, AnswerChange.UNCHANGED}:
             groups.setdefault((review.effect, review.title, _reasons(review)), []).append(review)
     for effect in _COUNTED:
-        for (value, name, reasons), group in groups.items():
-            if value is effect:
+        for (group_effect, name, reasons), group in groups.items():
+            if group_effect is effect:
                 _print_group(effect, name, reasons, group, console)
     _print_rules(replayed, console)
     counts = Counter(review.effect for review in replayed)

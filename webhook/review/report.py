@@ -4,6 +4,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 import orjson
@@ -12,9 +13,8 @@ from rich.text import Text
 
 from gpugate.policies.findings import Judged, Severity
 from gpugate.webhook.admission.response import sentence, strip_immutable_words
-from gpugate.webhook.files.yaml_out import dump
-from gpugate.webhook.review.entry import ReviewEntry
-from gpugate.webhook.review.review import Outcome
+from gpugate.webhook.files.yaml import dump
+from gpugate.webhook.review.entry import Outcome, ReviewEntry
 
 _OUTCOME_STYLES: Final = {
     Outcome.CLEAN: "green",
@@ -32,11 +32,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def diff(entry: ReviewEntry) -> Iterator[str]:
     """Yield the lines of a unified diff from the object as read to the object as rewritten."""
     before, after = dump(entry.before).splitlines(), dump(entry.after).splitlines()
-    lines = difflib.unified_diff(before, after, lineterm="", n=_CONTEXT)
-    for number, line in enumerate(lines):
-        # Skip the two file lines: the header names the object.
-        if number > 1:
-            yield line
+    # Skip the two file lines: the header names the object.
+    yield from islice(difflib.unified_diff(before, after, lineterm="", n=_CONTEXT), 2, None)
 
 
 def shown(text: str) -> str:
@@ -108,7 +105,7 @@ def as_yaml(entries: Sequence[ReviewEntry]) -> str:
 
 
 def problems(entries: Sequence[ReviewEntry]) -> Iterator[str]:
-    """Yield a line for everything that a reader of the rewritten manifests must know."""
+    """Yield a line for each note and finding, beside the rewritten manifests."""
     for entry in entries:
         place = f"{entry.file}: {entry.title}"
         if entry.note:
