@@ -22,9 +22,9 @@ from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.discovery import Discovery
 from gpugate.webhook.kube.events import Recorder
 from gpugate.webhook.kube.kubeconfig import connect
+from gpugate.webhook.kube.lister import Discovery
 from gpugate.webhook.kube.reflector import Reflector, run_all
 from gpugate.webhook.kube.types import WatchedKind
 from gpugate.webhook.runtime.lifecycle import cancelled, listen, until_signal
