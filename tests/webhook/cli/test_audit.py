@@ -241,7 +241,7 @@ def test_a_bad_policy(put: Any) -> None:
 
 
 def test_facts_without_workloads() -> None:
-    assert "--cluster gives facts for workloads in files" in fails("--cluster", CLUSTER)
+    assert "--cluster is for workloads in files" in fails("--cluster", CLUSTER)
 
 
 def test_facts_from_two_places(put: Any) -> None:

@@ -181,7 +181,7 @@ def test_values_without_a_chart_are_refused() -> None:
 def test_nothing_to_judge_is_said() -> None:
     result = review()
     assert result.exit_code == 2
-    assert "name files or directories, or use -k DIR or --helm CHART" in result.stderr
+    assert "give files or directories, -k DIR or --helm CHART" in result.stderr
 
 
 def test_the_refused_end_with_1_as_with_files(tools: Path) -> None:
