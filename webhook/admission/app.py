@@ -60,7 +60,7 @@ def timeout_of(query: str) -> float:
 def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentState, metrics: Metrics, *, client_ca: bool) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            if client_ca and not _authenticated(request):
+            if client_ca and (request.transport is None or not request.transport.get_extra_info("peercert")):
                 metrics.refused_body("client-certificate")
                 return _problem(401, "a client certificate signed by the configured CA is required")
             timeout = timeout_of(request.query_string)
@@ -93,10 +93,6 @@ def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentStat
             return _problem(408, "the body did not arrive within the apiserver's timeout")
 
     return handle
-
-
-def _authenticated(request: web.Request) -> bool:
-    return bool(request.transport is not None and request.transport.get_extra_info("peercert"))
 
 
 def _facts(state: CurrentState, now: float) -> list[str]:

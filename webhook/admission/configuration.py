@@ -199,12 +199,9 @@ def _access_webhooks(updates: tuple[str, ...]) -> Iterable[_Webhook]:
 
 def _access_webhook(name: str, rules: tuple[_Rule, ...], conditions: tuple[str, ...], place: str) -> _Webhook:
     requests = "!" + _requests_in(f"o{place.removeprefix('object')}.spec")
-    return _Webhook(f"takers-{name}", rules, conditions, requests, _access_condition(place, is_pod=name == "pods"))
-
-
-def _access_condition(place: str, *, is_pod: bool) -> str:
-    """Return the condition that the pods of an object, at ``place``, may access accelerators."""
-    return f"[{place}].exists(t,\n{_TAKES_DEVICES} ||\n({_NO_DAEMON_SET_POD if is_pod else _NO_DAEMON_SET}) &&\n{_SELECTS_GPU})"
+    no_daemon_set = _NO_DAEMON_SET_POD if name == "pods" else _NO_DAEMON_SET
+    accesses = f"[{place}].exists(t,\n{_TAKES_DEVICES} ||\n({no_daemon_set}) &&\n{_SELECTS_GPU})"
+    return _Webhook(f"takers-{name}", rules, conditions, requests, accesses)
 
 
 def _rules(kinds: Iterable[WorkloadKind]) -> list[_Rule]:

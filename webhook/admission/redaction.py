@@ -88,7 +88,8 @@ class Redactor:
             return _managers(value)
         if key in _PLAIN:
             return value
-        if key in _HIDDEN or (isinstance(value, str) and _is_secret(key)):
+        is_secret = isinstance(value, str) and _SECRET.search(key) and not _NAMES_ONE.search(key)
+        if key in _HIDDEN or is_secret:
             return self._hide(value)
         if key == "annotations" and isinstance(value, dict):
             return {name: self._redact_annotation(name, item) for name, item in value.items()}
@@ -122,10 +123,6 @@ class Redactor:
     def _digest(self, text: str) -> str:
         raw = text.encode("utf-8", "surrogatepass")
         return f"hidden-{hashlib.blake2b(raw, key=self._key, digest_size=6).hexdigest()}"
-
-
-def _is_secret(key: str) -> bool:
-    return _SECRET.search(key) is not None and not _NAMES_ONE.search(key)
 
 
 def _is_kept_annotation(annotation: str) -> bool:

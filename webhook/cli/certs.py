@@ -140,26 +140,24 @@ def _document(survey: Survey, now: datetime) -> dict[str, object]:
     return {
         "healthy": survey.healthy,
         "checkedAt": timestamp(now),
-        "certificates": [_entry_document(entry) for entry in survey.entries],
+        "certificates": [
+            {
+                "file": entry.file,
+                "role": entry.role,
+                "subject": entry.info.subject,
+                "issuer": entry.info.issuer,
+                "sans": list(entry.info.sans),
+                "notBefore": timestamp(entry.info.not_before),
+                "notAfter": timestamp(entry.info.not_after),
+                "daysLeft": entry.validity.remaining // _ONE_DAY,
+                "state": entry.validity.state,
+                "serial": f"{entry.info.serial:x}",
+                "isCA": entry.info.is_ca,
+                "fingerprintSHA256": entry.info.fingerprint_sha256,
+            }
+            for entry in survey.entries
+        ],
         "problems": [{"kind": problem.kind, "message": problem.message, "remedy": problem.remedy} for problem in survey.problems],
-    }
-
-
-def _entry_document(entry: CertificateEntry) -> dict[str, object]:
-    info = entry.info
-    return {
-        "file": entry.file,
-        "role": entry.role,
-        "subject": info.subject,
-        "issuer": info.issuer,
-        "sans": list(info.sans),
-        "notBefore": timestamp(info.not_before),
-        "notAfter": timestamp(info.not_after),
-        "daysLeft": entry.validity.remaining // _ONE_DAY,
-        "state": entry.validity.state,
-        "serial": f"{info.serial:x}",
-        "isCA": info.is_ca,
-        "fingerprintSHA256": info.fingerprint_sha256,
     }
 
 
@@ -173,7 +171,7 @@ def _print_text(survey: Survey) -> None:
         _print_line("ends", f"{timestamp(entry.info.not_after)} ({_days_left(entry)})")
         state = entry.validity.state
         style = "" if entry.role is Role.RETIRED_CA else _STYLES[state]
-        console.print(Text.assemble(_label("state"), (state, style)))
+        console.print(Text.assemble(f"{'state':<11}", (state, style)))
         typer.echo()
     for problem in survey.problems:
         _print_line("problem", str(problem))
@@ -187,11 +185,7 @@ def _days_left(entry: CertificateEntry) -> str:
 
 
 def _print_line(label: str, text: str) -> None:
-    typer.echo(_label(label) + _printable(text))
-
-
-def _label(label: str) -> str:
-    return f"{label:<11}"
+    typer.echo(f"{label:<11}{_printable(text)}")
 
 
 def _printable(text: str) -> str:

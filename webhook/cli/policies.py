@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpugate.policies.findings import Mode
-from gpugate.policies.framework.reasons import FIXED_ACTIONS, Reason
+from gpugate.policies.framework.reasons import FIXED_ACTIONS
 from gpugate.policies.policy.crd import gpupolicy_crd
 from gpugate.policies.policy.reference import (
     Parameter,
@@ -90,17 +90,17 @@ def rules_document() -> list[dict[str, Any]]:
                 for parameter in (*parameters(rule), *common_parameters())
             ],
             "reasons": [
-                {"reason": name, "action": _action(reason), "outcome": outcome_of(reason), "title": reason.title}
+                {
+                    "reason": name,
+                    "action": reason.action if reason.action in FIXED_ACTIONS else to_camel(reason.action),
+                    "outcome": outcome_of(reason),
+                    "title": reason.title,
+                }
                 for name, reason in rule.reasons.items()
             ],
         }
         for rule in RULES
     ]
-
-
-def _action(reason: Reason) -> str:
-    """Return the action of ``reason``, or the parameter that holds it as a policy writes it."""
-    return reason.action if reason.action in FIXED_ACTIONS else to_camel(reason.action)
 
 
 def _print_text() -> None:

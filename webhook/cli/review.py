@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ import typer
 
 from gpugate.webhook.cli import options
 from gpugate.webhook.files import rendering
-from gpugate.webhook.files.documents import Document, UnreadableInput, read_all
+from gpugate.webhook.files.documents import read_all
 from gpugate.webhook.files.inputs import NO_DOCUMENT
 from gpugate.webhook.files.rendering import Chart
 from gpugate.webhook.review import report
@@ -70,7 +70,8 @@ def review(  # noqa: PLR0913 - one parameter an option
     if not paths and not kustomize and not chart:
         options.fail("give files or directories, -k DIR or --helm CHART")
     with options.usable_inputs():
-        documents = [*read_all(paths or ()), *_rendered(kustomize, chart)]
+        rendered = [*(rendering.kustomize(kustomize) if kustomize else ()), *(rendering.helm(chart) if chart else ())]
+        documents = [*read_all(paths or ()), *rendered]
         snapshot, policies = options.review_context(documents, policy, cluster, kubeconfig, context, namespace)
     entries = list(review_documents(documents, policies, snapshot, namespace, now=time.time()))
     _print(entries, output, color, show_diff=show_diff)
@@ -80,13 +81,6 @@ def review(  # noqa: PLR0913 - one parameter an option
         raise typer.Exit(options.UNUSABLE)
     if any(entry.outcome is Outcome.REFUSED for entry in entries):
         raise typer.Exit(options.REFUSED)
-
-
-def _rendered(folder: Path | None, chart: Chart | None) -> Iterator[Document | UnreadableInput]:
-    if folder is not None:
-        yield from rendering.kustomize(folder)
-    if chart is not None:
-        yield from rendering.helm(chart)
 
 
 def _print(entries: Sequence[ReviewEntry], output: ReviewOutput, color: options.Colour, *, show_diff: bool) -> None:

@@ -89,19 +89,17 @@ class ApiClient:
         *,
         limit: int = 500,
         continue_: str | None = None,
-        resource_version: str | None = None,
         field_selector: str | None = None,
         label_selector: str | None = None,
     ) -> JsonObject:
-        """Return one page of the collection at `path`, such as ``/api/v1/nodes``.
+        """Return one page of the collection at `path`, such as ``/api/v1/nodes``; selectors are those of ``kubectl``.
 
         Args:
             path: the collection.
             limit: objects per page; 0 requests all objects at once.
             continue_: ``metadata.continue`` of the page before.
-            resource_version: None requests the newest state, read consistently.
-            field_selector: as in ``kubectl --field-selector``.
-            label_selector: as in ``kubectl --selector``.
+            field_selector: selects by fields.
+            label_selector: selects by labels.
 
         Raises:
             Gone: the continue token has expired.
@@ -109,7 +107,6 @@ class ApiClient:
         query = {
             "limit": str(limit) if limit else None,
             "continue": continue_,
-            "resourceVersion": resource_version,
             "fieldSelector": field_selector,
             "labelSelector": label_selector,
         }

@@ -95,8 +95,11 @@ class Replayed:
     def drop_objects(self) -> Replayed:
         """Keep what a report needs and drop the objects: a week of reviews does not fit into memory."""
         if self.request is not None:
-            self.title = _title(self.request)
-            self.request = self.request._replace(object=None, old=None)
+            request = self.request
+            name = request.generated_name or request.name or "without a name"
+            kind = f"{request.kind}/{request.subresource}" if request.subresource else request.kind
+            self.title = f"{request.operation} {kind} {request.namespace}/{name}"
+            self.request = request._replace(object=None, old=None)
         self.source = self.source._replace(value=None)
         return self
 
@@ -137,7 +140,10 @@ def _read_file(file: str) -> Iterator[RecordedReview]:
         # Split at newlines only: strings may hold other line separators.
         for number, line in enumerate(source.text.split("\n"), start=1):
             if line.strip():
-                yield _line(file, number, line)
+                try:
+                    yield RecordedReview(file, number, orjson.loads(line))
+                except orjson.JSONDecodeError as error:
+                    yield RecordedReview(file, number, None, f"is not JSON: {str(error).partition(':')[0]}")
     else:
         for document in expand_lists(parse(file, source.text)):
             if isinstance(document, Document):
@@ -156,13 +162,6 @@ def _is_lines(text: str) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
-
-
-def _line(file: str, number: int, line: str) -> RecordedReview:
-    try:
-        return RecordedReview(file, number, orjson.loads(line))
-    except orjson.JSONDecodeError as error:
-        return RecordedReview(file, number, None, f"is not JSON: {str(error).partition(':')[0]}")
 
 
 def replay(sources: Iterable[RecordedReview], policies: PolicySet, snapshot: ClusterSnapshot) -> Iterator[Replayed]:
@@ -193,12 +192,6 @@ def _replay_one(source: RecordedReview, policies: PolicySet, snapshot: ClusterSn
     result = Replayed(source, AnswerChange.SAME, request, recorded, [] if denied else decision.changes, denied)
     result.effect = _effect(result)
     return result
-
-
-def _title(request: Request) -> str:
-    name = request.generated_name or request.name or "without a name"
-    kind = f"{request.kind}/{request.subresource}" if request.subresource else request.kind
-    return f"{request.operation} {kind} {request.namespace}/{name}"
 
 
 def _effect(replayed: Replayed) -> AnswerChange:

@@ -11,7 +11,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from gpugate.policies.findings import Judged, Severity
+from gpugate.policies.findings import Severity
 from gpugate.webhook.admission.response import sentence, strip_immutable_words
 from gpugate.webhook.files.yaml import dump
 from gpugate.webhook.review.entry import Outcome, ReviewEntry
@@ -81,17 +81,13 @@ def _print_entry(entry: ReviewEntry, console: Console, *, show_diff: bool) -> No
         would = shown("; ".join(change.notes))
         console.print(Text(f"    {change.rule} (dry run) would: {would}", style="blue"), soft_wrap=True)
     for finding in entry.findings if entry.outcome is not Outcome.INVALID else ():
-        console.print(_finding(finding), soft_wrap=True)
+        text = Text("    ")
+        text.append(finding.severity.value.ljust(8), style=_SEVERITY_STYLES[finding.severity])
+        text.append(strip_immutable_words(shown(sentence(finding))))
+        console.print(text, soft_wrap=True)
     if show_diff and entry.patch:
         for line in diff(entry):
             console.print(Text(f"      {line}", style=line_style(line)), soft_wrap=True)
-
-
-def _finding(judged: Judged) -> Text:
-    text = Text("    ")
-    text.append(judged.severity.value.ljust(8), style=_SEVERITY_STYLES[judged.severity])
-    text.append(strip_immutable_words(shown(sentence(judged))))
-    return text
 
 
 def as_json(entries: Sequence[ReviewEntry]) -> str:

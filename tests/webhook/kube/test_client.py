@@ -174,9 +174,9 @@ async def test_a_list_sends_what_is_given_and_nothing_else() -> None:
 
     async with serving(handler) as (api, _):
         listed = await api.list("/api/v1/nodes")
-        await api.list("/api/v1/nodes", limit=0, continue_="a+b/c==", resource_version="0")
+        await api.list("/api/v1/nodes", limit=0, continue_="a+b/c==", label_selector="a=b")
     assert listed == {"items": [{"metadata": {"name": "a"}}]}
-    assert seen == [{"limit": "500"}, {"continue": "a+b/c==", "resourceVersion": "0"}]
+    assert seen == [{"limit": "500"}, {"continue": "a+b/c==", "labelSelector": "a=b"}]
 
 
 @pytest.mark.asyncio

@@ -20,13 +20,7 @@ class CannotWriteError(Exception):
 
 @dataclass(slots=True, eq=False)
 class LayoutNode:
-    """A node of a document.
-
-    Attributes:
-        start: index of its first character, including an anchor or tag.
-        end: index after its last character, without trailing comments and blank lines.
-        path: its path in the data, by the text that defines it.
-    """
+    """A node of a document: its path, and the indexes of its start (anchor and tag included) and end (without comments)."""
 
     start: int
     end: int
@@ -63,10 +57,8 @@ class MapEntry:
     """A key of a map with its value.
 
     Attributes:
-        key: position of the key.
         name: the key as data; None for a key that is not a scalar.
-        value: the value.
-        colon: index of the colon between both; -1 without one.
+        colon: index of the colon between key and value; -1 without one.
     """
 
     key: LayoutNode
@@ -97,12 +89,7 @@ class Collection(LayoutNode):
 
 @dataclass(slots=True, eq=False)
 class Mapping(Collection):
-    """A map.
-
-    Attributes:
-        entries: its own entries.
-        merged: the values of its ``<<`` keys.
-    """
+    """A map: its own entries, and the values of its ``<<`` keys."""
 
     entries: list[MapEntry] = field(default_factory=list)
     merged: list[LayoutNode] = field(default_factory=list)

@@ -127,8 +127,8 @@ class _Reader:
         style = event.style or ""
         if style in {"|", ">"}:
             header = text[start : start + 3]
-            written = text[start:end]
-            end = start + (len(written) - len(_last_break(written)) if "+" in header else len(written.rstrip()))
+            last_break = next((line_break for line_break in BREAKS if text.endswith(line_break, start, end)), "")
+            end = end - len(last_break) if "+" in header else start + len(text[start:end].rstrip())
         anchor = _ANCHOR.match(text, start, end) if event.anchor is not None else None
         return Scalar(start, end, path, style, anchor.end() if anchor else start)
 
@@ -138,15 +138,12 @@ class _Reader:
             if isinstance(event, SequenceEndEvent):
                 return event.end_mark.index if node.flow else end
             item = self._node(event, (*node.path, len(node.items)))
-            self._place_empty_item(item)
+            if isinstance(item, Scalar) and item.is_empty:
+                # Move an empty item to its dash: the parser reports it after the comments.
+                item.start = item.end = item.content = len(self._text[: item.start].rstrip())
             node.items.append(item)
             end = max(end, item.end)
         return end
-
-    def _place_empty_item(self, node: LayoutNode) -> None:
-        """Move the position of an empty item to its dash: the parser reports it after the comments."""
-        if isinstance(node, Scalar) and node.is_empty:
-            node.start = node.end = node.content = len(self._text[: node.start].rstrip())
 
     def _entries(self, node: Mapping) -> int:
         end = node.end
@@ -154,7 +151,7 @@ class _Reader:
             if isinstance(event, MappingEndEvent):
                 return event.end_mark.index if node.flow else end
             entry = self._entry(node, event)
-            if entry.name is not None and self._is_merge(entry):
+            if entry.name == _MERGE and isinstance(entry.key, Scalar) and not entry.key.style:
                 node.merged.extend(entry.value.items if isinstance(entry.value, Sequence) else [entry.value])
             else:
                 node.entries.append(entry)
@@ -169,19 +166,10 @@ class _Reader:
         elif isinstance(event, AliasEvent):
             raise CannotWriteError(node.path, event.start_mark.index, "has an alias as a key")
         value = self._node(next(self._events), (*node.path, name if name is not None else ""))
-        colon = self._colon(key)
+        gap = _GAP.match(self._text, key.end)
+        colon = gap.end() if gap else key.end
+        if self._text[colon : colon + 1] != ":":
+            colon = -1
         if isinstance(value, Scalar) and value.is_empty:
             value.start = value.end = value.content = max(colon + 1, key.end)
         return MapEntry(key, name, value, colon)
-
-    def _colon(self, key: LayoutNode) -> int:
-        gap = _GAP.match(self._text, key.end)
-        at = gap.end() if gap else key.end
-        return at if self._text[at : at + 1] == ":" else -1
-
-    def _is_merge(self, entry: MapEntry) -> bool:
-        return entry.name == _MERGE and isinstance(entry.key, Scalar) and not entry.key.style
-
-
-def _last_break(text: str) -> str:
-    return next((line_break for line_break in BREAKS if text.endswith(line_break)), "")

@@ -1,6 +1,6 @@
 """Write changed objects back into the text of their file, and verify the result."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ruamel.yaml.error import YAMLError
@@ -46,7 +46,9 @@ def rewrite(text: str, documents: Mapping[int, Any], desired: Mapping[int, Any])
             parts[chunk] = _document(part, documents[chunk.number], desired[chunk.number], eol, is_json=is_json)
         except (CannotWriteError, OverlapError) as error:
             failures[chunk.number] = RewriteFailure(line_number(text, chunk.start + error.at), str(error))
-    for attempt in _attempts(parts, desired):
+    # Try all documents together, and then only those that read back as desired on their own.
+    for alone in (False, True):
+        attempt = {chunk: new for chunk, new in parts.items() if not alone or _reads_as(new, {1: desired[chunk.number]})}
         changed = spliced(text, [Splice(chunk.start, chunk.end, new) for chunk, new in attempt.items()])
         written = {chunk.number: desired[chunk.number] for chunk in attempt}
         if _reads_as(changed, {**documents, **written}):
@@ -56,12 +58,6 @@ def rewrite(text: str, documents: Mapping[int, Any], desired: Mapping[int, Any])
 
 
 _NOT_READ_BACK = RewriteFailure(1, "the rewritten text does not read back as the new object; the object is left unchanged")
-
-
-def _attempts(parts: Mapping[Chunk, str], desired: Mapping[int, Any]) -> Iterator[Mapping[Chunk, str]]:
-    """Yield all documents, and then only those that read back as desired on their own."""
-    yield parts
-    yield {chunk: new for chunk, new in parts.items() if _reads_as(new, {1: desired[chunk.number]})}
 
 
 def _document(text: str, before: Any, desired: Any, eol: str, *, is_json: bool) -> str:  # noqa: ANN401 - any JSON value
