@@ -1,6 +1,6 @@
 """Find pods that can reach GPUs or GPU nodes without requesting a GPU: device variables, hostPath devices, tolerations.
 
-The webhook's match conditions (``webhook/admission/match_conditions.py``) and the audit use this one definition. It is coarser
+The webhook's match conditions (``webhook/admission/configuration.py``) and the audit use this one definition. It is coarser
 than the rules: what it selects may still be right.
 
 Facts: NVIDIA container toolkit (``internal/config/image/cuda_image.go``) reads device lists from annotations ``cdi.k8s.io/``,

@@ -15,9 +15,8 @@ from gpugate.policies.workloads.kinds import KINDS, WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.discovery import version_of
 from gpugate.webhook.kube.errors import ApiError, NotServed
-from gpugate.webhook.kube.lister import is_refused, pages_of
+from gpugate.webhook.kube.lister import is_refused, pages_of, version_of
 from gpugate.webhook.kube.types import WatchedKind
 
 JsonObject: TypeAlias = dict[str, Any]

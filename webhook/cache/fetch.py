@@ -7,10 +7,9 @@ from typing import Final
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.discovery import version_of
 from gpugate.webhook.kube.errors import ApiError, NotServed
 from gpugate.webhook.kube.kubeconfig import connect
-from gpugate.webhook.kube.lister import is_refused, pages_of
+from gpugate.webhook.kube.lister import is_refused, pages_of, version_of
 from gpugate.webhook.kube.types import JsonObject, WatchedKind
 
 #: Kinds that rules look up in the workload's own namespace only.

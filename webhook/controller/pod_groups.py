@@ -11,10 +11,10 @@ from gpugate.webhook.cache.kinds import FACT_KINDS
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.controller.gang_index import GangIndex, Planned
 from gpugate.webhook.controller.leader_client import Api
-from gpugate.webhook.kube.discovery import version_of
 from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
 from gpugate.webhook.kube.event_series import Reference
 from gpugate.webhook.kube.events import EventSink
+from gpugate.webhook.kube.lister import version_of
 from gpugate.webhook.kube.reflector import Backoff
 from gpugate.webhook.kube.types import WatchedKind
 from gpugate.webhook.runtime.log import Log

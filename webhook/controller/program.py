@@ -30,9 +30,9 @@ from gpugate.webhook.controller.metrics import ControllerMetrics, usage_families
 from gpugate.webhook.controller.policy_status import PolicyStatusReconciler, policy_event_emitter
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, report_stores, stored_of
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.discovery import Discovery
 from gpugate.webhook.kube.events import Recorder
 from gpugate.webhook.kube.kubeconfig import connect
+from gpugate.webhook.kube.lister import Discovery
 from gpugate.webhook.kube.reflector import Reflector, run_all, wait_synced
 from gpugate.webhook.kube.types import KindState, WatchedKind
 from gpugate.webhook.prometheus.client import Address

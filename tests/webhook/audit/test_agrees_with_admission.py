@@ -32,7 +32,7 @@ MEMBERS = {"Pod-sweep-2"}
 
 @cache
 def snapshot() -> ClusterSnapshot:
-    return load_facts([CLUSTER], objects_in([str(WORKLOADS / "26-dra-claim.yaml")]))
+    return load_facts([CLUSTER, WORKLOADS / "26-dra-claim.yaml"])
 
 
 def policies(mode: Mode) -> list[Policy]:

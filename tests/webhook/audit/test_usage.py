@@ -197,7 +197,7 @@ def test_options_for_prometheus_need_its_address(tmp_path: Path) -> None:
     assert monitoring("", None, None, None) is None
     assert monitoring("http://h", tmp_path, None, ['a="b"']) == Address("http://h", token_file=tmp_path, matchers=('a="b"',))
     for rest in ((tmp_path, None, None), (None, tmp_path, None), (None, None, ['a="b"'])):
-        with pytest.raises(InputError, match="go with --prometheus URL"):
+        with pytest.raises(InputError, match="need --prometheus URL"):
             monitoring("", *rest)
 
 

@@ -224,8 +224,8 @@ def test_a_missing_file() -> None:
 
 @pytest.mark.parametrize("content", ["", "# nothing\n", "---\n---\n"])
 def test_an_input_without_any_document(put: Any, content: str) -> None:
-    assert "the input holds no document" in fails(put(content))
-    assert "the input holds no document" in fails("-", stdin=content)
+    assert "the input contains no document" in fails(put(content))
+    assert "the input contains no document" in fails("-", stdin=content)
     assert audit(put(content), put(FINE, name="fine.yaml")).exit_code == 0
 
 
@@ -235,13 +235,13 @@ def test_an_input_that_does_not_parse(put: Any) -> None:
 
 def test_a_bad_policy(put: Any) -> None:
     assert "spec.mode" in fails(put(FINE), "--policy", put(BROKEN, name="b.yaml"))
-    assert "holds no GPUPolicy" in fails(put(FINE), "--policy", put(GREEDY, name="g.yaml"))
-    assert "holds no GPUPolicy" in fails(put(FINE), "--compare", put(GREEDY, name="g.yaml"))
+    assert "contains no GPUPolicy" in fails(put(FINE), "--policy", put(GREEDY, name="g.yaml"))
+    assert "contains no GPUPolicy" in fails(put(FINE), "--compare", put(GREEDY, name="g.yaml"))
     assert "there is no such file" in fails(put(FINE), "--policy", "no-such-policy.yaml")
 
 
 def test_facts_without_workloads() -> None:
-    assert "--cluster gives facts for workloads in files" in fails("--cluster", CLUSTER)
+    assert "--cluster is for workloads in files" in fails("--cluster", CLUSTER)
 
 
 def test_facts_from_two_places(put: Any) -> None:
