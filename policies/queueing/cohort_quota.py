@@ -8,8 +8,7 @@ are bytes, millicores or counts.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.records.cohorts import CohortTree
-from gpugate.policies.cluster.records.kueue import ClusterQueue, Quota, ResourceGroup
+from gpugate.policies.cluster.records.kueue import ClusterQueue, CohortTree, Quota, ResourceGroup
 
 #: Sums of a tree of cohorts deeper than this are not known.
 _DEEPEST: Final = 64
@@ -143,7 +142,7 @@ def _capacity(tree: CohortTree, queue: ClusterQueue, flavor: str, resource: str)
     own = _node_of_queue(queue, flavor, resource)
     if not queue.cohort:
         return Capacity(own.quota.nominal, own.subtree, own.subtree - own.usage, own.usage, 0)
-    names = tree.way_up(queue.cohort)
+    names = tree.path_to_root(queue.cohort)
     if names is None:
         return None
     sums = _Sums(tree, flavor, resource)

@@ -70,14 +70,14 @@ def _of_item(
     limits: Mapping[str, int],
     unsure: frozenset[str],
 ) -> Iterator[LimitViolation]:
-    for name in sorted(item.least.keys() - unsure):
-        least = item.least[name]
+    for name in sorted(item.min.keys() - unsure):
+        least = item.min[name]
         if name not in requests or requests[name] < least:
             yield LimitViolation("min", container, "requests", name, requests.get(name), least, "", source)
         elif name in limits and limits[name] < least:
             yield LimitViolation("min", container, "limits", name, limits[name], least, "", source)
-    for name in sorted(item.most.keys() - unsure):
-        most = item.most[name]
+    for name in sorted(item.max.keys() - unsure):
+        most = item.max[name]
         if name not in limits or limits[name] > most:
             yield LimitViolation("max", container, "limits", name, limits.get(name), most, "", source)
         elif requests.get(name, 0) > most:

@@ -86,8 +86,8 @@ def _items(ranges: Iterable[LimitRange]) -> list[LimitRangeItem]:
 
 def _defaults_in(item: LimitRangeItem) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Return the default limits and requests of ``item`` after the API's own defaulting (``SetDefaults_LimitRangeItem``)."""
-    limits = {**item.most, **item.default}
-    return limits, {**item.least, **limits, **item.default_request}
+    limits = {**item.max, **item.default}
+    return limits, {**item.min, **limits, **item.default_request}
 
 
 def _least_of(choices: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], set[str]]:
@@ -149,10 +149,10 @@ def limit_range_bounds(snapshot: ClusterSnapshot, namespace: str) -> ContainerBo
     items = _items(ranges)
     least: dict[str, int] = {}
     for item in items:
-        for name, amount in item.least.items():
+        for name, amount in item.min.items():
             least[name] = max(amount, least.get(name, amount))
-    whole = _lowest(item.most for limit_range in ranges for item in limit_range.limits if item.type == "Pod")
-    return ContainerBounds(least, _lowest(item.most for item in items), _lowest(map(_ratios_in, items)), whole)
+    whole = _lowest(item.max for limit_range in ranges for item in limit_range.limits if item.type == "Pod")
+    return ContainerBounds(least, _lowest(item.max for item in items), _lowest(map(_ratios_in, items)), whole)
 
 
 def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, resource: str, amount: int) -> int:
