@@ -58,7 +58,7 @@ class _Group:
                 taints=first.taints,
                 devices=first.devices,
                 memory=max(memory),
-                min_memory=min(memory),
+                least_memory=min(memory),
                 cpu=first.cpu,
                 total_memory=sum(memory),
                 topology=first.topology,

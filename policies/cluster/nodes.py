@@ -149,7 +149,7 @@ class NodeShape:
         labels: label key to its values, with None if some node lacks the key.
         devices: allocatable extended resources per node.
         memory: allocatable memory in bytes of the largest node.
-        min_memory: allocatable memory in bytes of the smallest node.
+        least_memory: allocatable memory in bytes of the smallest node.
         cpu: allocatable CPU in millicores.
         total_memory: allocatable memory of all its nodes together in bytes.
         topology: NUMA zones, equal on all nodes; None if unknown.
@@ -162,7 +162,7 @@ class NodeShape:
     taints: tuple[Taint, ...]
     devices: Mapping[str, int]
     memory: int
-    min_memory: int
+    least_memory: int
     cpu: int
     total_memory: int = 0
     topology: NodeTopology | None = None

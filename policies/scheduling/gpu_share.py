@@ -37,7 +37,7 @@ def share_of(shapes: Iterable[NodeShape], name: str, reserve: float) -> NodeShar
     best: NodeShare | None = None
     for shape in shapes:
         part, whole = _part(shape, name)
-        memory = _round_down(int(shape.min_memory * (1 - reserve)) * part // whole, 1 << 30)
+        memory = _round_down(int(shape.least_memory * (1 - reserve)) * part // whole, 1 << 30)
         cpu = _round_down(int(shape.cpu * (1 - reserve)) * part // whole, 1000)
         if best is None or memory < best.memory:
             best = NodeShare(memory, min(cpu, best.cpu) if best else cpu, f"{shape.title}: node share of {part} of {whole}")

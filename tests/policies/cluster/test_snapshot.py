@@ -39,7 +39,7 @@ def test_five_thousand_alike_nodes_are_one_shape() -> None:
     shapes = shapes_of(_many(5000))
     assert len(shapes) == 1
     assert len(shapes[0].nodes) == 5000
-    assert shapes[0].memory - shapes[0].min_memory == 1000 * 4999
+    assert shapes[0].memory - shapes[0].least_memory == 1000 * 4999
     assert shapes[0].title == "NVIDIA-H100-80GB-HBM3"
     assert shapes[0].accelerators == 8
     assert len(shapes[0].labels["kubernetes.io/hostname"]) == 5000
