@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gpugate.policies.cluster.records.pod_groups import GroupKey
-from gpugate.policies.cluster.records.pod_problems import moment
+from gpugate.policies.cluster.records.pods import moment
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.gangs.gang import Gang, gang_of, group_of, min_size

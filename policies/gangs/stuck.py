@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.pod_counts import PodCounts, ProblemCount
+from gpugate.policies.cluster.usage import PodCounts, ProblemCount
 
 #: The most problems that a reason names.
 _MOST: Final = 4

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from gpugate.policies.cluster.builder import Key, key_of
-from gpugate.policies.cluster.kinds import BY_RESOURCE, CONFIGURATION
+from gpugate.policies.cluster.builder import key_of
+from gpugate.policies.cluster.kinds import BY_RESOURCE, CONFIGURATION, Key
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.webhook.kube.types import JsonObject, WatchedKind
 

@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from gpugate.policies.cluster.builder import Key
 from gpugate.policies.cluster.in_flight import Admitted, InFlight
+from gpugate.policies.cluster.kinds import Key
 
 #: Seconds after which an object that the watch never showed counts as rejected later in the admission chain.
 _TIME_OUT: Final = 15.0

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpugate.policies.cluster.builder import Key, SnapshotBuilder
+from gpugate.policies.cluster.builder import SnapshotBuilder
+from gpugate.policies.cluster.kinds import Key
 from gpugate.policies.cluster.nodes import Node
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import NodeUsage
@@ -133,7 +134,7 @@ class SnapshotStore:
             for differs in self._builder.replacing(kind.resource, records):
                 changed = changed or differs
                 yield None
-            yield from self._builder.settling()
+            yield from self._builder.rebuild()
             # Last: objects must be in the records before the ledger drops them.
             for one in objects:
                 self._update_ledger(kind, one)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gpugate.policies.cluster.builder import SnapshotBuilder
-from gpugate.policies.cluster.records.pod_problems import moment
-from gpugate.policies.cluster.records.pods import pod_record_of
+from gpugate.policies.cluster.records.pods import moment, pod_record_of
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.policy.models import parse_policy
 from gpugate.webhook.audit.evaluate import gangs_among
