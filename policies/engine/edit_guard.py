@@ -150,5 +150,6 @@ def warn_if_fix_withheld(
     for edit in additions:
         draft.apply(edit)
     fixed.edited(additions)
-    left = {(finding.reason, finding.path) for finding in rule.findings(fixed, params, snapshot) if finding.level is Level.DENY}
+    denying = {Level.DENY, Level.UNKNOWN} if binding.deny_on_unknown else {Level.DENY}
+    left = {(finding.reason, finding.path) for finding in rule.findings(fixed, params, snapshot) if finding.level in denying}
     return [finding if (finding.reason, finding.path) in left else finding.as_warning() for finding in findings]
