@@ -14,9 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gpugate.certs.errors import CertificateError
+from gpugate.certs.inspect import CertificateError, is_ca, key_matches, load_certificates, load_key
 from gpugate.certs.names import general_names
-from gpugate.certs.pem import is_ca, key_matches, load_certificates, load_key
 
 CA_NAME: Final = "gpugate CA"
 SERVING_NAME: Final = "gpugate"
@@ -105,15 +104,11 @@ def issue_serving(ca: KeyPair, hostnames: Sequence[str], now: datetime, lifetime
     sans = x509.SubjectAlternativeName(general_names(hostnames))
     issuer, issuer_key = _signer(ca)
     begin, end = _span(now, lifetimes.serving, lifetimes.skew)
-    begin = max(begin, issuer.not_valid_before_utc)
-    end = min(end, issuer.not_valid_after_utc)
-    if not issuer.not_valid_before_utc <= now < end:
-        raise CertificateError(
-            place="CA certificate",
-            problem=f"is valid from {issuer.not_valid_before_utc.isoformat()} to "
-            f"{issuer.not_valid_after_utc.isoformat()}, which leaves no time to issue",
-            remedy="rotate the CA first",
-        )
+    first, last = issuer.not_valid_before_utc, issuer.not_valid_after_utc
+    begin, end = max(begin, first), min(end, last)
+    if not first <= now < end:
+        problem = f"is valid from {first.isoformat()} to {last.isoformat()}, which leaves no time to issue"
+        raise CertificateError(place="CA certificate", problem=problem, remedy="rotate the CA first")
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(_name(SERVING_NAME), issuer.subject, key.public_key(), begin, end)
@@ -145,9 +140,8 @@ def _span(now: datetime, lifetime: timedelta, skew: timedelta) -> tuple[datetime
         second = now.astimezone(UTC).replace(microsecond=0)  # X.509 knows no fractions.
         return second - skew, second + lifetime
     except OverflowError:
-        raise CertificateError(
-            place="lifetime", problem="ends after the year 9999", remedy="correct the clock or shorten it"
-        ) from None
+        problem = "ends after the year 9999"
+        raise CertificateError(place="lifetime", problem=problem, remedy="correct the clock or shorten it") from None
 
 
 def _builder(
@@ -180,8 +174,7 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
 
 
 def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    # The issuer's own identifier: a CA from elsewhere may have derived it in another way, and
-    # verifiers compare the two.
+    # The issuer's own identifier: a CA from elsewhere may have derived it in another way, and verifiers compare the two.
     kind = x509.SubjectKeyIdentifier
     try:
         identifier = issuer.extensions.get_extension_for_class(kind).value
