@@ -32,15 +32,18 @@ def check_all(
     for binding in bound:
         try:
             known = binding.rule.findings(workload, binding.params, snapshot)
-            findings = known = [aged(finding, snapshot.stale) for finding in known] if known and snapshot.stale else known
-            if findings:
-                if _refuses_unknown(binding, workload, snapshot):
-                    findings = [finding.as_denial() for finding in findings]
-                if regressions is not None and _denies(findings):
-                    findings = regressions.only(binding, findings)
-                findings = _relax(findings, workload, snapshot)
-                if guard.guards_anything and not binding.deny_on_git_conflict:
-                    findings = warn_if_fix_withheld(findings, workload, binding, snapshot, guard)
+            if not known:
+                continue
+            if snapshot.stale:
+                known = [aged(finding, snapshot.stale) for finding in known]
+            # Unknown findings that the policy refuses pass the same filters as denials.
+            refuses = _refuses_unknown(binding, workload, snapshot)
+            findings = [finding.as_denial() for finding in known] if refuses else known
+            if regressions is not None and _denies(findings):
+                findings = regressions.only(binding, findings)
+            findings = _relax(findings, workload, snapshot)
+            if guard.guards_anything and not binding.deny_on_git_conflict:
+                findings = warn_if_fix_withheld(findings, workload, binding, snapshot, guard)
         except MalformedError:
             raise
         except Exception as error:  # noqa: BLE001 - one broken rule must not stop the webhook
@@ -75,9 +78,10 @@ def _predict_tolerations(workload: Workload, bound: Sequence[BoundRule], snapsho
     """Record tolerations that will be added at pod creation, so that node checks on the template see them."""
     if workload.is_pod():
         return
-    for pods in workload.pod_sets if not workload.is_whole else ():
-        # The tolerations of such pods are in another object.
-        pods.predicted_tolerations = _TOLERATE_ALL if not pods.is_whole else ()
+    if not workload.is_whole:
+        for pods in workload.pod_sets:
+            # The tolerations of such pods are in another object.
+            pods.predicted_tolerations = () if pods.is_whole else _TOLERATE_ALL
     for binding in bound:
         if not binding.rule.applied_at_pods:
             continue
@@ -105,7 +109,7 @@ class _Regressions:
 
     def only(self, binding: BoundRule, findings: list[Finding]) -> list[Finding]:
         """Return ``findings`` of the rule that ``binding`` binds, those that are no regression as warnings."""
-        if self._suspend_toggled:
+        if self._transition.suspend_toggled:
             return [finding.as_warning() for finding in findings]
         findings = [finding.as_warning() if self._is_about_unchanged(finding) else finding for finding in findings]
         if not _denies(findings):
@@ -122,10 +126,6 @@ class _Regressions:
             else finding
             for finding in findings
         ]
-
-    @cached_property
-    def _suspend_toggled(self) -> bool:
-        return self._transition.suspend_toggled
 
     @cached_property
     def _before(self) -> Workload:
@@ -189,10 +189,6 @@ def record_failure(decision: Decision, binding: BoundRule, error: Exception) -> 
     decision.failures.append(RuleFailure(rule, error))
     if any(judged.rule == rule and judged.finding.reason == "InternalError" for judged in decision.findings):
         return
-    finding = Finding(
-        "InternalError",
-        (),
-        f"the rule {rule} failed on this object ({type(error).__name__}): an error in gpugate, not in the object",
-        "Report it with the object, and set the rule's mode to Warn to go on meanwhile.",
-    )
-    decision.findings.append(judge(rule, binding.mode, finding))
+    message = f"the rule {rule} failed on this object ({type(error).__name__}): an error in gpugate, not in the object"
+    remedy = "Report the error with the object, and set the rule's mode to Warn until it is fixed."
+    decision.findings.append(judge(rule, binding.mode, Finding("InternalError", (), message, remedy)))

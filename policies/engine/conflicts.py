@@ -22,7 +22,12 @@ def drop_conflicting_defaults(draft: PatchBuilder, transition: Transition) -> No
     old = transition.old
     injected = [(from_pointer(at), value) for op, at, *values in transition.recorded if op != "remove" for value in values[:1]]
     ours = {leaf for path, value in injected for leaf in _leaves(path, value)}
-    for before in dict.fromkeys(leaf[:-3] for leaf in sorted(ours, key=pointer) if _is_amount(leaf)):
+    amounts = [
+        leaf
+        for leaf in sorted(ours, key=pointer)
+        if len(leaf) > 5 and leaf[-3] == "resources" and leaf[-1] in _RESOURCES and leaf[-5] in _LISTS
+    ]
+    for before in dict.fromkeys(leaf[:-3] for leaf in amounts):
         now = _same_container(draft.root, old, before)
         if now is not None:
             _drop_limit_or_request(draft, old, before, now, ours)
@@ -39,10 +44,6 @@ def _leaves(path: Path, value: Any) -> Iterator[Path]:  # noqa: ANN401 - any JSO
         yield path
 
 
-def _is_amount(leaf: Path) -> bool:
-    return len(leaf) > 5 and leaf[-3] == "resources" and leaf[-1] in _RESOURCES and leaf[-5] in _LISTS
-
-
 def _same_container(root: Object, old: Object, path: Path) -> Path | None:
     """Return the path in ``root`` of the container that is at ``path`` in ``old``; None if it is gone."""
     name, containers = lookup(old, (*path, "name")), lookup(root, path[:-1])
@@ -56,14 +57,12 @@ def _drop_limit_or_request(draft: PatchBuilder, old: Object, before: Path, now: 
     """Remove the injected limit or request of a container if the request is above the limit."""
     for name in _RESOURCES:
         limit_at, request_at = (("resources", kind, name) for kind in ("limits", "requests"))
-        limit, request = lookup(draft.root, (*now, *limit_at)), lookup(draft.root, (*now, *request_at))
-        old_limit, old_request = lookup(old, (*before, *limit_at)), lookup(old, (*before, *request_at))
-        if not _is_above(request, limit):
+        if not _is_above(lookup(draft.root, (*now, *request_at)), lookup(draft.root, (*now, *limit_at))):
             continue
-        if (*before, *limit_at) in ours and limit == old_limit:
-            _drop(draft, (*now, *limit_at))
-        elif (*before, *request_at) in ours and request == old_request:
-            _drop(draft, (*now, *request_at))
+        for at in (limit_at, request_at):
+            if (*before, *at) in ours and lookup(draft.root, (*now, *at)) == lookup(old, (*before, *at)):
+                _drop(draft, (*now, *at))
+                break
 
 
 def _drop_large_volumes(draft: PatchBuilder, old: Object, path: Path, volumes: list[Any]) -> None:
@@ -75,7 +74,11 @@ def _drop_large_volumes(draft: PatchBuilder, old: Object, path: Path, volumes: l
     for volume in volumes:
         present = spec.get("volumes")
         if type(present) is list and volume in present and volume in had and _is_too_large(spec, volume):
-            _drop_mounts(draft, spec, spec_path, volume.get("name"))
+            for kind, number, container in list(_mounting(spec, volume.get("name"))):
+                mounts = container["volumeMounts"]
+                for at in reversed(range(len(mounts))):
+                    if type(mounts[at]) is dict and mounts[at].get("name") == volume.get("name"):
+                        _drop(draft, (*spec_path, kind, number, "volumeMounts", at))
             _drop(draft, (*spec_path, "volumes", present.index(volume)))
 
 
@@ -85,14 +88,6 @@ def _is_too_large(spec: Object, volume: Any) -> bool:  # noqa: ANN401 - any JSON
         _is_above(size, lookup(container, ("resources", "limits", "memory")))
         for _, _, container in _mounting(spec, volume.get("name"))
     )
-
-
-def _drop_mounts(draft: PatchBuilder, spec: Object, spec_path: Path, name: object) -> None:
-    for kind, number, container in list(_mounting(spec, name)):
-        mounts = container["volumeMounts"]
-        for at in reversed(range(len(mounts))):
-            if type(mounts[at]) is dict and mounts[at].get("name") == name:
-                _drop(draft, (*spec_path, kind, number, "volumeMounts", at))
 
 
 def _mounting(spec: Object, name: object) -> Iterator[tuple[str, int, Object]]:

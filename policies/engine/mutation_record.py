@@ -25,8 +25,8 @@ def record(draft: PatchBuilder) -> None:
 
 def merge_record(draft: PatchBuilder, transition: Transition, reapplied: int) -> None:
     """Write the record after an UPDATE: old operations that still hold, and those of ``draft`` after the first ``reapplied``."""
-    kept = [op for op in [*transition.recorded, *recorded(draft.root)] if still_holds(draft.root, op)]
-    known = [*kept, *_operations(draft, reapplied)]
+    valid = [op for op in [*transition.recorded, *recorded(draft.root)] if still_holds(draft.root, op)]
+    known = [*valid, *_operations(draft, reapplied)]
     # Of several additions at one path only the first would be made again, and it may be a part of the last.
     last = {op[1]: op for op in known if op[0] == "add" and not op[1].endswith("/-")}
     # An element that was appended twice is recorded where it was appended last.
@@ -53,10 +53,9 @@ def _operations(draft: PatchBuilder, start: int) -> list[list[Any]]:
         before = draft.overwritten.get(at)
         if op["op"] == "remove":
             operations.append(["remove", at])
-        elif before is None:
-            operations.append(["add", at, clone(op["value"])])
         else:
-            operations.append(["replace", at, clone(op["value"]), clone(before)])
+            action, old = ("add", ()) if before is None else ("replace", (clone(before),))
+            operations.append([action, at, clone(op["value"]), *old])
     return operations
 
 
@@ -84,9 +83,10 @@ def reapply(draft: PatchBuilder, transition: Transition, left: Collection[Path] 
         path = from_pointer(at)
         if any(_is_in_pod_spec(path, template) for template in left):
             continue
-        wanted = [_without_triggers(path, value, left, triggers) for value in values] if triggers else values
-        if op == "remove" or wanted[0] is not None:
-            reapply_edit(draft, transition.old, op, path, wanted)
+        if triggers:
+            values = [_without_triggers(path, value, left, triggers) for value in values]  # noqa: PLW2901 - of this edit alone
+        if op == "remove" or values[0] is not None:
+            reapply_edit(draft, transition.old, op, path, values)
 
 
 def _without_triggers(path: Path, value: Any, templates: Collection[Path], triggers: Collection[str]) -> Any:  # noqa: ANN401 - any JSON value
