@@ -47,13 +47,10 @@ class SelectorRequirement(Params):
     """What it is compared with, for In and NotIn."""
 
     @model_validator(mode="after")
-    def _compares_with_what_it_needs(self) -> Self:
+    def _has_values_to_compare(self) -> Self:
         compares = self.operator in {"In", "NotIn"}
-        if compares and not self.values:
-            message = f"values: {self.operator} needs some to compare with"
-            raise ValueError(message)
-        if self.values and not compares:
-            message = f"values: {self.operator} takes none"
+        if compares != bool(self.values):
+            message = f"values: {self.operator} {'needs some to compare with' if compares else 'takes none'}"
             raise ValueError(message)
         return self
 
@@ -221,15 +218,14 @@ _IN_OTHER_WORDS: Final = {
 }
 
 
-def _explain(error: ValidationError, prefix: tuple[str | int, ...] = ("spec",)) -> str:
+def _explain(error: ValidationError) -> str:
     texts = []
     for problem in error.errors(include_url=False, include_input=False)[:5]:
-        message = str(problem["msg"]).removeprefix("Value error, ")
-        message = _IN_OTHER_WORDS.get(problem["type"], message)
+        message = _IN_OTHER_WORDS.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
         pattern = str(problem.get("ctx", {}).get("pattern"))
         if problem["type"] == "string_pattern_mismatch" and pattern not in LABEL_PATTERNS:
             message = f"must match {pattern}"
-        texts.append(f"{dotted((*prefix, *problem['loc']))}: {message}")
+        texts.append(f"{dotted(('spec', *problem['loc']))}: {message}")
     return "; ".join(texts)
 
 
@@ -251,7 +247,8 @@ def parse_policy(obj: Object) -> Policy:
         message = f"is a {stated}, not a {KIND} of {API_VERSION}"
         raise PolicyError(message)
     metadata = obj.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
+    metadata = metadata if isinstance(metadata, dict) else {}
+    name, generation = metadata.get("name"), metadata.get("generation")
     if not isinstance(name, str) or not name:
         message = "metadata.name: a policy needs a name"
         raise PolicyError(message)
@@ -264,7 +261,6 @@ def parse_policy(obj: Object) -> Policy:
     except ValidationError as error:
         message = f"{name}: {_explain(error)}"
         raise PolicyError(message, _rules_at_fault(error)) from None
-    generation = metadata.get("generation") if isinstance(metadata, dict) else None
     return Policy(name=name, spec=spec, generation=generation if isinstance(generation, int) else 0)
 
 
@@ -283,9 +279,9 @@ def without_rules(obj: Object, rules: Collection[str]) -> Policy:
         PolicyError: another part does not parse, either.
     """
     spec = obj.get("spec") or {}
-    kept = {name: settings for name, settings in (spec.get("rules") or {}).items() if name not in rules}
-    off = {name: {"mode": Mode.DISABLED.value} for name in rules if name in BY_ID}
-    return parse_policy({**obj, "spec": {**spec, "rules": {**kept, **off}}})
+    valid = {name: settings for name, settings in (spec.get("rules") or {}).items() if name not in rules}
+    disabled = {name: {"mode": Mode.DISABLED.value} for name in rules if name in BY_ID}
+    return parse_policy({**obj, "spec": {**spec, "rules": {**valid, **disabled}}})
 
 
 def default_policy(mode: Mode) -> Policy:
