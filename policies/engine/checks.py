@@ -54,7 +54,7 @@ def check_all(
             reported = guard.soften(reported)
             refused = reported.level is Level.DENY
             if before.level is Level.UNKNOWN:
-                reported = reported._replace(level=Level.UNKNOWN)
+                reported = reported._replace(level=Level.UNKNOWN, remedy=before.remedy)
             decision.findings.append(judge(binding.rule.id, binding.mode, reported, refuse_unknown=refused))
 
 
@@ -67,11 +67,8 @@ def _refuses_unknown(binding: BoundRule, workload: Workload, snapshot: ClusterSn
 
     Not on a pod whose owner was reviewed, while the facts of the rule are not synced: its controller would fail with it.
     """
-    if not binding.deny_on_unknown:
-        return False
-    return not workload.owner_was_reviewed() or all(
-        snapshot.sync_state(resource) is not SyncState.PENDING for resource in binding.rule.needs
-    )
+    pending = (snapshot.sync_state(resource) is SyncState.PENDING for resource in binding.rule.needs)
+    return binding.deny_on_unknown and not (workload.owner_was_reviewed() and any(pending))
 
 
 def _predict_tolerations(workload: Workload, bound: Sequence[BoundRule], snapshot: ClusterSnapshot) -> None:

@@ -11,9 +11,8 @@ from gpugate.policies.cluster.records.pod_groups import group_key
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine import exemptions
 from gpugate.policies.engine.checks import check_all, record_failure
-from gpugate.policies.engine.conflicts import drop_conflicting_defaults
 from gpugate.policies.engine.edit_guard import EditGuard
-from gpugate.policies.engine.mutation_record import keep_record, merge_record, reapply, record
+from gpugate.policies.engine.mutation_record import drop_conflicting_defaults, keep_record, merge_record, reapply, record
 from gpugate.policies.findings import Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import BoundRule, Change, Decision, Phase
 from gpugate.policies.framework.rule import no_edits
@@ -122,10 +121,9 @@ def _apply_exemptions(workload: Workload, bound: Sequence[BoundRule], now: float
     request = exemptions.requested_exemption(workload)
     if not request.rules:
         return list(bound), []
-    answers = {answer.rule: answer for answer in exemptions.exempted(request, bound, now)}
-    active = [binding for binding in bound if binding.rule.id not in answers or not answers[binding.rule.id].holds]
-    covered = [binding for binding in bound if binding.rule.id in answers]
-    reported = [judge(binding.rule.id, binding.mode, answers[binding.rule.id].finding) for binding in covered]
+    reports = [(binding, exemptions.report_of(request, binding, now)) for binding in bound]
+    active = [binding for binding, report in reports if report is None or report.reason != "Exempt"]
+    reported = [judge(binding.rule.id, binding.mode, report) for binding, report in reports if report is not None]
     names = {*BY_ID, *(binding.rule.id for binding in bound)}
     reported.extend(judge("exemption", Mode.WARN, finding) for finding in exemptions.unknown_rules(request, names))
     return active, reported

@@ -47,33 +47,12 @@ class ExemptionRequest(NamedTuple):
     end: int | None = None
 
     def covers(self, rule: str) -> bool:
-        """Tell whether it names ``rule``."""
+        """Tell whether the request names ``rule``."""
         return rule in self.rules or "*" in self.rules
 
-    @property
-    def is_readable(self) -> bool:
-        """Whether the end can be read, or there is none."""
-        return not self.until or self.end is not None
-
     def has_ended(self, now: float | None) -> bool:
-        """Tell whether it has ended at the time ``now``; without a time, none has."""
+        """Tell whether the exemption has ended at the time ``now``; without a time, none has."""
         return now is not None and self.end is not None and now >= self.end
-
-
-class Exempted(NamedTuple):
-    """The answer to a request to be exempt from one rule.
-
-    Attributes:
-        rule: the rule.
-        policy: the policy that binds it.
-        holds: whether the workload is exempt.
-        finding: the report; if the exemption does not hold, its reason says why.
-    """
-
-    rule: str
-    policy: str
-    holds: bool
-    finding: Finding
 
 
 _NO_REQUEST: Final = ExemptionRequest(frozenset(), "")
@@ -93,12 +72,19 @@ def requested_exemption(workload: Workload) -> ExemptionRequest:
     return ExemptionRequest(rules, reason, owner, until, instant_of(until) if until else None)
 
 
-def exempted(request: ExemptionRequest, bound: Collection[BoundRule], now: float | None = None) -> Iterator[Exempted]:
-    """Yield the answer for each rule of ``bound`` that ``request`` covers; ``now`` is in seconds since 1970."""
-    for binding in bound:
-        if request.covers(binding.rule.id):
-            finding = _fault(request, binding, now)
-            yield Exempted(binding.rule.id, binding.policy, finding is None, finding or _granted(request, binding.rule.id))
+def report_of(request: ExemptionRequest, binding: BoundRule, now: float | None = None) -> Finding | None:
+    """Return the report on ``request`` for one rule; its reason is ``Exempt`` if the workload is exempt, else why it is not.
+
+    None if the request does not cover the rule. ``now`` is in seconds since 1970; without it no exemption has ended.
+    """
+    rule = binding.rule.id
+    if not request.covers(rule):
+        return None
+    until = f" until {request.until:.40}" if request.until else ""
+    owner = f" (contact: {request.owner:.60})" if request.owner else ""
+    message = f"exempt from {rule}{until}: {request.reason.rstrip('.'):.200}{owner}"
+    granted = Finding("Exempt", _PLACE, message, f"Remove {EXEMPT} when the reason no longer applies.", Level.WARN)
+    return _fault(request, binding, now) or granted
 
 
 def bound_without_exemption(
@@ -106,16 +92,8 @@ def bound_without_exemption(
 ) -> BoundRule | None:
     """Return the binding of the rule with id ``rule``; None if there is none, or if ``workload`` is exempt from the rule."""
     match = next((binding for binding in bound if binding.rule.id == rule), None)
-    if match is None or any(answer.holds for answer in exempted(requested_exemption(workload), [match], now)):
-        return None
-    return match
-
-
-def _granted(request: ExemptionRequest, rule: str) -> Finding:
-    until = f" until {request.until:.40}" if request.until else ""
-    owner = f" (contact: {request.owner:.60})" if request.owner else ""
-    message = f"exempt from {rule}{until}: {request.reason.rstrip('.'):.200}{owner}"
-    return Finding("Exempt", _PLACE, message, f"Remove {EXEMPT} when the reason no longer applies.", Level.WARN)
+    report = None if match is None else report_of(requested_exemption(workload), match, now)
+    return None if report is not None and report.reason == "Exempt" else match
 
 
 def _fault(request: ExemptionRequest, binding: BoundRule, now: float | None) -> Finding | None:
@@ -128,7 +106,7 @@ def _fault(request: ExemptionRequest, binding: BoundRule, now: float | None) -> 
     elif not request.reason:
         remedy = f"Write the reason in the annotation {REASON}."
         fault = Finding("ExemptionWithoutReason", _PLACE, f"the exemption from {rule} gives no reason", remedy)
-    elif not request.is_readable:
+    elif request.until and request.end is None:
         message = f"the exemption from {rule} ends {request.until!r:.60}, which is not a date"
         remedy = "Write a date (2026-01-31: to the end of that day in UTC) or a time (2026-01-31T18:00:00Z)."
         fault = Finding("ExemptionUnreadable", _UNTIL_PLACE, message, remedy)

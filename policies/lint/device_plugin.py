@@ -49,8 +49,7 @@ def check_config(path: Path, config: Object) -> Iterator[Finding]:
     for strategy_name in _SHARING:
         for at, resource in maps_at(sharing, strategy_name, "resources"):
             place = (*path, "sharing", strategy_name, "resources", at)
-            yield from _check_replicas(place, resource)
-            yield from _check_unused(place, resource)
+            yield from _check_resource(place, resource)
     if strategy == "single":
         yield from _check_single(path, sharing)
 
@@ -70,16 +69,12 @@ def _check_fields(path: Path, config: Object) -> Iterator[Finding]:
         yield Finding("NotUsed", (*path, "resources"), message, "Remove resources.", Level.WARN)
 
 
-def _check_replicas(path: Path, resource: Object) -> Iterator[Finding]:
+def _check_resource(path: Path, resource: Object) -> Iterator[Finding]:
     replicas = resource.get("replicas")
-    if type(replicas) is int and replicas >= _FEWEST:
-        return
-    shown = str(replicas) if type(replicas) is int else type_name(replicas)
-    message = f"replicas is {shown} but must be {_FEWEST} or more, so the device plugin does not start and the node has no GPUs"
-    yield Finding("TooFewReplicas", (*path, "replicas"), message, f"Write {_FEWEST} or more replicas, or remove the sharing.")
-
-
-def _check_unused(path: Path, resource: Object) -> Iterator[Finding]:
+    if type(replicas) is not int or replicas < _FEWEST:
+        shown = str(replicas) if type(replicas) is int else type_name(replicas)
+        message = f"replicas is {shown} but must be {_FEWEST} or more, so the device plugin does not start and the node has no GPUs"
+        yield Finding("TooFewReplicas", (*path, "replicas"), message, f"Write {_FEWEST} or more replicas, or remove the sharing.")
     for name in ("rename", "devices"):
         if name in resource and resource[name] != "all":
             message = f"the device plugin ignores {name} and shares all devices of a resource under the resource's own name"

@@ -85,7 +85,9 @@ def check_network_policy(obj: Object, context: LintContext) -> Iterator[Finding]
     labels = texts_at(obj, "spec", "podSelector", "matchLabels")
     jobs = [(gang.owner, texts_at(gang.pods.root, "metadata", "labels")) for gang in _gangs(obj, context)]
     # Policies are additive.
-    rules += [rule for other in _others(obj, context) for _, rule in maps_at(other, *_INGRESS)]
+    others = context.cached("policies", lambda: _by_namespace((context.namespace_of(other), other) for other in context.of(*_KIND)))
+    for other in others.get(context.namespace_of(obj), []):
+        rules += [rule for _, rule in maps_at(other, *_INGRESS) if other is not obj]
     cut_off = sorted({owner for owner, own in jobs if not _admits(rules, own)})
     if cut_off:
         message = f"the policy selects the pods of {', '.join(cut_off)} and admits no traffic from them, so they"
@@ -98,14 +100,6 @@ def check_network_policy(obj: Object, context: LintContext) -> Iterator[Finding]
         return
     remedy = "Add an ingress rule from a podSelector with the labels of the policy's own podSelector."
     yield Finding("WorkersCutOff", _INGRESS, f"{message} cannot reach each other and collectives hang", remedy, Level.WARN)
-
-
-def _others(obj: Object, context: LintContext) -> Iterator[Object]:
-    """Return the other policies of the same namespace and input."""
-    policies = context.cached(
-        "policies", lambda: _by_namespace((context.namespace_of(policy), policy) for policy in context.of(*_KIND))
-    )
-    return (policy for policy in policies.get(context.namespace_of(obj), []) if policy is not obj)
 
 
 def _gangs(obj: Object, context: LintContext) -> list[Pods]:

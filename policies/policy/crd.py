@@ -91,14 +91,14 @@ def _column(name: str, kind: str, path: str, description: str, *, wide: bool = F
 def columns() -> list[Schema]:
     """Return the columns of ``kubectl get gpupolicies``, also those of ``-o wide``."""
     return [
-        _column("Mode", "string", ".spec.mode", "Mode of every rule that states none."),
+        _column("Mode", "string", ".spec.mode", "Mode of every rule that sets none."),
         _column("Priority", "integer", ".spec.priority", "The policy with the highest priority binds a rule."),
         _column("Ready", "string", f"{_READY}.status", "Whether the policy is in force."),
-        _column("Reason", "string", f"{_READY}.reason", "Why it is, or is not."),
+        _column("Reason", "string", f"{_READY}.reason", "Reason of the Ready condition."),
         _column("Namespaces", "integer", ".status.matchedNamespaces", "Namespaces that it selects."),
         _column("Would-Change", "integer", ".status.lastAudit.wouldChange", "Workloads that enforcing it would change."),
         _column("Would-Refuse", "integer", ".status.lastAudit.wouldRefuse", "Workloads that enforcing it would refuse."),
-        _column("Age", "date", ".metadata.creationTimestamp", "Time since the policy was made."),
+        _column("Age", "date", ".metadata.creationTimestamp", "Time since the policy was created."),
         _column("Rules", "string", ".status.rules", "Rules that it binds, by mode.", wide=True),
         _column("In-Force", "integer", ".status.generationInForce", "The generation that reviews apply.", wide=True),
         _column("Message", "string", f"{_READY}.message", "Details of the Ready condition.", wide=True),

@@ -44,7 +44,7 @@ class SelectorRequirement(Params):
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """How the label is compared."""
     values: Annotated[tuple[LabelValue, ...], Field(max_length=MOST)] = ()
-    """What it is compared with, for In and NotIn."""
+    """The values to compare with, for In and NotIn."""
 
     @model_validator(mode="after")
     def _has_values_to_compare(self) -> Self:
@@ -105,17 +105,16 @@ class Exemptions(Params):
     validations = (
         CelRule(
             "!has(self.longestDays) || !has(self.requireUntil) || self.requireUntil",
-            "longestDays asks for an end: leave requireUntil out, or say true",
+            "longestDays requires an end: leave requireUntil out, or write true",
         ),
     )
 
     rules: Annotated[tuple[str, ...], *UNIQUE] = ()
     """Rule ids; `*` for every rule."""
     require_until: bool | None = None
-    """Whether an exemption must say when it ends, by the annotation gpugate.io/exempt-until. Where it is left out: if longestDays
-    is given."""
+    """Whether an exemption must have an end (annotation gpugate.io/exempt-until). By default only if longestDays is set."""
     longest_days: Annotated[int, Field(ge=1, le=3650)] | None = None
-    """How many days after the workload was made an exemption may end at the latest."""
+    """How many days ahead of the review an exemption may end at most."""
 
     @field_validator("rules")
     @classmethod
@@ -129,13 +128,13 @@ class Exemptions(Params):
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if self.longest_days is not None and self.require_until is False:
-            message = "longestDays asks for an end: leave requireUntil out, or say true"
+            message = "longestDays requires an end: leave requireUntil out, or write true"
             raise ValueError(message)
         return self
 
     @property
     def needs_end(self) -> bool:
-        """Whether an exemption must say when it ends."""
+        """Whether an exemption must have an end."""
         return self.longest_days is not None if self.require_until is None else self.require_until
 
 
@@ -143,17 +142,16 @@ def _settings_model(rule: Rule) -> Any:  # noqa: ANN401 - a model made at run ti
     """Return the model of ``spec.rules.<rule>``: the rule's parameters, its mode, and how it acts on withheld edits."""
     name = rule.params.__name__.removesuffix("Params") + "Settings"
     fields: dict[str, Any] = {
-        "mode": (Mode | None, Field(default=None, description="How the rule acts; the policy's mode where it is left out.")),
+        "mode": (Mode | None, Field(default=None, description="How the rule acts; by default the policy's mode.")),
         "on_git_conflict": (
             Literal["Warn", "Refuse"],
-            Field(default="Warn", description="Whether an edit that would overwrite what Git states is warned about or refused."),
+            Field(default="Warn", description="Whether gpugate warns or refuses if an edit would overwrite a value from Git."),
         ),
         "on_unknown": (
             Literal["Warn", "Refuse"],
             Field(
                 default="Warn",
-                description="Whether what cannot be judged, since facts about the cluster are missing or out of date, is warned"
-                " about or, by a rule in Enforce, refused.",
+                description="Whether a check that lacks current facts about the cluster warns or, for a rule in Enforce, refuses.",
             ),
         ),
     }
@@ -185,11 +183,11 @@ class PolicySpec(Params):
     """The desired state of a GPUPolicy."""
 
     match: Match = Match()
-    """What the policy applies to; everything where it is left out."""
+    """What the policy applies to; everything by default."""
     priority: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)] = 0
     """Of several policies that match, the one with the highest priority binds a rule; then the first by name."""
     mode: Mode | None = None
-    """Mode of every rule that states none. Where it is left out, the policy binds only the rules that it names."""
+    """Mode of every rule that sets none. Without it, the policy binds only the rules that it names."""
     exemptions: Exemptions = Exemptions()
     """From which rules workloads may be exempt."""
     rules: RuleSettings = Field(default_factory=RuleSettings)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpugate.policies.engine.exemptions import EXEMPT, OWNER, REASON, UNTIL, exempted, requested_exemption
+from gpugate.policies.engine.exemptions import EXEMPT, OWNER, REASON, UNTIL, report_of, requested_exemption
 from gpugate.policies.kube.fields import MalformedError, clone
 from gpugate.policies.kube.times import instant_of
 from tests.shared.builders import bind, container, decided, opened, pod, reasons, templated
@@ -242,5 +242,6 @@ def test_a_plea_tells_all_that_an_audit_shows() -> None:
     assert plea.end == _at("2026-02-01T00:00:00Z") == _at("2026-01-31")
     assert [plea.has_ended(now) for now in (None, plea.end - 1, plea.end)] == [False, False, True]
     bound = bind({"gang": {}, "numa": {}, "queue": {}}, exemptions={"rules": ["numa"]})
-    found = [(one.rule, one.policy, one.holds, one.finding.reason) for one in exempted(plea, bound, plea.end - 1)]
-    assert found == [("numa", "test", True, "Exempt"), ("gang", "test", False, "ExemptionNotAllowed")]
+    reports = [(one.rule.id, one.policy, report_of(plea, one, plea.end - 1)) for one in bound]
+    found = [(rule, policy, report.reason) for rule, policy, report in reports if report is not None]
+    assert found == [("numa", "test", "Exempt"), ("gang", "test", "ExemptionNotAllowed")]
