@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import CertificateInfo, CertificateState, Validity, parse, validity
-from gpugate.certs.pem import load_key
+from gpugate.certs.inspect import CertificateError, CertificateInfo, CertificateState, Validity, load_key, parse, validity
 from gpugate.certs.store import Contents, Paths
 from gpugate.certs.verify import CertificateProblem, ProblemKind, check_key, verify
 
@@ -68,7 +66,7 @@ def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now
     if contents.ca_certificate is not None:
         first, *others = _entries(contents.ca_certificate, paths.ca_certificate, now)
         # The store signs with the first alone, whatever the others' subjects are.
-        entries += (first, *(replace(it, role=Role.RETIRED_CA) for it in others))
+        entries += (first, *(replace(other, role=Role.RETIRED_CA) for other in others))
     if contents.certificate is not None:
         entries += _entries(contents.certificate, paths.certificate, now)
     if not entries:
@@ -106,7 +104,6 @@ def _problems(contents: Contents, hostnames: Sequence[str], now: datetime) -> li
     anchors = serving if ca is None else ca
     problems += verify(serving, anchors, hostnames, now, key_pem=contents.key)
     if contents.key is None:
-        message = "the serving certificate has no key"
         remedy = "restore the matching key, or issue a new pair"
-        problems.append(CertificateProblem(ProblemKind.KEY_MISSING, message, remedy))
+        problems.append(CertificateProblem(ProblemKind.KEY_MISSING, "the serving certificate has no key", remedy))
     return problems

@@ -66,6 +66,10 @@ class Finding(NamedTuple):
         """Return the finding, as a warning if it is a denial."""
         return self._replace(level=Level.WARN) if self.level is Level.DENY else self
 
+    def as_denial(self) -> Finding:
+        """Return the finding, as a denial if it is unknown."""
+        return self._replace(level=Level.DENY) if self.level is Level.UNKNOWN else self
+
 
 def not_synced(reason: str, path: Path, kinds: str, what: str) -> Finding:
     """Return the finding for ``kinds`` (``the nodes``) that are not synced, so that ``what`` (``whether ...``) is unknown."""
@@ -108,7 +112,7 @@ def aged(finding: Finding, stale: Mapping[str, int]) -> Finding:
 
 
 def judge(rule: str, mode: Mode, finding: Finding, *, refuse_unknown: bool = False) -> Judged:
-    """Return ``finding`` of ``rule`` with the severity of the rule's ``mode``; ``refuse_unknown``: deny uncertain findings too."""
+    """Return ``finding`` of ``rule`` with the severity of the rule's ``mode``; ``refuse_unknown``: deny it if it is unknown."""
     if mode is Mode.DRY_RUN:
         would_refuse = finding.level is Level.DENY or (refuse_unknown and finding.level is Level.UNKNOWN)
         return Judged(rule, Severity.DRYRUN, finding, would_refuse)

@@ -33,7 +33,7 @@ class Instead(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Return the replacement as a sentence."""
+        """The replacement as a sentence."""
         other = f", or {self.smi} (nvidia_gpu_exporter)" if self.smi else ""
         return f"Write {self.dcgm} (dcgm-exporter){other}."
 
@@ -80,31 +80,23 @@ def check_expression(path: Path, expression: str) -> Iterator[Finding]:
     """Check one expression for unknown GPU metrics and wrong calculations."""
     bare = _TEXT.sub('""', expression)
     for name in sorted({match[0] for match in _NAME.finditer(bare)} & set(UNWRITTEN)):
-        message = f"no exporter writes {name}: the expression is empty, and an alert on it never fires"
+        message = f"no exporter writes {name}, so the expression is empty and an alert on it never fires"
         yield Finding("UnwrittenMetric", path, message, UNWRITTEN[name].sentence)
-    match = _USED_BY_FREE.search(bare)
-    if match:
-        yield _not_a_share(path, match[1])
+    share = _USED_BY_FREE.search(bare)
+    if share:
+        message, threshold = f"{USED} / {FREE} is not the used share because it is 1 at half and has no upper bound", share[1]
+        if threshold:
+            message += f"; above {threshold} it fires from {float(threshold) / (1 + float(threshold)):.0%} used"
+        yield Finding("NotAShare", path, message, f"Write {USED} / ({USED} + {FREE}).", Level.WARN)
     counted = _COUNTED.search(bare)
     if counted:
         message = (
-            f"{XID} is a gauge that holds the number of the last Xid: {counted[1]}() subtracts numbers of errors from each other, "
-            "and does not see the same error twice"
+            f"{XID} is a gauge with the number of the last Xid, so {counted[1]}() subtracts error numbers from each other "
+            "and misses an error that repeats"
         )
-        remedy = (
-            f"Write {XID} != 0, which holds until the driver is loaded anew, or DCGM_EXP_XID_ERRORS_COUNT > 0, which dcgm-exporter "
-            "writes where it is configured to."
-        )
+        errors = "DCGM_EXP_XID_ERRORS_COUNT > 0 if dcgm-exporter is configured to write it"
+        remedy = f"Write {XID} != 0, which holds until the driver is reloaded, or {errors}."
         yield Finding("GaugeCounted", path, message, remedy, Level.WARN)
-
-
-def _not_a_share(path: Path, threshold: str | None) -> Finding:
-    message = f"{USED} / {FREE} is not the share that is used: it is 1 at half, and has no upper bound"
-    if threshold:
-        bound = float(threshold)
-        message += f"; above {threshold} it fires from {bound / (1 + bound):.0%} used"
-    remedy = f"Write {USED} / ({USED} + {FREE})."
-    return Finding("NotAShare", path, message, remedy, Level.WARN)
 
 
 def check_service_monitor(obj: Object, context: LintContext) -> Iterator[Finding]:
@@ -117,10 +109,9 @@ def check_service_monitor(obj: Object, context: LintContext) -> Iterator[Finding
             continue
         names = ", ".join(sorted(text_at(service, "metadata", "name") for service in services))
         have = ", ".join(sorted(filter(None, ports))) or "no port with a name"
-        message = f"the Service {names} that it selects has no port named {port}: nothing is scraped"
-        yield Finding(
-            "PortNotNamed", ("spec", "endpoints", at, "port"), message, f"The Service has {have}: use one name.", Level.WARN
-        )
+        message = f"the selected Service {names} has no port named {port}, so nothing is scraped"
+        remedy = f"Use the same port name in both: the Service has {have}."
+        yield Finding("PortNotNamed", ("spec", "endpoints", at, "port"), message, remedy, Level.WARN)
 
 
 def _selected(obj: Object, context: LintContext) -> list[Object]:
@@ -132,8 +123,5 @@ def _selected(obj: Object, context: LintContext) -> list[Object]:
         return []
     spaces = list_at(obj, "spec", "namespaceSelector", "matchNames") or [context.namespace_of(obj)]
     everywhere = map_at(obj, "spec", "namespaceSelector").get("any") is True
-    return [
-        one
-        for one in context.of("", "Service")
-        if (everywhere or context.namespace_of(one) in spaces) and selector.matches(texts_at(one, "metadata", "labels"))
-    ]
+    services = [service for service in context.of("", "Service") if everywhere or context.namespace_of(service) in spaces]
+    return [service for service in services if selector.matches(texts_at(service, "metadata", "labels"))]

@@ -272,7 +272,7 @@ def exempt(workloads: Sequence[AuditedWorkload]) -> tuple[AuditedWorkload, ...]:
                 "Exempt",
                 "metadata.annotations[gpugate.io/exempt]",
                 f"exempt from {rule}: {plea.reason}",
-                "Remove gpugate.io/exempt when the reason has gone.",
+                "Remove gpugate.io/exempt when the reason no longer applies.",
             )
             items = tuple(sorted((*(one for one in items if one.rule != rule), said), key=lambda one: (one.rule, one.path)))
         found[place * step] = AuditedWorkload(

@@ -5,8 +5,7 @@ import traceback
 from typing import Any, Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.engine.admitted import in_flight_entry
-from gpugate.policies.engine.engine import decide
+from gpugate.policies.engine.engine import decide, in_flight_entry
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import Decision, Phase
 from gpugate.policies.kube.fields import MalformedError

@@ -5,8 +5,7 @@ import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import parse
+from gpugate.certs.inspect import CertificateError, parse
 from gpugate.certs.store import ensure
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.runtime.errors import InputError

@@ -15,11 +15,10 @@ from rich.console import Console
 from rich.text import Text
 
 from gpugate.certs import files
-from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import CertificateState, parse, timestamp
+from gpugate.certs.inspect import CertificateError, CertificateState, parse, timestamp
 from gpugate.certs.issue import Lifetimes
 from gpugate.certs.renew import trust_bundle
-from gpugate.certs.store import DirectoryStore, ensure
+from gpugate.certs.store import ensure, paths_in, read
 from gpugate.certs.survey import CertificateEntry, Role, Survey, survey_file, survey_store
 from gpugate.webhook.cli.options import fail
 
@@ -97,9 +96,8 @@ def inspect(
 def ca_bundle(directory: Directory) -> None:
     """Print the CA of DIR in base64, for the caBundle of a webhook configuration."""
     with _unusable_input():
-        store = DirectoryStore(directory)
-        place = store.paths.ca_certificate
-        pem = store.read().ca_certificate
+        place = paths_in(directory).ca_certificate
+        pem = read(directory).ca_certificate
         if pem is None:
             raise CertificateError(place=place, problem="is not there", remedy="run 'gpugate certs issue' first")
         bundle = trust_bundle(pem, _now(), place)
@@ -132,8 +130,7 @@ def _survey(path: Path, hostnames: list[str], now: datetime) -> Survey:
         if hostnames:
             raise CertificateError(place="--hostname", problem="needs a directory", remedy="give the directory of the files")
         return survey_file(files.read(path), str(path), now)
-    store = DirectoryStore(path)
-    return survey_store(store.read(), store.paths, hostnames, now)
+    return survey_store(read(path), paths_in(path), hostnames, now)
 
 
 def _document(survey: Survey, now: datetime) -> dict[str, object]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Protocol
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.policy.coverage import PolicyCoverage, reach_of
+from gpugate.policies.policy.binding import PolicyCoverage, reach_of
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.webhook.admission.response import cut
 from gpugate.webhook.audit.totals import LastAudit
