@@ -221,10 +221,10 @@ def test_utilisation_stands_against_allocation_in_all_and_by_team(prometheus: Pr
 def test_a_card_that_needs_a_look_is_told_of(prometheus: Prometheus, files: Path) -> None:
     done = run(files, "--prometheus", prometheus.url, "--no-findings")
     assert (
-        "look at gpu-1 GPU 2: last Xid 63, 2 double-bit ECC errors, 900 PCIe replays in 24h, held by team-a/serve-6d4f9-fghij"
+        "check gpu-1 GPU 2: last Xid 63, 2 double-bit ECC errors, 900 PCIe replays in 24h, held by team-a/serve-6d4f9-fghij"
         in done.stdout
     )
-    assert done.stdout.count("look at ") == 1
+    assert done.stdout.count("check ") == 1
     assert "8 GPUs held: used " in done.stdout
     assert "3 idle, 1 too large for their work; 1 free." in done.stdout
 

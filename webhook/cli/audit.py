@@ -18,12 +18,11 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import lookup
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import KIND, Policy, PolicyError, default_policy, parse_policy
-from gpugate.webhook.audit.compare import ComparisonOutcome, as_json, compare
+from gpugate.webhook.audit.compare import ComparisonOutcome, compare
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext, gangs_among
-from gpugate.webhook.audit.index import AuditInputs, WorkloadIndex, filled
+from gpugate.webhook.audit.index import AuditInputs, WorkloadIndex, index_of
 from gpugate.webhook.audit.model import Audit
-from gpugate.webhook.audit.output.json import as_json as document
-from gpugate.webhook.audit.output.json import written
+from gpugate.webhook.audit.output.json import as_json, comparison_document, dump_json
 from gpugate.webhook.audit.output.policy_reports import OPEN_REPORT, POLICY_REPORT, reports_of
 from gpugate.webhook.audit.output.text import print_audit, print_comparison
 from gpugate.webhook.audit.page.render import render
@@ -152,7 +151,7 @@ def audit(  # noqa: PLR0913 - one parameter an option
         before = _only(_evaluate(inputs, old, labels), namespace)
         compared = compare(before.workloads, value.workloads, as_if_enforced=as_if_enforced)
         if output is AuditOutput.JSON:
-            sys.stdout.write(written(as_json(compared)).decode())
+            sys.stdout.write(dump_json(comparison_document(compared)).decode())
         else:
             print_comparison(compared, console)
         raise typer.Exit(REFUSED if any(comparison.verdict is ComparisonOutcome.NEWLY_REFUSED for comparison in compared) else 0)
@@ -257,10 +256,10 @@ async def _with_readings(inputs: _Inputs, address: Address, policies: Sequence[P
 
 def _evaluate(inputs: _Inputs, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:
     snapshot, now = inputs.builder.snapshot(inputs.known), time.time()
-    index: WorkloadIndex = filled(inputs.subjects)
+    index: WorkloadIndex = index_of(inputs.subjects)
     if inputs.readings is not None:
         snapshot = replace(snapshot, usage=usage_of(inputs.readings, index.owners_of_pods()))
-    for _ in index.judge(AuditContext(policies, snapshot, team_labels, now), everything=True):
+    for _ in index.evaluate(AuditContext(policies, snapshot, team_labels, now), everything=True):
         pass
     nodes = inputs.builder
     fact_objects = AuditInputs(
@@ -287,7 +286,7 @@ def _print(found: Audit, output: AuditOutput, console: Console, *, findings: boo
     if output is AuditOutput.TABLE:
         print_audit(found, console, findings=findings)
     elif output is AuditOutput.JSON:
-        sys.stdout.write(document(found).decode())
+        sys.stdout.write(as_json(found).decode())
     else:
         kind = POLICY_REPORT if output is AuditOutput.POLICY_REPORT else OPEN_REPORT
         sys.stdout.write("---\n".join(dump(report) for report in reports_of(found.workloads, kind)))

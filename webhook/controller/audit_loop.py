@@ -193,7 +193,7 @@ class AuditLoop:
         snapshot, used = self._with_usage(snapshot)
         judged = 0
         context = AuditContext(policies, snapshot, source.team_labels, self._wall())
-        judging = source.informer.index.judge(context, everything=full, also=used)
+        judging = source.informer.index.evaluate(context, everything=full, also=used)
         for looked, value in enumerate(judging):
             judged += value is not None
             if looked % _BATCH == 0:

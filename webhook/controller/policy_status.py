@@ -13,7 +13,6 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.policy.coverage import PolicyCoverage, reach_of
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.webhook.admission.response import cut
-from gpugate.webhook.audit.totals import LastAudit
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.cache.state import CurrentState
@@ -176,14 +175,14 @@ class PolicyStatusReconciler:
         self._emit = emit
         self._clock = clock
         self._every = every
-        self._totals: Mapping[str, LastAudit] | None = None
+        self._totals: Mapping[str, JsonObject] | None = None
         #: Last write by policy: uid, resourceVersion and status.
         self._written: dict[str, tuple[str, str, JsonObject]] = {}
         #: Inputs of the last complete reconciliation.
         self._version = -1
         self._seen: tuple[Any, ...] = (None, None, None)
 
-    def audited(self, totals: Mapping[str, LastAudit]) -> None:
+    def audited(self, totals: Mapping[str, JsonObject]) -> None:
         """Take the totals of an audit by policy name; a policy without totals has none."""
         self._totals = dict(totals)
 
@@ -240,7 +239,7 @@ class PolicyStatusReconciler:
         if self._totals is None:  # no audit yet since this replica leads: keep the last leader's
             value = seen.status.get("lastAudit")
             return value if isinstance(value, dict) else None
-        return self._totals[seen.name].as_json() if seen.name in self._totals else None
+        return self._totals.get(seen.name)
 
     def _emit_change(self, seen: SeenPolicy, status: JsonObject) -> None:
         """Emit an Event for an invalid generation, once, and for the first valid one after it."""

@@ -13,14 +13,13 @@ from gpugate.policies.gangs.status import GangState
 from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.evaluate import TEAM_LABELS
 from gpugate.webhook.audit.model import Audit
-from gpugate.webhook.audit.page.live import add_page
+from gpugate.webhook.audit.page.live import add_page, only_expected
 from gpugate.webhook.audit.subjects import SUBJECT_KINDS
 from gpugate.webhook.audit.totals import totals_by_policy
 from gpugate.webhook.cache.health import monitor_watches, policy_families
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
-from gpugate.webhook.controller.allowed_hosts import only_expected
 from gpugate.webhook.controller.audit_loop import AuditLoop, AuditSchedule, AuditSource
 from gpugate.webhook.controller.gangs import GangObserver
 from gpugate.webhook.controller.informers import Tee, WorkloadInformer, observe_workload, strip_for_both

@@ -18,13 +18,13 @@ from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.evaluate import AuditContext
-from gpugate.webhook.audit.index import AuditInputs, filled
+from gpugate.webhook.audit.index import AuditInputs, index_of
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import document_of
 from gpugate.webhook.audit.output.text import print_usage, usage_in_words
 from gpugate.webhook.audit.owners import choose_targets, owners_of_pods
 from gpugate.webhook.audit.subjects import subjects_in, trim
-from gpugate.webhook.audit.usage import free_in_all, held_by_owner, held_in_all, lines_of, usage_of
+from gpugate.webhook.audit.usage import device_lines, free_in_all, held_by_owner, held_in_all, usage_of
 from gpugate.webhook.cli import controller
 from gpugate.webhook.cli.main import app
 from gpugate.webhook.cli.options import monitoring
@@ -60,10 +60,10 @@ def owner_names(*objects: Json) -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 def audited(found: Readings | None, *objects: Json, policies: list[Policy] | None = None) -> Audit:
-    index = filled(subjects_in(objects))
+    index = index_of(subjects_in(objects))
     snapshot = EMPTY_SNAPSHOT if found is None else replace(EMPTY_SNAPSHOT, usage=usage_of(found, index.owners_of_pods()))
     chosen = PolicySet([policy(rules={"idle": {}}, mode=None)] if policies is None else policies)
-    for _ in index.judge(AuditContext(chosen, snapshot), everything=True):
+    for _ in index.evaluate(AuditContext(chosen, snapshot), everything=True):
         pass
     return index.build_audit(
         AuditInputs("2026-01-01T00:00:00Z", "tests", chosen, snapshot, lambda _: None, lambda _: None, readings=found)
@@ -137,13 +137,15 @@ def test_sums_stand_by_team_and_count_slices_as_the_part_that_they_are() -> None
     whole = held_in_all(found)
     assert (whole.devices, whole.idle, free_in_all(found)) == (3, 1, 1)
     assert whole.window_use[0].percent == pytest.approx(100 * (0.01 + 0.7 * 3 / 7 + 0.5) / (2 + 3 / 7), abs=0.01)
-    assert [(one.state, one.device.pod) for one in lines_of(found)] == [
+    assert [(one.state, one.device.pod) for one in device_lines(found)] == [
         ("idle", "x"),
         ("busy", "y"),
         ("stray", "gone"),
         ("free", ""),
     ]
-    assert usage_in_words(found) == "3 GPUs held: used 33 % over 1h, 33 % over 30 days, the work of 0.8; 1 idle; 1 free."
+    assert (
+        usage_in_words(found) == "3 GPUs held: used 33 % over 1h, 33 % over 30 days, equal to 0.8 fully used GPUs; 1 idle; 1 free."
+    )
 
 
 def test_sums_go_by_the_owner_that_is_told_before_the_team() -> None:
@@ -166,12 +168,12 @@ def test_a_workload_that_is_exempt_is_not_counted_as_idle() -> None:
 def test_a_policy_that_turns_the_rule_off_leaves_the_figures() -> None:
     found = audited(readings(device("x")), a_pod("x"), policies=[policy(rules={"idle": {"mode": "Disabled"}}, mode=None)])
     assert said(found) == {"Pod x": []}
-    assert [one.state for one in lines_of(found)] == [""]
+    assert [one.state for one in device_lines(found)] == [""]
 
 
 def test_devices_of_other_namespaces_are_left_out_where_some_are_asked_for() -> None:
     found = audited(readings(device("x"), device("y", namespace="b"), device("")), a_pod("x")).only(frozenset({"team-a"}))
-    assert [one.device.pod for one in lines_of(found)] == ["x"]
+    assert [one.device.pod for one in device_lines(found)] == ["x"]
 
 
 def test_what_needs_a_look_is_told_at_the_terminal() -> None:
@@ -179,7 +181,7 @@ def test_what_needs_a_look_is_told_at_the_terminal() -> None:
     found = audited(readings(device("x", health=bad), remarks=("Prometheus is slow",)), a_pod("x"))
     out = io.StringIO()
     print_usage(found, Console(file=out, width=200))
-    assert "look at n1 GPU 0: last Xid 63, 1 double-bit ECC error in 24h, held by team-a/x" in out.getvalue()
+    assert "check n1 GPU 0: last Xid 63, 1 double-bit ECC error in 24h, held by team-a/x" in out.getvalue()
     assert "Prometheus is slow" in found.remarks
 
 

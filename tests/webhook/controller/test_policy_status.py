@@ -11,7 +11,6 @@ from gpugate.policies.cluster.builder import key_of
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.policies.rules.registry import RULES
-from gpugate.webhook.audit.totals import LastAudit
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reducer_for
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.cache.state import CurrentState
@@ -202,10 +201,10 @@ async def test_a_controller_that_takes_over_says_nothing_twice() -> None:
     cluster = Cluster(gpu_policy(generation=2, mode="Loud"))
     await cluster.gather()
     assert (len(cluster.reason_and_message), len(cluster.patches)) == (1, 1)
-    cluster.writer.audited({"p": LastAudit("2026-01-01T00:00:00Z", 10, 3, 2, 1)})
+    audit = {"time": "2026-01-01T00:00:00Z", "workloads": 10, "wouldChange": 3, "wouldRefuse": 2, "exempt": 1}
+    cluster.writer.audited({"p": audit})
     await cluster.gather()
-    audit = cluster.status()["lastAudit"]
-    assert audit == {"time": "2026-01-01T00:00:00Z", "workloads": 10, "wouldChange": 3, "wouldRefuse": 2, "exempt": 1}
+    assert cluster.status()["lastAudit"] == audit
     cluster.start()
     await cluster.gather()
     assert (len(cluster.reason_and_message), len(cluster.patches)) == (1, 2)
