@@ -19,7 +19,6 @@ class ObservedWorkload(NamedTuple):
     """A watched workload.
 
     Attributes:
-        place: its key in the index.
         subject: its reduced form; a text if unreadable, None if the audit does not need it.
     """
 
@@ -42,9 +41,7 @@ class WorkloadInformer:
     """A sink that maintains the audit index.
 
     Attributes:
-        index: the index.
         updated: set after every change of the index.
-        listeners: called with every change.
     """
 
     def __init__(self) -> None:
@@ -54,12 +51,12 @@ class WorkloadInformer:
 
     def replaced(self, kind: WatchedKind, objects: Sequence[ObservedWorkload], /) -> None:
         """Take a full list of one kind."""
-        kept = {one.place for one in objects}
+        listed = {workload.place for workload in objects}
         for place in self.index.places():
-            if place[:2] == (kind.group, kind.name) and place not in kept:
+            if place[:2] == (kind.group, kind.name) and place not in listed:
                 self._put(place, None)
-        for one in objects:
-            self._put(one.place, one.subject)
+        for workload in objects:
+            self._put(workload.place, workload.subject)
 
     def changed(self, _kind: WatchedKind, event_type: EventType, item: ObservedWorkload, /) -> None:
         """Take one event."""

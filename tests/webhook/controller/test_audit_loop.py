@@ -74,7 +74,7 @@ class Stand:
     @property
     def last(self) -> tuple[int, bool]:
         assert self.audit_loop.last is not None
-        return (self.audit_loop.last.judged, self.audit_loop.last.full)
+        return (self.audit_loop.last.evaluated, self.audit_loop.last.full)
 
     @property
     def effects(self) -> list[str]:

@@ -12,11 +12,11 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.policies.rules.registry import RULES
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reducer_for
-from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.controller.policy_status import PolicyStatusReconciler
 from gpugate.webhook.kube.errors import ApiError, ConnectionLostError
+from gpugate.webhook.kube.event_series import Reference
 from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
@@ -45,10 +45,11 @@ class Cluster:
     def start(self) -> None:
         """Another controller takes over."""
         log = Log(io.StringIO())
-        self.writer = PolicyStatusReconciler(self, self.store, self.state, log, emit=self.emit, clock=lambda: self.time)
+        self.writer = PolicyStatusReconciler(self, self.store, self.state, log, events=self, clock=lambda: self.time)
 
-    def emit(self, seen: SeenPolicy, kind: str, reason: str, message: str) -> None:
-        self.reason_and_message.append((seen.name, kind, reason, message))
+    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: str) -> None:
+        assert (regarding.kind, action) == (KIND, "Validate")
+        self.reason_and_message.append((regarding.name, kind, reason, message))
 
     async def patch(self, path: str, patch: JsonObject, /) -> JsonObject:
         if self.error is not None:
@@ -144,7 +145,7 @@ async def test_a_generation_that_reviews_are_not_judged_by_yet_is_not_said_to_be
 @pytest.mark.parametrize(
     ("policies", "text"),
     [
-        ([gpu_policy()], "binds nothing: it names no rule and states no mode."),
+        ([gpu_policy()], "binds nothing: it names no rule and sets no mode."),
         (
             [gpu_policy(mode="Enforce", match={"namespaceSelector": {"matchLabels": {"team": "none"}}})],
             "binds nothing: its namespaceSelector selects no namespace.",

@@ -223,7 +223,7 @@ async def test_a_report_with_our_name_that_is_not_ours_is_left_alone_and_told_of
     assert {verb for verb, _ in reports.calls} == {"POST", "GET"}
     assert reports.reports.written.failed == 3
     reports.log.flush()
-    assert reports.text.getvalue().count("is not gpugate's") == 1
+    assert reports.text.getvalue().count("gpugate does not own it") == 1
 
 
 async def test_a_stray_report_with_our_label_is_taken_away() -> None:
