@@ -277,7 +277,7 @@ def test_a_missing_metric_is_a_remark_and_no_idleness(bare: Callable[..., Promet
     blind = [Device("gpu-1", 0, {USED: 6200, FREE: 75720}, ("team-a", "notebook", "main"))]
     found = audited(files, "--prometheus", bare(blind).url)
     assert idle_items(found) == {}
-    assert any("which GPUs are idle is not known" in one for one in found["remarks"])
+    assert any("idle GPUs are not known" in one for one in found["remarks"])
     (line,) = found["usage"]["devices"]
     assert (line["state"], line["spans"], line["memoryPeak"]) == ("unknown", [], 6200 << 20)
 
@@ -285,7 +285,7 @@ def test_a_missing_metric_is_a_remark_and_no_idleness(bare: Callable[..., Promet
 def test_a_prometheus_without_dcgm_says_so(bare: Callable[..., Prometheus], files: Path) -> None:
     other = Device("gpu-1", 0, {"up": 1})
     found = audited(files, "--prometheus", bare([other]).url)
-    assert "Prometheus has no series of dcgm-exporter (DCGM_FI_...): no figures of GPUs are known" in found["remarks"]
+    assert "Prometheus has no series of dcgm-exporter (DCGM_FI_...): no GPU figures are known" in found["remarks"]
 
 
 def test_a_name_and_password_are_asked_for_and_never_shown(bare: Callable[..., Prometheus], files: Path) -> None:
@@ -396,7 +396,7 @@ def test_the_controller_of_a_live_cluster_asks_on_its_own_and_goes_on_without_an
         wait_until(lambda: told() == wanted, 30, "the controller to tell of the idle GPU")
         watched.stop()
         wait_until(
-            lambda: any("cannot be reached" in one and "figures of GPUs" in one for one in controller.audit()["remarks"]),
+            lambda: any("cannot be reached" in one and "GPU figures" in one for one in controller.audit()["remarks"]),
             30,
             "a remark that Prometheus is gone",
         )

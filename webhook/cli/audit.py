@@ -37,7 +37,7 @@ from gpugate.webhook.files.yaml_out import dump
 from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.kube.kubeconfig import connect
 from gpugate.webhook.prometheus.client import Address, PrometheusError
-from gpugate.webhook.prometheus.poller import ask, times_wanted
+from gpugate.webhook.prometheus.poller import fetch_readings, idle_times
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.times import rfc3339
@@ -249,9 +249,9 @@ def _policies_among(objects: Iterable[Mapping[str, Any]]) -> tuple[list[Policy],
 async def _with_readings(inputs: _Inputs, address: Address, policies: Sequence[PolicySet]) -> _Inputs:
     """Add the figures of Prometheus to ``inputs``, or a remark why there are none."""
     try:
-        return inputs._replace(readings=await ask(address, times_wanted(*policies), time.time()))
+        return inputs._replace(readings=await fetch_readings(address, idle_times(*policies), time.time()))
     except PrometheusError as error:
-        return inputs._replace(remarks=[*inputs.remarks, f"{error}: no figures of GPUs are shown"])
+        return inputs._replace(remarks=[*inputs.remarks, f"{error}: no GPU figures are shown"])
 
 
 def _evaluate(inputs: _Inputs, policies: PolicySet, team_labels: tuple[str, ...]) -> Audit:

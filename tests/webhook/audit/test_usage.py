@@ -31,7 +31,7 @@ from gpugate.webhook.cli.options import monitoring
 from gpugate.webhook.controller.informers import observe_workload
 from gpugate.webhook.controller.metrics import usage_families
 from gpugate.webhook.prometheus.client import Address, PrometheusError
-from gpugate.webhook.prometheus.poller import UsagePoller, times_wanted
+from gpugate.webhook.prometheus.poller import UsagePoller, idle_times
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Log
@@ -186,13 +186,13 @@ def test_what_needs_a_look_is_told_at_the_terminal() -> None:
 
 
 def test_times_are_those_of_every_policy_that_binds_the_rule() -> None:
-    default = times_wanted(PolicySet([]))
+    default = idle_times(PolicySet([]))
     assert default == Times((3600, MONTH), (3600, 86_400, MONTH))
     off = policy("off", rules={"idle": {"mode": "Disabled", "idleFor": "9h"}}, mode=None)
     other = policy("other", rules={"host-memory": {}}, mode=None)
     short = policy("short", rules={"idle": {"idleFor": "10m"}}, mode=None)
-    assert times_wanted(PolicySet([off, other])) == default
-    assert times_wanted(PolicySet([short]), PolicySet([policy(mode="Warn")])).windows == (600, 3600, MONTH)
+    assert idle_times(PolicySet([off, other])) == default
+    assert idle_times(PolicySet([short]), PolicySet([policy(mode="Warn")])).windows == (600, 3600, MONTH)
 
 
 def test_options_for_prometheus_need_its_address(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ async def kept(asked: Asked, *, wall: float = AT, interval: float = 0.001) -> tu
     """A keeper after the last of the answers, and its log."""
     out = io.StringIO()
     log = Log(out)
-    keeper = UsagePoller(Address("http://h"), lambda: PolicySet([]), interval, log, ask=asked, wall=lambda: wall)
+    keeper = UsagePoller(Address("http://h"), lambda: PolicySet([]), interval, log, fetch=asked, wall=lambda: wall)
     task = asyncio.create_task(keeper.run())
     async with asyncio.timeout(10):
         await asked.arrived.wait()
@@ -256,11 +256,11 @@ async def test_the_last_reading_is_kept_through_a_failure_with_a_remark_until_it
     first = readings(device("x"))
     keeper, out = await kept(Asked(first, PrometheusError("Prometheus at http://h cannot be reached: no")), interval=0.001)
     assert keeper.current() is first
-    assert keeper.remarks() == ("Prometheus at http://h cannot be reached: no: figures of GPUs are those of 2026-03-02T09:30:00Z",)
+    assert keeper.remarks() == ("Prometheus at http://h cannot be reached: no: GPU figures are those of 2026-03-02T09:30:00Z",)
     assert "cannot be reached" in out.getvalue()
     keeper._wall = lambda: AT + 1
     assert keeper.current() is None
-    assert keeper.remarks() == ("Prometheus at http://h cannot be reached: no: no figures of GPUs are shown",)
+    assert keeper.remarks() == ("Prometheus at http://h cannot be reached: no: no GPU figures are shown",)
 
 
 @pytest.mark.asyncio
@@ -278,7 +278,7 @@ async def test_a_policy_with_other_times_is_asked_for_soon() -> None:
     policies = [PolicySet([])]
     asked = Asked(readings(), readings())
     keeper = UsagePoller(
-        Address("http://h"), lambda: policies[0], 3600.0, Log(io.StringIO()), ask=asked, wall=lambda: AT, pause=0.001
+        Address("http://h"), lambda: policies[0], 3600.0, Log(io.StringIO()), fetch=asked, wall=lambda: AT, pause=0.001
     )
     task = asyncio.create_task(keeper.run())
     async with asyncio.timeout(10):
