@@ -1,11 +1,11 @@
 """Index of the audited objects with the last result of each."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpugate.policies.cluster.gpu_usage import Place, place_of
+from gpugate.policies.cluster.gpu_usage import DeviceUse, Place, Usage, place_of
 from gpugate.policies.cluster.nodes import Node
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.cluster.usage import NodeUsage
@@ -15,7 +15,7 @@ from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit import cluster_summary
 from gpugate.webhook.audit.evaluate import AuditContext, evaluate, sort_key
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Fleet
-from gpugate.webhook.audit.owners import AuditTarget, PodName, choose_targets, owners_of_pods
+from gpugate.webhook.audit.owners import AuditTarget, choose_targets, owners_of_pods
 from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.times import rfc3339
@@ -79,10 +79,15 @@ class WorkloadIndex:
         """Return every place with an object."""
         return [*self._subjects, *self._unreadable]
 
-    def owners_of_pods(self) -> dict[PodName, Place]:
-        """Return the evaluated workload of each pod that requests accelerators."""
-        subjects = self._subjects.values()
-        return owners_of_pods(subjects, choose_targets(subjects))
+    def usage_of(self, readings: Readings) -> Usage:
+        """Return the devices of each evaluated workload by ``readings``."""
+        owners = owners_of_pods(self._subjects.values())
+        groups: defaultdict[Place, list[DeviceUse]] = defaultdict(list)
+        for device in readings.devices:
+            place = owners.get((device.namespace, device.pod)) if device.pod else None
+            if place is not None:
+                groups[place].append(device)
+        return Usage({place: tuple(devices) for place, devices in groups.items()})
 
     def evaluate(
         self, context: AuditContext, *, everything: bool, also: Container[Place] = ()

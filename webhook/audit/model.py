@@ -26,12 +26,10 @@ class Item(NamedTuple):
     """One finding or change of one rule for one workload.
 
     Attributes:
-        policy: the policy that binds it, ``name@generation``.
         mode: mode of the rule: in DryRun the effect is what enforcing would do, in Enforce or Warn what re-creating the workload
             would do.
         reason: reason of the finding; ``Changed`` for a change.
         path: the field, ``spec.template.spec.containers[0]``; empty for the whole object.
-        remedy: what to write instead; empty for a change.
     """
 
     rule: str
@@ -60,7 +58,6 @@ class Exemption(NamedTuple):
 
     Attributes:
         rules: rule ids, sorted; ``*`` for every rule.
-        owner: responsible person or team; empty if missing.
         until: its end (RFC 3339); empty for never.
         state: ``active``, ``expired``, or ``refused`` if the policy forbids it or a field is missing.
     """
@@ -104,10 +101,8 @@ class AuditedWorkload:
 
     Attributes:
         kind: its kind; the owner's kind for a pod of an owner of an unknown kind.
-        team: team by its labels or its namespace's; empty if unknown.
         pods: number of its pods that request accelerators; 0 if unknown.
         devices: requested accelerators in total, sorted by name.
-        in_git: whether a GitOps tool applies it.
         bound_by: the policies that bind a rule for it, ``name@generation``, sorted.
         used: devices that its pods hold, by Prometheus, sorted.
         belongs: its owner, project and so on, by attribution key.
@@ -151,10 +146,7 @@ class NodeSummary(NamedTuple):
     """One node with accelerators. Memory is in bytes, CPU in millicores.
 
     Attributes:
-        held: accelerators that pods hold.
         stranded: free accelerators that no pod can use, since too little memory or CPU is free beside them.
-        requested: memory requests of its pods.
-        limited: memory limits of its pods.
     """
 
     name: str
@@ -182,7 +174,6 @@ class ShapeSummary(NamedTuple):
     """A group of equal nodes.
 
     Attributes:
-        title: its title (the product).
         device: resource name of the accelerator.
         why_stranded: why accelerators are stranded; empty if none is.
     """
@@ -202,8 +193,6 @@ class QueueLine(NamedTuple):
     """Quota of one resource in one flavor of one ClusterQueue (memory in bytes, CPU in millicores, else counts).
 
     Attributes:
-        reserved: reserved now, own and borrowed.
-        pending: pending workloads of the queue.
         stopped: why it admits nothing; empty if it admits.
     """
 

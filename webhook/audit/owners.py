@@ -104,14 +104,15 @@ PodName: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 
-def owners_of_pods(subjects: Iterable[Subject], chosen: Sequence[AuditTarget]) -> dict[PodName, Place]:
+def owners_of_pods(subjects: Iterable[Subject]) -> dict[PodName, Place]:
     """Return the evaluated workload of each pod that requests accelerators; pods without one are left out."""
     objects = list(subjects)
     tree = OwnerTree(objects)
-    evaluated = {place_of(target.subject) for target in chosen}
+    targets = choose_targets(objects)
+    evaluated = {place_of(target.subject) for target in targets}
     groups = {
         (target.subject.namespace, target.owner, target.subject.pod_hash): place_of(target.subject)
-        for target in chosen
+        for target in targets
         if target.owner
     }
     result: dict[PodName, Place] = {}

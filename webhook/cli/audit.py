@@ -27,7 +27,6 @@ from gpugate.webhook.audit.output.policy_reports import OPEN_REPORT, POLICY_REPO
 from gpugate.webhook.audit.output.text import print_audit, print_comparison
 from gpugate.webhook.audit.page.render import render
 from gpugate.webhook.audit.subjects import Subject, describe, subjects_in, subjects_of
-from gpugate.webhook.audit.usage import usage_of
 from gpugate.webhook.cache.fetch import fetch
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cli.context import ClusterFiles, Colour, ColourOption, Context, Kubeconfig, unknown_policies
@@ -258,7 +257,7 @@ def _evaluate(inputs: _Inputs, policies: PolicySet, team_labels: tuple[str, ...]
     snapshot, now = inputs.builder.snapshot(inputs.known), time.time()
     index: WorkloadIndex = index_of(inputs.subjects)
     if inputs.readings is not None:
-        snapshot = replace(snapshot, usage=usage_of(inputs.readings, index.owners_of_pods()))
+        snapshot = replace(snapshot, usage=index.usage_of(inputs.readings))
     for _ in index.evaluate(AuditContext(policies, snapshot, team_labels, now), everything=True):
         pass
     nodes = inputs.builder

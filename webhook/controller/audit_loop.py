@@ -15,7 +15,6 @@ from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
 from gpugate.webhook.audit.index import AuditInputs
 from gpugate.webhook.audit.model import Audit
-from gpugate.webhook.audit.usage import usage_of
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.controller.informers import WorkloadInformer
@@ -71,9 +70,6 @@ class AuditSource:
 
     Attributes:
         ready: returns once everything was read or cannot be read.
-        name: the cluster, in words.
-        remarks: returns what cannot be read.
-        problems: returns why the newest generation of a policy is not in force.
         readings: returns the device figures, the same object until they change; None without figures.
     """
 
@@ -93,7 +89,6 @@ class AuditLoop:
     """Keeps an audit up to date.
 
     Attributes:
-        done: number of finished rounds.
         full_at: time of the last full audit, RFC 3339; empty before.
     """
 
@@ -203,7 +198,7 @@ class AuditLoop:
         """Return ``snapshot`` with the device figures, and the workloads whose figures changed since the last round."""
         before, readings = self._usage, self._source.readings()
         self._readings = readings
-        self._usage = Usage() if readings is None else usage_of(readings, self._source.informer.index.owners_of_pods())
+        self._usage = Usage() if readings is None else self._source.informer.index.usage_of(readings)
         places = before.workloads.keys() | self._usage.workloads.keys()
         changed = frozenset(place for place in places if before.of(place) != self._usage.of(place))
         return (snapshot if readings is None else replace(snapshot, usage=self._usage)), changed

@@ -74,25 +74,18 @@ class WorkloadInformer:
             listener(place, subject if isinstance(subject, Subject) else None)
 
 
-class Both(NamedTuple):
-    """One object for two sinks."""
-
-    first: object
-    second: object
-
-
 class Tee:
     """A sink for two sinks, so that a kind that both need is watched once."""
 
     def __init__(self, first: Sink, first_kind: WatchedKind, second: Sink, second_kind: WatchedKind) -> None:
         self._sinks = ((first, first_kind), (second, second_kind))
 
-    def replaced(self, _kind: WatchedKind, objects: Sequence[Both], /) -> None:
+    def replaced(self, _kind: WatchedKind, objects: Sequence[tuple[object, object]], /) -> None:
         """Take a full list."""
         for (sink, kind), part in zip(self._sinks, zip(*objects, strict=True) if objects else ((), ()), strict=True):
             sink.replaced(kind, part)
 
-    def changed(self, _kind: WatchedKind, event_type: EventType, item: Both, /) -> None:
+    def changed(self, _kind: WatchedKind, event_type: EventType, item: tuple[object, object], /) -> None:
         """Take one event."""
         for (sink, kind), part in zip(self._sinks, item, strict=True):
             sink.changed(kind, event_type, part)
@@ -105,4 +98,4 @@ class Tee:
 
 def strip_for_both(first: Strip, second: Strip) -> Strip:
     """Return the strip function for :class:`Tee`."""
-    return lambda item: Both(first(item), second(item))
+    return lambda item: (first(item), second(item))

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from gpugate.policies.kube.times import lasting
 from gpugate.webhook.audit.model import Audit
-from gpugate.webhook.audit.usage import held_in_all
+from gpugate.webhook.audit.totals import held_in_all
 from gpugate.webhook.cache.health import fact_families
 from gpugate.webhook.controller.audit_loop import AuditLoop
 from gpugate.webhook.controller.gangs import GangObserver
@@ -95,8 +95,8 @@ class ControllerMetrics(Collector):
     def _reports(self) -> Iterator[Metric]:
         written = self._reports_written.written
         writes = CounterMetricFamily("gpugate_report_writes", "Write calls for reports, by action.", labels=["action"])
-        yield _filled(writes, {action: getattr(written, action) for action in _ACTIONS})
-        yield CounterMetricFamily("gpugate_report_bytes", "Bytes of reports sent.", value=written.bytes)
+        yield _filled(writes, {action: written[action] for action in _ACTIONS})
+        yield CounterMetricFamily("gpugate_report_bytes", "Bytes of reports sent.", value=written["bytes"])
 
 
 def gang_families(observer: GangObserver) -> Iterator[Metric]:

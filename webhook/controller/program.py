@@ -49,7 +49,6 @@ class ControllerOptions:
     """Options of the controller; `gpugate controller --help` describes those of the same name.
 
     Attributes:
-        identity: name among several controllers.
         policies: policies from files; None watches GPUPolicies instead.
         spacing: seconds between two reconciliations of the reports.
         hosts: host names of the page beside those of the cluster.

@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -115,22 +116,8 @@ class ReportStore:
         self.reports = {}
 
 
-class Written(NamedTuple):
-    """Counts of the reconciler's calls.
-
-    Attributes:
-        bytes: bytes of JSON sent.
-    """
-
-    created: int = 0
-    updated: int = 0
-    deleted: int = 0
-    bytes: int = 0
-    failed: int = 0
-
-
 class ReportReconciler:
-    """Writes the results of audits into the cluster's reports."""
+    """Writes the results of audits into the cluster's reports; ``written`` counts calls by action, and the bytes of JSON sent."""
 
     def __init__(
         self,
@@ -142,7 +129,7 @@ class ReportReconciler:
         spacing: float = 5.0,
     ) -> None:
         """Prepare a reconciler that waits ``pause`` seconds after each write and ``spacing`` seconds after each reconciliation."""
-        self.written = Written()
+        self.written: Counter[str] = Counter()
         self._client = client
         self._report_stores = report_stores
         self._log = log
@@ -163,11 +150,11 @@ class ReportReconciler:
             # Retry failed writes without a change: the next audit may be minutes away.
             retry = min(_LONGEST_BREAK, max(self._spacing, _SHORTEST_BREAK) * 2.0 ** min(failures - 1, 16)) if failures else None
             await _wait_for_change(audit_loop, number, updated, retry)
-            number, failed = audit_loop.done, self.written.failed
+            number, failed = audit_loop.done, self.written["failed"]
             updated.clear()
             if audit_loop.latest is not None:
                 await self.reconcile(audit_loop.latest)
-            failures = failures + 1 if self.written.failed > failed else 0
+            failures = failures + 1 if self.written["failed"] > failed else 0
             await asyncio.sleep(self._spacing)
 
     @property
@@ -199,9 +186,8 @@ class ReportReconciler:
     async def _write(self, kind: ReportKind, report: JsonObject, before: Stored | None) -> None:
         namespace = report["metadata"]["namespace"]
         collection = kind.collection(namespace)
-        size = len(orjson.dumps(report))
 
-        async def write() -> Written:
+        async def write() -> None:
             if before is None:
                 try:
                     self._remember(kind, report, await self._client.create(collection, report))
@@ -209,14 +195,15 @@ class ReportReconciler:
                     if error.status == CONFLICT:
                         await self._adopt_or_report(kind, namespace)
                     raise
-                return Written(created=1, bytes=size)
+                self.written.update(created=1, bytes=len(orjson.dumps(report)))
+                return
             # A merge patch replaces whole lists, and removes the annotation if nothing is left out any more.
             annotations = {LEFT_OUT: None, **report["metadata"].get("annotations", {})}
             # The resourceVersion stops a former leader that still writes.
             metadata = {"uid": before.uid, "resourceVersion": before.version, "labels": report["metadata"]["labels"]}
             patch = {**report, "metadata": {**metadata, "annotations": annotations}}
             self._remember(kind, report, await self._client.patch(f"{collection}/{NAME}", patch))
-            return Written(updated=1, bytes=size)
+            self.written.update(updated=1, bytes=len(orjson.dumps(report)))
 
         await self._try(write, "cannot write report", namespace)
 
@@ -243,18 +230,18 @@ class ReportReconciler:
         self._report_stores[kind].reports[(report.namespace, report.name)] = report
 
     async def _delete(self, kind: ReportKind, report: Stored) -> None:
-        async def delete() -> Written:
+        async def delete() -> None:
             await self._client.delete(f"{kind.collection(report.namespace)}/{report.name}", uid=report.uid)
             self._report_stores[kind].reports.pop((report.namespace, report.name), None)
-            return Written(deleted=1)
+            self.written["deleted"] += 1
 
         await self._try(delete, "cannot delete report", report.namespace)
 
-    async def _try(self, call: Callable[[], Any], problem: str, namespace: str) -> None:
+    async def _try(self, call: Callable[[], Awaitable[None]], problem: str, namespace: str) -> None:
         try:
-            done: Written = await call()
+            await call()
         except ClusterError as error:
-            done = Written(failed=1)
+            self.written["failed"] += 1
             transient = isinstance(error, ApiError) and (
                 error.status in _TRANSIENT or any(words in error.message for words in _ENDING)
             )
@@ -264,7 +251,6 @@ class ReportReconciler:
                 self._log.warning(problem, namespace=namespace, error=str(error))
         else:
             self._failing.pop(namespace, None)
-        self.written = Written(*map(sum, zip(self.written, done, strict=True)))
         await asyncio.sleep(self._pause)
 
 

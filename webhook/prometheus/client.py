@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -104,7 +103,7 @@ class Prometheus:
         """Make a client with ``timeout`` seconds for one answer; the first query opens the first connection."""
         self.address = address
         self._timeout = timeout
-        self._session: aiohttp.ClientSession | None = None
+        self._session: aiohttp.ClientSession
         self._turns = asyncio.Semaphore(_CONCURRENT)
 
     async def __aenter__(self) -> Self:
@@ -113,9 +112,8 @@ class Prometheus:
         self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        if self._session is not None:
-            await self._session.close()
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
 
     async def query(self, query: str, at: float) -> list[TimeSeries]:
         """Return the series of ``query`` at a time, in seconds since 1970.
@@ -136,9 +134,6 @@ class Prometheus:
             raise type(error)(message) from None
 
     async def _send(self, form: Mapping[str, str]) -> tuple[int, bytes]:
-        if self._session is None:
-            message = "query outside of the context manager"
-            raise RuntimeError(message)
         try:
             async with self._session.post(
                 f"{self.address.url}/api/v1/query", data=form, headers=self._authorization(), allow_redirects=False

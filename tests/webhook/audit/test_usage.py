@@ -22,9 +22,9 @@ from gpugate.webhook.audit.index import AuditInputs, index_of
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import document_of
 from gpugate.webhook.audit.output.text import print_usage, usage_in_words
-from gpugate.webhook.audit.owners import choose_targets, owners_of_pods
+from gpugate.webhook.audit.owners import owners_of_pods
 from gpugate.webhook.audit.subjects import subjects_in, trim
-from gpugate.webhook.audit.usage import device_lines, free_in_all, held_by_owner, held_in_all, usage_of
+from gpugate.webhook.audit.totals import device_lines, free_in_all, held_by_owner, held_in_all
 from gpugate.webhook.cli import controller
 from gpugate.webhook.cli.main import app
 from gpugate.webhook.cli.options import monitoring
@@ -56,12 +56,12 @@ def readings(*devices: DeviceUse, at: float = AT, remarks: tuple[str, ...] = ())
 
 def owner_names(*objects: Json) -> dict[tuple[str, str], tuple[str, ...]]:
     subjects = [subject(one) for one in objects]
-    return dict(owners_of_pods(subjects, choose_targets(subjects)))
+    return dict(owners_of_pods(subjects))
 
 
 def audited(found: Readings | None, *objects: Json, policies: list[Policy] | None = None) -> Audit:
     index = index_of(subjects_in(objects))
-    snapshot = EMPTY_SNAPSHOT if found is None else replace(EMPTY_SNAPSHOT, usage=usage_of(found, index.owners_of_pods()))
+    snapshot = EMPTY_SNAPSHOT if found is None else replace(EMPTY_SNAPSHOT, usage=index.usage_of(found))
     chosen = PolicySet([policy(rules={"idle": {}}, mode=None)] if policies is None else policies)
     for _ in index.evaluate(AuditContext(chosen, snapshot), everything=True):
         pass
@@ -99,7 +99,7 @@ def test_what_the_controller_keeps_of_pods_is_enough_to_find_their_workload() ->
     front = deployment()
     middle = owned(replica_set(), front)
     kept = [one for one in (trim(subject(one)) for one in (front, middle, owned(a_pod("x"), middle))) if one is not None]
-    assert owners_of_pods(kept, choose_targets(kept)) == {("team-a", "x"): ("apps", "Deployment", "team-a", "serve")}
+    assert owners_of_pods(kept) == {("team-a", "x"): ("apps", "Deployment", "team-a", "serve")}
 
 
 def test_pods_that_claim_to_have_made_each_other_end_the_search() -> None:

@@ -168,7 +168,7 @@ async def test_what_the_apiserver_did_not_take_is_written_though_no_audit_follow
                 await asyncio.sleep(0.005)
     finally:
         running.cancel()
-    assert stand.keeper.written.failed == 3
+    assert stand.keeper.written["failed"] == 3
     assert _named(api.stored[_PATH]) == {"w"}
 
 

@@ -12,7 +12,7 @@ from gpugate.policies.gangs.status import GangState
 from gpugate.webhook.audit.compare import Compared, ComparisonOutcome
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Item, NodeSummary
 from gpugate.webhook.audit.ownership import OwnerShare, divisions_of, hours, so_far, time_of, until_end
-from gpugate.webhook.audit.usage import DeviceLine, HeldTotals, device_lines, free_in_all, held_by_owner, held_in_all, owner_of
+from gpugate.webhook.audit.totals import DeviceLine, HeldTotals, device_lines, free_in_all, held_by_owner, held_in_all, owner_of
 from gpugate.webhook.runtime.times import rfc3339
 
 #: Version of the format: removing a field or changing its meaning needs a new version; adding one does not.

@@ -13,8 +13,17 @@ from gpugate.policies.kube.times import lasting
 from gpugate.webhook.audit.compare import Compared, ComparisonOutcome
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item
 from gpugate.webhook.audit.ownership import Division, divisions_of, hours
-from gpugate.webhook.audit.totals import Totals, totals_by, totals_by_rule, totals_of
-from gpugate.webhook.audit.usage import HeldTotals, device_lines, free_in_all, held_by_owner, held_in_all
+from gpugate.webhook.audit.totals import (
+    HeldTotals,
+    Totals,
+    device_lines,
+    free_in_all,
+    held_by_owner,
+    held_in_all,
+    totals_by,
+    totals_by_rule,
+    totals_of,
+)
 from gpugate.webhook.review.report import shown
 
 _STYLES: Final = {

@@ -27,9 +27,9 @@ from gpugate.webhook.audit.page.sections import (
     exemptions_of,
     gangs_of,
     idle_of,
-    policies_of,
     queues_of,
     quotas_of,
+    rules_by_mode,
     stocks_of,
 )
 from gpugate.webhook.audit.page.tiles import share
@@ -80,7 +80,7 @@ def render(audit: Audit) -> bytes:
         exemptions=exemptions_of(audit),
         queues=queues_of(audit),
         quotas=quotas_of(audit),
-        policies=policies_of(audit),
+        policies=audit.policies[:MOST_LINES],
         groups=groups,
         listed=sum(group.listed for group in groups),
         devices=sum(group.devices for group in groups),
@@ -137,6 +137,7 @@ def _environment() -> Environment:
         share=share,
         query=_query,
         outcome_of=outcome_of,
+        rules_by_mode=rules_by_mode,
         label_of=_label,
         script_items=_script_items,
         rules_of=lambda workload: sorted({item.rule for item in workload.items}),

@@ -1,7 +1,7 @@
 """Prepare the sections of the page: devices, nodes, gangs, exemptions, quotas and policies."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ from gpugate.webhook.audit.model import (
 from gpugate.webhook.audit.output.text import usage_in_words
 from gpugate.webhook.audit.page.format import lasted
 from gpugate.webhook.audit.page.tiles import MOST_TILES, Tile, tiles_of
-from gpugate.webhook.audit.usage import DeviceLine, HeldTotals, device_lines, held_by_owner
+from gpugate.webhook.audit.totals import DeviceLine, HeldTotals, device_lines, held_by_owner
 from gpugate.webhook.runtime.times import moment, rfc3339
 
 
@@ -163,57 +163,22 @@ def _exemption_line(exemption: Exemption, workload: AuditedWorkload, now: dateti
     return ExemptionLine(exemption, "soon" if soon else exemption.state, workload, f"in {lasted(end - now)}")
 
 
-class QueueGroup(NamedTuple):
-    """One ClusterQueue and its quotas."""
-
-    queue: str
-    cohort: str
-    pending: int
-    stopped: str
-    lines: Sequence[QueueLine]
-
-
-def queues_of(audit: Audit) -> list[QueueGroup]:
+def queues_of(audit: Audit) -> list[list[QueueLine]]:
     """Return the quotas by ClusterQueue."""
-    ordered = sorted(audit.queues, key=lambda queue: (queue.queue, queue.cohort, queue.flavor, queue.resource))
-    groups = []
-    for (queue, cohort), quotas in groupby(ordered[:MOST_LINES], key=lambda line: (line.queue, line.cohort)):
-        lines = list(quotas)
-        stopped = next((line.stopped for line in lines if line.stopped), "")
-        groups.append(QueueGroup(queue, cohort, max(line.pending for line in lines), stopped, lines))
-    return groups
+    ordered = sorted(audit.queues, key=lambda line: (line.queue, line.cohort, line.flavor, line.resource))
+    return [list(lines) for _, lines in groupby(ordered[:MOST_LINES], key=lambda line: (line.queue, line.cohort))]
 
 
-class QuotaGroup(NamedTuple):
-    """One ResourceQuota and its lines."""
-
-    namespace: str
-    name: str
-    lines: Sequence[NamespaceQuota]
-
-
-def quotas_of(audit: Audit) -> list[QuotaGroup]:
+def quotas_of(audit: Audit) -> list[list[NamespaceQuota]]:
     """Return the lines by ResourceQuota."""
     ordered = sorted(audit.quotas)[:MOST_LINES]
-    groups = groupby(ordered, key=lambda line: (line.namespace, line.name))
-    return [QuotaGroup(namespace, name, list(lines)) for (namespace, name), lines in groups]
+    return [list(lines) for _, lines in groupby(ordered, key=lambda line: (line.namespace, line.name))]
 
 
-class PolicyShown(NamedTuple):
-    """A policy and its rules by mode."""
-
-    policy: PolicyLine
-    by_mode: Sequence[tuple[str, Sequence[str]]]
-
-
-def policies_of(audit: Audit) -> list[PolicyShown]:
-    """Return the policies by precedence, each with its rules by mode."""
-    return [PolicyShown(policy, _by_mode(policy.modes)) for policy in audit.policies[:MOST_LINES]]
-
-
-def _by_mode(modes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+def rules_by_mode(policy: PolicyLine) -> list[tuple[str, list[str]]]:
+    """Return the rules of a policy by mode, the strictest mode first."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
-    for rule, mode in modes:
+    for rule, mode in policy.modes:
         groups[mode].append(rule)
     known = ("Enforce", "Warn", "DryRun", "Disabled")
     return sorted(groups.items(), key=lambda pair: (known.index(pair[0]) if pair[0] in known else len(known), pair[0]))
