@@ -14,17 +14,10 @@ from gpugate.webhook.kube.types import JsonObject, WatchedKind
 
 #: Kinds that rules look up in the workload's own namespace only.
 _OF_A_NAMESPACE: Final = frozenset(
-    {
-        "namespaces",
-        "limitranges",
-        "resourcequotas",
-        "localqueues",
-        "podgroups.scheduling.x-k8s.io",
-        "podgroups.scheduling.volcano.sh",
-        "podgroups.scheduling.k8s.io",
-        "resourceclaims",
-        "resourceclaimtemplates",
-    }
+    (
+        *("namespaces", "limitranges", "resourcequotas", "localqueues", "resourceclaims", "resourceclaimtemplates"),
+        *("podgroups.scheduling.x-k8s.io", "podgroups.scheduling.volcano.sh", "podgroups.scheduling.k8s.io"),
+    )
 )
 
 
@@ -48,15 +41,15 @@ async def fetch(
     try:
         for kind in (*FACT_KINDS, POLICIES):
             try:
-                value = await _list(client, kind, namespaces if _is_enough(kind, forbidden or {}) else ())
+                listed = await _list(client, kind, namespaces if _is_enough(kind, forbidden or {}) else ())
             except ApiError as error:
                 if forbidden is None or not is_refused(error):
                     message = f"{kind.name}: {error.message}"
                     raise ApiError(error.status, error.reason, message) from None
                 forbidden[kind.resource] = error.message
                 continue
-            known[kind.resource] = SyncState.ABSENT if value is None else SyncState.SYNCED
-            objects.extend(value or [])
+            known[kind.resource] = SyncState.ABSENT if listed is None else SyncState.SYNCED
+            objects.extend(listed or [])
     finally:
         await client.close()
     return objects, known
@@ -76,6 +69,6 @@ async def _list(client: ApiClient, kind: WatchedKind, namespaces: Collection[str
     if version is None:
         return None
     try:
-        return [one async for page in pages_of(client, kind, version, namespaces) for one in page]
+        return [item async for page in pages_of(client, kind, version, namespaces) for item in page]
     except NotServed:
         return None

@@ -44,10 +44,9 @@ async def monitor_watches(watchers: Sequence[Reflector], store: SnapshotStore, l
             now = (state.phase, state.error)
             if seen.get(state.resource) != now:
                 seen[state.resource] = now
-                write = log.info if state.phase in {"pending", "synced", "absent"} else log.warning
-                write(
-                    "watch", kind=state.kind, resource=state.resource, phase=state.phase, objects=state.objects, error=state.error
-                )
+                write = log.warning if state.phase in _FAILING else log.info
+                fields = {"kind": state.kind, "resource": state.resource, "phase": state.phase}
+                write("watch", **fields, objects=state.objects, error=state.error)
         states = [watcher.state for watcher in watchers]
         store.mark_stale(out_of_date(states, time.monotonic()), unreadable(states))
         await asyncio.sleep(1.0)

@@ -43,9 +43,7 @@ class InFlightLedger:
 
     def supersede(self, kind: str, namespace: str, name: str) -> None:
         """Drop the earlier object of this name: creating the name again means that it was never stored, or is gone."""
-        before = self._names.get((kind, (namespace, name)))
-        if before is not None:
-            self.observe(before)
+        self.observe(self._names.get((kind, (namespace, name)), ""))
 
     def observe(self, uid: str) -> None:
         """Stop counting the object with this ``uid``: the watch shows it, or an object created for it."""
@@ -59,12 +57,8 @@ class InFlightLedger:
         """Stop counting what a watched pod stands for: itself, its controller's object, and any object expected under its name."""
         if not self._due:
             return
-        self.observe(uid)
-        if owner:
-            self.observe(owner)
-        other = self._names.get(("Pod", key))
-        if other is not None:
-            self.observe(other)
+        for admitted in (uid, owner, self._names.get(("Pod", key), "")):
+            self.observe(admitted)
 
     def expire(self) -> None:
         """Stop counting overdue entries."""

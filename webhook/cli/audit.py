@@ -17,17 +17,15 @@ from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import Policy, default_policy
-from gpugate.webhook.audit.compare import ComparisonOutcome, as_json, compare
+from gpugate.webhook.audit.compare import ComparisonOutcome, compare
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext, gangs_among
-from gpugate.webhook.audit.index import AuditInputs, WorkloadIndex, filled
+from gpugate.webhook.audit.index import AuditInputs, WorkloadIndex, index_of
 from gpugate.webhook.audit.model import Audit
-from gpugate.webhook.audit.output.json import as_json as document
-from gpugate.webhook.audit.output.json import written
+from gpugate.webhook.audit.output.json import as_json, comparison_document, dump_json
 from gpugate.webhook.audit.output.policy_reports import OPEN_REPORT, POLICY_REPORT, reports_of
 from gpugate.webhook.audit.output.text import print_audit, print_comparison
 from gpugate.webhook.audit.page.render import render
 from gpugate.webhook.audit.subjects import Subject, describe, subjects_in, subjects_of
-from gpugate.webhook.audit.usage import usage_of
 from gpugate.webhook.cache.fetch import fetch
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cli import options
@@ -35,7 +33,7 @@ from gpugate.webhook.files.inputs import builder_of, dumped_objects, gives_facts
 from gpugate.webhook.files.yaml import dump
 from gpugate.webhook.kube.kubeconfig import connect
 from gpugate.webhook.prometheus.client import Address, PrometheusError
-from gpugate.webhook.prometheus.poller import ask, times_wanted
+from gpugate.webhook.prometheus.poller import fetch_readings, idle_times
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.times import rfc3339
@@ -140,7 +138,7 @@ def audit(  # noqa: PLR0913 - one parameter an option
         before = _evaluate(inputs, old, labels, namespace)
         compared = compare(before.workloads, result.workloads, as_if_enforced=as_if_enforced)
         if output is AuditOutput.JSON:
-            sys.stdout.write(written(as_json(compared)).decode())
+            sys.stdout.write(dump_json(comparison_document(compared)).decode())
         else:
             print_comparison(compared, console)
         raise typer.Exit(
@@ -231,17 +229,17 @@ def _latest_policies(objects: Sequence[Mapping[str, Any]]) -> tuple[list[Policy]
 async def _with_readings(inputs: _Inputs, address: Address, policies: Sequence[PolicySet]) -> _Inputs:
     """Add the GPU metrics of Prometheus to ``inputs``, or a remark why there are none."""
     try:
-        return inputs._replace(readings=await ask(address, times_wanted(*policies), time.time()))
+        return inputs._replace(readings=await fetch_readings(address, idle_times(*policies), time.time()))
     except PrometheusError as error:
         return inputs._replace(remarks=[*inputs.remarks, f"{error}: no GPU metrics are shown"])
 
 
 def _evaluate(inputs: _Inputs, policies: PolicySet, team_labels: tuple[str, ...], namespaces: list[str] | None) -> Audit:
     snapshot, now = inputs.builder.snapshot(inputs.known), time.time()
-    index: WorkloadIndex = filled(inputs.subjects)
+    index: WorkloadIndex = index_of(inputs.subjects)
     if inputs.readings is not None:
-        snapshot = replace(snapshot, usage=usage_of(inputs.readings, index.owners_of_pods()))
-    for _ in index.judge(AuditContext(policies, snapshot, team_labels, now), everything=True):
+        snapshot = replace(snapshot, usage=index.usage_of(inputs.readings))
+    for _ in index.evaluate(AuditContext(policies, snapshot, team_labels, now), everything=True):
         pass
     audit_inputs = AuditInputs(
         rfc3339(now),
@@ -263,7 +261,7 @@ def _print(result: Audit, output: AuditOutput, console: Console, *, findings: bo
     if output is AuditOutput.TABLE:
         print_audit(result, console, findings=findings)
     elif output is AuditOutput.JSON:
-        sys.stdout.write(document(result).decode())
+        sys.stdout.write(as_json(result).decode())
     else:
         kind = POLICY_REPORT if output is AuditOutput.POLICY_REPORT else OPEN_REPORT
         sys.stdout.write("---\n".join(dump(report) for report in reports_of(result.workloads, kind)))
