@@ -1,7 +1,7 @@
-"""Read untrusted objects field by field, and name paths in them.
+"""Read fields of untrusted objects, and format their paths.
 
-A path is a tuple of keys and list indices from the root of an object. ``None`` counts as absent, as it does for
-the API server: charts render ``annotations:`` with nothing behind it.
+A path is a tuple of keys and list indices from the root of an object. ``None`` counts as absent, as in the API server: charts
+render ``annotations:`` without a value.
 """
 
 from functools import lru_cache
@@ -26,8 +26,8 @@ class MalformedError(ValueError):
     """A field whose type or value the Kubernetes API would not accept.
 
     Attributes:
-        path: where the field is.
-        problem: what is wrong and what the field should hold.
+        path: path of the field.
+        problem: what is wrong, and what the field should hold.
     """
 
     def __init__(self, path: Path, problem: str) -> None:
@@ -36,17 +36,11 @@ class MalformedError(ValueError):
         self.problem = problem
 
 
-def _plain(key: str) -> bool:
-    return bool(key) and _PLAIN_KEY.issuperset(key)
-
-
 def dotted(path: Path) -> str:
     """Return ``path`` as Kubernetes writes field paths: ``spec.containers[0].resources.limits[nvidia.com/gpu]``."""
     text = ""
     for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif _plain(part):
+        if isinstance(part, str) and part and _PLAIN_KEY.issuperset(part):
             text += f".{part}" if text else part
         else:
             text += f"[{part}]"
@@ -74,7 +68,7 @@ def from_pointer(text: str) -> Path:
 
 
 def whole_number(written: object, digits: int = 7) -> int | None:
-    """Return the number that a label or annotation states in decimal digits; None if it states none, or a longer one."""
+    """Return the number in a label or annotation; None if it is not written in at most ``digits`` decimal digits."""
     if type(written) is str and written.isascii() and written.isdigit() and len(written) <= digits:
         return int(written)
     return None
@@ -85,9 +79,9 @@ def type_name(value: object) -> str:
     return _TYPE_NAMES.get(type(value), "nothing" if value is None else type(value).__name__)
 
 
-def wrong_type(path: Path, wanted: str, value: object) -> MalformedError:
-    """Return the error for a ``value`` at ``path`` that is not of the type ``wanted``."""
-    return MalformedError(path, f"must be {wanted}, is {type_name(value)}")
+def wrong_type(path: Path, expected: str, value: object) -> MalformedError:
+    """Return the error for a ``value`` at ``path`` that is not of the ``expected`` type."""
+    return MalformedError(path, f"must be {expected}, is {type_name(value)}")
 
 
 def mapping(parent: Object, key: str, path: Path) -> Object:
@@ -102,6 +96,17 @@ def mapping(parent: Object, key: str, path: Path) -> Object:
     if value is None:
         return {}
     raise wrong_type((*path, key), "a map", value)
+
+
+def metadata_map(root: Object, key: str, path: Path = ()) -> Object:
+    """Return the map at ``key`` (``labels``, ``annotations``) of the metadata of ``root``, an object at ``path``.
+
+    Raises:
+        MalformedError: the metadata or the field is no map.
+    """
+    metadata = root.get("metadata")
+    value = metadata.get(key) if type(metadata) is dict else None
+    return value if type(value) is dict else mapping(mapping(root, "metadata", path), key, (*path, "metadata"))
 
 
 def sequence(parent: Object, key: str, path: Path) -> list[Any]:
@@ -139,7 +144,7 @@ def string(parent: Object, key: str, path: Path) -> str | None:
     """Return the string at ``key`` of ``parent``; None if it is absent.
 
     Raises:
-        MalformedError: the field is no string (an unquoted number or boolean in YAML, most often).
+        MalformedError: the field is no string (most often an unquoted number or boolean in YAML).
     """
     value = parent.get(key)
     if value is None or type(value) is str:
@@ -160,7 +165,7 @@ def integer(parent: Object, key: str, path: Path) -> int | None:
 
 
 def lookup(root: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the value at ``path`` below ``root``; None if it, or anything on the way to it, is absent."""
+    """Return the value at ``path`` below ``root``; None if it or one of its parents is absent."""
     value = root
     for part in path:
         if type(value) is dict:
@@ -173,7 +178,7 @@ def lookup(root: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def integer_at(root: Object, path: Path) -> int | None:
-    """Return the whole number at ``path`` below ``root``; None where it, or anything on the way to it, is absent.
+    """Return the whole number at ``path`` below ``root``; None if it or one of its parents is absent.
 
     Raises:
         MalformedError: the field is no whole number.
@@ -183,21 +188,18 @@ def integer_at(root: Object, path: Path) -> int | None:
 
 
 def named_path(root: Object, path: Path) -> Path:
-    """Return ``path`` with the names of list elements in place of their indices.
-
-    A container or volume keeps its path if another is inserted before it.
-    """
-    holder: Any = root
+    """Return ``path`` with the names of list elements instead of indices, which change if an element is inserted before."""
+    value: Any = root
     named: list[str | int] = []
     for part in path:
-        holder = lookup(holder, (part,))
-        name = holder.get("name") if type(part) is int and type(holder) is dict else None
+        value = lookup(value, (part,))
+        name = value.get("name") if type(part) is int and type(value) is dict else None
         named.append(name if type(name) is str else part)
     return tuple(named)
 
 
 def clone(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a copy of a JSON value that shares no map or list with it (faster than ``copy.deepcopy``: JSON has no cycles)."""
+    """Return a deep copy of a JSON value (faster than ``copy.deepcopy``: JSON has no cycles)."""
     if type(value) is dict:
         return {key: clone(item) if type(item) is dict or type(item) is list else item for key, item in value.items()}
     if type(value) is list:
