@@ -32,7 +32,7 @@ class Mode(enum.Enum):
     DRY_RUN = "DryRun"
     DISABLED = "Disabled"
 
-    def at_most(self, limit: Self) -> Self:
+    def at_most(self, limit: "Mode") -> "Mode":
         """Return the weaker of the two modes: Disabled is the weakest, then DryRun, Warn and Enforce."""
         return max(self, limit, key=list(Mode).index)
 

@@ -93,27 +93,18 @@ def taint_key(resource: str) -> str:
 _MISSPELT_MIG: Final = re.compile(
     r"(?:nvidia\.com/(?:gpu[.-])?|(?:gpu\.)?nvidia\.com/)?mig[-._](\d+)g[-._]?(\d+)gb((?:\.[a-z.]+)?)", re.ASCII | re.IGNORECASE
 )
-_PLAIN_MISTAKES: Final[dict[str, str]] = {
-    "nvidia.com/gpus": NVIDIA_GPU,
-    "nvidia/gpu": NVIDIA_GPU,
-    "nvidia.com/nvidia-gpu": NVIDIA_GPU,
-    "gpu.nvidia.com/gpu": NVIDIA_GPU,
-    "nvidia.com/cuda": NVIDIA_GPU,
-    "kubernetes.io/nvidia-gpu": NVIDIA_GPU,
-    "k8s.io/nvidia-gpu": NVIDIA_GPU,
-    "amd.com/gpus": "amd.com/gpu",
-    "amd/gpu": "amd.com/gpu",
-    "intel.com/gpu": "gpu.intel.com/i915",
-    "gpu.intel.com/gpu": "gpu.intel.com/i915",
-    "habana.ai/gpu": "habana.ai/gaudi",
-    "habana.ai/gaudis": "habana.ai/gaudi",
-    "intel.com/gaudi": "habana.ai/gaudi",
-    "google.com/tpus": "google.com/tpu",
-    "cloud-tpus.google.com/v3": "google.com/tpu",
-    "aws.amazon.com/neurons": "aws.amazon.com/neuron",
-    "aws.amazon.com/trainium": "aws.amazon.com/neuron",
-    "aws.amazon.com/inferentia": "aws.amazon.com/neuron",
+_MISSPELLINGS: Final[dict[str, tuple[str, ...]]] = {
+    NVIDIA_GPU: (
+        *("nvidia.com/gpus", "nvidia/gpu", "nvidia.com/nvidia-gpu", "gpu.nvidia.com/gpu", "nvidia.com/cuda"),
+        *("kubernetes.io/nvidia-gpu", "k8s.io/nvidia-gpu"),
+    ),
+    "amd.com/gpu": ("amd.com/gpus", "amd/gpu"),
+    "gpu.intel.com/i915": ("intel.com/gpu", "gpu.intel.com/gpu"),
+    "habana.ai/gaudi": ("habana.ai/gpu", "habana.ai/gaudis", "intel.com/gaudi"),
+    "google.com/tpu": ("google.com/tpus", "cloud-tpus.google.com/v3"),
+    "aws.amazon.com/neuron": ("aws.amazon.com/neurons", "aws.amazon.com/trainium", "aws.amazon.com/inferentia"),
 }
+_CORRECT: Final = {misspelling: name for name, misspellings in _MISSPELLINGS.items() for misspelling in misspellings}
 
 
 @lru_cache(maxsize=4096)
@@ -122,8 +113,8 @@ def suggestion(resource: str) -> str | None:
     if is_accelerator(resource) or resource in _MONITORING:
         return None
     lowered = resource.lower()
-    if lowered in _PLAIN_MISTAKES:
-        return _PLAIN_MISTAKES[lowered]
+    if lowered in _CORRECT:
+        return _CORRECT[lowered]
     if lowered != resource and is_accelerator(lowered):
         return lowered
     match = _MISSPELT_MIG.fullmatch(resource)

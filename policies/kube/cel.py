@@ -64,8 +64,6 @@ LabelName: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_LAB
 VARIABLE: Final = "[A-Za-z_][A-Za-z0-9_]*"
 #: The name of an environment variable.
 VariableName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=f"^{VARIABLE}$")]
-#: Any text that is not empty.
-Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 def not_above(low: str, high: str, defaults: tuple[str, str], *, quantities: bool) -> CelRule:

@@ -1,7 +1,8 @@
 """Read fields of untrusted objects, and format their paths.
 
 A path is a tuple of keys and list indices from the root of an object. ``None`` counts as absent, as in the API server: charts
-render ``annotations:`` without a value.
+render ``annotations:`` without a value. The readers raise a :class:`MalformedError` for a value of another type; most often it is
+an unquoted number or boolean in YAML.
 """
 
 from functools import lru_cache
@@ -85,11 +86,7 @@ def wrong_type(path: Path, expected: str, value: object) -> MalformedError:
 
 
 def mapping(parent: Object, key: str, path: Path) -> Object:
-    """Return the map at ``key`` of ``parent`` (which lies at ``path``); an empty one if absent.
-
-    Raises:
-        MalformedError: the field is no map.
-    """
+    """Return the map at ``key`` of ``parent`` (which lies at ``path``); an empty one if absent."""
     value = parent.get(key)
     if type(value) is dict:
         return value
@@ -99,22 +96,14 @@ def mapping(parent: Object, key: str, path: Path) -> Object:
 
 
 def metadata_map(root: Object, key: str, path: Path = ()) -> Object:
-    """Return the map at ``key`` (``labels``, ``annotations``) of the metadata of ``root``, an object at ``path``.
-
-    Raises:
-        MalformedError: the metadata or the field is no map.
-    """
+    """Return the map at ``key`` (``labels``, ``annotations``) of the metadata of ``root``, an object at ``path``."""
     metadata = root.get("metadata")
     value = metadata.get(key) if type(metadata) is dict else None
     return value if type(value) is dict else mapping(mapping(root, "metadata", path), key, (*path, "metadata"))
 
 
 def sequence(parent: Object, key: str, path: Path) -> list[Any]:
-    """Return the list at ``key`` of ``parent`` (which lies at ``path``); an empty one if absent.
-
-    Raises:
-        MalformedError: the field is no list.
-    """
+    """Return the list at ``key`` of ``parent`` (which lies at ``path``); an empty one if absent."""
     value = parent.get(key)
     if value is None:
         return []
@@ -124,11 +113,7 @@ def sequence(parent: Object, key: str, path: Path) -> list[Any]:
 
 
 def mappings(parent: Object, key: str, path: Path) -> list[Object]:
-    """Return the list of maps at ``key`` of ``parent``; an empty one if absent.
-
-    Raises:
-        MalformedError: the field is no list, or an element of it is no map.
-    """
+    """Return the list of maps at ``key`` of ``parent``; an empty one if absent."""
     elements = parent.get(key)
     if elements is None:
         return []
@@ -141,11 +126,7 @@ def mappings(parent: Object, key: str, path: Path) -> list[Object]:
 
 
 def string(parent: Object, key: str, path: Path) -> str | None:
-    """Return the string at ``key`` of ``parent``; None if it is absent.
-
-    Raises:
-        MalformedError: the field is no string (most often an unquoted number or boolean in YAML).
-    """
+    """Return the string at ``key`` of ``parent``; None if it is absent."""
     value = parent.get(key)
     if value is None or type(value) is str:
         return value
@@ -153,11 +134,7 @@ def string(parent: Object, key: str, path: Path) -> str | None:
 
 
 def integer(parent: Object, key: str, path: Path) -> int | None:
-    """Return the whole number at ``key`` of ``parent``; None if it is absent.
-
-    Raises:
-        MalformedError: the field is no whole number.
-    """
+    """Return the whole number at ``key`` of ``parent``; None if it is absent."""
     value = parent.get(key)
     if value is None or type(value) is int:
         return value
@@ -178,11 +155,7 @@ def lookup(root: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def integer_at(root: Object, path: Path) -> int | None:
-    """Return the whole number at ``path`` below ``root``; None if it or one of its parents is absent.
-
-    Raises:
-        MalformedError: the field is no whole number.
-    """
+    """Return the whole number at ``path`` below ``root``; None if it or one of its parents is absent."""
     parent = lookup(root, path[:-1])
     return integer(parent, str(path[-1]), path[:-1]) if type(parent) is dict else None
 

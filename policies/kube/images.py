@@ -38,11 +38,6 @@ class Image(NamedTuple):
         return "" if self.digest else self.tag or _DEFAULT_TAG
 
     @property
-    def registry(self) -> str:
-        """The registry with its port."""
-        return self.name.partition("/")[0]
-
-    @property
     def suffix(self) -> str:
         """Tag and digest as written after the name."""
         return (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")

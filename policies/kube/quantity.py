@@ -1,7 +1,8 @@
 """Parse Kubernetes quantities exactly: ``16Gi`` as bytes, ``1500m`` as millicores.
 
 Grammar and rounding follow ``k8s.io/apimachinery/pkg/api/resource`` (``Quantity``): decimal and
-binary suffixes, decimal exponents, and values rounded *up* (away from zero) to the unit requested.
+binary suffixes, decimal exponents, and values rounded *up* (away from zero) to the unit requested. Parsers
+raise a :class:`QuantityError`.
 """
 
 import re
@@ -72,29 +73,17 @@ def _text(quantity: object) -> str:
 
 
 def exact(quantity: object) -> Fraction:
-    """Return the value of ``quantity`` (a string, or a number as YAML gives it), not rounded.
-
-    Raises:
-        QuantityError: it is no quantity.
-    """
+    """Return the value of ``quantity`` (a string, or a number as YAML gives it), not rounded."""
     return _parse(_text(quantity))
 
 
 def whole(quantity: object) -> int:
-    """Return the value rounded up to a whole number: bytes of memory, a count of devices.
-
-    Raises:
-        QuantityError: it is no quantity.
-    """
+    """Return the value rounded up to a whole number: bytes of memory, a count of devices."""
     return _scaled_up(_text(quantity), 1)
 
 
 def millicores(quantity: object) -> int:
-    """Return a CPU quantity in millicores, rounded up.
-
-    Raises:
-        QuantityError: it is no quantity.
-    """
+    """Return a CPU quantity in millicores, rounded up."""
     return _scaled_up(_text(quantity), 1000)
 
 

@@ -1,4 +1,4 @@
-"""A container of a pod, its resources, and its mount at /dev/shm.
+"""A container of a pod, its resources, and its mount at /dev/shm. Its amounts raise a ``MalformedError`` if they are no quantity.
 
 A memory-backed emptyDir is a tmpfs whose pages are charged to the container that writes them and count against that
 container's memory limit; it may grow to the smallest of node allocatable, the pod's memory limit and ``sizeLimit``
@@ -44,11 +44,7 @@ class SharedMemory(NamedTuple):
 
     @property
     def size_limit(self) -> int | None:
-        """Its ``sizeLimit`` in bytes; None if it has none.
-
-        Raises:
-            MalformedError: the size is no quantity.
-        """
+        """Its ``sizeLimit`` in bytes; None if it has none."""
         size = mapping(self.volume or {}, "emptyDir", self.place).get("sizeLimit")
         try:
             return None if size is None else whole(size)
@@ -126,11 +122,7 @@ class Container:
 
     @property
     def amounts(self) -> ContainerResources:
-        """Memory and CPU, limits and requests.
-
-        Raises:
-            MalformedError: one of them is no quantity.
-        """
+        """Memory and CPU, limits and requests."""
         amounts = self.stated.amounts
         if type(amounts) is Fault:
             raise MalformedError(self.place(amounts.kind, amounts.resource), amounts.problem)
@@ -138,11 +130,7 @@ class Container:
 
     @property
     def every(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """All limits and requests by resource: bytes, millicores or counts.
-
-        Raises:
-            MalformedError: one of them is no quantity.
-        """
+        """All limits and requests by resource: bytes, millicores or counts."""
         amounts = self.stated.every
         if type(amounts) is Fault:
             raise MalformedError(self.place(amounts.kind, amounts.resource), amounts.problem)
@@ -151,10 +139,6 @@ class Container:
     def memory(self, kind: str) -> int | None:
         """Return memory under ``kind`` in bytes; None if absent."""
         return self.amounts.memory_limit if kind == "limits" else self.amounts.memory_request
-
-    def cpu(self, kind: str) -> int | None:
-        """Return CPU under ``kind`` in millicores; None if absent."""
-        return self.amounts.cpu_limit if kind == "limits" else self.amounts.cpu_request
 
     def count(self, kind: str, resource: str) -> int | None:
         """Return the amount of ``resource`` under ``kind``, rounded up to a whole number; None if absent."""
@@ -173,11 +157,7 @@ class Container:
             raise MalformedError(self.place(kind, resource), str(error)) from None
 
     def accelerators(self) -> dict[str, int]:
-        """Return the counts of the requested accelerators by resource name, without zeros.
-
-        Raises:
-            MalformedError: a count is no quantity.
-        """
+        """Return the counts of the requested accelerators by resource name, without zeros."""
         counts = self.stated.accelerators
         if type(counts) is Fault:
             raise MalformedError(self.place(counts.kind, counts.resource), counts.problem)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.kube.fields import Object, Path, integer, integer_at, lookup, mapping, mappings, string, wrong_type
-from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind, kind_of
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.kinds.model import PodSetSpec, WorkloadKind
 
 #: One step of an AppWrapper's path to a template: ``.name`` or ``[3]``.
 _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[([0-9]{1,4})\]")

@@ -3,6 +3,8 @@
 Formula: ``k8s.io/component-helpers/resource.PodRequests`` (Kubernetes 1.36): the larger of containers and sidecars together, and
 the largest init container with the sidecars started before it; a pod-level ``spec.resources`` replaces this sum if it has the
 resource; plus ``spec.overhead``. Amounts are bytes, millicores or counts by resource.
+
+Every sum raises a ``MalformedError`` for an amount that is no quantity.
 """
 
 from __future__ import annotations
@@ -73,11 +75,7 @@ _MOST_CONTAINERS: Final = 16
 
 
 def totals_of(containers: tuple[Container, ...]) -> PodTotals:
-    """Return the totals of ``containers``.
-
-    Raises:
-        MalformedError: a count of accelerators is no quantity.
-    """
+    """Return the totals of ``containers``."""
     if len(containers) > _MOST_CONTAINERS:
         return PodTotals(containers)
     key = tuple([part for container in containers for part in (container.stated, container.role)])
@@ -131,11 +129,7 @@ def _requested_parts(pods: PodSet) -> list[Part]:
 
 
 def pod_level(pods: PodSet, kind: str) -> dict[str, int]:
-    """Return the pod-level ``kind`` (``requests`` or ``limits``) as written: CPU, memory and huge pages.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
+    """Return the pod-level ``kind`` (``requests`` or ``limits``) as written: CPU, memory and huge pages."""
     if "resources" not in pods.spec:
         return {}
     path = pods.field("resources")
@@ -144,11 +138,7 @@ def pod_level(pods: PodSet, kind: str) -> dict[str, int]:
 
 
 def pod_level_requests(pods: PodSet, parts: Iterable[Part]) -> dict[str, int]:
-    """Return the pod-level requests as the API defaults them (``defaultPodRequests``): by containers (``parts``), then by limits.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
+    """Return the pod-level requests as the API defaults them (``defaultPodRequests``): by containers (``parts``), then limits."""
     requests, limits = pod_level(pods, "requests"), pod_level(pods, "limits")
     if not limits:
         return requests
@@ -157,11 +147,7 @@ def pod_level_requests(pods: PodSet, parts: Iterable[Part]) -> dict[str, int]:
 
 
 def stated_overhead(pods: PodSet) -> Mapping[str, int]:
-    """Return ``spec.overhead`` by resource.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
+    """Return ``spec.overhead`` by resource."""
     if "overhead" not in pods.spec:
         return NO_AMOUNTS
     return _read(mapping(pods.spec, "overhead", pods.field()), pods.field("overhead"))
@@ -179,11 +165,7 @@ def _read(stated: Object, path: Path) -> dict[str, int]:
 
 
 def pod_requests(pods: PodSet) -> PodRequests:
-    """Return the requests of one pod of ``pods`` as written, without defaults of its namespace or RuntimeClass.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
+    """Return the requests of one pod of ``pods`` as written, without defaults of its namespace or RuntimeClass."""
     totals, spec = pods.totals, pods.spec
     if "resources" in spec or "overhead" in spec:
         return _requests_of(pods)
@@ -199,11 +181,7 @@ def _requests_of(pods: PodSet) -> PodRequests:
 
 
 def limited_memory_of(pods: PodSet) -> int:
-    """Return the most memory of one pod of ``pods`` in bytes: its limits, and requests of containers without limit.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
+    """Return the most memory of one pod of ``pods`` in bytes: its limits, and requests of containers without limit."""
     totals, spec = pods.totals, pods.spec
     if "resources" in spec or "overhead" in spec:
         return _limited_memory(pods)
@@ -245,11 +223,7 @@ def _sum(summands: Iterable[tuple[int, str]]) -> int:
 
 
 def explain_requests(pods: PodSet, resource: str) -> str:
-    """Return the sum of ``resource`` (memory or CPU) for the scheduler: ``96Gi (train) + 1Gi (proxy) = 97Gi``.
-
-    Raises:
-        MalformedError: an amount is no quantity.
-    """
+    """Return the sum of ``resource`` (memory or CPU) for the scheduler: ``96Gi (train) + 1Gi (proxy) = 97Gi``."""
     summands = _summands(pods, resource)
     stated = pod_level_requests(pods, _requested_parts(pods)).get(resource)
     if stated is not None and (resource in pod_level(pods, "requests") or not summands):

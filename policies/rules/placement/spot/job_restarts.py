@@ -12,7 +12,7 @@ from gpugate.policies.findings import Finding, Level
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.fields import Object, lookup
 from gpugate.policies.rules.placement.spot.operator_restarts import check_operators, number_or
-from gpugate.policies.workloads.kinds import API_BACKOFF_LIMIT, Recovery
+from gpugate.policies.workloads.kinds.model import API_BACKOFF_LIMIT, Recovery
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
