@@ -161,11 +161,14 @@ def spec_schema() -> Schema:
 def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
     """Return ``node`` with its references resolved, and ``X or null`` as ``X``."""
     node = dict(node)
-    while "$ref" in node or (base := _alternative(node)) is not None:
+    while True:
         if "$ref" in node:
             base = definitions[node.pop("$ref").rpartition("/")[2]]
-        else:
+        elif (alternative := _alternative(node)) is not None:
+            base = alternative
             del node["anyOf"]
+        else:
+            break
         node = {**base, **node}
     if "properties" in node:
         node["properties"] = {name: _resolved(child, definitions) for name, child in node["properties"].items()}

@@ -7,7 +7,7 @@ Source: Kueue v0.15.0 ``pkg/controller/jobs/raycluster/raycluster_webhook.go``, 
 from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Path, lookup
-from gpugate.policies.workloads.kinds import RayClusterSpec
+from gpugate.policies.workloads.kinds.model import RayClusterSpec
 from gpugate.policies.workloads.workload import Workload
 
 _ELASTIC: Final = "kueue.x-k8s.io/elastic-job"

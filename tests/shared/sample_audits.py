@@ -143,7 +143,7 @@ SAYINGS: Sequence[tuple[str, Effect, str, str, str, str]] = (
         Effect.UNKNOWN,
         "QuotaUnknown",
         "",
-        "the cluster's clusterqueues are not synced yet, so it is not known whether the quota could hold it",
+        "the cluster's clusterqueues are not synced yet, so gpugate cannot tell whether the quota could hold it",
         "Try again in a few seconds.",
     ),
     (

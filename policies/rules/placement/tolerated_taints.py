@@ -8,7 +8,7 @@ from pydantic import model_validator
 from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.cel import CelRule, LabelKey, LabelValue, literal
 from gpugate.policies.kube.fields import Object, mappings
-from gpugate.policies.kube.taints import NEVER_ROLES, is_never_tolerated, passing_in_cel
+from gpugate.policies.kube.taints import NEVER_ROLES, is_never_tolerated, not_transient_in_cel
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.pod_set import PodSet
 
@@ -18,8 +18,8 @@ class TaintParam(Params):
 
     validations = (
         CelRule(
-            f"!(self.key in {literal(sorted(NEVER_ROLES))}) && {passing_in_cel('self.key')}"
-            f" && (!has(self.value) || {passing_in_cel('self.value', whole_key=False)})",
+            f"!(self.key in {literal(sorted(NEVER_ROLES))}) && {not_transient_in_cel('self.key')}"
+            f" && (!has(self.value) || {not_transient_in_cel('self.value', whole_key=False)})",
             "marks maintenance or a node's condition: gpugate never tolerates it",
         ),
     )

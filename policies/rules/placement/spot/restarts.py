@@ -29,7 +29,7 @@ from typing import Any, Final
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.gangs.gang import gang_of, is_elastic
 from gpugate.policies.kube.fields import Object, Path, lookup
-from gpugate.policies.workloads.kinds import API_BACKOFF_LIMIT, Recovery
+from gpugate.policies.workloads.kinds.model import API_BACKOFF_LIMIT, Recovery
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
