@@ -1,8 +1,8 @@
-"""Every GPU workload names who pays for it: owner, project and cost center.
+"""Every GPU workload names who pays for it: owner, project and cost centre.
 
 ## What it does
 
-For each key of the policy (by default owner, project and cost center), reads the value from the first place that has one: the
+For each key of the policy (by default owner, project and cost centre), reads the value from the first place that has one: the
 workload, its pod templates, its namespace. Any accepted spelling counts, as label or annotation. Writes the value under the key's
 own name on the workload and its pod templates, where that is missing. Never overwrites a value.
 
@@ -17,9 +17,8 @@ that have ended cannot be labelled. The names have a prefix, so selectors of Ser
 
 ## Practice
 
-- Orchestration guide, "Per-Pod Cost Accounting": owner, project and cost center are in the metadata of what costs money.
-- Orchestration guide, "Cost Analysis and Optimization": teams see what they request: the audit sums devices and device hours by
-  these keys.
+- Orchestration guide, "Per-Pod Cost Accounting": owner, project and cost centre are in the metadata of what costs money.
+- Orchestration guide, "Cost Analysis and Optimization": the audit sums devices and device hours by these keys.
 
 ## Example
 
@@ -276,7 +275,7 @@ REASONS: Final[dict[str, Reason]] = {
 
 RULE = Rule(
     id="attribution",
-    title="GPU workloads name who pays for them: owner, project and cost center",
+    title="GPU workloads name who pays for them: owner, project and cost centre",
     since="0.1.0",
     params=AttributionParams,
     reasons=REASONS,

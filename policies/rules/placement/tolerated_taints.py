@@ -67,11 +67,11 @@ class ToleratedTaint(NamedTuple):
 
 
 def missing_tolerations(pods: PodSet, taints: Iterable[ToleratedTaint]) -> list[Edit]:
-    """Return the edits that add tolerations for those of ``taints`` that ``pods`` do not tolerate."""
+    """Return the edits that add tolerations for those of ``taints`` that would keep ``pods`` off a node."""
     present = list(mappings(pods.spec, "tolerations", pods.field()))
     edits = []
     for taint in taints:
-        if not any(map(taint.is_covered_by, present)):
+        if taint.effect != "PreferNoSchedule" and not any(map(taint.is_covered_by, present)):
             present.append(taint.toleration)
             value = "" if taint.value is None else f"={taint.value}"
             note = f"toleration {taint.key}{value}:{taint.effect}"

@@ -85,8 +85,7 @@ def _edits(pods: PodSet, params: TolerationsParams, candidates: NodeCandidates) 
     key = None if written is None else (pods.totals, bool(pods.gpu_claims), pods.path, written)
     edits: tuple[Edit, ...] | None = recall(candidates.memo, "tolerations", key, params)
     if edits is None:
-        taints = dict.fromkeys(taint for taint in _taints(pods, params, candidates) if taint.effect != "PreferNoSchedule")
-        edits = tuple(missing_tolerations(pods, taints))
+        edits = tuple(missing_tolerations(pods, _taints(pods, params, candidates)))
         keep(candidates.memo, "tolerations", key, edits, params)
     return edits
 

@@ -34,17 +34,12 @@ from gpugate.policies.workloads.node_affinity import Alternative, both, growth, 
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
-#: Products by name, several separated by commas.
+#: The annotations: products and architectures by name, minimum memory of each GPU, minimum versions.
 GPU: Final = "gpugate.io/gpu"
-#: Architectures by name, several separated by commas.
 FAMILY: Final = "gpugate.io/gpu-family"
-#: Memory of each GPU, a quantity.
 MEMORY: Final = "gpugate.io/min-gpu-memory"
-#: Compute capability.
 COMPUTE: Final = "gpugate.io/min-compute"
-#: Version of the driver.
 DRIVER: Final = "gpugate.io/min-driver"
-#: Version of CUDA that the driver supports.
 CUDA: Final = "gpugate.io/min-cuda"
 _ORDER: Final = (GPU, FAMILY, MEMORY, COMPUTE, DRIVER, CUDA)
 KEYS: Final = frozenset(_ORDER)
@@ -54,11 +49,7 @@ COMPUTE_LABELS: Final = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute
 #: The driver's version, by generation of the labels.
 DRIVER_LABELS: Final = {
     "Old": ("nvidia.com/cuda.driver.major", "nvidia.com/cuda.driver.minor", "nvidia.com/cuda.driver.rev"),
-    "New": (
-        "nvidia.com/cuda.driver-version.major",
-        "nvidia.com/cuda.driver-version.minor",
-        "nvidia.com/cuda.driver-version.revision",
-    ),
+    "New": tuple(f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision")),
 }
 CUDA_LABELS: Final = {
     "Old": ("nvidia.com/cuda.runtime.major", "nvidia.com/cuda.runtime.minor"),

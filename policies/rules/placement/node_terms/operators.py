@@ -89,7 +89,7 @@ def _check_toleration(toleration: Object, path: Path) -> Iterator[Finding]:
         yield Finding(
             "BadValues",
             (*path, "operator"),
-            f"{operator or 'Equal'} without a key: only Exists, which then matches all taints, needs no key, {_REJECTED}",
+            f"{operator or 'Equal'} without a key: only Exists may omit the key, to match all taints, {_REJECTED}",
             "Write the key of the taint, or operator Exists.",
         )
     elif operator in _NUMERIC and not _is_integer(value):

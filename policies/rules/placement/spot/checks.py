@@ -93,8 +93,10 @@ def _check_losses(
     workload: Workload, pods: PodSet, request: _SpotRequest, params: SpotParams, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
     """Yield findings for what the pods lose when their spot node is reclaimed."""
-    gang = gang_of(workload)
-    if gang is not None and _is_mixed(request, params):
+    gang, selection = gang_of(workload), request.selection
+    mixed_by_annotation = request.value == PREFER and params.preferred_gang == "Deny"
+    mixed_by_hand = not request.value and selection is not None and not selection.only
+    if gang is not None and (mixed_by_annotation or mixed_by_hand):
         yield Finding(
             "GangMixed",
             request.path,
@@ -109,12 +111,6 @@ def _check_losses(
         yield from check_restarts(workload, pods, params.interruptions)
     if request.value:
         yield from _check_nodes(pods, request, selected_labels(params, snapshot), snapshot)
-
-
-def _is_mixed(request: _SpotRequest, params: SpotParams) -> bool:
-    if request.value:
-        return request.value == PREFER and params.preferred_gang == "Deny"
-    return request.selection is not None and not request.selection.only
 
 
 def _check_contradictions(pods: PodSet, request: _SpotRequest, params: SpotParams) -> Iterator[Finding]:

@@ -159,7 +159,7 @@ def _prefer(pods: PodSet, labels: Labels) -> Iterator[Edit]:
 def _tolerate(pods: PodSet, labels: Labels, params: SpotParams, snapshot: ClusterSnapshot) -> list[Edit]:
     keys = {key for key, _ in labels}
     taints = [ToleratedTaint(*taint) for cloud in CLOUDS.values() for taint in cloud.taints if taint.key in keys]
-    taints += [ToleratedTaint(one.key, one.value, one.effect) for one in params.taints if one.effect != "PreferNoSchedule"]
+    taints += [ToleratedTaint(taint.key, taint.value, taint.effect) for taint in params.taints]
     taints += [ToleratedTaint(*taint) for taint in spot_taints(pods, labels, snapshot)] if params.from_nodes else []
     return missing_tolerations(pods, taints)
 

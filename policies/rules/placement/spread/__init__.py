@@ -58,7 +58,7 @@ from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 REASONS: Final[dict[str, Reason]] = {
     "FabricUnknown": Reason("No node has the label of the network fabric.", action="Warn", facts=("nodes",)),
     "NotPacked": Reason("The pods of the gang are not packed into one network fabric.", action="Warn"),
-    "NotSpread": Reason("The replicas may all land on one node.", action="Warn", facts=("nodes",)),
+    "NotSpread": Reason("The replicas may all run on one node.", action="Warn", facts=("nodes",)),
     "SelectorMissing": Reason("No selector for the workload's own pods is known, so nothing is written.", action="Warn"),
 }
 
