@@ -37,11 +37,7 @@ class LeaseDurations:
 
 
 class Elector:
-    """Takes part in the election.
-
-    Attributes:
-        leader: the known leader; empty for none.
-    """
+    """Takes part in the election; ``leader`` is the known leader, empty for none."""
 
     def __init__(
         self,

@@ -47,12 +47,7 @@ _LONGEST_BREAK: Final = 60.0
 
 
 class Stored(NamedTuple):
-    """A report in the cluster.
-
-    Attributes:
-        version: its resourceVersion.
-        digest: hash of its content.
-    """
+    """A report in the cluster, with its resourceVersion and a hash of its content."""
 
     namespace: str
     name: str
@@ -83,12 +78,7 @@ def digest_of(report: JsonObject) -> bytes:
 
 
 class ReportStore:
-    """A sink with gpugate's reports of one kind.
-
-    Attributes:
-        served: whether the cluster serves the kind; None if unknown.
-        updated: set after every change.
-    """
+    """A sink with gpugate's reports of one kind; ``served`` is None until that is known."""
 
     def __init__(self, updated: asyncio.Event) -> None:
         self.served: bool | None = None
