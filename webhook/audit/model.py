@@ -235,10 +235,8 @@ class Audit:
 
     Attributes:
         at: its time, RFC 3339 in UTC.
-        source: the audited cluster or files, in words.
         policies: the policies, by precedence.
         shapes: nodes with accelerators; empty if nodes are unknown.
-        queues: quotas of ClusterQueues.
         remarks: what could not be read, and why, sorted.
         fleet: devices by Prometheus; None without an answer.
     """

@@ -21,7 +21,6 @@ _GANG_STATES: Final = ("running", "queued", "starting", "stuck", "done")
 
 
 def _filled(family: GaugeMetricFamily | CounterMetricFamily, counts: Mapping[str, float]) -> Metric:
-    """Add a sample for each value of the label, sorted."""
     for label, count in sorted(counts.items()):
         family.add_metric([label], count)
     return family

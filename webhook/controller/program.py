@@ -95,8 +95,6 @@ async def run(options: ControllerOptions, log: Log) -> None:
 
 
 class _Controller:
-    """The connected parts of the controller."""
-
     def __init__(self, options: ControllerOptions, client: ApiClient, log: Log) -> None:
         self._log = log
         self._state = CurrentState(policies=options.policies or ())
@@ -182,7 +180,6 @@ class _Controller:
                 await self._store.wait_synced(synced)
 
     def _remarks(self) -> tuple[str, ...]:
-        """Return what cannot be read."""
         unread = tuple(_unread(state) for state in self.states() if state.error)
         return (*unread, *self._usage.remarks()) if self._usage else unread
 

@@ -27,15 +27,9 @@ from gpugate.webhook.runtime.log import Log
 
 #: The kinds of reports; the first served one is written.
 REPORT_KINDS: Final = {
-    kind: WatchedKind(
-        kind.kind,
-        kind.api_version.partition("/")[0],
-        (kind.api_version.partition("/")[2],),
-        kind.plural,
-        label_selector=SELECTOR,
-        resource=f"{kind.plural}.{kind.api_version.partition('/')[0]}",
-    )
+    kind: WatchedKind(kind.kind, group, (version,), kind.plural, label_selector=SELECTOR, resource=f"{kind.plural}.{group}")
     for kind in (OPEN_REPORT, POLICY_REPORT)
+    for group, _, version in (kind.api_version.partition("/"),)
 }
 #: Transient error statuses: a namespace or kind was just deleted, or another controller wrote.
 _TRANSIENT: Final = frozenset({NOT_FOUND, CONFLICT})
