@@ -115,6 +115,5 @@ def policies_of(policies: PolicySet, problems: Mapping[str, str]) -> tuple[Polic
 
 
 def _modes(policy: Policy) -> tuple[tuple[str, str], ...]:
-    """Return the modes of the rules that the policy binds in its scope."""
     everywhere = policy.model_copy(update={"spec": policy.spec.model_copy(update={"match": Match()})})
     return tuple(sorted((rule.rule.id, rule.mode.value) for rule in PolicySet([everywhere]).bind({}, {})))

@@ -20,12 +20,7 @@ class ComparisonOutcome(enum.Enum):
 
 
 class Compared(NamedTuple):
-    """One workload under both policies.
-
-    Attributes:
-        gone: items of the old policy only.
-        come: items of the new policy only.
-    """
+    """One workload under both policies, with the items of the old policy only (``gone``) and of the new one only (``come``)."""
 
     verdict: ComparisonOutcome
     workload: AuditedWorkload

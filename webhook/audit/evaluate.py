@@ -12,8 +12,8 @@ from gpugate.policies.cluster.gpu_usage import place_of, state_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.engine.exemptions import REFUSED_REASONS, ExemptionRequest, requested_exemption
-from gpugate.policies.findings import Judged, Mode, Severity
-from gpugate.policies.framework.decision import BoundRule, Change, Decision
+from gpugate.policies.findings import Mode, Severity
+from gpugate.policies.framework.decision import BoundRule, Decision
 from gpugate.policies.gangs.status import GangState, StuckAfter, gang_states
 from gpugate.policies.kube.fields import MalformedError, Object, dotted
 from gpugate.policies.kube.managers import is_gitops_managed
@@ -111,31 +111,22 @@ def _policy_of(bound: BoundRule) -> str:
 
 
 def _items(decision: Decision, bound: Mapping[str, BoundRule]) -> tuple[Item, ...]:
-    items = [_change(change, bound) for change in decision.changes]
-    items += [_finding(finding, bound) for finding in decision.findings]
+    items = [_item(change.rule, bound, Effect.CHANGE, "Changed", "; ".join(change.notes)) for change in decision.changes]
+    for judged in decision.findings:
+        finding = judged.finding
+        effect = Effect.EXEMPT if finding.reason == "Exempt" else _EFFECTS[judged.severity]
+        item = _item(judged.rule, bound, effect, finding.reason, finding.message, finding.remedy)
+        path = dotted(finding.path) if finding.path else ""
+        items.append(
+            item._replace(path=path, message=strip_immutable_words(item.message), remedy=strip_immutable_words(item.remedy))
+        )
     return tuple(sorted(items, key=sort_key))
 
 
-def _change(change: Change, bound: Mapping[str, BoundRule]) -> Item:
-    item = _item(change.rule, bound, Effect.CHANGE)
-    return item._replace(reason="Changed", message=cut("; ".join(change.notes), _MAX_LENGTH))
-
-
-def _finding(judged: Judged, bound: Mapping[str, BoundRule]) -> Item:
-    finding = judged.finding
-    effect = Effect.EXEMPT if finding.reason == "Exempt" else _EFFECTS[judged.severity]
-    return _item(judged.rule, bound, effect)._replace(
-        reason=finding.reason,
-        path=dotted(finding.path) if finding.path else "",
-        message=strip_immutable_words(cut(finding.message, _MAX_LENGTH)),
-        remedy=strip_immutable_words(cut(finding.remedy, _MAX_LENGTH)),
-    )
-
-
-def _item(rule: str, bound: Mapping[str, BoundRule], effect: Effect) -> Item:
+def _item(rule: str, bound: Mapping[str, BoundRule], effect: Effect, reason: str, message: str, remedy: str = "") -> Item:
     # The engine itself has findings, too, about exemptions.
     policy, mode = (_policy_of(bound[rule]), bound[rule].mode) if rule in bound else ("", Mode.WARN)
-    return Item(rule, policy, mode, effect, "", "", "", "")
+    return Item(rule, policy, mode, effect, reason, "", cut(message, _MAX_LENGTH), cut(remedy, _MAX_LENGTH))
 
 
 def sort_key(item: Item) -> tuple[str, str, str, str, str]:

@@ -33,9 +33,7 @@ class AuditInputs(NamedTuple):
 
     Attributes:
         at: time of the audit, RFC 3339.
-        source: the audited cluster or files, in words.
         problems: why the newest generation of a policy is not in force, by policy.
-        remarks: what could not be read.
         readings: device figures of Prometheus; None without them.
     """
 

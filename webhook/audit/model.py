@@ -70,11 +70,7 @@ class Exemption(NamedTuple):
 
 
 class Used(NamedTuple):
-    """One device that a pod holds.
-
-    Attributes:
-        state: ``idle``, ``low``, ``busy``, ``young`` or ``unknown`` by the policy; empty without a policy for it.
-    """
+    """One device that a pod holds, with its state by the idle rule; empty if no policy has the rule."""
 
     device: DeviceUse
     state: str
@@ -143,11 +139,7 @@ class AuditedWorkload:
 
 
 class NodeSummary(NamedTuple):
-    """One node with accelerators. Memory is in bytes, CPU in millicores.
-
-    Attributes:
-        stranded: free accelerators that no pod can use, since too little memory or CPU is free beside them.
-    """
+    """One node with accelerators. Memory is in bytes, CPU in millicores; no pod can use ``stranded`` accelerators, though free."""
 
     name: str
     devices: int
@@ -171,12 +163,7 @@ def total_of(nodes: Sequence[NodeSummary]) -> NodeSummary:
 
 
 class ShapeSummary(NamedTuple):
-    """A group of equal nodes.
-
-    Attributes:
-        device: resource name of the accelerator.
-        why_stranded: why accelerators are stranded; empty if none is.
-    """
+    """A group of equal nodes, and why accelerators are stranded; empty if none is."""
 
     title: str
     device: str
@@ -190,11 +177,7 @@ class ShapeSummary(NamedTuple):
 
 
 class QueueLine(NamedTuple):
-    """Quota of one resource in one flavor of one ClusterQueue (memory in bytes, CPU in millicores, else counts).
-
-    Attributes:
-        stopped: why it admits nothing; empty if it admits.
-    """
+    """Quota of one resource in one flavor of one ClusterQueue, in bytes of memory, millicores of CPU or counts."""
 
     queue: str
     cohort: str
@@ -252,10 +235,8 @@ class Audit:
 
     Attributes:
         at: its time, RFC 3339 in UTC.
-        source: the audited cluster or files, in words.
         policies: the policies, by precedence.
         shapes: nodes with accelerators; empty if nodes are unknown.
-        queues: quotas of ClusterQueues.
         remarks: what could not be read, and why, sorted.
         fleet: devices by Prometheus; None without an answer.
     """

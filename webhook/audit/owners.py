@@ -10,12 +10,7 @@ from gpugate.webhook.audit.subjects import ControllerRef, Subject
 
 
 class AuditTarget(NamedTuple):
-    """A subject to evaluate, for itself or for its owner.
-
-    Attributes:
-        owner: its controller of an unknown kind; None if the object stands for itself.
-        number: number of equal pods of that owner.
-    """
+    """A subject to evaluate, for itself, or for ``number`` equal pods of an owner of an unknown kind."""
 
     subject: Subject
     owner: ControllerRef | None

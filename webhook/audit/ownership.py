@@ -43,14 +43,7 @@ def _attributed(workload: Workload, key: AttributionKey, snapshot: ClusterSnapsh
 
 
 class OwnerShare(NamedTuple):
-    """Requests of a group of workloads.
-
-    Attributes:
-        so_far: device-seconds since the start of workloads with a known start.
-        without_start: workloads without a known start.
-        until_end: device-seconds from start to end of workloads with a stated end.
-        without_end: workloads without a stated end.
-    """
+    """Requests of a group of workloads; ``so_far`` and ``until_end`` are device-seconds, of workloads with a known start or end."""
 
     workloads: int
     devices: Mapping[str, int]
@@ -66,11 +59,7 @@ class OwnerShare(NamedTuple):
 
 
 class Division(NamedTuple):
-    """Requests grouped by one attribution key.
-
-    Attributes:
-        shares: the share of each value, most accelerators first; the value is empty for workloads without one.
-    """
+    """Requests grouped by one attribution key, most accelerators first; the empty value is for workloads without one."""
 
     what: str
     shares: Sequence[tuple[str, OwnerShare]]

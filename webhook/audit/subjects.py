@@ -187,9 +187,7 @@ SUBJECT_KINDS: Final = tuple(
 async def subjects_of(client: ApiClient, namespaces: Collection[str] = ()) -> tuple[list[Subject | str], list[str]]:
     """Return the subjects of a cluster, and remarks on kinds that could not be read.
 
-    Args:
-        client: the API client.
-        namespaces: kinds that are forbidden in the whole cluster are read in these.
+    Kinds that are forbidden in the whole cluster are read in ``namespaces``.
 
     Raises:
         ClusterError: the cluster does not answer, or forbids every kind.

@@ -177,12 +177,7 @@ class DeviceLine(NamedTuple):
 
 
 class WindowUse(NamedTuple):
-    """Use of some devices over one time window.
-
-    Attributes:
-        parts: cards with known utilisation; a MIG slice counts as its part of a card.
-        work: fully used cards that would do the same work.
-    """
+    """Cards (``parts``) with known utilisation in one time window, and how many fully used ones (``work``) equal them."""
 
     seconds: int
     parts: float
@@ -195,13 +190,7 @@ class WindowUse(NamedTuple):
 
 
 class HeldTotals(NamedTuple):
-    """Totals of held devices.
-
-    Attributes:
-        low: devices too large for their work.
-        unknown: devices without known utilisation.
-        window_use: use by time window, the shortest first.
-    """
+    """Totals of held devices: ``low`` ones are too large for their work, ``unknown`` ones have no known utilisation."""
 
     devices: int
     idle: int

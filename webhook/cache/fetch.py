@@ -26,11 +26,8 @@ async def fetch(
 ) -> tuple[list[JsonObject], dict[str, SyncState]]:
     """Read all objects that snapshots and policies are made from; return them with the sync state of each kind.
 
-    Args:
-        kubeconfig: kubeconfig of the cluster.
-        context: context in it.
-        forbidden: collects the error of each kind that may not be read, by resource; None raises it instead.
-        namespaces: namespaces of the workloads; kinds that are forbidden in the whole cluster are read there if that is enough.
+    ``forbidden`` collects the error of each kind that may not be read, by resource; None raises it instead. Kinds that are
+    forbidden in the whole cluster are read in ``namespaces``, those of the workloads, if that is enough.
 
     Raises:
         ClusterError: the cluster does not answer, or refuses.

@@ -22,12 +22,12 @@ _FAILING: Final = frozenset({"failing", "forbidden"})
 
 def out_of_date(states: Iterable[KindState], now: float) -> dict[str, int]:
     """Return the ages in whole minutes of resources that are out of date at ``now``, on the reflectors' clock."""
-    result: dict[str, int] = {}
-    for state in states:
-        age = state.age(now)
-        if age is not None and age >= (_BROKEN if state.phase in _FAILING else _SILENT):
-            result[state.resource] = int(age // 60)
-    return result
+    ages = ((state, state.age(now)) for state in states)
+    return {
+        state.resource: int(age // 60)
+        for state, age in ages
+        if age is not None and age >= (_BROKEN if state.phase in _FAILING else _SILENT)
+    }
 
 
 def unreadable(states: Iterable[KindState]) -> frozenset[str]:

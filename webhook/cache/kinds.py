@@ -15,30 +15,17 @@ from gpugate.webhook.kube.types import JsonObject, WatchedKind
 POLICIES: Final = WatchedKind("GPUPolicy", "gpugate.io", ("v1alpha1",), "gpupolicies")
 
 _KUEUE: Final = ("v1beta2", "v1beta1")
-_DRA: Final = ("v1", "v1beta2", "v1beta1")
 #: Versions by resource; the first that is served is watched.
 _VERSIONS: Final = {
-    "nodes": ("v1",),
-    "pods": ("v1",),
-    "namespaces": ("v1",),
-    "limitranges": ("v1",),
-    "resourcequotas": ("v1",),
-    "priorityclasses": ("v1",),
-    "runtimeclasses": ("v1",),
-    "localqueues": _KUEUE,
-    "clusterqueues": _KUEUE,
-    "cohorts": _KUEUE,
-    "resourceflavors": _KUEUE,
+    **dict.fromkeys(("nodes", "pods", "namespaces", "limitranges", "resourcequotas", "priorityclasses", "runtimeclasses"), ("v1",)),
+    **dict.fromkeys(("localqueues", "clusterqueues", "cohorts", "resourceflavors"), _KUEUE),
     "topologies": (*_KUEUE, "v1alpha1"),
-    "workloadpriorityclasses": _KUEUE,
-    "workloads": _KUEUE,
+    **dict.fromkeys(("workloadpriorityclasses", "workloads"), _KUEUE),
     "podgroups.scheduling.x-k8s.io": ("v1alpha1",),
     "podgroups.scheduling.volcano.sh": ("v1beta1",),
     "podgroups.scheduling.k8s.io": ("v1beta1", "v1alpha3", "v1alpha2"),
     "noderesourcetopologies": ("v1alpha2", "v1alpha1"),
-    "deviceclasses": _DRA,
-    "resourceclaims": _DRA,
-    "resourceclaimtemplates": _DRA,
+    **dict.fromkeys(("deviceclasses", "resourceclaims", "resourceclaimtemplates"), ("v1", "v1beta2", "v1beta1")),
 }
 
 

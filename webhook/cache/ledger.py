@@ -13,11 +13,7 @@ _TIME_OUT: Final = 15.0
 
 
 class InFlightLedger:
-    """Counts an admitted object until the watch shows it, its name is created again, or a timeout.
-
-    Attributes:
-        in_flight: the sums, as rules read them.
-    """
+    """Counts an admitted object until the watch shows it, its name is created again, or a timeout."""
 
     __slots__ = ("_clock", "_due", "_names", "_time_out", "in_flight")
 

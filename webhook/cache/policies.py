@@ -17,12 +17,9 @@ class SeenPolicy(NamedTuple):
     """A watched GPUPolicy.
 
     Attributes:
-        generation: its newest generation.
-        version: its resourceVersion.
         error: why the newest generation is invalid; empty if it is valid.
         policy: the policy in force: the newest generation, or the last valid one; None if there is none.
         left_out: invalid rules that are disabled while the other rules of the newest generation are in force.
-        status: its stored status.
     """
 
     name: str
@@ -50,8 +47,6 @@ class SeenPolicy(NamedTuple):
 
 
 class _Parsed(NamedTuple):
-    """A parsed policy and the spec it was parsed from."""
-
     seen: SeenPolicy
     spec: Any
 

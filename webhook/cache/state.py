@@ -24,7 +24,6 @@ class CurrentState:
     Attributes:
         draining: whether the server is shutting down and accepts no new connections.
         watched: returns the current state of every watched kind.
-        policies: returns every watched GPUPolicy.
     """
 
     __slots__ = ("_pending", "draining", "in_force", "policies", "watched")

@@ -159,12 +159,7 @@ class SnapshotStore:
             await self._published.wait()
 
     def mark_stale(self, stale: Mapping[str, int], unreadable: frozenset[str] = frozenset()) -> None:
-        """Mark facts as unreliable.
-
-        Args:
-            stale: age in minutes of the facts of each kind with a broken watch.
-            unreadable: served kinds that could not be read yet. A kind that was absent before may exist now; readiness is kept.
-        """
+        """Mark facts as unreliable: ``stale`` has ages in minutes of broken watches, ``unreadable`` kinds never read so far."""
         if (stale, unreadable) != (self._stale, self._unreadable):
             self._stale, self._unreadable = dict(stale), unreadable
             self._schedule()

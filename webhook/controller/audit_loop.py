@@ -51,12 +51,7 @@ class AuditSchedule:
 
 
 class Round(NamedTuple):
-    """One finished audit.
-
-    Attributes:
-        seconds: its duration.
-        cpu: CPU seconds of this process during it.
-    """
+    """One finished audit, with its duration and the CPU time of this process, in seconds."""
 
     evaluated: int
     full: bool
@@ -66,12 +61,7 @@ class Round(NamedTuple):
 
 @dataclass(slots=True)
 class AuditSource:
-    """The inputs of the audits.
-
-    Attributes:
-        ready: returns once everything was read or cannot be read.
-        readings: returns the device figures, the same object until they change; None without figures.
-    """
+    """The inputs of the audits; ``readings`` returns the same object until the device figures change."""
 
     state: CurrentState
     store: SnapshotStore
@@ -86,11 +76,7 @@ class AuditSource:
 
 
 class AuditLoop:
-    """Keeps an audit up to date.
-
-    Attributes:
-        full_at: time of the last full audit, RFC 3339; empty before.
-    """
+    """Keeps an audit up to date; ``done`` counts the rounds, ``full_at`` is the time of the last full audit (RFC 3339)."""
 
     def __init__(
         self,

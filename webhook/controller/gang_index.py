@@ -31,12 +31,7 @@ _HOUR: Final = 3600
 
 
 class Planned(NamedTuple):
-    """A gang and its plan.
-
-    Attributes:
-        reference: the workload, or the first of the plain pods.
-        named: the groups that its pods name.
-    """
+    """A gang, its plan and the groups that its pods name; the reference of plain pods is the first of them."""
 
     reference: Reference
     plan: PodGroupPlan
@@ -54,13 +49,6 @@ class _StoredGang(NamedTuple):
         return open_workload(self.kind, orjson.loads(self.text), snapshot)
 
 
-class _Memo(NamedTuple):
-    """A plan and its sources, compared by identity."""
-
-    sources: tuple[object, ...]
-    planned: Planned
-
-
 class GangIndex:
     """Stores gangs. Use it from the thread of the event loop only."""
 
@@ -69,7 +57,8 @@ class GangIndex:
         self._wall = wall
         self._gangs: dict[Place, _StoredGang] = {}
         self._joined: dict[tuple[str, GroupKey], dict[Place, None]] = {}
-        self._memos: dict[object, _Memo] = {}
+        #: Plans with the values that they depend on.
+        self._memos: dict[object, tuple[tuple[object, ...], Planned]] = {}
 
     def update(self, place: Place, item: Object) -> bool:
         """Store an object; return whether it is or was part of a gang."""
@@ -143,11 +132,11 @@ class GangIndex:
         now = self._wall()
         sources = (policies.policies, tuple(sorted(labels.items())), int(now // _HOUR), *gangs)
         memo = self._memos.get(key)
-        if memo is None or memo.sources != sources:
+        if memo is None or memo[0] != sources:
             workloads = [gang.open(snapshot) for gang in gangs]
             planned = _plan(workloads, policies.bind(labels, workloads[0].labels()), now, joined=gangs[0].joins is not None)
-            memo = self._memos[key] = _Memo(sources, planned)
-        return memo.planned
+            memo = self._memos[key] = (sources, planned)
+        return memo[1]
 
 
 def _plan(workloads: list[Workload], bound: Sequence[BoundRule], now: float, *, joined: bool) -> Planned:

@@ -16,11 +16,7 @@ Listener = Callable[[Place, Subject | None], None]
 
 
 class ObservedWorkload(NamedTuple):
-    """A watched workload.
-
-    Attributes:
-        subject: its reduced form; a text if unreadable, None if the audit does not need it.
-    """
+    """A watched workload, reduced; the subject is a text if unreadable, None if the audit does not need it."""
 
     place: Place
     subject: Subject | str | None
@@ -38,11 +34,7 @@ def observe_workload(item: JsonObject) -> ObservedWorkload:
 
 
 class WorkloadInformer:
-    """A sink that maintains the audit index.
-
-    Attributes:
-        updated: set after every change of the index.
-    """
+    """A sink that maintains the audit index; ``updated`` is set after every change."""
 
     def __init__(self) -> None:
         self.index = WorkloadIndex()

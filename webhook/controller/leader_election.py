@@ -37,11 +37,7 @@ class LeaseDurations:
 
 
 class Elector:
-    """Takes part in the election.
-
-    Attributes:
-        leader: the known leader; empty for none.
-    """
+    """Takes part in the election; ``leader`` is the known leader, empty for none."""
 
     def __init__(
         self,
@@ -91,7 +87,6 @@ class Elector:
         return self.leading and self._clock() - self._renewed_at < self._durations.deadline
 
     async def _try(self) -> None:
-        """Take or renew the Lease if possible."""
         sent_at = self._clock()
         left = self._durations.deadline - (sent_at - self._renewed_at) if self.leading else self._durations.deadline
         try:

@@ -1,7 +1,7 @@
 """Metrics of the controller, computed at each scrape."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,12 +11,9 @@ from prometheus_client.registry import Collector
 from gpugate.policies.kube.times import lasting
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.totals import held_in_all
-from gpugate.webhook.cache.health import fact_families
 from gpugate.webhook.controller.audit_loop import AuditLoop
 from gpugate.webhook.controller.gangs import GangObserver
 from gpugate.webhook.controller.leader_election import Elector
-from gpugate.webhook.controller.reports import ReportReconciler
-from gpugate.webhook.kube.types import KindState
 from gpugate.webhook.prometheus.poller import UsagePoller
 
 _ACTIONS: Final = ("created", "updated", "deleted", "failed")
@@ -24,79 +21,64 @@ _GANG_STATES: Final = ("running", "queued", "starting", "stuck", "done")
 
 
 def _filled(family: GaugeMetricFamily | CounterMetricFamily, counts: Mapping[str, float]) -> Metric:
-    """Add a sample for each value of the label, sorted."""
     for label, count in sorted(counts.items()):
         family.add_metric([label], count)
     return family
 
 
-class ControllerMetrics(Collector):
-    """Metrics of the controller and of the last audit, without labels that grow with the cluster."""
+class Families(Collector):
+    """Metrics that a function yields at each scrape."""
 
-    def __init__(
-        self,
-        audit_loop: AuditLoop,
-        elector: Elector,
-        reports: ReportReconciler,
-        watched: Callable[[], Iterable[KindState]],
-        calls: Mapping[str, int],
-        *others: Callable[[], Iterator[Metric]],
-    ) -> None:
-        self._audit_loop = audit_loop
-        self._elector = elector
-        self._reports_written = reports
-        self._watched = watched
-        self._calls = calls
-        self._others = others
-        self.registry = CollectorRegistry()
-        self.registry.register(self)
-
-    def text(self) -> bytes:
-        """Return all metrics in the Prometheus text format."""
-        return generate_latest(self.registry)
+    def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        yield GaugeMetricFamily("gpugate_leader", "1 if this controller leads.", value=float(self._elector.leading))
-        yield from self._audit()
-        yield from self._reports()
-        calls = CounterMetricFamily("gpugate_api_calls", "Calls to the apiserver, by verb.", labels=["verb"])
-        yield _filled(calls, self._calls)
-        for other in self._others:
-            yield from other()
-        yield from fact_families(self._watched())
+        return self._families()
 
-    def _audit(self) -> Iterator[Metric]:
-        audit, last = self._audit_loop.latest, self._audit_loop.last
-        yield CounterMetricFamily("gpugate_audit_rounds", "Finished audit rounds.", value=self._audit_loop.done)
-        if audit is None or last is None:
-            return
-        outcomes = GaugeMetricFamily(
-            "gpugate_audit_workloads", "Workloads that request accelerators, by most severe outcome.", labels=["outcome"]
-        )
-        yield _filled(outcomes, Counter(workload.outcome for workload in audit.workloads))
-        findings = GaugeMetricFamily(
-            "gpugate_audit_findings",
-            "Workloads by rule, effect and mode; in DryRun the effect is what enforcing would do.",
-            labels=["rule", "effect", "mode"],
-        )
-        counts: Counter[tuple[str, str, str]] = Counter()
-        for workload in audit.workloads:
-            counts.update({(item.rule, item.effect.value, item.mode.value) for item in workload.items})
-        for labels, count in sorted(counts.items()):
-            findings.add_metric(labels, count)
-        yield findings
-        yield GaugeMetricFamily("gpugate_audit_round_seconds", "Duration of the last audit round.", value=last.seconds)
-        stranded = sum(shape.total.stranded for shape in audit.shapes)
-        idle = sum(shape.total.idle for shape in audit.shapes)
-        yield GaugeMetricFamily("gpugate_accelerators_stranded", "Free accelerators that no pod can use.", value=stranded)
-        yield GaugeMetricFamily("gpugate_accelerators_idle", "Free accelerators that a pod can use.", value=idle)
+    def text(self) -> bytes:
+        """Return all metrics in the Prometheus text format."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)
 
-    def _reports(self) -> Iterator[Metric]:
-        written = self._reports_written.written
-        writes = CounterMetricFamily("gpugate_report_writes", "Write calls for reports, by action.", labels=["action"])
-        yield _filled(writes, {action: written[action] for action in _ACTIONS})
-        yield CounterMetricFamily("gpugate_report_bytes", "Bytes of reports sent.", value=written["bytes"])
+
+def audit_families(audit_loop: AuditLoop) -> Iterator[Metric]:
+    """Yield metrics of the last audit, without labels that grow with the cluster."""
+    audit, last = audit_loop.latest, audit_loop.last
+    yield CounterMetricFamily("gpugate_audit_rounds", "Finished audit rounds.", value=audit_loop.done)
+    if audit is None or last is None:
+        return
+    outcomes = GaugeMetricFamily(
+        "gpugate_audit_workloads", "Workloads that request accelerators, by most severe outcome.", labels=["outcome"]
+    )
+    yield _filled(outcomes, Counter(workload.outcome for workload in audit.workloads))
+    findings = GaugeMetricFamily(
+        "gpugate_audit_findings",
+        "Workloads by rule, effect and mode; in DryRun the effect is what enforcing would do.",
+        labels=["rule", "effect", "mode"],
+    )
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for workload in audit.workloads:
+        counts.update({(item.rule, item.effect.value, item.mode.value) for item in workload.items})
+    for labels, count in sorted(counts.items()):
+        findings.add_metric(labels, count)
+    yield findings
+    yield GaugeMetricFamily("gpugate_audit_round_seconds", "Duration of the last audit round.", value=last.seconds)
+    stranded = sum(shape.total.stranded for shape in audit.shapes)
+    idle = sum(shape.total.idle for shape in audit.shapes)
+    yield GaugeMetricFamily("gpugate_accelerators_stranded", "Free accelerators that no pod can use.", value=stranded)
+    yield GaugeMetricFamily("gpugate_accelerators_idle", "Free accelerators that a pod can use.", value=idle)
+
+
+def write_families(elector: Elector, written: Mapping[str, int], calls: Mapping[str, int]) -> Iterator[Metric]:
+    """Yield metrics of the election, the calls to the apiserver, and the reports written."""
+    yield GaugeMetricFamily("gpugate_leader", "1 if this controller leads.", value=float(elector.leading))
+    family = CounterMetricFamily("gpugate_api_calls", "Calls to the apiserver, by verb.", labels=["verb"])
+    yield _filled(family, calls)
+    writes = CounterMetricFamily("gpugate_report_writes", "Write calls for reports, by action.", labels=["action"])
+    yield _filled(writes, {action: written[action] for action in _ACTIONS})
+    yield CounterMetricFamily("gpugate_report_bytes", "Bytes of reports sent.", value=written["bytes"])
 
 
 def gang_families(observer: GangObserver) -> Iterator[Metric]:

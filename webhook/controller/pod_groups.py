@@ -262,7 +262,6 @@ class PodGroupReconciler:
             self._log.info("PodGroup deleted", **_fields(owner.reference), pod_group=key.name)
 
     async def _version(self, system: str) -> str:
-        """Return the served version of the kind."""
         if system not in self._versions:
             kind = _KINDS[system]
             version = await version_of(self._api, kind)
@@ -291,7 +290,6 @@ class PodGroupReconciler:
         )
 
     def _is_first_time(self, reference: Reference, *what: object) -> bool:
-        """Return whether this is the first report for the workload since this controller leads."""
         number = len(self._reported)
         self._reported.add((reference, *what))
         return len(self._reported) > number

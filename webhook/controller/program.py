@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.page.live import add_page, only_expected
 from gpugate.webhook.audit.subjects import SUBJECT_KINDS
 from gpugate.webhook.audit.totals import totals_by_policy
-from gpugate.webhook.cache.health import monitor_watches, policy_families
+from gpugate.webhook.cache.health import fact_families, monitor_watches, policy_families
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
@@ -24,7 +25,7 @@ from gpugate.webhook.controller.audit_loop import AuditLoop, AuditSchedule, Audi
 from gpugate.webhook.controller.gangs import GangObserver
 from gpugate.webhook.controller.informers import Tee, WorkloadInformer, observe_workload, strip_for_both
 from gpugate.webhook.controller.leader_election import Elector, LeaderOnlyClient, LeaseDurations
-from gpugate.webhook.controller.metrics import ControllerMetrics, gang_families, usage_families
+from gpugate.webhook.controller.metrics import Families, audit_families, gang_families, usage_families, write_families
 from gpugate.webhook.controller.policy_status import PolicyStatusReconciler
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, report_stores, stored_of
 from gpugate.webhook.kube.client import ApiClient
@@ -94,8 +95,6 @@ async def run(options: ControllerOptions, log: Log) -> None:
 
 
 class _Controller:
-    """The connected parts of the controller."""
-
     def __init__(self, options: ControllerOptions, client: ApiClient, log: Log) -> None:
         self._log = log
         self._state = CurrentState(policies=options.policies or ())
@@ -130,15 +129,15 @@ class _Controller:
         self.audit_loop = AuditLoop(source, options.schedule, log)
         self.reports = ReportReconciler(leader_client, self._report_stores, log, spacing=options.spacing)
         self.statuses = PolicyStatusReconciler(leader_client, self._store, self._state, log, events=self._recorder)
-        self.metrics = ControllerMetrics(
-            self.audit_loop,
-            self.elector,
-            self.reports,
-            self.states,
-            client.calls,
-            lambda: gang_families(self.gangs),
-            lambda: policy_families(self._store.policies.seen()),
-            lambda: usage_families(self.audit_loop.latest, self._usage),
+        self.metrics = Families(
+            lambda: chain(
+                audit_families(self.audit_loop),
+                write_families(self.elector, self.reports.written, client.calls),
+                gang_families(self.gangs),
+                policy_families(self._store.policies.seen()),
+                usage_families(self.audit_loop.latest, self._usage),
+                fact_families(self.states()),
+            )
         )
         self._state.watched = self.states
 
@@ -181,7 +180,6 @@ class _Controller:
                 await self._store.wait_synced(synced)
 
     def _remarks(self) -> tuple[str, ...]:
-        """Return what cannot be read."""
         unread = tuple(_unread(state) for state in self.states() if state.error)
         return (*unread, *self._usage.remarks()) if self._usage else unread
 

@@ -27,15 +27,9 @@ from gpugate.webhook.runtime.log import Log
 
 #: The kinds of reports; the first served one is written.
 REPORT_KINDS: Final = {
-    kind: WatchedKind(
-        kind.kind,
-        kind.api_version.partition("/")[0],
-        (kind.api_version.partition("/")[2],),
-        kind.plural,
-        label_selector=SELECTOR,
-        resource=f"{kind.plural}.{kind.api_version.partition('/')[0]}",
-    )
+    kind: WatchedKind(kind.kind, group, (version,), kind.plural, label_selector=SELECTOR, resource=f"{kind.plural}.{group}")
     for kind in (OPEN_REPORT, POLICY_REPORT)
+    for group, _, version in (kind.api_version.partition("/"),)
 }
 #: Transient error statuses: a namespace or kind was just deleted, or another controller wrote.
 _TRANSIENT: Final = frozenset({NOT_FOUND, CONFLICT})
@@ -47,12 +41,7 @@ _LONGEST_BREAK: Final = 60.0
 
 
 class Stored(NamedTuple):
-    """A report in the cluster.
-
-    Attributes:
-        version: its resourceVersion.
-        digest: hash of its content.
-    """
+    """A report in the cluster, with its resourceVersion and a hash of its content."""
 
     namespace: str
     name: str
@@ -83,12 +72,7 @@ def digest_of(report: JsonObject) -> bytes:
 
 
 class ReportStore:
-    """A sink with gpugate's reports of one kind.
-
-    Attributes:
-        served: whether the cluster serves the kind; None if unknown.
-        updated: set after every change.
-    """
+    """A sink with gpugate's reports of one kind; ``served`` is None until that is known."""
 
     def __init__(self, updated: asyncio.Event) -> None:
         self.served: bool | None = None

@@ -66,6 +66,7 @@ async def read(prometheus: QueryApi, times: Times, at: float, matchers: Iterable
         PrometheusError: Prometheus is not usable.
     """
     windows, ages = times.windows[:MOST_TIMES], times.ages[: 2 * MOST_TIMES]
+    shortest = windows[0] if windows else None
     session = _ReadingSession(prometheus, Queries(matchers), at)
     now = await prometheus.query(session.queries.gauges(), at)
     metrics = {row.labels.get("__name__", "") for row in now}
@@ -85,10 +86,10 @@ async def read(prometheus: QueryApi, times: Times, at: float, matchers: Iterable
     ]
     *over, memory, temperature, power, power_samples, health, before = await asyncio.gather(
         *(session.over(function, metric, seconds) for metric, seconds, function in figures),
-        session.over("max", queries.USED, windows[-1]) if windows else _none(),
-        session.over("max", queries.TEMPERATURE, windows[0]) if windows else _none(),
-        session.over("sum", queries.POWER, windows[0]) if windows else _none(),
-        session.over("count", queries.POWER, windows[0]) if windows else _none(),
+        session.over("max", queries.USED, windows[-1] if windows else None),
+        session.over("max", queries.TEMPERATURE, shortest),
+        session.over("sum", queries.POWER, shortest),
+        session.over("count", queries.POWER, shortest),
         session.one(session.queries.health()),
         session.one(session.queries.counters_before(COUNTED_OVER)),
     )
@@ -106,13 +107,7 @@ async def read(prometheus: QueryApi, times: Times, at: float, matchers: Iterable
     return Readings(at, windows, devices, tuple(sorted(session.remarks)))
 
 
-async def _none() -> list[TimeSeries]:
-    return []
-
-
 class _ReadingSession:
-    """The queries of one reading; a failed query becomes a remark."""
-
     def __init__(self, prometheus: QueryApi, every: Queries, at: float) -> None:
         self.queries = every
         self.remarks: set[str] = set()
@@ -126,8 +121,8 @@ class _ReadingSession:
             self.remarks.add(f"{error} (some GPU figures are missing)")
             return []
 
-    async def over(self, function: str, metric: str, seconds: int) -> list[TimeSeries]:
-        return await self.one(self.queries.over(function, metric, seconds))
+    async def over(self, function: str, metric: str, seconds: int | None) -> list[TimeSeries]:
+        return [] if seconds is None else await self.one(self.queries.over(function, metric, seconds))
 
 
 class _SeriesByDevice:
@@ -235,8 +230,6 @@ def _utilisation(percent: float | None, ratio: float | None) -> float | None:
 
 
 class _Spans:
-    """Utilisation over all time windows, by device and holder."""
-
     def __init__(self, series: _SeriesByDevice, windows: Sequence[int], rows: dict[tuple[str, int, str], list[TimeSeries]]) -> None:
         self._windows = windows
         pairs = dict.fromkeys((metric, seconds) for metric, seconds, _ in rows)

@@ -21,12 +21,8 @@ from gpugate.webhook.audit.page.render import content_security_policy, render, w
 #: Seconds after which a browser reloads before the first audit.
 RETRY: Final = 10
 _LEVEL: Final = 6
-_HTML: Final = "text/html; charset=utf-8"
-_JSON: Final = "application/json"
 #: Names that only resolve inside the cluster.
 _CLUSTER_DOMAINS: Final = (".svc", ".cluster.local")
-
-Latest = Callable[[], Audit | None]
 
 
 class Rendering(NamedTuple):
@@ -59,24 +55,20 @@ def _render(make: Callable[[Audit], bytes], audit: Audit) -> Rendering:
     return Rendering(gzip.compress(body, _LEVEL, mtime=0), hashlib.sha256(body).hexdigest()[:32])
 
 
-def add_page(app: web.Application, latest: Latest) -> None:
+def add_page(app: web.Application, latest: Callable[[], Audit | None]) -> None:
     """Add the routes ``/`` and ``/audit.json`` to ``app``; ``latest`` returns the audit, None before the first."""
-    page, document = _Renderer(render), _Renderer(as_json)
 
-    async def html(request: web.Request) -> web.StreamResponse:
-        audit = latest()
-        if audit is None:
-            return _not_yet(waiting(), _HTML)
-        return await _answer(request, await page.of(audit), _HTML)
+    def handler(make: Callable[[Audit], bytes], kind: str, before_first: bytes) -> Handler:
+        renderer = _Renderer(make)
 
-    async def json(request: web.Request) -> web.StreamResponse:
-        audit = latest()
-        if audit is None:
-            return _not_yet(b'{"error": "the first audit is under way"}\n', _JSON)
-        return await _answer(request, await document.of(audit), _JSON)
+        async def handle(request: web.Request) -> web.StreamResponse:
+            audit = latest()
+            return _not_yet(before_first, kind) if audit is None else await _answer(request, await renderer.of(audit), kind)
 
-    app.router.add_get("/", html)
-    app.router.add_get("/audit.json", json)
+        return handle
+
+    app.router.add_get("/", handler(render, "text/html; charset=utf-8", waiting()))
+    app.router.add_get("/audit.json", handler(as_json, "application/json", b'{"error": "the first audit is running"}\n'))
 
 
 def _headers(kind: str) -> dict[str, str]:
@@ -113,7 +105,6 @@ def _is_current(request: web.Request, tag: str) -> bool:
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """Return whether an ``Accept-Encoding`` accepts gzip with a positive weight."""
     for option in accepted.split(","):
         coding, *rest = (part.strip() for part in option.lower().split(";"))
         if coding in {"gzip", "x-gzip", "*"}:

@@ -155,7 +155,6 @@ def _final(value: Any) -> Any:  # noqa: ANN401 - the value of any expression of 
 
 
 def _query(**criteria: str) -> str:
-    """Return the filter of workloads as the script reads it from the address."""
     return urlencode({key: formatting.shown(value) for key, value in sorted(criteria.items())})
 
 
@@ -166,7 +165,6 @@ def outcome_of(workload: AuditedWorkload) -> str:
 
 
 def _label(workload: AuditedWorkload) -> str:
-    """Return the outcome of ``workload`` in one or two words."""
     effect = most_severe(workload.items)
     if effect is None:
         return "clean"

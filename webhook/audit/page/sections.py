@@ -26,12 +26,7 @@ from gpugate.webhook.runtime.times import moment, rfc3339
 
 
 class Idle(NamedTuple):
-    """The section on held devices.
-
-    Attributes:
-        owners: the devices of each owner, most idle devices first.
-        lines: the devices, idle ones first.
-    """
+    """The section on held devices: owners with most idle devices first, and all devices, idle ones first."""
 
     words: str
     windows: Sequence[str]
@@ -59,11 +54,7 @@ _EXEMPTION_STATES: Final = ("expired", "refused", "soon", "active")
 
 
 class Stock(NamedTuple):
-    """The nodes of one shape, with their sums.
-
-    Attributes:
-        fullest: the node with the highest memory limits, and their percentage of its memory; None without memory.
-    """
+    """The nodes of one shape with their sums, and the node with the highest memory limits in percent of its memory."""
 
     shape: ShapeSummary
     tiles: Sequence[Tile]
@@ -92,13 +83,7 @@ class GangLine(NamedTuple):
 
 
 class GangSection(NamedTuple):
-    """The gangs.
-
-    Attributes:
-        unfinished: gangs that do not run, stuck ones first, then most accelerators.
-        others: gangs that run or are done.
-        held_by_stuck: accelerators that stuck gangs hold.
-    """
+    """The gangs: those that do not run, stuck ones first, and those that run or are done."""
 
     counts: Sequence[tuple[str, int]]
     unfinished: Sequence[GangLine]

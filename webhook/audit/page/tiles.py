@@ -24,9 +24,7 @@ class Tile(NamedTuple):
     """One tile of the picture.
 
     Attributes:
-        title: its content in words.
         height: height of the drawing, without the two bars of memory and CPU.
-        crosses: strokes that mark stranded ones.
         memory: requested share of the node's memory, in percent; at most 100.
         cpu: requested share of its CPU, in percent; at most 100.
     """
