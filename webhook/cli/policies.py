@@ -1,7 +1,7 @@
 """`gpugate policies`: print rules with their parameters, the default policy, the rule reference and the CRD."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -53,7 +53,7 @@ def policies(
     default: Annotated[bool, typer.Option("--default", help="Print the built-in default GPUPolicy as YAML instead.")] = False,
 ) -> None:
     """List the rules with their parameters and defaults."""
-    formats = {
+    formats: dict[PolicyFormat, Callable[[], str]] = {
         PolicyFormat.JSON: lambda: json.dumps(rules_document(), indent=2, ensure_ascii=False) + "\n",
         PolicyFormat.MARKDOWN: reference_markdown,
         PolicyFormat.CRD: crd_yaml,
