@@ -148,7 +148,8 @@ def _field(parent: dict[str, Any], key: str, required: type, prefix: str) -> Any
 
 
 def _optional(request: dict[str, Any], key: str, required: type) -> Any:  # noqa: ANN401 - of the required type, or None
-    return None if request.get(key) is None else _field(request, key, required, "request.")
+    value = request.get(key)
+    return value if value is None or type(value) is required else _field(request, key, required, "request.")
 
 
 def render(uid: str, answer: AdmissionResponse) -> bytes:

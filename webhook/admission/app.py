@@ -119,17 +119,10 @@ def make_app(  # noqa: PLR0913 - one parameter per part
     client_ca: bool = False,
     body_limit: int = BODY_LIMIT,
 ) -> web.Application:
-    """Return the application that serves reviews from ``state``.
+    """Return the application that serves reviews from ``state``, with bodies of at most ``body_limit`` bytes.
 
-    Args:
-        state: snapshot in force and readiness.
-        metrics: metrics of reviews.
-        log: log of reviews.
-        ledger: ledger of admitted objects; None without a watch.
-        denials: reports denials; None counts them in ``metrics`` only.
-        review_recorder: records reviews; None for no recording.
-        client_ca: whether reviews need a client certificate (probes and metrics never do).
-        body_limit: largest body in bytes.
+    ``ledger`` is None without a watch. Without ``denials``, denials are counted in ``metrics`` only. With ``client_ca``, reviews
+    need a client certificate; probes and metrics never do.
     """
     handler = AdmissionHandler(state, metrics, log, ledger, denials=denials, review_recorder=review_recorder)
 

@@ -37,8 +37,6 @@ _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 class _Histogram:
-    """Durations of one endpoint."""
-
     __slots__ = ("counts", "total")
 
     def __init__(self) -> None:

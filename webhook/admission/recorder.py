@@ -56,10 +56,7 @@ class ReviewRecorder:
         self, directory: Path, limit: int, log: Log, *, count: Callable[[Outcome, int], None] = lambda _outcome, _number: None
     ) -> None:
         """Write files of at most ``limit`` bytes in total into ``directory``."""
-        self._directory = directory
-        self._limit = limit
-        self._log = log
-        self._count = count
+        self._directory, self._limit, self._log, self._count = directory, limit, log, count
         self._waiting: deque[_PendingReview] = deque()
         self._bytes = 0
         self._stream: int | None = None
@@ -122,7 +119,7 @@ class ReviewRecorder:
         return not problem
 
     def _next_line(self) -> bytes:
-        """Return the line of the oldest queued review; empty if it cannot be formatted."""
+        """Format the oldest queued review; return an empty line if that fails."""
         pending = self._waiting.popleft()
         self._bytes -= len(pending.body)
         try:

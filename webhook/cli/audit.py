@@ -69,7 +69,7 @@ class _Inputs(NamedTuple):
     readings: Readings | None = None
 
 
-def audit(  # noqa: PLR0913 - one parameter an option
+def audit(  # noqa: PLR0913 - one parameter per option
     paths: Annotated[
         list[str] | None,
         typer.Argument(
@@ -81,7 +81,7 @@ def audit(  # noqa: PLR0913 - one parameter an option
     policy: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE", help="GPUPolicy file; may be repeated. Default: the policies that are there, else the built-in one."
+            metavar="FILE", help="GPUPolicy file; may be repeated. Default: the policies of the input, else the built-in one."
         ),
     ] = None,
     against: Annotated[
@@ -91,7 +91,8 @@ def audit(  # noqa: PLR0913 - one parameter an option
         ),
     ] = None,
     as_if_enforced: Annotated[
-        bool, typer.Option("--as-if-enforced", help="With --compare: count what rules in DryRun would do, too, on both sides.")
+        bool,
+        typer.Option("--as-if-enforced", help="With --compare: count rules in DryRun as if they were enforced, on both sides."),
     ] = False,
     cluster: options.ClusterFiles = None,
     kubeconfig: options.Kubeconfig = None,
@@ -104,12 +105,12 @@ def audit(  # noqa: PLR0913 - one parameter an option
         AuditOutput,
         typer.Option("--output", "-o", help="table for people, json for machines, or reports as objects of the cluster."),
     ] = AuditOutput.TABLE,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the audit as one page to FILE, too.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the audit to FILE, as one HTML page.")] = None,
     prometheus: options.PrometheusUrl = "",
     prometheus_token: options.PrometheusToken = None,
     prometheus_ca: options.PrometheusCa = None,
     prometheus_matcher: options.PrometheusMatchers = None,
-    findings: Annotated[bool, typer.Option("--findings/--no-findings", help="Show each workload, not the sums alone.")] = True,
+    findings: Annotated[bool, typer.Option("--findings/--no-findings", help="Show each workload, not only the totals.")] = True,
     color: options.ColourOption = options.Colour.AUTO,
 ) -> None:
     """Report what the policies would change or refuse in existing workloads, by rule, team and namespace.
@@ -157,12 +158,6 @@ def _read_inputs(
     namespaces: Sequence[str],
     policies_are_given: bool,
 ) -> _Inputs:
-    """Read all inputs.
-
-    Raises:
-        InputError: an input of the user is unusable.
-        ClusterError: the cluster does not answer.
-    """
     if cluster and (kubeconfig or context):
         message = "use either --cluster or --kubeconfig and --context for facts, not both"
         raise InputError(message)
@@ -182,11 +177,7 @@ def _read_inputs(
 def _facts_from(
     fact_objects: list[dict[str, Any]], objects: list[dict[str, Any]]
 ) -> tuple[SnapshotBuilder, dict[str, SyncState], list[str]]:
-    """Return a snapshot builder, and remarks on ``objects`` that it could not read: a malformed object does not end an audit.
-
-    Raises:
-        InputError: a field of ``fact_objects``, which the user named, has the wrong type.
-    """
+    """Return a snapshot builder, and remarks on malformed ``objects``; malformed ``fact_objects`` raise an InputError."""
     try:
         return *builder_of([*fact_objects, *objects]), []
     except InputError:

@@ -25,7 +25,7 @@ _NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespac
 _DEFAULT_NAMESPACE: Final = "gpugate-system"
 
 
-def controller(  # noqa: PLR0913 - one parameter an option
+def controller(  # noqa: PLR0913 - one parameter per option
     *,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address of the audit page, probes and metrics (HTTP, read only).")

@@ -22,7 +22,7 @@ from gpugate.webhook.review.fix import fix as fixed_files
 _NO_END: Final = "\n\\ No newline at end of file\n"
 
 
-def fix(  # noqa: PLR0913 - one parameter an option
+def fix(  # noqa: PLR0913 - one parameter per option
     paths: Annotated[
         list[str],
         typer.Argument(metavar="PATH...", help="Files, directories, or - for standard input, which is fixed to standard output."),

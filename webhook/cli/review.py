@@ -27,7 +27,7 @@ class ReviewOutput(StrEnum):
     YAML = "yaml"
 
 
-def review(  # noqa: PLR0913 - one parameter an option
+def review(  # noqa: PLR0913 - one parameter per option
     paths: Annotated[
         list[str] | None,
         typer.Argument(

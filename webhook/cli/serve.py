@@ -31,7 +31,7 @@ def _size(text: str) -> int:
     return size
 
 
-def serve(  # noqa: PLR0913 - one parameter an option
+def serve(  # noqa: PLR0913 - one parameter per option
     *,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")] = "127.0.0.1:8443",
     self_signed: Annotated[

@@ -52,7 +52,7 @@ def load_policies(paths: Iterable[Path]) -> list[Policy]:
     """Return the GPUPolicies in these files.
 
     Raises:
-        InputError: a file is unreadable, holds no GPUPolicy or an invalid one, or two policies have the same name.
+        InputError: a file is unreadable, contains no GPUPolicy or an invalid one, or two policies have the same name.
     """
     policies: dict[str, Policy] = {}
     for path in paths:

@@ -75,11 +75,7 @@ def helm(chart: Chart) -> _Documents:
 
 
 def _argument(text: str) -> str:
-    """Return ``text`` as a positional argument of a tool.
-
-    Raises:
-        InputError: the tool would read it as an option.
-    """
+    """Return ``text``, a positional argument; raise an InputError if a tool would read it as an option."""
     if text.startswith("-"):
         message = f"{text!r} would be read as an option: write ./{text} for a folder of this name"
         raise InputError(message)

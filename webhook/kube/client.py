@@ -36,8 +36,6 @@ _JSON, _MERGE = "application/json", "application/merge-patch+json"
 
 
 class _Call(NamedTuple):
-    """One HTTP request."""
-
     method: str
     path: str
     query: Mapping[str, str | None]
@@ -94,12 +92,7 @@ class ApiClient:
     ) -> JsonObject:
         """Return one page of the collection at `path`, such as ``/api/v1/nodes``; selectors are those of ``kubectl``.
 
-        Args:
-            path: the collection.
-            limit: objects per page; 0 requests all objects at once.
-            continue_: ``metadata.continue`` of the page before.
-            field_selector: selects by fields.
-            label_selector: selects by labels.
+        A `limit` of 0 requests all objects at once; `continue_` is ``metadata.continue`` of the previous page.
 
         Raises:
             Gone: the continue token has expired.

@@ -125,17 +125,10 @@ class Recorder:
         timing: Backoff = Backoff(),  # noqa: B008 - it is frozen
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare an empty queue.
+        """Prepare an empty queue; ``count`` is called with the outcome of every Event.
 
-        Args:
-            api: the API client.
-            log: receives warnings about Events that cannot be sent.
-            component: the ``reportingController`` of the Events, a qualified name.
-            instance: their ``reportingInstance``; empty for the host name (in a pod: the pod's name).
-            count: called with the outcome of every Event.
-            limits: limits of memory and of calls.
-            timing: clock, sleep and backoff.
-            wall: clock of the Events' times, seconds of Unix time.
+        The Events have ``component``, a qualified name, as ``reportingController``, and ``instance`` as ``reportingInstance``: by
+        default the host name, in a pod the name of the pod. Their times are those of ``wall``, seconds of Unix time.
         """
         self._api = api
         self._log = log
@@ -157,12 +150,8 @@ class Recorder:
     def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
         """Queue an Event about ``regarding``; never blocks, never raises.
 
-        Args:
-            regarding: the object.
-            reason: why, a CamelCase word for machines (``Refused``).
-            message: what happened, cut to 1024 bytes.
-            action: what was done or tried, a CamelCase word (``Admit``).
-            kind: ``Normal``, or ``Warning`` if a person must act.
+        ``reason`` (``Refused``) and ``action`` (``Admit``) are CamelCase words for machines, ``message`` is cut to 1024 bytes, and
+        ``kind`` is ``Normal``, or ``Warning`` if a person must act.
         """
         try:
             self._add(Key(regarding, kind, reason[:_LONGEST_WORD], action[:_LONGEST_WORD], cut_bytes(message)))
@@ -303,7 +292,6 @@ class Recorder:
         self._forget(series, outcome)
 
     def _warn_limited(self, message: str, namespace: str, error: str) -> None:
-        """Log a warning, at most one per interval."""
         now = self._timing.clock()
         if now < self._quiet_until:
             self._suppressed += 1

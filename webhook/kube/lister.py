@@ -16,7 +16,7 @@ from gpugate.webhook.kube.errors import NOT_FOUND, ApiError, ConnectionLostError
 from gpugate.webhook.kube.types import EventType, JsonObject, Strip, WatchedKind
 
 CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
-#: The annotation of the bookmark behind the last object of a streamed list (``metav1.InitialEventsAnnotationKey``).
+#: The annotation of the bookmark after the last object of a streamed list (``metav1.InitialEventsAnnotationKey``).
 _END: Final = "k8s.io/initial-events-end"
 Take: TypeAlias = Callable[[EventType, JsonObject], object]
 _PAGE: Final = 500
@@ -26,7 +26,7 @@ _SHARED: Final = 2.5
 
 
 class Discovery:
-    """The groups and versions that the apiserver offers, shared by all reflectors of a process.
+    """The API groups and versions of the cluster, shared by all reflectors of a process.
 
     A kind that is missing here may still come: an apiserver that has just started lists groups before it has all of them.
     """
@@ -60,7 +60,7 @@ class ServedKinds(Protocol):
 
 
 async def version_of(client: ServedKinds, kind: WatchedKind) -> str | None:
-    """Return the first of the kind's versions that the cluster serves; None if it serves none.
+    """Return the first version of the kind that the cluster serves; None if it serves none.
 
     Raises:
         ClusterError: the cluster did not answer.

@@ -42,7 +42,7 @@ class Backoff:
 __all__ = ["Backoff", "KindState", "Reflector", "Sink", "Strip", "WatchedKind", "run_all", "wait_synced"]
 
 _PAGE = 500
-_MOST_BROKEN_STREAMS = 2  # streamed lists broken in a row, after which one is read page by page
+_MOST_BROKEN_STREAMS = 2  # after so many broken streamed lists in a row, read one page by page
 _COUNT_CHANGES = {"ADDED": 1, "DELETED": -1}
 _FORBIDDEN = frozenset({401, 403})
 _BUSY = frozenset({429, 502, 503, 504})

@@ -137,7 +137,7 @@ def _read_file(file: str) -> Iterator[RecordedReview]:
     if isinstance(source, UnreadableInput):
         yield RecordedReview(file, 0, None, source.problem)
     elif file.endswith(_LINES) or _is_lines(source.text):
-        # Split at newlines only: strings may hold other line separators.
+        # Split at newlines only: strings may contain other line separators.
         for number, line in enumerate(source.text.split("\n"), start=1):
             if line.strip():
                 try:

@@ -37,7 +37,7 @@ _WIDTH: Final = max(len(effect.value) for effect in AnswerChange) + 1
 
 
 def _reasons(review: Replayed) -> tuple[str, ...]:
-    """Return the lines below the title: what made the difference."""
+    """Return the reasons for the difference, one per line below the title."""
     if review.effect is AnswerChange.REFUSED:
         return tuple(sentence(denial) for denial in review.denied)
     if review.effect is AnswerChange.FREED:
@@ -48,7 +48,7 @@ def _reasons(review: Replayed) -> tuple[str, ...]:
 
 
 def print_text(replayed: Sequence[Replayed], console: Console) -> None:
-    """Print different answers, equal ones grouped, a table of the rules behind them, and the counts."""
+    """Print the answers that differ, in groups of equal ones, a table of the rules that decided them, and the counts."""
     groups: dict[tuple[AnswerChange, str, tuple[str, ...]], list[Replayed]] = {}
     for review in replayed:
         if review.effect in _DIFFERING:

@@ -50,16 +50,11 @@ def review(
     at_source: bool = False,
     now: float | None = None,
 ) -> Iterator[ReviewEntry]:
-    """Review every document.
+    """Review every document; ``namespace`` is for objects without one, empty for ``default``.
 
-    Args:
-        documents: the documents.
-        policies: the policies.
-        snapshot: the cluster.
-        namespace: namespace of objects without one; empty for ``default``.
-        at_source: whether the changes go into the source files: no edit is withheld for GitOps, refused objects are
-            changed as far as the rules can, and objects around workloads are not checked.
-        now: the time, in seconds since 1970, for the end of exemptions; None never ends them.
+    With ``at_source``, the changes go into the source files: no edit is withheld for GitOps, refused objects are changed as far
+    as the rules can, and objects around workloads are not checked. Exemptions end at the time ``now``, in seconds since 1970;
+    None never ends them.
     """
     documents = list(documents)
     values = (document.value for document in documents if isinstance(document, Document))

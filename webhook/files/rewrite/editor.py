@@ -4,16 +4,7 @@ import re
 from typing import Any, Final, NamedTuple, cast
 
 from gpugate.policies.kube.fields import lookup
-from gpugate.webhook.files.rewrite.collection_edits import (
-    Lines,
-    after_comments,
-    append_in_brackets,
-    children,
-    insert_lines,
-    remove_in_brackets,
-    remove_lines,
-    start_of,
-)
+from gpugate.webhook.files.rewrite import collection_edits as edits
 from gpugate.webhook.files.rewrite.layout import (
     Alias,
     CannotWriteError,
@@ -58,13 +49,13 @@ def same(value: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
 
 
 def splices(layout: Layout, before: Any, desired: Any, eol: str, *, json: bool = False) -> list[Splice]:  # noqa: ANN401
-    """Return the splices that turn a document that holds ``before`` into one that holds ``desired``.
+    """Return the splices that turn a document with the value ``before`` into one with the value ``desired``.
 
     Raises:
         CannotWriteError: a change cannot be written without side effects.
     """
     writer: FlowWriter = json_writer(layout) if json else yaml_writer(layout)
-    editor = _Editor(layout, desired, writer, Lines(eol, json_step(layout) if json else ""))
+    editor = _Editor(layout, desired, writer, edits.Lines(eol, json_step(layout) if json else ""))
     editor.edit(layout.root, before, desired)
     if not json:
         editor.keep_last_text()
@@ -84,7 +75,7 @@ class ParentNode(NamedTuple):
 
 
 class _Editor:
-    def __init__(self, layout: Layout, desired: Any, writer: FlowWriter, lines: Lines) -> None:  # noqa: ANN401
+    def __init__(self, layout: Layout, desired: Any, writer: FlowWriter, lines: edits.Lines) -> None:  # noqa: ANN401
         self.splices: list[Splice] = []
         self._layout = layout
         self._text = layout.text
@@ -114,7 +105,7 @@ class _Editor:
             if not same(lookup(self._desired, node.target.path), desired):
                 self._replace(node, desired, parent)
         elif desired and parent is not None and parent.entry is not None and parent.in_block and self._is_bare(node):
-            # Replace empty brackets in block style: nobody chose the brackets for a style.
+            # Replace empty brackets in block style: they do not mean a preference for flow style.
             self._replace(node, desired, parent)
         elif isinstance(node, Mapping) and isinstance(before, dict) and isinstance(desired, dict) and (desired or not before):
             self._map(node, before, desired, parent)
@@ -181,15 +172,15 @@ class _Editor:
         if len(removed) == len(node.entries):
             raise CannotWriteError(node.path, node.start, "would have no own key left")
         if node.flow:
-            self.splices += remove_in_brackets(node, removed)
+            self.splices += edits.remove_in_brackets(node, removed)
         else:
-            self.splices += [remove_lines(self._text, node, entry) for entry in removed]
+            self.splices += [edits.remove_lines(self._text, node, entry) for entry in removed]
 
     def _add(self, node: Mapping, new: dict[str, Any]) -> None:
         style = shared_quotes(entry.key for entry in node.entries)
         if node.flow:
             written = [self._pair(key, value, node, style) for key, value in new.items()]
-            self.splices += append_in_brackets(self._text, node, written, self._writer.comma, self._lines)
+            self.splices += edits.append_in_brackets(self._text, node, written, self._writer.comma, self._lines)
             return
         lines = [line for key, value in new.items() for line in self._yaml.entry(key, value, node.column, style)]
         self._insert(lines, node.end, node.column)
@@ -200,9 +191,9 @@ class _Editor:
 
     def _element(self, value: Any, node: Collection, style: str = "") -> str:  # noqa: ANN401
         """Format ``value`` for the inside of the brackets of ``node``."""
-        present = children(node)
+        present = edits.children(node)
         if isinstance(self._writer, JsonWriter) and self._lines.step and isinstance(value, dict | list):
-            at = start_of(present[-1]) if present else node.opening
+            at = edits.start_of(present[-1]) if present else node.opening
             if not present or begins_line(self._text, at):
                 indent = indentation(self._text, at) + ("" if present else self._lines.step)
                 return self._writer.lines(value, indent, self._lines.step, self._lines.eol)
@@ -226,9 +217,9 @@ class _Editor:
                 self._element(value, node) if isinstance(self._writer, JsonWriter) else self._inline(value, pattern)
                 for value in new
             ]
-            self.splices += append_in_brackets(self._text, node, written, self._writer.comma, self._lines)
+            self.splices += edits.append_in_brackets(self._text, node, written, self._writer.comma, self._lines)
             return
-        if isinstance(last, Collection) and last.opening >= 0 and children(last):
+        if isinstance(last, Collection) and last.opening >= 0 and edits.children(last):
             dash = " " * node.column + "-" + " " * self._gap(node, last)
             lines = [dash + self._inline(value, last) for value in new]
         else:
@@ -281,7 +272,7 @@ class _Editor:
         self.splices.append(Splice(content, max(value.end, content), ""))
         column = parent.column + (self._yaml.step if isinstance(desired, dict) else self._dash(parent))
         at = next_line(self._text, max(value.end, entry.colon + 1))
-        self.splices.append(insert_lines(self._text, at, self._yaml.block(desired, column), self._lines.eol))
+        self.splices.append(edits.insert_lines(self._text, at, self._yaml.block(desired, column), self._lines.eol))
 
     def _dash(self, parent: Mapping) -> int:
         """Return the indentation of a list below its key: as for other lists of the map, or of the document."""
@@ -290,8 +281,8 @@ class _Editor:
         return next(columns, self._yaml.dash + parent.column) - parent.column
 
     def _insert(self, lines: list[str], end: int, column: int) -> None:
-        at = after_comments(self._text, end, column)
-        self.splices.append(insert_lines(self._text, at, lines, self._lines.eol))
+        at = edits.after_comments(self._text, end, column)
+        self.splices.append(edits.insert_lines(self._text, at, lines, self._lines.eol))
 
     @property
     def _yaml(self) -> YamlWriter:

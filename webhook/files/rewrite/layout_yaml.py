@@ -41,22 +41,22 @@ def yaml_chunks(text: str) -> list[Chunk]:
     for match in _MARKER.finditer(text):
         at = match.start()
         if match[1] == "---":
-            if opened or _holds_something(text[start:at]):
+            if opened or _has_content(text[start:at]):
                 chunks.append(Chunk(len(chunks) + 1, start, at))
                 start = at
             opened = True
         else:
             end = next_line(text, at)
-            if opened or _holds_something(text[start:at]):
+            if opened or _has_content(text[start:at]):
                 chunks.append(Chunk(len(chunks) + 1, start, end))
             start, opened = end, False
-    if opened or _holds_something(text[start:]):
+    if opened or _has_content(text[start:]):
         chunks.append(Chunk(len(chunks) + 1, start, len(text)))
     return chunks
 
 
-def _holds_something(text: str) -> bool:
-    """Return whether there is more than comments, directives and blank lines."""
+def _has_content(text: str) -> bool:
+    """Return whether ``text`` contains more than comments, directives and blank lines."""
     at = 0
     while at < len(text):
         match = _IGNORED.match(text, at)

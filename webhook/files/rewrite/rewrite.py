@@ -28,13 +28,7 @@ class Rewritten(NamedTuple):
 
 
 def rewrite(text: str, documents: Mapping[int, Any], desired: Mapping[int, Any]) -> Rewritten:
-    """Return ``text`` with the ``desired`` content of its documents.
-
-    Args:
-        text: text of a file.
-        documents: content of each document, by number; empty ones may be left out.
-        desired: new content of the documents to change.
-    """
+    """Return the ``text`` of a file with the ``desired`` content of some documents; ``documents`` are those that are not empty."""
     is_json = json_values(text) is not None
     chunks = [chunk for chunk in (json_chunks(text) if is_json else yaml_chunks(text)) if chunk.number in desired]
     parts: dict[Chunk, str] = {}
@@ -61,7 +55,6 @@ _NOT_READ_BACK = RewriteFailure(1, "the rewritten text does not read back as the
 
 
 def _document(text: str, before: Any, desired: Any, eol: str, *, is_json: bool) -> str:  # noqa: ANN401 - any JSON value
-    """Return the ``text`` of one document with the ``desired`` content."""
     try:
         layout = json_layout(text) if is_json else yaml_layout(text)
         if layout is None:
@@ -71,8 +64,8 @@ def _document(text: str, before: Any, desired: Any, eol: str, *, is_json: bool) 
         raise CannotWriteError((), 0, f"cannot be analysed ({type(error).__name__})") from None
 
 
-def _reads_as(text: str, held: Mapping[int, Any]) -> bool:
-    """Return whether ``text`` holds exactly these documents."""
+def _reads_as(text: str, documents: Mapping[int, Any]) -> bool:
+    """Return whether ``text`` contains exactly these documents, by number."""
     parsed = {document.number: document.value if isinstance(document, Document) else None for document in parse("", text)}
-    expected = {number: value for number, value in held.items() if value is not None}
+    expected = {number: value for number, value in documents.items() if value is not None}
     return parsed.keys() == expected.keys() and all(same(parsed[number], expected[number]) for number in expected)
