@@ -153,7 +153,7 @@ def _spec_text() -> str:
 
 
 def spec_schema() -> Schema:
-    """Return the JSON schema of a GPUPolicy's spec, every reference resolved, with defaults as people write them."""
+    """Return the JSON schema of a GPUPolicy's spec, every reference resolved, with defaults as users write them."""
     schema: Schema = json.loads(_spec_text())
     return schema
 
@@ -161,10 +161,11 @@ def spec_schema() -> Schema:
 def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
     """Return ``node`` with its references resolved, and ``X or null`` as ``X``."""
     node = dict(node)
-    while "$ref" in node or (base := _alternative(node)) is not None:
+    while "$ref" in node or _alternative(node) is not None:
         if "$ref" in node:
             base = definitions[node.pop("$ref").rpartition("/")[2]]
         else:
+            base = _alternative(node) or {}
             del node["anyOf"]
         node = {**base, **node}
     if "properties" in node:
@@ -176,7 +177,7 @@ def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def _alternative(node: Schema) -> Schema | None:
-    """Return X of ``X or null``; None if the node is no such choice."""
+    """Return X of ``X or null``; None for any other node."""
     options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
     return options[0] if len(options) == 1 else None
 
