@@ -34,9 +34,7 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         number = error.errno or 0
-        problem = (error.strerror or str(error)).lower()
-        if number == errno.EEXIST:
-            problem = "is not a directory"
+        problem = "is not a directory" if number == errno.EEXIST else (error.strerror or str(error)).lower()
         remedy = _REMEDIES.get(number, "check the path and its file system")
         raise CertificateError(place=path, problem=problem, remedy=remedy) from None
 
@@ -44,9 +42,8 @@ def explained(path: Path) -> Iterator[None]:
 def require_directory(path: Path) -> None:
     """Raise CertificateError unless there is a directory at `path`."""
     with explained(path):
-        mode = path.stat().st_mode
-    if not stat.S_ISDIR(mode):
-        raise CertificateError(place=path, problem="is not a directory", remedy="give a directory")
+        if not stat.S_ISDIR(path.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "is not a directory")
 
 
 def read(path: Path) -> bytes:

@@ -64,17 +64,11 @@ class Lifetimes:
         for place, span in (("CA lifetime", self.ca), ("lifetime", self.serving)):
             # A lifetime within the skew could be due for renewal at once.
             if span <= self.skew or not MIN_LIFETIME <= span <= MAX_LIFETIME:
-                raise CertificateError(
-                    place=place,
-                    problem=f"is out of range ({span})",
-                    remedy=f"give {MIN_LIFETIME} to {MAX_LIFETIME.days} days, and more than the skew, {self.skew}",
-                )
+                remedy = f"give {MIN_LIFETIME} to {MAX_LIFETIME.days} days, and more than the skew, {self.skew}"
+                raise CertificateError(place=place, problem=f"is out of range ({span})", remedy=remedy)
         if self.serving > self.ca:
-            raise CertificateError(
-                place="lifetime",
-                problem=f"{self.serving} is longer than the CA's, {self.ca}",
-                remedy="shorten it or give the CA a longer one",
-            )
+            problem = f"{self.serving} is longer than the CA's, {self.ca}"
+            raise CertificateError(place="lifetime", problem=problem, remedy="shorten it or give the CA a longer one")
 
 
 DEFAULT_LIFETIMES: Final = Lifetimes()

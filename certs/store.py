@@ -108,11 +108,9 @@ def _read(paths: Paths) -> Contents:
 
 def _parse(contents: Contents, paths: Paths) -> Held:
     if contents.ca_certificate is not None and contents.ca_key is None:
-        raise CertificateError(
-            place=paths.ca_certificate,
-            problem=f"has no {paths.ca_key.name} beside it to issue with",
-            remedy="renew where this CA is kept, or move it away for a new one",
-        )
+        problem = f"has no {paths.ca_key.name} beside it to issue with"
+        remedy = "renew where this CA is kept, or move it away for a new one"
+        raise CertificateError(place=paths.ca_certificate, problem=problem, remedy=remedy)
     return Held(
         ca=_pair(contents.ca_certificate, contents.ca_key, paths.ca_certificate, paths.ca_key),
         serving=_pair(contents.certificate, contents.key, paths.certificate, paths.key),

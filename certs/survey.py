@@ -65,16 +65,13 @@ def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now
     entries: tuple[CertificateEntry, ...] = ()
     if contents.ca_certificate is not None:
         first, *others = _entries(contents.ca_certificate, paths.ca_certificate, now)
-        # The store signs with the first alone, whatever the others' subjects are.
+        # The store signs with the first alone, for all subjects of the others.
         entries += (first, *(replace(other, role=Role.RETIRED_CA) for other in others))
     if contents.certificate is not None:
         entries += _entries(contents.certificate, paths.certificate, now)
     if not entries:
-        raise CertificateError(
-            place=paths.directory,
-            problem="holds no ca.crt and no tls.crt",
-            remedy="run 'gpugate certs issue' or give another directory",
-        )
+        remedy = "run 'gpugate certs issue' or give another directory"
+        raise CertificateError(place=paths.directory, problem="holds no ca.crt and no tls.crt", remedy=remedy)
     for path, key in ((paths.ca_key, contents.ca_key), (paths.key, contents.key)):
         if key is not None:
             load_key(key, path)
@@ -82,13 +79,10 @@ def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now
 
 
 def _entries(pem: bytes, file: object, now: datetime) -> tuple[CertificateEntry, ...]:
-    entries = []
-    signing: set[str] = set()
+    entries: list[CertificateEntry] = []
     for info in parse(pem, file):
-        role = Role.LEAF
-        if info.is_ca:
-            role = Role.RETIRED_CA if info.subject in signing else Role.CA
-            signing.add(info.subject)
+        signing = {entry.info.subject for entry in entries if entry.role is Role.CA}
+        role = (Role.RETIRED_CA if info.subject in signing else Role.CA) if info.is_ca else Role.LEAF
         entries.append(CertificateEntry(str(file), role, info, validity(info, now)))
     return tuple(entries)
 

@@ -13,16 +13,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from gpugate.certs.inspect import (
-    CertificateState,
-    describe,
-    is_ca,
-    key_matches,
-    load_certificates,
-    load_key,
-    timestamp,
-    validity,
-)
+from gpugate.certs.inspect import CertificateState, describe, is_ca, key_matches, load_certificates, load_key, timestamp, validity
 from gpugate.certs.names import normalize, uncovered
 
 

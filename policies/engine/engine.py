@@ -162,13 +162,7 @@ def _identity(judged: Judged) -> tuple[Severity, str, str, Path]:
 
 
 class _UpdateEdits(NamedTuple):
-    """How an UPDATE edits templates.
-
-    Attributes:
-        run_rules: whether the rules with ``on_update`` edit again.
-        left: templates whose pod spec gets no recorded edit again.
-        triggers: annotations that these templates do not get again.
-    """
+    """How an UPDATE edits templates: whether rules edit, and the pod specs and annotations that get no recorded edit again."""
 
     run_rules: bool = False
     left: Collection[Path] = ()

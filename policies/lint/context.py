@@ -49,13 +49,7 @@ def texts_at(value: Any, *path: str | int) -> dict[str, str]:  # noqa: ANN401 - 
 
 
 class LintContext:
-    """The context of a linted object.
-
-    Attributes:
-        snapshot: the cluster.
-        namespace: namespace of objects that state none.
-        read_yaml: parses YAML text in an object.
-    """
+    """The other objects of the same input, the cluster, and the namespace of objects that state none."""
 
     def __init__(
         self,
@@ -103,15 +97,7 @@ class LintContext:
 
 
 class Pods(NamedTuple):
-    """A pod set of a workload.
-
-    Attributes:
-        owner: title of the workload.
-        namespace: their namespace.
-        pods: the pod set.
-        number: number of pods; None if the workload does not state it.
-        batch: whether the workload runs to completion, so that several pods are one gang.
-    """
+    """A pod set of the workload ``owner``; ``number`` is None if unknown, and several pods with ``batch`` are one gang."""
 
     owner: str
     namespace: str

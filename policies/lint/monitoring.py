@@ -8,7 +8,7 @@ ServiceMonitor: prometheus-operator, API ``monitoring.coreos.com/v1``.
 
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpugate.policies.cluster.records.common import selector_in
 from gpugate.policies.findings import Finding, Level
@@ -20,35 +20,23 @@ FREE: Final = "DCGM_FI_DEV_FB_FREE"
 XID: Final = "DCGM_FI_DEV_XID_ERRORS"
 
 
-class Instead(NamedTuple):
-    """Replacement of a metric name that no exporter writes.
-
-    Attributes:
-        dcgm: the metric of dcgm-exporter.
-        smi: the metric of nvidia_gpu_exporter.
-    """
-
-    dcgm: str
-    smi: str = ""
-
-    @property
-    def sentence(self) -> str:
-        """The replacement as a sentence."""
-        other = f", or {self.smi} (nvidia_gpu_exporter)" if self.smi else ""
-        return f"Write {self.dcgm} (dcgm-exporter){other}."
+def _instead(dcgm: str, smi: str = "") -> str:
+    """Return the remedy with the metrics of dcgm-exporter and nvidia_gpu_exporter that replace an unknown name."""
+    other = f", or {smi} (nvidia_gpu_exporter)" if smi else ""
+    return f"Write {dcgm} (dcgm-exporter){other}."
 
 
-_UTILISATION: Final = Instead("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gpu_ratio, from 0 to 1")
-_MEMORY: Final = Instead(USED, "nvidia_smi_memory_used_bytes")
-_TEMPERATURE: Final = Instead("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
-_POWER: Final = Instead("DCGM_FI_DEV_POWER_USAGE", "nvidia_smi_power_draw_watts")
-#: Metric names from guides and dashboards that no exporter writes.
+_UTILISATION: Final = _instead("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gpu_ratio, from 0 to 1")
+_MEMORY: Final = _instead(USED, "nvidia_smi_memory_used_bytes")
+_TEMPERATURE: Final = _instead("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
+_POWER: Final = _instead("DCGM_FI_DEV_POWER_USAGE", "nvidia_smi_power_draw_watts")
+#: Remedies for metric names from guides and dashboards that no exporter writes.
 UNWRITTEN: Final = {
     "nvidia_smi_utilization_gpu": _UTILISATION,
     "nvidia_smi_gpu_utilization": _UTILISATION,
     "nvidia_smi_memory_used_mb": _MEMORY,
     "nvidia_smi_memory_used": _MEMORY,
-    "nvidia_smi_memory_total_mb": Instead(f"{USED} + {FREE}", "nvidia_smi_memory_total_bytes"),
+    "nvidia_smi_memory_total_mb": _instead(f"{USED} + {FREE}", "nvidia_smi_memory_total_bytes"),
     "nvidia_smi_gpu_temperature": _TEMPERATURE,
     "nvidia_smi_power_draw": _POWER,
     "DCGM_FI_DEV_GPU_UTILIZATION": _UTILISATION,
@@ -56,7 +44,7 @@ UNWRITTEN: Final = {
     "DCGM_FI_DEV_MEMORY_USED": _MEMORY,
     "DCGM_FI_DEV_GPU_TEMPERATURE": _TEMPERATURE,
     "DCGM_FI_DEV_POWER_DRAW": _POWER,
-    "DCGM_FI_DEV_XID_ERROR": Instead(XID),
+    "DCGM_FI_DEV_XID_ERROR": _instead(XID),
 }
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _TEXT: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
@@ -81,7 +69,7 @@ def check_expression(path: Path, expression: str) -> Iterator[Finding]:
     bare = _TEXT.sub('""', expression)
     for name in sorted({match[0] for match in _NAME.finditer(bare)} & set(UNWRITTEN)):
         message = f"no exporter writes {name}, so the expression is empty and an alert on it never fires"
-        yield Finding("UnwrittenMetric", path, message, UNWRITTEN[name].sentence)
+        yield Finding("UnwrittenMetric", path, message, UNWRITTEN[name])
     share = _USED_BY_FREE.search(bare)
     if share:
         message, threshold = f"{USED} / {FREE} is not the used share because it is 1 at half and has no upper bound", share[1]

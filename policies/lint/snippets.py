@@ -13,13 +13,7 @@ _OF_A_POD: Final = "the spec of a pod, or of a pod template"
 
 
 class Place(NamedTuple):
-    """The place of a field.
-
-    Attributes:
-        parent: path of its parent in the Pod; None for a field of another object.
-        inside: the same in words.
-        is_valid: whether a value is valid for the field.
-    """
+    """The path of a field's parent in the Pod (None for another object), the same in words, and a check of its value."""
 
     parent: Path | None
     inside: str
@@ -60,12 +54,7 @@ _PLACES: Final[dict[str, Place]] = {
 
 
 class Part(NamedTuple):
-    """A part of a manifest.
-
-    Attributes:
-        value: its content in the file.
-        pod: a Pod that contains it.
-    """
+    """A part of a manifest as it is in the file, and a Pod that contains it."""
 
     value: Object
     pod: Object

@@ -146,10 +146,13 @@ def _coverage(
     at: int, ordered: Sequence[Policy], modes: Sequence[Mapping[str, Mode]], cases: Mapping[tuple[bool, ...], int]
 ) -> PolicyCoverage:
     own, bound, shadowed_by = modes[at], set[str](), set[str]()
+    # The policies before this one that select every object that it selects, as far as the selectors show.
+    covering = (_EVERYTHING, ordered[at].spec.match.object_selector)
+    before_this = [other for other in range(at) if ordered[other].spec.match.object_selector in covering]
     for selected in cases:
         if not selected[at]:
             continue
-        first = [other for other in range(at) if selected[other] and _covers(ordered[other], ordered[at])]
+        first = [other for other in before_this if selected[other]]
         for rule in own:
             before = [ordered[other].name for other in first if rule in modes[other]]
             shadowed_by.update(before[:1])
@@ -157,8 +160,3 @@ def _coverage(
                 bound.add(rule)
     number = sum(count for selected, count in cases.items() if selected[at])
     return PolicyCoverage(number, Counter(own[rule] for rule in bound), len(own), tuple(sorted(shadowed_by)))
-
-
-def _covers(other: Policy, policy: Policy) -> bool:
-    """Tell whether ``other`` selects every object that ``policy`` does, as far as the selectors show."""
-    return other.spec.match.object_selector in (_EVERYTHING, policy.spec.match.object_selector)

@@ -153,7 +153,7 @@ def _spec_text() -> str:
 
 
 def spec_schema() -> Schema:
-    """Return the JSON schema of a GPUPolicy's spec, every reference resolved, with defaults as people write them."""
+    """Return the JSON schema of a GPUPolicy's spec, every reference resolved, with defaults as users write them."""
     schema: Schema = json.loads(_spec_text())
     return schema
 
@@ -179,7 +179,7 @@ def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def _alternative(node: Schema) -> Schema | None:
-    """Return X of ``X or null``; None if the node is no such choice."""
+    """Return X of ``X or null``; None for any other node."""
     options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
     return options[0] if len(options) == 1 else None
 

@@ -30,14 +30,7 @@ COMMON: Final = ("mode", "onGitConflict", "onUnknown")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a rule, as a policy writes it.
-
-    Attributes:
-        name: its path below ``spec.rules.<rule>``; ``[]`` marks the elements of a list.
-        type: its type in words.
-        default: its default, as a policy would write it.
-        description: its meaning.
-    """
+    """One parameter of a rule: its path below ``spec.rules.<rule>`` (``[]`` marks elements of a list), and its type in words."""
 
     name: str
     type: str
