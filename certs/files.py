@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gpugate.certs.errors import CertificateError
+from gpugate.certs.inspect import CertificateError
 
+#: The size of a Kubernetes Secret, and far more than any chain needs.
 MAX_BYTES: Final = 1 << 20
-"""The size of a Kubernetes Secret, and far more than any chain needs."""
-
 _POLL_SECONDS: Final = 0.02
 _REMEDIES: Final = {
     errno.ENOENT: "check the path",
@@ -35,9 +34,7 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         number = error.errno or 0
-        problem = (error.strerror or str(error)).lower()
-        if number == errno.EEXIST:
-            problem = "is not a directory"
+        problem = "is not a directory" if number == errno.EEXIST else (error.strerror or str(error)).lower()
         remedy = _REMEDIES.get(number, "check the path and its file system")
         raise CertificateError(place=path, problem=problem, remedy=remedy) from None
 
@@ -45,16 +42,15 @@ def explained(path: Path) -> Iterator[None]:
 def require_directory(path: Path) -> None:
     """Raise CertificateError unless there is a directory at `path`."""
     with explained(path):
-        mode = path.stat().st_mode
-    if not stat.S_ISDIR(mode):
-        raise CertificateError(place=path, problem="is not a directory", remedy="give a directory")
+        if not stat.S_ISDIR(path.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "is not a directory")
 
 
 def read(path: Path) -> bytes:
     """Read a file of at most MAX_BYTES bytes.
 
     Raises:
-        CertificateError: When it is absent, unreadable or larger.
+        CertificateError: it is absent, unreadable or larger.
     """
     with explained(path), path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
@@ -96,7 +92,11 @@ def replace(path: Path, data: bytes, mode: int) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_directory(path.parent)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def restrict_to_owner(path: Path) -> None:
@@ -121,11 +121,8 @@ def exclusive(lock: Path, timeout: float) -> Iterator[None]:
     """
     with explained(lock):
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        _acquire(descriptor, fcntl.LOCK_EX, lock, timeout)
+    with _locked(descriptor, fcntl.LOCK_EX, lock, timeout):
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -142,37 +139,32 @@ def shared(lock: Path, timeout: float) -> Iterator[None]:
     except OSError:  # Reading a file reports problems of the directory.
         yield
         return
+    with _locked(descriptor, fcntl.LOCK_SH, lock, timeout):
+        yield
+
+
+@contextmanager
+def _locked(descriptor: int, kind: int, lock: Path, timeout: float) -> Iterator[None]:
+    """Hold the lock until the end of the block, and close its descriptor."""
+    deadline = time.monotonic() + timeout
     try:
-        _acquire(descriptor, fcntl.LOCK_SH, lock, timeout)
+        while not _acquires(descriptor, kind, lock):
+            if time.monotonic() >= deadline:
+                raise CertificateError(
+                    place=lock,
+                    problem=f"is held by another process for more than {timeout:g} seconds",
+                    remedy="end that process and try again",
+                )
+            time.sleep(_POLL_SECONDS)
         yield
     finally:
         os.close(descriptor)
 
 
-def _acquire(descriptor: int, kind: int, lock: Path, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    while not _locked(descriptor, kind, lock):
-        if time.monotonic() >= deadline:
-            raise CertificateError(
-                place=lock,
-                problem=f"is held by another process for more than {timeout:g} seconds",
-                remedy="end that process and try again",
-            )
-        time.sleep(_POLL_SECONDS)
-
-
-def _locked(descriptor: int, kind: int, lock: Path) -> bool:
+def _acquires(descriptor: int, kind: int, lock: Path) -> bool:
     with explained(lock):
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
     return True
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,7 +4,7 @@ All keys are ECDSA on P-256 with SHA-256, which every TLS 1.3 stack must support
 RFC 5280, section 4.2. Apart from random keys and serial numbers, everything is a pure function of the arguments.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -14,15 +14,19 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gpugate.certs.errors import CertificateError
+from gpugate.certs.inspect import CertificateError, is_ca, key_matches, load_certificates, load_key
 from gpugate.certs.names import general_names
-from gpugate.certs.pem import is_ca, key_matches, load_certificates, load_key
 
 CA_NAME: Final = "gpugate CA"
 SERVING_NAME: Final = "gpugate"
 MIN_LIFETIME: Final = timedelta(minutes=1)
 MAX_LIFETIME: Final = timedelta(days=36_500)
 
+#: The uses of a key in the extension KeyUsage.
+_USAGES: Final = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 _SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
@@ -60,17 +64,11 @@ class Lifetimes:
         for place, span in (("CA lifetime", self.ca), ("lifetime", self.serving)):
             # A lifetime within the skew could be due for renewal at once.
             if span <= self.skew or not MIN_LIFETIME <= span <= MAX_LIFETIME:
-                raise CertificateError(
-                    place=place,
-                    problem=f"is out of range ({span})",
-                    remedy=f"give {MIN_LIFETIME} to {MAX_LIFETIME.days} days, and more than the skew, {self.skew}",
-                )
+                remedy = f"give {MIN_LIFETIME} to {MAX_LIFETIME.days} days, and more than the skew, {self.skew}"
+                raise CertificateError(place=place, problem=f"is out of range ({span})", remedy=remedy)
         if self.serving > self.ca:
-            raise CertificateError(
-                place="lifetime",
-                problem=f"{self.serving} is longer than the CA's, {self.ca}",
-                remedy="shorten it or give the CA a longer one",
-            )
+            problem = f"{self.serving} is longer than the CA's, {self.ca}"
+            raise CertificateError(place="lifetime", problem=problem, remedy="shorten it or give the CA a longer one")
 
 
 DEFAULT_LIFETIMES: Final = Lifetimes()
@@ -84,15 +82,9 @@ def issue_ca(now: datetime, lifetimes: Lifetimes = DEFAULT_LIFETIMES, *, name: s
     Raises:
         CertificateError: `now` has no time zone, the certificate ends after 9999, or the name is unusable.
     """
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(name)
-    begin, end = _span(now, lifetimes.ca, lifetimes.skew)
-    builder = (
-        _builder(subject, subject, key.public_key(), begin, end)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(authority=True), critical=True)
-    )
-    return _key_pair(builder.sign(key, hashes.SHA256()), key)
+    key, subject = ec.generate_private_key(ec.SECP256R1()), _name(name)
+    extensions = ((x509.BasicConstraints(ca=True, path_length=0), True), (_key_usage("key_cert_sign", "crl_sign"), True))
+    return _sign(subject, subject, _span(now, lifetimes.ca, lifetimes.skew), extensions, key, key)
 
 
 def issue_serving(ca: KeyPair, hostnames: Sequence[str], now: datetime, lifetimes: Lifetimes = DEFAULT_LIFETIMES) -> KeyPair:
@@ -105,25 +97,20 @@ def issue_serving(ca: KeyPair, hostnames: Sequence[str], now: datetime, lifetime
     sans = x509.SubjectAlternativeName(general_names(hostnames))
     issuer, issuer_key = _signer(ca)
     begin, end = _span(now, lifetimes.serving, lifetimes.skew)
-    begin = max(begin, issuer.not_valid_before_utc)
-    end = min(end, issuer.not_valid_after_utc)
-    if not issuer.not_valid_before_utc <= now < end:
-        raise CertificateError(
-            place="CA certificate",
-            problem=f"is valid from {issuer.not_valid_before_utc.isoformat()} to "
-            f"{issuer.not_valid_after_utc.isoformat()}, which leaves no time to issue",
-            remedy="rotate the CA first",
-        )
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = (
-        _builder(_name(SERVING_NAME), issuer.subject, key.public_key(), begin, end)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(_authority_key_identifier(issuer), critical=False)
-        .add_extension(sans, critical=False)
+    first, last = issuer.not_valid_before_utc, issuer.not_valid_after_utc
+    begin, end = max(begin, first), min(end, last)
+    if not first <= now < end:
+        problem = f"is valid from {first.isoformat()} to {last.isoformat()}, which leaves no time to issue"
+        raise CertificateError(place="CA certificate", problem=problem, remedy="rotate the CA first")
+    extensions = (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_key_usage("digital_signature"), True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        (_authority_key_identifier(issuer), False),
+        (sans, False),
     )
-    return _key_pair(builder.sign(issuer_key, hashes.SHA256()), key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    return _sign(_name(SERVING_NAME), issuer.subject, (begin, end), extensions, key, issuer_key)
 
 
 def _signer(ca: KeyPair) -> tuple[x509.Certificate, _SigningKey]:
@@ -145,43 +132,36 @@ def _span(now: datetime, lifetime: timedelta, skew: timedelta) -> tuple[datetime
         second = now.astimezone(UTC).replace(microsecond=0)  # X.509 knows no fractions.
         return second - skew, second + lifetime
     except OverflowError:
-        raise CertificateError(
-            place="lifetime", problem="ends after the year 9999", remedy="correct the clock or shorten it"
-        ) from None
+        problem = "ends after the year 9999"
+        raise CertificateError(place="lifetime", problem=problem, remedy="correct the clock or shorten it") from None
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+def _sign(
+    subject: x509.Name,
+    issuer: x509.Name,
+    span: tuple[datetime, datetime],
+    extensions: Iterable[tuple[x509.ExtensionType, bool]],
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: _SigningKey,
+) -> KeyPair:
+    """Return a certificate for ``key`` with the ``extensions``, each critical or not, signed with ``issuer_key``."""
+    public_key, serial = key.public_key(), x509.random_serial_number()
+    builder = x509.CertificateBuilder(issuer, subject, public_key, serial, *span)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical=critical)
+    return KeyPair(
+        certificate_pem=builder.sign(issuer_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
+        key_pem=key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
 
 
-def _key_usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _key_usage(*allowed: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{usage: usage in allowed for usage in _USAGES})
 
 
 def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    # The issuer's own identifier: a CA from elsewhere may have derived it in another way, and
-    # verifiers compare the two.
+    # The issuer's own identifier: a CA from elsewhere may have derived it in another way, and verifiers compare the two.
     kind = x509.SubjectKeyIdentifier
     try:
         identifier = issuer.extensions.get_extension_for_class(kind).value
@@ -197,10 +177,3 @@ def _name(common_name: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     except ValueError:
         raise CertificateError(place=f"name {common_name!r}", problem="is unusable", remedy="give 1 to 64 characters") from None
-
-
-def _key_pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
-    return KeyPair(
-        certificate_pem=certificate.public_bytes(serialization.Encoding.PEM),
-        key_pem=key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from cryptography import x509
 
-from gpugate.certs.errors import CertificateError
+from gpugate.certs.inspect import CertificateError
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*")
@@ -16,11 +16,10 @@ _DNS_MAX_LENGTH = 253
 def normalize(hostnames: Sequence[str]) -> tuple[str, ...]:
     """Return the names in lower case, addresses in canonical form, each one once.
 
-    A name is a DNS name (RFC 1123, a leading `*.` allowed) or an IP address without
-    a scope. The given order is kept.
+    A name is a DNS name (RFC 1123, a leading `*.` allowed) or an IP address without a scope.
 
     Raises:
-        CertificateError: When a name is neither, or when there is none.
+        CertificateError: a name is neither, or there is none.
     """
     if isinstance(hostnames, str):  # A str is a Sequence[str]: its letters.
         hostnames = (hostnames,)
@@ -33,9 +32,10 @@ def general_names(hostnames: Sequence[str]) -> list[x509.GeneralName]:
     """Return the names as entries of a SubjectAlternativeName extension.
 
     Raises:
-        CertificateError: As `normalize` does.
+        CertificateError: as `normalize`.
     """
-    return [_general_name(name) for name in normalize(hostnames)]
+    pairs = ((name, _address(name)) for name in normalize(hostnames))
+    return [x509.DNSName(name) if address is None else x509.IPAddress(address) for name, address in pairs]
 
 
 def uncovered(hostnames: Iterable[str], sans: Sequence[str]) -> tuple[str, ...]:
@@ -62,11 +62,6 @@ def _normalize_one(name: str) -> str:
     return lowered
 
 
-def _general_name(name: str) -> x509.GeneralName:
-    address = _address(name)
-    return x509.DNSName(name) if address is None else x509.IPAddress(address)
-
-
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     if "%" in name:  # A zone is local to one machine; RFC 5280 has no room for it.
         return None
@@ -77,7 +72,5 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _covered(name: str, sans: set[str]) -> bool:
-    if name in sans:
-        return True
     _, dot, parent = name.partition(".")
-    return bool(dot) and _address(name) is None and f"*.{parent}" in sans
+    return name in sans or (bool(dot) and _address(name) is None and f"*.{parent}" in sans)

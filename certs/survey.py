@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import CertificateInfo, CertificateState, Validity, parse, validity
-from gpugate.certs.pem import load_key
+from gpugate.certs.inspect import CertificateError, CertificateInfo, CertificateState, Validity, load_key, parse, validity
 from gpugate.certs.store import Contents, Paths
 from gpugate.certs.verify import CertificateProblem, ProblemKind, check_key, verify
 
@@ -67,16 +65,13 @@ def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now
     entries: tuple[CertificateEntry, ...] = ()
     if contents.ca_certificate is not None:
         first, *others = _entries(contents.ca_certificate, paths.ca_certificate, now)
-        # The store signs with the first alone, whatever the others' subjects are.
-        entries += (first, *(replace(it, role=Role.RETIRED_CA) for it in others))
+        # The store signs with the first alone, for all subjects of the others.
+        entries += (first, *(replace(other, role=Role.RETIRED_CA) for other in others))
     if contents.certificate is not None:
         entries += _entries(contents.certificate, paths.certificate, now)
     if not entries:
-        raise CertificateError(
-            place=paths.directory,
-            problem="holds no ca.crt and no tls.crt",
-            remedy="run 'gpugate certs issue' or give another directory",
-        )
+        remedy = "run 'gpugate certs issue' or give another directory"
+        raise CertificateError(place=paths.directory, problem="holds no ca.crt and no tls.crt", remedy=remedy)
     for path, key in ((paths.ca_key, contents.ca_key), (paths.key, contents.key)):
         if key is not None:
             load_key(key, path)
@@ -84,13 +79,10 @@ def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now
 
 
 def _entries(pem: bytes, file: object, now: datetime) -> tuple[CertificateEntry, ...]:
-    entries = []
-    signing: set[str] = set()
+    entries: list[CertificateEntry] = []
     for info in parse(pem, file):
-        role = Role.LEAF
-        if info.is_ca:
-            role = Role.RETIRED_CA if info.subject in signing else Role.CA
-            signing.add(info.subject)
+        signing = {entry.info.subject for entry in entries if entry.role is Role.CA}
+        role = (Role.RETIRED_CA if info.subject in signing else Role.CA) if info.is_ca else Role.LEAF
         entries.append(CertificateEntry(str(file), role, info, validity(info, now)))
     return tuple(entries)
 
@@ -106,7 +98,6 @@ def _problems(contents: Contents, hostnames: Sequence[str], now: datetime) -> li
     anchors = serving if ca is None else ca
     problems += verify(serving, anchors, hostnames, now, key_pem=contents.key)
     if contents.key is None:
-        message = "the serving certificate has no key"
         remedy = "restore the matching key, or issue a new pair"
-        problems.append(CertificateProblem(ProblemKind.KEY_MISSING, message, remedy))
+        problems.append(CertificateProblem(ProblemKind.KEY_MISSING, "the serving certificate has no key", remedy))
     return problems

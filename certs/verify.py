@@ -13,9 +13,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from gpugate.certs.inspect import CertificateState, describe, timestamp, validity
+from gpugate.certs.inspect import CertificateState, describe, is_ca, key_matches, load_certificates, load_key, timestamp, validity
 from gpugate.certs.names import normalize, uncovered
-from gpugate.certs.pem import is_ca, key_matches, load_certificates, load_key
 
 
 class ProblemKind(StrEnum):
@@ -60,13 +59,13 @@ def verify(
     """
     leaf, *intermediates = load_certificates(serving_pem, "serving certificate")
     anchors = load_certificates(ca_pem, "CA certificate")
-    problems = _check_path(leaf, intermediates, anchors, now)
-    problems += _check_time("serving", leaf, now)
-    problems += _check_usage(leaf)
-    problems += _check_names(leaf, hostnames)
-    if key_pem is not None:
-        problems += check_key("serving", serving_pem, key_pem)
-    return problems
+    return [
+        *_check_path(leaf, intermediates, anchors, now),
+        *_check_time("serving", leaf, now),
+        *_check_usage(leaf),
+        *(_check_names(leaf, hostnames) if hostnames else ()),
+        *(check_key("serving", serving_pem, key_pem) if key_pem is not None else ()),
+    ]
 
 
 def check_key(role: str, certificate_pem: bytes, key_pem: bytes) -> list[CertificateProblem]:
@@ -75,7 +74,7 @@ def check_key(role: str, certificate_pem: bytes, key_pem: bytes) -> list[Certifi
     `role` ("serving", "CA") goes into the message.
 
     Raises:
-        CertificateError: When an input is damaged.
+        CertificateError: an input is damaged.
     """
     certificate = load_certificates(certificate_pem, f"{role} certificate")[0]
     if key_matches(certificate, load_key(key_pem, f"{role} key")):
@@ -97,8 +96,7 @@ def _check_path(
     problems = [problem for ca in issuers for problem in _check_time("CA", ca, now)]
     if not all(is_ca(ca) for ca in issuers):
         message = "the certificate that signed the serving certificate is not a CA's"
-        remedy = "rotate the CA"
-        problems.append(CertificateProblem(ProblemKind.NOT_A_CA, message, remedy))
+        problems.append(CertificateProblem(ProblemKind.NOT_A_CA, message, "rotate the CA"))
     return problems
 
 
@@ -108,8 +106,8 @@ def _issuers(
     """Return the issuers from the leaf's to the anchor, or None if no path is found."""
     if leaf in anchors:
         return []
-    # A CA renewed with its old key signs for both certificates: prefer the longer-lived
-    # one, so that an expiry is reported only when no other would do.
+    # A CA renewed with its old key signs for both certificates: prefer the longer-lived one, so that an expiry is reported
+    # only if no other CA is valid.
     anchors = sorted(anchors, key=lambda ca: ca.not_valid_after_utc, reverse=True)
     path: list[x509.Certificate] = []
     current = leaf
@@ -117,8 +115,7 @@ def _issuers(
         anchor = next((ca for ca in anchors if _signed(current, ca)), None)
         if anchor is not None:
             return [*path, anchor]
-        above = (ca for ca in intermediates if ca not in path and _signed(current, ca))
-        parent = next(above, None)
+        parent = next((ca for ca in intermediates if ca not in path and _signed(current, ca)), None)
         if parent is None:
             return None
         path.append(parent)
@@ -138,14 +135,12 @@ def _check_time(role: str, certificate: x509.Certificate, now: datetime) -> list
     info = describe(certificate)
     state = validity(info, now).state
     if state is CertificateState.NOT_YET:
-        kind = ProblemKind(f"{role.lower()}-not-yet")
-        message = f"the {role} certificate begins at {timestamp(info.not_before)}"
-        return [CertificateProblem(kind, message, "correct the clock, or issue a new one")]
-    if state is CertificateState.EXPIRED:
-        kind = ProblemKind(f"{role.lower()}-expired")
-        message = f"the {role} certificate ended at {timestamp(info.not_after)}"
-        return [CertificateProblem(kind, message, "issue a new one")]
-    return []
+        message, remedy = f"begins at {timestamp(info.not_before)}", "correct the clock, or issue a new one"
+    elif state is CertificateState.EXPIRED:
+        message, remedy = f"ended at {timestamp(info.not_after)}", "issue a new one"
+    else:
+        return []
+    return [CertificateProblem(ProblemKind(f"{role.lower()}-{state}"), f"the {role} certificate {message}", remedy)]
 
 
 def _check_usage(leaf: x509.Certificate) -> list[CertificateProblem]:
@@ -153,8 +148,7 @@ def _check_usage(leaf: x509.Certificate) -> list[CertificateProblem]:
         usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:  # Without the extension any usage is allowed.
         return []
-    allowed = {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
-    if not allowed.isdisjoint(usages):
+    if not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}.isdisjoint(usages):
         return []
     message = "the serving certificate is not meant for servers (no serverAuth)"
     remedy = "use a serving certificate, or issue a new one"
@@ -162,12 +156,9 @@ def _check_usage(leaf: x509.Certificate) -> list[CertificateProblem]:
 
 
 def _check_names(leaf: x509.Certificate, hostnames: Sequence[str]) -> list[CertificateProblem]:
-    if not hostnames:
-        return []
     sans = describe(leaf).sans
     missing = uncovered(normalize(hostnames), sans)
     if not missing:
         return []
     message = f"the serving certificate does not cover {', '.join(missing)} (it covers {', '.join(sans) or 'nothing'})"
-    remedy = "issue one for these names"
-    return [CertificateProblem(ProblemKind.WRONG_NAMES, message, remedy)]
+    return [CertificateProblem(ProblemKind.WRONG_NAMES, message, "issue one for these names")]

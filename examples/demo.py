@@ -28,7 +28,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from gpugate.webhook.files.documents import Document, read_all
-from gpugate.webhook.files.yaml_out import dump
+from gpugate.webhook.files.yaml import dump
 
 HERE = Path(os.path.relpath(Path(__file__).parent))
 GPUGATE = Path(sys.executable).with_name("gpugate")

@@ -1,10 +1,8 @@
-"""Findings: what a check reports, with its sums and its remedy."""
-
-from __future__ import annotations
+"""Findings: the results of a check, with their calculation and remedy."""
 
 import enum
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from gpugate.policies.kube.fields import Path, dotted
 
@@ -34,10 +32,9 @@ class Mode(enum.Enum):
     DRY_RUN = "DryRun"
     DISABLED = "Disabled"
 
-    def at_most(self, most: Mode) -> Mode:
+    def at_most(self, limit: "Mode") -> "Mode":
         """Return the weaker of the two modes: Disabled is the weakest, then DryRun, Warn and Enforce."""
-        strongest_first = list(Mode)
-        return max(self, most, key=strongest_first.index)
+        return max(self, limit, key=list(Mode).index)
 
 
 class Finding(NamedTuple):
@@ -45,13 +42,12 @@ class Finding(NamedTuple):
 
     Attributes:
         reason: a stable CamelCase word for machines.
-        path: the field it is about.
-        message: what is wrong, with the sums that show it.
+        path: the field.
+        message: what is wrong, with the calculation.
         remedy: what to write instead, a sentence.
-        level: how much it weighs.
+        level: its weight.
         measure: severity in the finding's own unit; an UPDATE is denied only if it rises.
-        rests_on: resource names of the facts that it depends on (``nodes``); if those are out of date, the finding is
-            uncertain.
+        rests_on: resource names of the facts that it depends on (``nodes``); if those are out of date, the finding is uncertain.
     """
 
     reason: str
@@ -62,25 +58,29 @@ class Finding(NamedTuple):
     measure: int = 0
     rests_on: tuple[str, ...] = ()
 
-    def as_warning(self) -> Finding:
+    def as_warning(self) -> Self:
         """Return the finding, as a warning if it is a denial."""
         return self._replace(level=Level.WARN) if self.level is Level.DENY else self
 
+    def as_denial(self) -> Self:
+        """Return the finding, as a denial if it is unknown."""
+        return self._replace(level=Level.DENY) if self.level is Level.UNKNOWN else self
+
 
 def not_synced(reason: str, path: Path, kinds: str, what: str) -> Finding:
-    """Return the finding for ``kinds`` (``the nodes``) that are not synced, so that ``what`` (``whether ...``) is unknown."""
-    message = f"{kinds} are not synced yet, so it is not known {what}"
+    """Return the finding for facts of ``kinds`` (``the nodes``) that are not synced yet; ``what`` (``whether ...``) is unknown."""
+    message = f"{kinds} are not synced yet, so gpugate cannot tell {what}"
     return Finding(reason, path, message, "Try again in a few seconds.", Level.UNKNOWN)
 
 
 class Judged(NamedTuple):
-    """A finding with the rule that made it and the severity that the rule's mode gives it.
+    """A finding of a rule, with its severity under the rule's mode.
 
     Attributes:
         rule: the rule's id.
-        severity: what the finding means for the object.
-        finding: what the rule found.
-        would_refuse: True if only the rule's DryRun mode keeps the object from being denied.
+        severity: the effect of the finding on the object.
+        finding: the finding.
+        would_refuse: True if the rule would deny the object in Enforce, and its mode is DryRun.
     """
 
     rule: str
@@ -90,25 +90,22 @@ class Judged(NamedTuple):
 
     @property
     def sort_key(self) -> tuple[str, str, str, str]:
-        """Return the order of findings in a list: the same input gives the same text."""
+        """The order of findings in a list: the same input gives the same text."""
         return (self.rule, dotted(self.finding.path), self.finding.reason, self.finding.message)
 
 
 def aged(finding: Finding, stale: Mapping[str, int]) -> Finding:
-    """Return ``finding`` with the age of ``stale`` facts (minutes by resource).
-
-    A finding that depends on stale facts states their age and becomes uncertain.
-    """
-    old = {resource: stale[resource] for resource in sorted(finding.rests_on) if resource in stale}
-    if not old:
+    """Return ``finding``, uncertain and with the age of its facts if they are ``stale`` (minutes by resource)."""
+    resources = [resource for resource in sorted(finding.rests_on) if resource in stale]
+    if not resources:
         return finding
-    ages = ", ".join(f"{resource} as of {minutes} minute{'s' if minutes != 1 else ''} ago" for resource, minutes in old.items())
+    ages = ", ".join(f"{name} as of {stale[name]} minute{'s' if stale[name] != 1 else ''} ago" for name in resources)
     level = Level.UNKNOWN if finding.level is Level.DENY else finding.level
     return finding._replace(message=f"{finding.message} ({ages}: the watch is broken)", level=level)
 
 
 def judge(rule: str, mode: Mode, finding: Finding, *, refuse_unknown: bool = False) -> Judged:
-    """Return ``finding`` of ``rule`` with the severity of the rule's ``mode``; ``refuse_unknown``: deny uncertain findings too."""
+    """Return ``finding`` of ``rule`` with the severity of the rule's ``mode``; ``refuse_unknown``: deny it if it is unknown."""
     if mode is Mode.DRY_RUN:
         would_refuse = finding.level is Level.DENY or (refuse_unknown and finding.level is Level.UNKNOWN)
         return Judged(rule, Severity.DRYRUN, finding, would_refuse)

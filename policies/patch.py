@@ -1,7 +1,7 @@
-"""Edits: the changes of a rule, their application, and the JSON Patch they become.
+"""Edits of rules, their application, and their JSON Patch.
 
 A rule returns edits by meaning (set this field, append to this list). :class:`PatchBuilder` applies them in place to the
-object under review and records the patch as it goes, so no two objects are ever compared on the hot path.
+object under review and records the patch meanwhile, so no objects are compared on the hot path.
 """
 
 from typing import Any, Final, Literal, NamedTuple
@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, NamedTuple
 from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, pointer
 
 #: Lists that server-side apply and three-way merge join by key, so that an element added in admission is no
-#: drift (Kubernetes OpenAPI, ``x-kubernetes-list-type: map`` and ``patchMergeKey``; the CRDs of JobSet and of Kubeflow's
-#: TrainingRuntime say the same of ``replicatedJobs``). All others are atomic, Ray's ``workerGroupSpecs`` too.
+#: drift (Kubernetes OpenAPI, ``x-kubernetes-list-type: map`` and ``patchMergeKey``; ``replicatedJobs``: the CRDs of JobSet and of
+#: Kubeflow's TrainingRuntime). All others are atomic, also Ray's ``workerGroupSpecs``.
 _KEYED_LISTS: Final = frozenset(
     {"containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "replicatedJobs", "volumeMounts", "volumes"}
 )
@@ -48,8 +48,8 @@ class PatchBuilder:
         self.ops: list[Object] = []
         #: Previous value of each overwritten field, by its JSON Pointer.
         self.overwritten: dict[str, Any] = {}
-        # Maps and lists that this review itself added: later edits inside them change the value of an
-        # operation already recorded, so they need none of their own.
+        # Ids of maps and lists that this review added. A later edit inside them changes the value of an
+        # operation already recorded, and needs no operation of its own.
         self._fresh: set[int] = set()
 
     def apply(self, edit: Edit) -> bool:
@@ -66,19 +66,14 @@ class PatchBuilder:
         parent: Any = self.root
         key = path[-1]
         for part in path[:-1]:
-            if type(parent) is dict:
-                child = parent.get(part)
-            elif type(part) is int and part < len(parent):
-                child = parent[part]
-            else:
-                raise MalformedError(self._stretch(path), "does not exist")
+            child = parent.get(part) if type(parent) is dict else self._element(parent, path, part)
             if type(child) is dict or type(child) is list:
                 parent = child
             elif child is None:
                 # One operation adds the first missing map with everything below it.
                 return self._add_branch(path, self._wrap(value) if op == "append" else value)
             else:
-                raise MalformedError(self._stretch(path), "must be a map")
+                raise MalformedError(self._existing_part(path), "must be a map")
         current = parent.get(key) if type(parent) is dict else self._element(parent, path, key)
         if op == "append":
             if current is not None:
@@ -86,22 +81,22 @@ class PatchBuilder:
             value = self._wrap(value)
         return self._put(parent, path, current, value)
 
-    def _stretch(self, path: Path) -> Path:
-        """Return the part of ``path`` down to the value that is no map or list."""
-        found: Any = self.root
+    def _existing_part(self, path: Path) -> Path:
+        """Return the part of ``path`` down to the first value that is no map or list."""
+        value: Any = self.root
         for depth, part in enumerate(path):
-            found = lookup(found, (part,))
-            if type(found) is not dict and type(found) is not list:
+            value = lookup(value, (part,))
+            if type(value) is not dict and type(value) is not list:
                 return path[: depth + 1]
         return path
 
-    def _element(self, parent: list[Any], path: Path, at: str | int) -> Any:  # noqa: ANN401 - any JSON value
-        if type(at) is not int or at >= len(parent):
-            raise MalformedError(self._stretch(path), "does not exist")
-        return parent[at]
+    def _element(self, parent: list[Any], path: Path, index: str | int) -> Any:  # noqa: ANN401 - any JSON value
+        if type(index) is not int or index >= len(parent):
+            raise MalformedError(self._existing_part(path), "does not exist")
+        return parent[index]
 
     def _add_branch(self, path: Path, value: Any) -> bool:  # noqa: ANN401 - any JSON value
-        depth = len(self._stretch(path)) - 1
+        depth = len(self._existing_part(path)) - 1
         for key in reversed(path[depth + 1 :]):
             value = {key: value}
             self._fresh.add(id(value))
@@ -127,10 +122,10 @@ class PatchBuilder:
             return False
         parent[key] = value
         if id(parent) not in self._fresh:
-            at = pointer(path)
+            place = pointer(path)
             if current is not None:
-                self.overwritten.setdefault(at, current)
-            self.ops.append({"op": "replace" if exists else "add", "path": at, "value": value})
+                self.overwritten.setdefault(place, current)
+            self.ops.append({"op": "replace" if exists else "add", "path": place, "value": value})
         return True
 
     def _remove(self, path: Path) -> bool:
@@ -144,7 +139,7 @@ class PatchBuilder:
         return True
 
     def _adopt(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
-        """Return a copy of ``value``, registered as added by this review: the rule's own value is never edited."""
+        """Return a copy of ``value``, registered as added by this review; later edits change the copy alone."""
         copy: Any = value.copy()
         for key, item in value.items() if type(value) is dict else enumerate(value):
             if type(item) is dict or type(item) is list:
@@ -153,11 +148,10 @@ class PatchBuilder:
         return copy
 
     def drifts(self, edit: Edit) -> bool:
-        """Return whether ``edit`` would show as drift for a tool that compares the live object with what Git states.
+        """Return whether ``edit`` may show as drift in a tool that compares the live object with Git.
 
-        Adding a key that the submitted object lacks, or an element to a list merged by key, never does;
-        overwriting a value, or extending an atomic list or map that the object states, does in some mode of
-        some tool.
+        An edit that adds a missing key, or an element to a list merged by key, never does. One that overwrites a value, or extends
+        an atomic list or map that the object sets, does in some mode of some tool.
         """
         value: Any = self.root
         atomic = False

@@ -7,8 +7,7 @@ whole card, or of its MIG slice.
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from gpugate.policies.cluster.records.common import frozen
 from gpugate.policies.kube.accelerators import Slice, card_of, part_of, slices_of
@@ -18,30 +17,24 @@ Place: TypeAlias = tuple[str, str, str, str]
 """API group, kind, namespace and name of a workload."""
 
 
-class _Placed(Protocol):
-    """An object with namespace, kind and name."""
+class _Workload(Protocol):
+    @property
+    def kind(self) -> WorkloadKind: ...
 
     @property
-    def kind(self) -> WorkloadKind:
-        """Its kind."""
+    def namespace(self) -> str: ...
 
     @property
-    def namespace(self) -> str:
-        """Its namespace."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
+    def name(self) -> str: ...
 
 
-def place_of(one: _Placed) -> Place:
-    """Return the sort key of a workload: namespace, kind and name."""
-    return (one.kind.group, one.kind.kind, one.namespace, one.name)
+def place_of(workload: _Workload) -> Place:
+    """Return API group, kind, namespace and name of a workload."""
+    return (workload.kind.group, workload.kind.kind, workload.namespace, workload.name)
 
 
-_NOWHERE: Final[Mapping[Any, Any]] = frozen({})
 #: Peak utilisation in percent below which a device did nothing.
-_NOTHING: Final = 1.0
+_UNUSED: Final = 1.0
 #: Maximum number of pods that share a card in a hint.
 _MOST_SHARES: Final = 10
 
@@ -52,7 +45,7 @@ class Span(NamedTuple):
     Attributes:
         seconds: length of that time.
         peak: the highest utilisation; None if unknown.
-        average: the average utilisation; None if unknown.
+        average: None if unknown.
     """
 
     seconds: int
@@ -86,25 +79,20 @@ class Health(NamedTuple):
     @property
     def known(self) -> bool:
         """True if any value is known."""
-        return any(one is not None for one in self[1:])
+        return any(value is not None for value in self[1:])
 
     @property
     def signs(self) -> tuple[str, ...]:
         """Problems in words, the gravest first."""
-        signs_found = []
-        if self.xid:
-            signs_found.append(f"last Xid {self.xid}")
-        for count, one, many in (
-            (self.double_bit, "double-bit ECC error", "double-bit ECC errors"),
-            (self.link_errors, "NVLink error", "NVLink errors"),
-            (self.replays, "PCIe replay", "PCIe replays"),
-            (self.single_bit, "corrected ECC error", "corrected ECC errors"),
-        ):
-            if count:
-                signs_found.append(f"{count} {one if count == 1 else many}")
-        if self.throttled:
-            signs_found.append("throttled by heat")
-        return tuple(signs_found)
+        counters = (
+            (self.double_bit, "double-bit ECC error"),
+            (self.link_errors, "NVLink error"),
+            (self.replays, "PCIe replay"),
+            (self.single_bit, "corrected ECC error"),
+        )
+        signs = [f"last Xid {self.xid}"] if self.xid else []
+        signs += [f"{count} {name}{'' if count == 1 else 's'}" for count, name in counters if count]
+        return (*signs, "throttled by heat") if self.throttled else tuple(signs)
 
 
 class DeviceUse(NamedTuple):
@@ -112,24 +100,16 @@ class DeviceUse(NamedTuple):
 
     Attributes:
         namespace: the pod's namespace; empty if no pod holds the device.
-        pod: the pod's name.
-        container: the container's name.
-        node: the node.
-        number: the card's number there.
-        uuid: the card's UUID.
-        model: the card's model.
+        number: the card's number on the node.
         slice: the number of the MIG slice; empty for a whole card.
         profile: the profile of the slice.
         share: replica of a card that several pods share; empty if it is not shared, or unknown.
         held: seconds that the pod has held it at least, of the queried times.
-        now: utilisation now.
         spans: utilisation over the queried times, shortest first.
-        memory: memory of the device.
         memory_used: memory used now.
         memory_peak: maximum over the longest time.
         power: average power over the shortest time, in watts.
         temperature: highest temperature over the shortest time, in degrees Celsius.
-        health: signs of the card's health.
     """
 
     namespace: str
@@ -226,21 +206,17 @@ class Times(NamedTuple):
 
 def times_of(bounds: Iterable[IdleBounds]) -> Times:
     """Return the times to query for all ``bounds``."""
-    every = list(bounds)
-    windows = {seconds for bound in every for seconds in (bound.idle_for, bound.average_over)}
-    ages = {seconds for bound in every for seconds in (bound.idle_for, bound.average_from, bound.average_over, bound.younger)}
+    windows, ages = set(), set()
+    for bound in bounds:
+        windows |= {bound.idle_for, bound.average_over}
+        ages |= {bound.idle_for, bound.average_from, bound.average_over, bound.younger}
     return Times(tuple(sorted(windows)), tuple(sorted(ages)))
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Utilisation of the devices that workloads hold.
+class Usage(NamedTuple):
+    """Utilisation of the devices that the pods of each audited workload hold, sorted."""
 
-    Attributes:
-        workloads: the devices of the pods of each workload that an audit judges, sorted.
-    """
-
-    workloads: Mapping[Place, tuple[DeviceUse, ...]] = field(default_factory=lambda: _NOWHERE)
+    workloads: Mapping[Place, tuple[DeviceUse, ...]] = frozen({})
 
     def of(self, place: Place) -> tuple[DeviceUse, ...]:
         """Return the devices that the pods of one workload hold."""
@@ -273,24 +249,21 @@ class Peak(NamedTuple):
 
 def peak_of(devices: Sequence[DeviceUse]) -> Peak | None:
     """Return the needs of the most demanding of ``devices``; None if the peak of one is unknown."""
-    longest = [one.spans[-1] for one in devices if one.spans]
-    if not longest or len(longest) < len(devices):
+    spans = [device.spans[-1] for device in devices if device.spans]
+    if not spans or len(spans) < len(devices) or any(span.peak is None or span.average is None for span in spans):
         return None
-    peaks, averages = [one.peak for one in longest], [one.average for one in longest]
-    if None in peaks or None in averages:
-        return None
-    used = [one.memory_peak for one in devices]
-    sizes = [one.memory for one in devices if one.memory and not one.profile]
-    largest = max(devices, key=lambda one: (one.memory_peak or 0, one.part))
+    seconds, used = spans[0].seconds, [device.memory_peak for device in devices]
+    sizes = [device.memory for device in devices if device.memory and not device.profile]
+    largest = max(devices, key=lambda device: (device.memory_peak or 0, device.part))
     return Peak(
-        longest[0].seconds,
-        max((peak or 0.0) * one.part for peak, one in zip(peaks, devices, strict=True)),
-        max((average or 0.0) * one.part for average, one in zip(averages, devices, strict=True)),
-        None if None in used else max(one or 0 for one in used),
+        seconds,
+        max((span.peak or 0.0) * device.part for span, device in zip(spans, devices, strict=True)),
+        max((span.average or 0.0) * device.part for span, device in zip(spans, devices, strict=True)),
+        None if None in used else max(memory or 0 for memory in used),
         largest.model,
         min(sizes) if sizes else card_of(largest.profile, largest.model),
-        max(one.part for one in devices),
-        all(one.held >= longest[0].seconds for one in devices),
+        max(device.part for device in devices),
+        all(device.held >= seconds for device in devices),
     )
 
 
@@ -312,37 +285,28 @@ def hint_of(peak: Peak | None) -> Hint:
     """Return the smallest part of a card with enough memory and compute for ``peak``."""
     if peak is None:
         return Hint("unknown")
-    if peak.utilisation < _NOTHING:
+    if peak.utilisation < _UNUSED:
         return Hint("nothing")
     if peak.memory is None or peak.size is None:
         return Hint("unknown")
     for mig_slice in slices_of(peak.card, peak.size):
-        if (
-            mig_slice.memory >= peak.memory
-            and float(mig_slice.compute) * 100 >= peak.utilisation
-            and float(mig_slice.compute) < peak.part
-        ):
+        compute = float(mig_slice.compute)
+        if mig_slice.memory >= peak.memory and compute * 100 >= peak.utilisation and compute < peak.part:
             return Hint("slice", slice=mig_slice)
-    if peak.part < 1:  # a slice is shared with nobody
+    if peak.part < 1:  # pods do not share a slice
         return Hint("whole")
-    room = peak.size // max(peak.memory, 1)
-    turns = math.floor(100 / peak.average) if peak.average > 0 else _MOST_SHARES
-    shares = min(room, turns, _MOST_SHARES)
+    by_compute = math.floor(100 / peak.average) if peak.average > 0 else _MOST_SHARES
+    shares = min(peak.size // max(peak.memory, 1), by_compute, _MOST_SHARES)
     return Hint("shares", shares=shares) if shares > 1 else Hint("whole")
 
 
 def enough_cards(devices: Sequence[DeviceUse]) -> int | None:
-    """Return how many fully used cards would do the average work of ``devices``; None if unknown.
-
-    Their memory must hold the sum of the peaks, too.
-    """
+    """Return how many fully used cards do the average work of ``devices`` and hold their peak memory; None if unknown."""
     averages = [device.spans[-1].average for device in devices if device.spans]
     if len(averages) < len(devices) or None in averages or not devices or any(device.profile for device in devices):
         return None
-    work = math.ceil(sum(average or 0.0 for average in averages) / 100)
-    sizes = [device.memory for device in devices]
-    peaks = [device.memory_peak for device in devices]
-    if None in sizes or None in peaks:
+    if any(device.memory is None or device.memory_peak is None for device in devices):
         return None
-    memory = math.ceil(sum(peak or 0 for peak in peaks) / max(1, min(size or 0 for size in sizes)))
-    return max(1, work, memory)
+    work = math.ceil(sum(average or 0.0 for average in averages) / 100)
+    smallest = max(1, min(device.memory or 0 for device in devices))
+    return max(1, work, math.ceil(sum(device.memory_peak or 0 for device in devices) / smallest))

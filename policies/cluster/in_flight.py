@@ -1,12 +1,13 @@
 """Objects in flight: admitted, and not yet visible in the watched objects.
 
-Rules add these sums to those of a snapshot, so that two objects of a burst do not get the same capacity. They change
-between reviews, never during one.
+Rules add these sums to those of a snapshot, so two objects of a burst do not get the same capacity. They change between
+reviews, never during one.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from gpugate.policies.cluster.records.common import change_count
 from gpugate.policies.cluster.records.pod_groups import GroupKey
 
 _NOTHING: Final[Mapping[str, int]] = {}
@@ -16,9 +17,6 @@ class Admitted(NamedTuple):
     """An admitted object.
 
     Attributes:
-        kind: its kind.
-        namespace: its namespace.
-        name: its name.
         pods: number of pods that it creates, or 1 for a pod.
         queue: its LocalQueue; empty for none.
         group: the pod group of a plain pod.
@@ -64,17 +62,13 @@ class InFlight:
             self._count(removed, -1)
         return removed
 
-    def _count(self, one: Admitted, sign: int) -> None:
-        if one.queue:
-            _add(self._queues, (one.namespace, one.queue), one.requests, sign)
-        _add(self._namespaces, one.namespace, {**one.requests, "pods": one.pods}, sign)
-        if one.group is not None:
-            key = (one.namespace, one.group)
-            total = self._groups.get(key, 0) + sign * one.pods
-            if total:
-                self._groups[key] = total
-            else:
-                self._groups.pop(key, None)
+    def _count(self, admitted: Admitted, sign: int) -> None:
+        namespace, requests, pods = admitted.namespace, admitted.requests, admitted.pods
+        if admitted.queue:
+            _add(self._queues, (namespace, admitted.queue), requests, sign)
+        _add(self._namespaces, namespace, {**requests, "pods": pods}, sign)
+        if admitted.group is not None:
+            change_count(self._groups, (namespace, admitted.group), sign * pods)
 
     def queue(self, namespace: str, name: str) -> Mapping[str, int]:
         """Return the amounts in flight into a LocalQueue by resource."""
@@ -94,12 +88,8 @@ class InFlight:
 
 
 def _add(sums: dict[Any, dict[str, int]], key: Any, amounts: Mapping[str, int], sign: int) -> None:  # noqa: ANN401 - any hashable
-    found = sums.setdefault(key, {})
+    counts = sums.setdefault(key, {})
     for name, amount in amounts.items():
-        total = found.get(name, 0) + sign * amount
-        if total:
-            found[name] = total
-        else:
-            found.pop(name, None)
-    if not found:
+        change_count(counts, name, sign * amount)
+    if not counts:
         del sums[key]

@@ -1,26 +1,84 @@
-"""Node records, and shapes of equal nodes, so that a check costs the number of shapes.
+"""Node records with NUMA zones, and shapes of equal nodes, so that a check costs the number of shapes.
 
 Amounts are whole numbers: bytes, millicores, counts.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.records.common import Taint, amount, amount_or_none, frozen, labels_of, taints_in
-from gpugate.policies.cluster.records.numa import NodeTopology
+from gpugate.policies.cluster.records.common import Taint, amount_of, frozen, labels_of, name_of, taints_in
 from gpugate.policies.kube.accelerators import is_accelerator
-from gpugate.policies.kube.fields import Object, mapping, string
-from gpugate.policies.kube.quantity import NO_AMOUNTS, millicores, whole
+from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.kube.quantity import NO_AMOUNTS
+
+
+class Zone(NamedTuple):
+    """One NUMA zone of a node: allocatable amounts by resource, in bytes, millicores or counts; unhealthy devices count."""
+
+    name: str
+    allocatable: Mapping[str, int]
+
+
+class NodeTopology(NamedTuple):
+    """NUMA zones of a node, as its agent reports them (NodeResourceTopology, ``topology.node.k8s.io/v1alpha2``).
+
+    Attributes:
+        policy: the kubelet's Topology Manager policy (``single-numa-node``, ``restricted``, ...); empty if unknown.
+        scope: its scope, ``container`` or ``pod``; empty if unknown.
+        zones: the zones of type ``Node``, sorted by name.
+    """
+
+    node: str
+    policy: str
+    scope: str
+    zones: tuple[Zone, ...]
+
+
+#: ``topologyPolicies`` of v1alpha1 objects, deprecated: policy and scope in one word.
+_LEGACY: Final = {
+    "SingleNUMANodeContainerLevel": ("single-numa-node", "container"),
+    "SingleNUMANodePodLevel": ("single-numa-node", "pod"),
+    "Restricted": ("restricted", ""),
+    "RestrictedContainerLevel": ("restricted", "container"),
+    "RestrictedPodLevel": ("restricted", "pod"),
+    "BestEffort": ("best-effort", ""),
+    "BestEffortContainerLevel": ("best-effort", "container"),
+    "BestEffortPodLevel": ("best-effort", "pod"),
+    "None": ("none", ""),
+}
+
+
+def node_topology_of(obj: Object) -> NodeTopology:
+    """Return the record of a NodeResourceTopology, which has the name of its node."""
+    attributes = {str(zone.get("name")): str(zone.get("value")) for zone in mappings(obj, "attributes", ())}
+    zones = (zone for zone in mappings(obj, "zones", ()) if zone.get("type") == "Node")
+    legacy = next((_LEGACY[str(policy)] for policy in sequence(obj, "topologyPolicies", ()) if str(policy) in _LEGACY), ("", ""))
+    return NodeTopology(
+        name_of(mapping(obj, "metadata", ())),
+        attributes.get("topologyManagerPolicy", legacy[0]),
+        attributes.get("topologyManagerScope", legacy[1]),
+        tuple(sorted(map(_zone_of, zones), key=attrgetter("name"))),
+    )
+
+
+def _zone_of(zone: Object) -> Zone:
+    amounts: dict[str, int] = {}
+    for resource in mappings(zone, "resources", ()):
+        name = str(resource.get("name") or "")
+        # An unhealthy device still belongs to the zone.
+        keys = ("allocatable", "capacity") if "/" in name else ("allocatable",)
+        known = [amount for key in keys if (amount := amount_of(resource.get(key), name)) is not None]
+        if known:
+            amounts[name] = max(known)
+    return Zone(str(zone.get("name") or ""), frozen(amounts))
 
 
 class Node(NamedTuple):
     """A node, reduced to what decisions read.
 
     Attributes:
-        name: its name.
-        labels: its labels.
-        taints: its taints, those of ``spec``.
         memory: allocatable memory in bytes.
         cpu: allocatable CPU in millicores.
         devices: extended resources with a count above zero.
@@ -40,7 +98,7 @@ class Node(NamedTuple):
     @property
     def has_accelerators(self) -> bool:
         """True if a device plugin offers an accelerator on it."""
-        return any(is_accelerator(name) for name in self.devices)
+        return any(map(is_accelerator, self.devices))
 
 
 def node_of(obj: Object) -> Node:
@@ -56,17 +114,17 @@ def node_of(obj: Object) -> Node:
     # Allocatable excludes unhealthy devices, and all devices while the device plugin restarts. The node still has them, so
     # capacity counts for what it could ever hold.
     devices = {
-        name: max(amount(allocatable.get(name), whole), amount(capacity.get(name), whole))
-        for name in {*allocatable, *capacity}
+        name: max(amount_of(amounts.get(name), name) or 0 for amounts in (allocatable, capacity))
+        for name in sorted({*allocatable, *capacity})
         if "/" in name
     }
     return Node(
-        name=string(metadata, "name", ("metadata",)) or "",
+        name=name_of(metadata),
         labels=labels_of(metadata),
         taints=taints_in(mapping(obj, "spec", ()), "taints", ("spec",)),
-        memory=max(0, amount(allocatable.get("memory"), whole)),
-        cpu=max(0, amount(allocatable.get("cpu"), millicores)),
-        devices=frozen({name: count for name, count in sorted(devices.items()) if count > 0}),
+        memory=max(0, amount_of(allocatable.get("memory"), "memory") or 0),
+        cpu=max(0, amount_of(allocatable.get("cpu"), "cpu") or 0),
+        devices=frozen({name: count for name, count in devices.items() if count > 0}),
         extra=_extra(allocatable),
     )
 
@@ -75,15 +133,11 @@ def _extra(allocatable: Object) -> Mapping[str, int]:
     amounts: dict[str, int] = {}
     for name in sorted(allocatable):
         if name == "ephemeral-storage" or name.startswith("hugepages-"):
-            size = amount_or_none(allocatable[name], name)
+            size = amount_of(allocatable[name], name)
             # A kubelet reports zero before it has read its disk.
             if size is not None and (size > 0 or name != "ephemeral-storage"):
                 amounts[name] = max(0, size)
     return frozen(amounts) if amounts else NO_AMOUNTS
-
-
-def _none() -> Mapping[str, int]:
-    return NO_AMOUNTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +146,10 @@ class NodeShape:
 
     Attributes:
         nodes: their names, sorted.
-        labels: label key to the values found, with None if some node lacks the key.
-        taints: the taints of all of them.
+        labels: label key to its values, with None if some node lacks the key.
         devices: allocatable extended resources per node.
         memory: allocatable memory in bytes of the largest node.
-        least_memory: the same of the smallest node.
+        least_memory: allocatable memory in bytes of the smallest node.
         cpu: allocatable CPU in millicores.
         total_memory: allocatable memory of all its nodes together in bytes.
         topology: NUMA zones, equal on all nodes; None if unknown.
@@ -113,7 +166,7 @@ class NodeShape:
     cpu: int
     total_memory: int = 0
     topology: NodeTopology | None = None
-    extra: Mapping[str, int] = field(default_factory=_none)
+    extra: Mapping[str, int] = field(default_factory=lambda: NO_AMOUNTS)
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def carriers(self, key: str) -> Mapping[str, int]:

@@ -1,7 +1,7 @@
-"""The cluster snapshot: plain frozen records.
+"""The cluster snapshot: plain frozen records of Kubernetes objects.
 
-Records are made from plain Kubernetes objects, so that a watch and a file exported with ``kubectl get -o yaml`` give
-the same snapshot. Amounts are whole numbers: bytes, millicores, counts.
+A watch and a file exported with ``kubectl get -o yaml`` give the same snapshot. Amounts are whole numbers: bytes, millicores,
+counts.
 """
 
 import enum
@@ -12,15 +12,21 @@ from typing import Any, Final
 from gpugate.policies.cluster.gpu_usage import Usage
 from gpugate.policies.cluster.in_flight import InFlight
 from gpugate.policies.cluster.nodes import NodeShape
-from gpugate.policies.cluster.pod_counts import NO_PODS, PodCounts
-from gpugate.policies.cluster.records.cohorts import CohortTree
 from gpugate.policies.cluster.records.common import frozen
 from gpugate.policies.cluster.records.devices import ClaimDevices, DeviceClass, RuntimeClass
-from gpugate.policies.cluster.records.kueue import ClusterQueue, Cohort, LocalQueue, PriorityClass, ResourceFlavor, Topology
-from gpugate.policies.cluster.records.kueue_config import KueueConfiguration
+from gpugate.policies.cluster.records.kueue import (
+    ClusterQueue,
+    Cohort,
+    CohortTree,
+    KueueConfiguration,
+    LocalQueue,
+    PriorityClass,
+    ResourceFlavor,
+    Topology,
+)
 from gpugate.policies.cluster.records.namespaces import LimitRange, Namespace, ResourceQuota
 from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup
-from gpugate.policies.cluster.usage import NO_POOL_USE, GroupMembers, ShapeUsage
+from gpugate.policies.cluster.usage import NO_PODS, NO_USAGE, GroupMembers, PodCounts, ShapeUsage
 
 
 class SyncState(enum.Enum):
@@ -45,28 +51,18 @@ def _none() -> Mapping[Any, Any]:
 class ClusterSnapshot:
     """A snapshot of the cluster. It is immutable except for the objects in flight.
 
+    Records are by name, or by namespace and name. Tuples of records by namespace are sorted by name.
+
     Attributes:
         shapes: the nodes, grouped.
         shape_usage: sums over the pods on each shape's nodes, by the shape's first node.
         groups: groups of pods by namespace and key.
-        pod_counts: pod counters by namespace and :func:`gpugate.policies.cluster.records.pods.owner_group_of`.
         group_homes: namespaces that have members of a group of this key, sorted.
-        namespaces: namespaces by name.
-        queues: LocalQueues by namespace, sorted by name.
-        cluster_queues: ClusterQueues by name.
-        cohorts: Cohorts by name.
-        cohort_tree: the tree of cohorts and ClusterQueues, built from the two.
-        flavors: ResourceFlavors by name.
-        topologies: Kueue Topologies by name.
-        workload_priorities: WorkloadPriorityClasses by name.
-        priorities: PriorityClasses by name.
-        runtime_classes: RuntimeClasses by name.
-        limit_ranges: LimitRanges by namespace, sorted by name.
-        quotas: ResourceQuotas by namespace, sorted by name.
-        pod_groups: PodGroup objects by namespace and key.
-        device_classes: DeviceClasses by name.
-        claims: ResourceClaims by namespace and name.
-        claim_templates: ResourceClaimTemplates by namespace and name.
+        pod_counts: pod counters by namespace and :func:`gpugate.policies.cluster.records.pods.owner_group_of`.
+        queues: LocalQueues by namespace.
+        cohort_tree: the tree of cohorts and ClusterQueues.
+        workload_priorities: WorkloadPriorityClasses.
+        priorities: PriorityClasses.
         kueue: Kueue's own Configuration; None if unknown.
         known: sync state of each kind, by its resource name as in :data:`gpugate.policies.cluster.kinds.CLUSTER_KINDS`.
         stale: age in whole minutes of the kinds whose watch is broken.
@@ -124,10 +120,7 @@ class ClusterSnapshot:
 
     def queue(self, namespace: str, name: str) -> LocalQueue | None:
         """Return the LocalQueue of this name; None if unknown."""
-        for queue in self.queues.get(namespace, ()):
-            if queue.name == name:
-                return queue
-        return None
+        return next((queue for queue in self.queues.get(namespace, ()) if queue.name == name), None)
 
     def is_gpu_claim(self, namespace: str, claim: str, template: str) -> bool:
         """Return whether the ResourceClaim or ResourceClaimTemplate of this name requests a GPU or a part of one."""
@@ -135,20 +128,20 @@ class ClusterSnapshot:
 
     def may_be_slice(self, namespace: str, claim: str, template: str) -> bool:
         """Return whether the claim may request a part of a GPU."""
-        return any(one.may_be_slice for one in self._gpu_claims(namespace, claim, template))
+        return any(devices.may_be_slice for devices in self._gpu_claims(namespace, claim, template))
 
     def _gpu_claims(self, namespace: str, claim: str, template: str) -> Iterator[ClaimDevices]:
         """Yield the claim or template that requests a GPU: by NVIDIA's classes, or by another class of NVIDIA's driver."""
-        for found in (self.claims.get((namespace, claim)), self.claim_templates.get((namespace, template))):
-            if found is None:
+        for devices in (self.claims.get((namespace, claim)), self.claim_templates.get((namespace, template))):
+            if devices is None:
                 continue
-            classes = (self.device_classes.get(name) for name in found.classes)
-            if found.is_gpu or any(one is not None and one.is_gpu for one in classes):
-                yield found
+            classes = (self.device_classes.get(name) for name in devices.classes)
+            if devices.is_gpu or any(device_class is not None and device_class.is_gpu for device_class in classes):
+                yield devices
 
     def usage_of(self, shape: NodeShape) -> ShapeUsage:
         """Return the sums over the pods on the nodes of ``shape``."""
-        return self.shape_usage.get(shape.nodes[0], NO_POOL_USE)
+        return self.shape_usage.get(shape.nodes[0], NO_USAGE)
 
     def group(self, namespace: str, key: GroupKey) -> GroupMembers | None:
         """Return the known members of a group; None if there are none."""

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
-from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.engine.edit_guard import EditGuard, warn_if_fix_withheld
 from gpugate.policies.findings import Finding, Level, aged, judge
 from gpugate.policies.framework.decision import BoundRule, Decision, RuleFailure
+from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, named_path
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
@@ -30,38 +31,54 @@ def check_all(
     regressions = None if workload.transition is None else _Regressions(workload.transition, bound, snapshot)
     for binding in bound:
         try:
-            findings = binding.rule.findings(workload, binding.params, snapshot)
-            if findings:
-                if snapshot.stale:
-                    findings = [aged(finding, snapshot.stale) for finding in findings]
-                if regressions is not None and _denies(findings):
-                    findings = regressions.only(binding, findings)
-                findings = _relax(findings, workload, snapshot)
-                if guard.guards_anything and not binding.deny_on_git_conflict:
-                    findings = warn_if_fix_withheld(findings, workload, binding, snapshot, guard)
+            known = binding.rule.findings(workload, binding.params, snapshot)
+            if not known:
+                continue
+            if snapshot.stale:
+                known = [aged(finding, snapshot.stale) for finding in known]
+            # Unknown findings that the policy refuses pass the same filters as denials.
+            refuses = _refuses_unknown(binding, workload, snapshot)
+            findings = [finding.as_denial() for finding in known] if refuses else known
+            if regressions is not None and _denies(findings):
+                findings = regressions.only(binding, findings)
+            findings = _relax(findings, workload, snapshot)
+            if guard.guards_anything and not binding.deny_on_git_conflict:
+                findings = warn_if_fix_withheld(findings, workload, binding, snapshot, guard)
         except MalformedError:
             raise
         except Exception as error:  # noqa: BLE001 - one broken rule must not stop the webhook
             record_failure(decision, binding, error)
             continue
-        for finding in findings:
+        for finding, before in zip(findings, known, strict=True):
             reported = finding if workload.is_whole else finding._replace(path=workload.reported_path(finding.path))
-            decision.findings.append(
-                judge(binding.rule.id, binding.mode, guard.soften(reported), refuse_unknown=binding.deny_on_unknown)
-            )
+            reported = guard.soften(reported)
+            refused = reported.level is Level.DENY
+            if before.level is Level.UNKNOWN:
+                reported = reported._replace(level=Level.UNKNOWN, remedy=before.remedy)
+            decision.findings.append(judge(binding.rule.id, binding.mode, reported, refuse_unknown=refused))
 
 
 def _denies(findings: Sequence[Finding]) -> bool:
     return any(finding.level is Level.DENY for finding in findings)
 
 
+def _refuses_unknown(binding: BoundRule, workload: Workload, snapshot: ClusterSnapshot) -> bool:
+    """Tell whether unknown findings are denials, before :class:`_Regressions` and the relaxations.
+
+    Not on a pod whose owner was reviewed, while the facts of the rule are not synced: its controller would fail with it.
+    """
+    pending = (snapshot.sync_state(resource) is SyncState.PENDING for resource in binding.rule.needs)
+    return binding.deny_on_unknown and not (workload.owner_was_reviewed() and any(pending))
+
+
 def _predict_tolerations(workload: Workload, bound: Sequence[BoundRule], snapshot: ClusterSnapshot) -> None:
     """Record tolerations that will be added at pod creation, so that node checks on the template see them."""
     if workload.is_pod():
         return
-    for pods in workload.pod_sets if not workload.is_whole else ():
-        # The tolerations of such pods are in another object.
-        pods.predicted_tolerations = _TOLERATE_ALL if not pods.is_whole else ()
+    if not workload.is_whole:
+        for pods in workload.pod_sets:
+            # The tolerations of such pods are in another object.
+            pods.predicted_tolerations = () if pods.is_whole else _TOLERATE_ALL
     for binding in bound:
         if not binding.rule.applied_at_pods:
             continue
@@ -89,7 +106,7 @@ class _Regressions:
 
     def only(self, binding: BoundRule, findings: list[Finding]) -> list[Finding]:
         """Return ``findings`` of the rule that ``binding`` binds, those that are no regression as warnings."""
-        if self._suspend_toggled:
+        if self._transition.suspend_toggled:
             return [finding.as_warning() for finding in findings]
         findings = [finding.as_warning() if self._is_about_unchanged(finding) else finding for finding in findings]
         if not _denies(findings):
@@ -97,7 +114,7 @@ class _Regressions:
         root, old = self._transition.after.root, self._transition.old
         measures: dict[tuple[str, object], int] = {}
         for finding in binding.rule.findings(self._before, binding.params, self._snapshot):
-            if finding.level is Level.DENY:
+            if finding.level is Level.DENY or (binding.deny_on_unknown and finding.level is Level.UNKNOWN and self._only_metadata):
                 key = (finding.reason, named_path(old, finding.path))
                 measures[key] = max(finding.measure, measures.get(key, 0))
         return [
@@ -106,10 +123,6 @@ class _Regressions:
             else finding
             for finding in findings
         ]
-
-    @cached_property
-    def _suspend_toggled(self) -> bool:
-        return self._transition.suspend_toggled
 
     @cached_property
     def _before(self) -> Workload:
@@ -126,6 +139,17 @@ class _Regressions:
         if workload.is_pod() or transition.queue_changed or transition.own_annotations_changed:
             return []
         return [pods.path for pods in workload.pod_sets if not transition.template_changed(pods) and transition.scaled(pods) <= 0]
+
+    @cached_property
+    def _only_metadata(self) -> bool:
+        """Whether no template, queue or annotation of gpugate changes and no pod is added: what was unknown is no worse."""
+        transition, pod_sets = self._transition, self._transition.after.pod_sets
+        if not transition.after.is_pod():
+            return bool(pod_sets) and len(self._unchanged) == len(pod_sets)
+        before = transition.pods_before(pod_sets[0])
+        if before is None or transition.queue_changed or transition.own_annotations_changed:
+            return False
+        return semantically_equal(pod_sets[0].spec, before.spec)
 
     def _is_about_unchanged(self, finding: Finding) -> bool:
         return any(finding.path[: len(path)] == path for path in self._unchanged)
@@ -162,10 +186,6 @@ def record_failure(decision: Decision, binding: BoundRule, error: Exception) -> 
     decision.failures.append(RuleFailure(rule, error))
     if any(judged.rule == rule and judged.finding.reason == "InternalError" for judged in decision.findings):
         return
-    finding = Finding(
-        "InternalError",
-        (),
-        f"the rule {rule} failed on this object ({type(error).__name__}): an error in gpugate, not in the object",
-        "Report it with the object, and set the rule's mode to Warn to go on meanwhile.",
-    )
-    decision.findings.append(judge(rule, binding.mode, finding))
+    message = f"the rule {rule} failed on this object ({type(error).__name__}): an error in gpugate, not in the object"
+    remedy = "Report the error with the object, and set the rule's mode to Warn until it is fixed."
+    decision.findings.append(judge(rule, binding.mode, Finding("InternalError", (), message, remedy)))

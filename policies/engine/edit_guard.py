@@ -1,11 +1,12 @@
 """Withhold edits of fields that Git or an owner states, and of resources that Kueue has counted."""
 
+from functools import cached_property
 from typing import Any
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.decision import BoundRule
-from gpugate.policies.kube.fields import Object, dotted, lookup
+from gpugate.policies.kube.fields import dotted, lookup
 from gpugate.policies.kube.managers import has_kueue_marks, is_gitops_managed
 from gpugate.policies.patch import Edit, PatchBuilder
 from gpugate.policies.workloads.open import open_copy
@@ -25,38 +26,29 @@ class EditGuard:
         at_source: whether it is the manifest that a GitOps tool applies from: marks of the tool then withhold nothing.
     """
 
-    __slots__ = ("_at_source", "_git", "_kueue", "_may_block", "workload")
-
     def __init__(self, workload: Workload, *, at_source: bool = False) -> None:
         self.workload = workload
         self._at_source = at_source
-        self._git: bool | None = None
-        self._kueue: bool | None = None
-        self._may_block: bool | None = None
 
+    @cached_property
     def _in_git(self) -> bool:
-        """Tell whether a GitOps tool, or the operator that owns a template, applies the object again and again."""
-        if self._git is None:
-            work = self.workload
-            owned = work.controller() is not None
-            tracked = not self._at_source and is_gitops_managed(work.root)
-            self._git = (work.is_template() and not work.kind.owner_creates_once) if owned else tracked
-        return self._git
+        """Whether a GitOps tool, or the operator that owns a template, applies the object again and again."""
+        workload = self.workload
+        if workload.controller() is not None:
+            return workload.is_template() and not workload.kind.owner_creates_once
+        return not self._at_source and is_gitops_managed(workload.root)
 
+    @cached_property
     def _under_kueue(self) -> bool:
-        if self._kueue is None:
-            work = self.workload
-            # A child's template has the marks that Kueue put into the template of its owner.
-            owned = work.controller() is not None if work.is_pod() else work.is_child()
-            self._kueue = owned and any(has_kueue_marks(pods.root) for pods in work.pod_sets)
-        return self._kueue
+        workload = self.workload
+        # A child's template has the marks that Kueue put into the template of its owner.
+        owned = workload.controller() is not None if workload.is_pod() else workload.is_child()
+        return owned and any(has_kueue_marks(pods.root) for pods in workload.pod_sets)
 
-    @property
+    @cached_property
     def guards_anything(self) -> bool:
         """Whether an edit could be withheld at all; not so for nearly all objects."""
-        if self._may_block is None:
-            self._may_block = self._in_git() or self._under_kueue()
-        return self._may_block
+        return self._in_git or self._under_kueue
 
     def filter(self, draft: PatchBuilder, edits: list[Edit]) -> tuple[list[Edit], list[Edit]]:
         """Return the edits that may be made, and the withheld ones that must be reported."""
@@ -64,69 +56,48 @@ class EditGuard:
         if not blocked:
             return edits, []
         groups = {edit.group for edit in blocked if edit.group}
-        kept = [edit for edit in edits if edit not in blocked and (not edit.group or edit.group not in groups)]
-        reported = [edit for edit in edits if edit not in kept and not self._left_to_pods(edit)]
-        return kept, reported
-
-    def _left_to_pods(self, edit: Edit) -> bool:
+        allowed = [edit for edit in edits if edit not in blocked and (not edit.group or edit.group not in groups)]
         # A list can be extended on the pods when they are created. Resources cannot: they are counted from the template.
-        return edit.op == "append" and self.workload.is_template()
+        left_to_pods = {"append"} if self.workload.is_template() else set()
+        return allowed, [edit for edit in edits if edit not in allowed and edit.op not in left_to_pods]
 
     def _blocks(self, draft: PatchBuilder, edit: Edit) -> bool:
-        if "resources" in edit.path and self._under_kueue():
+        if "resources" in edit.path and self._under_kueue:
             return True
-        if not self._in_git() or not draft.drifts(edit):
-            return False
         # The apiserver extends the lists of a bare pod in Git, too.
-        return not (self.workload.is_pod() and edit.op == "append")
+        return self._in_git and draft.drifts(edit) and not (self.workload.is_pod() and edit.op == "append")
 
     def withheld(self, edit: Edit, *, refuse: bool) -> Finding:
         """Return the finding for a withheld ``edit``; ``refuse``: it denies an object that Git controls."""
-        if self._under_kueue():
-            return _withheld_for_kueue(self.workload.root, edit)
+        place, value = dotted(edit.path), _shown(edit.value)
+        present = lookup(self.workload.root, edit.path)
         who = "Git" if self.workload.controller() is None else "the owner"
-        return _withheld_for_git(self.workload.root, edit, who, refuse=refuse)
+        if self._under_kueue:
+            message = f"Kueue computed the quota with {place}: {_shown(present)}, so gpugate does not"
+            message = f"{message} remove it" if edit.op == "remove" else f"{message} write {value}"
+            remedy = f"Remove {place}" if edit.op == "remove" else f"Write {place}: {value}"
+            return Finding("HeldBack", edit.path, message, f"{remedy} in the template of the owner.", Level.WARN)
+        if edit.op == "remove":
+            message, remedy = f"{who} sets {place}, so gpugate does not remove it", f"Remove {place} in {who}."
+        elif edit.op == "append":
+            message = f"{who} sets the list {place}, so gpugate does not append {value}"
+            remedy = f"Append to {place} in {who}: {value}."
+        else:
+            stated = f"{who} leaves {place} out" if present is None else f"{who} sets {place}: {_shown(present)}"
+            message = f"{stated}, so gpugate does not write {value}"
+            remedy = f"Commit {place}: {value}." if who == "Git" else f"Write {place}: {value} in {who}."
+        return Finding("HeldBack", edit.path, message, remedy, Level.DENY if refuse else Level.WARN)
 
     def soften(self, finding: Finding) -> Finding:
         """Return ``finding``, a warning if the fault is in the template of an owner that already runs under Kueue."""
-        if finding.level is Level.DENY and "resources" in finding.path and self._under_kueue():
-            return finding._replace(level=Level.WARN, remedy=f"{finding.remedy} Do so in the template of the owner.")
+        if finding.level is Level.DENY and "resources" in finding.path and self._under_kueue:
+            return finding._replace(level=Level.WARN, remedy=f"{finding.remedy} Change it in the template of the owner.")
         return finding
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    if value is None:
-        return "nothing"
-    text = value if type(value) is str else str(value)
+    text = "nothing" if value is None else str(value)
     return text if len(text) <= 120 else f"{text[:117]}..."
-
-
-def _withheld_for_kueue(root: Object, edit: Edit) -> Finding:
-    place = dotted(edit.path)
-    message = f"Kueue computed the quota with {place}: {_shown(lookup(root, edit.path))}, where gpugate would"
-    if edit.op == "remove":
-        message, remedy = f"{message} remove it", f"Remove {place} in the template of the owner."
-    else:
-        message, remedy = (
-            f"{message} write {_shown(edit.value)}",
-            f"Write {place}: {_shown(edit.value)} in the template of the owner.",
-        )
-    return Finding("HeldBack", edit.path, message, remedy, Level.WARN)
-
-
-def _withheld_for_git(root: Object, edit: Edit, who: str, *, refuse: bool) -> Finding:
-    present = lookup(root, edit.path)
-    place = dotted(edit.path)
-    if edit.op == "remove":
-        message = f"{who} states {place}, which gpugate would remove"
-        remedy = f"Remove {place} in {who}."
-    elif edit.op == "append":
-        message = f"{who} states the list {place}, which gpugate would extend by {_shown(edit.value)}"
-        remedy = f"Add to {place} in {who}: {_shown(edit.value)}."
-    else:
-        message = f"{who} states {place}: {_shown(present)}, where gpugate would write {_shown(edit.value)}"
-        remedy = f"{'Commit' if who == 'Git' else 'In the owner write'} {place}: {_shown(edit.value)}."
-    return Finding("HeldBack", edit.path, message, remedy, Level.DENY if refuse else Level.WARN)
 
 
 def warn_if_fix_withheld(
@@ -141,8 +112,7 @@ def warn_if_fix_withheld(
         return findings
     rule, params = binding.rule, binding.params
     edits = list(rule.mutate(workload, params, snapshot))
-    kept, _ = guard.filter(PatchBuilder(workload.root), edits)
-    if len(kept) == len(edits):
+    if len(guard.filter(PatchBuilder(workload.root), edits)[0]) == len(edits):
         return findings
     fixed = open_copy(workload, snapshot)
     additions = [edit for edit in edits if edit.op == "append" or (edit.op == "set" and lookup(fixed.root, edit.path) is None)]
@@ -150,5 +120,6 @@ def warn_if_fix_withheld(
     for edit in additions:
         draft.apply(edit)
     fixed.edited(additions)
-    left = {(finding.reason, finding.path) for finding in rule.findings(fixed, params, snapshot) if finding.level is Level.DENY}
+    denying = {Level.DENY, Level.UNKNOWN} if binding.deny_on_unknown else {Level.DENY}
+    left = {(finding.reason, finding.path) for finding in rule.findings(fixed, params, snapshot) if finding.level in denying}
     return [finding if (finding.reason, finding.path) in left else finding.as_warning() for finding in findings]

@@ -1,14 +1,18 @@
-"""Decide on an object: apply the edits of all rules in order, then run every check on the edited object."""
+"""Decide on an object: apply the edits of all rules in order, then run every check on the edited object.
+
+Also sums up what an admitted object requests, for as long as no watch shows the object.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from gpugate.policies.cluster.in_flight import Admitted
+from gpugate.policies.cluster.records.pod_groups import group_key
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine import exemptions
 from gpugate.policies.engine.checks import check_all, record_failure
-from gpugate.policies.engine.conflicts import drop_conflicting_defaults
 from gpugate.policies.engine.edit_guard import EditGuard
-from gpugate.policies.engine.mutation_record import keep_record, merge_record, reapply, record
+from gpugate.policies.engine.mutation_record import drop_conflicting_defaults, keep_record, merge_record, reapply, record
 from gpugate.policies.findings import Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import BoundRule, Change, Decision, Phase
 from gpugate.policies.framework.rule import no_edits
@@ -16,8 +20,9 @@ from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
 from gpugate.policies.patch import Edit, PatchBuilder
 from gpugate.policies.rules.registry import BY_ID, RULES
 from gpugate.policies.workloads.device_access import is_operator_validator
-from gpugate.policies.workloads.metadata import MULTIKUEUE_ORIGIN, PREBUILT
+from gpugate.policies.workloads.metadata import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
 from gpugate.policies.workloads.open import open_copy, open_workload
+from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import Workload
 
@@ -58,7 +63,7 @@ def decide(
 
 
 class _Context(NamedTuple):
-    """What holds for all runs of one review; the fields are the arguments of :func:`decide`."""
+    """The arguments of :func:`decide` that all runs of one review share."""
 
     snapshot: ClusterSnapshot
     remember: bool
@@ -91,28 +96,24 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
 def _is_reviewed(workload: Workload) -> bool:
     """Tell whether the object is reviewed.
 
-    Not so: an object under deletion, a copy that must equal its original, a validator pod of the GPU operator, and an UPDATE that
-    changes no spec, label or annotation.
+    Not so: an object under deletion, a copy that must equal its original (the mirror of a static pod, the ReplicaSet of a
+    Deployment), a validator pod of the GPU operator, and an UPDATE that changes no spec, label or annotation.
     """
-    if workload.metadata().get("deletionTimestamp") is not None or _is_copy(workload) or is_operator_validator(workload):
+    if workload.is_pod():
+        is_copy = "kubernetes.io/config.mirror" in workload.annotations()
+    else:
+        is_copy = workload.kind.is_revision_of_owner and workload.controller() is not None
+    if is_copy or workload.metadata().get("deletionTimestamp") is not None or is_operator_validator(workload):
         return False
     return workload.transition is None or not workload.transition.metadata_only
-
-
-def _is_copy(workload: Workload) -> bool:
-    """Tell whether the object repeats another one: the mirror of a static pod, the ReplicaSet of a Deployment."""
-    if workload.is_pod():
-        return "kubernetes.io/config.mirror" in workload.annotations()
-    return workload.kind.is_revision_of_owner and workload.controller() is not None
 
 
 def _is_compared_by_kueue(workload: Workload) -> bool:
     """Tell whether Kueue compares the object with one in another cluster (MultiKueue) or with a prebuilt Workload.
 
-    Kueue stops such an object if it is edited. Its checks run as ever: a label that anybody may set turns no rule off.
+    Kueue stops such an object if it is edited. It is still checked: a label that any user may set turns no rule off.
     """
-    labels = workload.labels()
-    return PREBUILT in labels or MULTIKUEUE_ORIGIN in labels
+    return not workload.labels().keys().isdisjoint({PREBUILT, MULTIKUEUE_ORIGIN})
 
 
 def _apply_exemptions(workload: Workload, bound: Sequence[BoundRule], now: float | None) -> tuple[list[BoundRule], list[Judged]]:
@@ -120,11 +121,9 @@ def _apply_exemptions(workload: Workload, bound: Sequence[BoundRule], now: float
     request = exemptions.requested_exemption(workload)
     if not request.rules:
         return list(bound), []
-    answers = {answer.rule: answer for answer in exemptions.exempted(request, bound, now)}
-    active = [binding for binding in bound if binding.rule.id not in answers or not answers[binding.rule.id].holds]
-    reported = [
-        judge(binding.rule.id, binding.mode, answers[binding.rule.id].finding) for binding in bound if binding.rule.id in answers
-    ]
+    reports = [(binding, exemptions.report_of(request, binding, now)) for binding in bound]
+    active = [binding for binding, report in reports if report is None or report.reason != "Exempt"]
+    reported = [judge(binding.rule.id, binding.mode, report) for binding, report in reports if report is not None]
     names = {*BY_ID, *(binding.rule.id for binding in bound)}
     reported.extend(judge("exemption", Mode.WARN, finding) for finding in exemptions.unknown_rules(request, names))
     return active, reported
@@ -152,42 +151,34 @@ def _add_denials_of_recreation(
     root = {key: value for key, value in submitted.items() if key != "status"}
     copy = open_workload(workload.kind, root, context.snapshot, namespace=workload.namespace)
     recreated = _Run(copy, bound, context._replace(remember=False, at_source=False)).decide(Phase.REVIEW)
-    known = {_identity(judged) for judged in decision.findings if judged.severity is Severity.DENY}
-    decision.findings.extend(
+    known = {_identity(judged) for judged in decision.findings}
+    decision.findings += [
         judged for judged in recreated.findings if judged.severity is Severity.DENY and _identity(judged) not in known
-    )
+    ]
 
 
-def _identity(judged: Judged) -> tuple[str, str, Path]:
-    return judged.rule, judged.finding.reason, judged.finding.path
+def _identity(judged: Judged) -> tuple[Severity, str, str, Path]:
+    return judged.severity, judged.rule, judged.finding.reason, judged.finding.path
 
 
 class _UpdateEdits(NamedTuple):
-    """How an UPDATE edits templates.
+    """How an UPDATE edits templates: whether rules edit, and the pod specs and annotations that get no recorded edit again."""
 
-    Attributes:
-        run_rules: whether the rules with ``on_update`` edit again.
-        left: templates whose pod spec gets no recorded edit again.
-        triggers: annotations that these templates do not get again.
-    """
-
-    run_rules: bool
+    run_rules: bool = False
     left: Collection[Path] = ()
     triggers: Collection[str] = ()
 
 
 def _edits_on_update(workload: Workload, transition: Transition) -> _UpdateEdits:
     """Return the row of the table in :mod:`gpugate.policies.workloads.transition` that applies."""
-    if not workload.kind.template_mutable:
-        return _UpdateEdits(run_rules=False)
-    intended = transition.with_recorded_edits()
-    if intended.placed_by_kueue:
-        return _UpdateEdits(run_rules=False)
+    intended = transition.with_recorded_edits() if workload.kind.template_mutable else None
+    if intended is None or intended.placed_by_kueue:
+        return _UpdateEdits()
     if transition.annotations_changed(_TRIGGERS):
         return _UpdateEdits(run_rules=True, left=[pods.path for pods in workload.pod_sets], triggers=_TRIGGERS)
     pod_sets = intended.after.pod_sets
     if not any(map(intended.template_changed, pod_sets)):
-        return _UpdateEdits(run_rules=False)
+        return _UpdateEdits()
     return _UpdateEdits(run_rules=True, left=[pods.path for pods in pod_sets if intended.rule_inputs_changed(pods)])
 
 
@@ -206,7 +197,6 @@ class _Run:
         self._decision = Decision(patch=self._draft.ops)
 
     def decide(self, phase: Phase) -> Decision:
-        """Edit or check the object, or both, as ``phase`` says."""
         workload = self._workload
         if Phase.MUTATE in phase and not workload.subresource and not _is_compared_by_kueue(workload):
             if workload.operation == "UPDATE":
@@ -271,3 +261,29 @@ class _Run:
             # Equal templates get equal edits: each note once.
             self._decision.changes.append(Change(rule, tuple(dict.fromkeys(notes))))
         self._workload.edited(edits)
+
+
+def in_flight_entry(workload: Workload) -> Admitted | None:
+    """Return what ``workload`` requests, which was just admitted.
+
+    None for a kind that creates no pods now (a CronJob), and for an object of a controller: its owner was counted.
+
+    Raises:
+        MalformedError: an amount is no quantity.
+    """
+    if workload.kind.scheduled or workload.controller() is not None:
+        return None
+    total, requests = 0, {"cpu": 0, "memory": 0}
+    for pods in workload.pod_sets:
+        count = pods.count or 0
+        if not count:
+            continue
+        demand = pod_requests(pods)
+        total += count
+        for name, amount in {"cpu": demand.cpu, "memory": demand.memory, **demand.devices}.items():
+            requests[name] = requests.get(name, 0) + amount * count
+    if not total:
+        return None
+    group = group_key(workload.labels(), workload.annotations(), workload.pod_sets[0].spec) if workload.is_pod() else None
+    queue = queue_label(workload) or ""
+    return Admitted(workload.kind.kind, workload.namespace, workload.name, total, queue, group, requests)

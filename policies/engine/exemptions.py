@@ -1,7 +1,7 @@
-"""Exempt workloads from rules: a workload requests it with a reason, and the policy allows it or not, and for how long.
+"""Exempt workloads from rules: a workload requests an exemption with a reason, and the policy decides on it.
 
 The annotations are ``gpugate.io/exempt`` (rule ids), ``gpugate.io/exempt-reason``, and optionally ``gpugate.io/exempt-until`` (the
-end) and ``gpugate.io/exempt-owner`` (a contact). Every exemption is reported; one that does not hold is reported with the reason.
+end) and ``gpugate.io/exempt-owner`` (a contact). Every exemption is reported, and why it does not hold if so.
 
 The caller passes the time, since nothing here has a clock. How far ahead an exemption may end is measured from that time, not from
 the creation of the workload: a service that runs for years may renew its exemption, and its pods, which are created later, get
@@ -47,33 +47,12 @@ class ExemptionRequest(NamedTuple):
     end: int | None = None
 
     def covers(self, rule: str) -> bool:
-        """Tell whether it names ``rule``."""
+        """Tell whether the request names ``rule``."""
         return rule in self.rules or "*" in self.rules
 
-    @property
-    def is_readable(self) -> bool:
-        """Whether the end can be read, or there is none."""
-        return not self.until or self.end is not None
-
     def has_ended(self, now: float | None) -> bool:
-        """Tell whether it has ended at the time ``now``; without a time, none has."""
+        """Tell whether the exemption has ended at the time ``now``; without a time, none has."""
         return now is not None and self.end is not None and now >= self.end
-
-
-class Exempted(NamedTuple):
-    """The answer to a request to be exempt from one rule.
-
-    Attributes:
-        rule: the rule.
-        policy: the policy that binds it.
-        holds: whether the workload is exempt.
-        finding: the report; if the exemption does not hold, its reason says why.
-    """
-
-    rule: str
-    policy: str
-    holds: bool
-    finding: Finding
 
 
 _NO_REQUEST: Final = ExemptionRequest(frozenset(), "")
@@ -93,18 +72,19 @@ def requested_exemption(workload: Workload) -> ExemptionRequest:
     return ExemptionRequest(rules, reason, owner, until, instant_of(until) if until else None)
 
 
-def exempted(request: ExemptionRequest, bound: Collection[BoundRule], now: float | None = None) -> Iterator[Exempted]:
-    """Yield the answer for each rule of ``bound`` that ``request`` covers.
+def report_of(request: ExemptionRequest, binding: BoundRule, now: float | None = None) -> Finding | None:
+    """Return the report on ``request`` for one rule; its reason is ``Exempt`` if the workload is exempt, else why it is not.
 
-    Args:
-        request: the request of a workload.
-        bound: the rules that are bound for it.
-        now: the time, in seconds since 1970; without it no exemption has ended.
+    None if the request does not cover the rule. ``now`` is in seconds since 1970; without it no exemption has ended.
     """
-    for binding in bound:
-        if request.covers(binding.rule.id):
-            finding = _fault(request, binding, now)
-            yield Exempted(binding.rule.id, binding.policy, finding is None, finding or _granted(request, binding.rule.id))
+    rule = binding.rule.id
+    if not request.covers(rule):
+        return None
+    until = f" until {request.until:.40}" if request.until else ""
+    owner = f" (contact: {request.owner:.60})" if request.owner else ""
+    message = f"exempt from {rule}{until}: {request.reason.rstrip('.'):.200}{owner}"
+    granted = Finding("Exempt", _PLACE, message, f"Remove {EXEMPT} when the reason no longer applies.", Level.WARN)
+    return _fault(request, binding, now) or granted
 
 
 def bound_without_exemption(
@@ -112,95 +92,45 @@ def bound_without_exemption(
 ) -> BoundRule | None:
     """Return the binding of the rule with id ``rule``; None if there is none, or if ``workload`` is exempt from the rule."""
     match = next((binding for binding in bound if binding.rule.id == rule), None)
-    if match is None or any(answer.holds for answer in exempted(requested_exemption(workload), [match], now)):
-        return None
-    return match
-
-
-def _granted(request: ExemptionRequest, rule: str) -> Finding:
-    until = f" until {request.until:.40}" if request.until else ""
-    owner = f" ({request.owner:.60} answers for it)" if request.owner else ""
-    message = f"exempt from {rule}{until}: {request.reason.rstrip('.'):.200}{owner}"
-    return Finding("Exempt", _PLACE, message, f"Remove {EXEMPT} when the reason has gone.", Level.WARN)
+    report = None if match is None else report_of(requested_exemption(workload), match, now)
+    return None if report is not None and report.reason == "Exempt" else match
 
 
 def _fault(request: ExemptionRequest, binding: BoundRule, now: float | None) -> Finding | None:
     """Return why the exemption does not hold; None if it holds."""
-    rule = binding.rule.id
+    rule, days = binding.rule.id, binding.longest_days
+    latest = end_of_day(now, days) if now is not None and days else None
     if not binding.exemptable:
-        return Finding(
-            "ExemptionNotAllowed",
-            _PLACE,
-            f"the policy allows no exemption from {rule}: the rule applies",
-            f"Remove {rule} from {EXEMPT}, or have it listed under exemptions.rules of the policy.",
-            Level.WARN,
-        )
-    if not request.reason:
-        return Finding(
-            "ExemptionWithoutReason",
-            _PLACE,
-            f"the exemption from {rule} gives no reason: the rule applies",
-            f"Write the reason in the annotation {REASON}.",
-            Level.WARN,
-        )
-    return _fault_of_end(request, binding, now)
-
-
-def _fault_of_end(request: ExemptionRequest, binding: BoundRule, now: float | None) -> Finding | None:
-    rule = binding.rule.id
-    if not request.is_readable:
-        return Finding(
-            "ExemptionUnreadable",
-            _UNTIL_PLACE,
-            f"the exemption from {rule} ends {request.until!r:.60}, which is no date: the rule applies",
-            "Write a date (2026-01-31: to the end of that day in UTC) or a time (2026-01-31T18:00:00Z).",
-            Level.WARN,
-        )
-    if binding.needs_end and request.end is None:
-        return Finding(
-            "ExemptionWithoutEnd",
-            _PLACE,
-            f"the policy allows exemptions from {rule} with an end alone, and this one has none: the rule applies",
-            f"Write the last day in the annotation {UNTIL}, such as 2026-01-31.",
-            Level.WARN,
-        )
-    if request.has_ended(now):
-        return Finding(
-            "ExemptionEnded",
-            _UNTIL_PLACE,
-            f"the exemption from {rule} has ended ({request.until:.40}): the rule applies",
-            f"Remove {EXEMPT}, or give it a new end in {UNTIL} if the reason still stands.",
-            Level.WARN,
-        )
-    return _too_long(request, binding, now)
-
-
-def _too_long(request: ExemptionRequest, binding: BoundRule, now: float | None) -> Finding | None:
-    if now is None or not binding.longest_days or request.end is None:
+        remedy = f"Remove {rule} from {EXEMPT}, or list it under exemptions.rules of the policy."
+        fault = Finding("ExemptionNotAllowed", _PLACE, f"the policy allows no exemption from {rule}", remedy)
+    elif not request.reason:
+        remedy = f"Write the reason in the annotation {REASON}."
+        fault = Finding("ExemptionWithoutReason", _PLACE, f"the exemption from {rule} gives no reason", remedy)
+    elif request.until and request.end is None:
+        message = f"the exemption from {rule} ends {request.until!r:.60}, which is not a date"
+        remedy = "Write a date (2026-01-31: to the end of that day in UTC) or a time (2026-01-31T18:00:00Z)."
+        fault = Finding("ExemptionUnreadable", _UNTIL_PLACE, message, remedy)
+    elif binding.needs_end and request.end is None:
+        message = f"the policy requires that an exemption from {rule} has an end, and this exemption has none"
+        remedy = f"Write the last day in the annotation {UNTIL}, such as 2026-01-31."
+        fault = Finding("ExemptionWithoutEnd", _PLACE, message, remedy)
+    elif request.has_ended(now):
+        remedy = f"Remove {EXEMPT}, or write a later day in {UNTIL} if the reason still applies."
+        fault = Finding("ExemptionEnded", _UNTIL_PLACE, f"the exemption from {rule} has ended ({request.until:.40})", remedy)
+    elif latest is not None and request.end is not None and request.end > latest:
+        message = f"the exemption from {rule} ends {request.until:.40}, but the policy allows an end at most {days} days ahead"
+        remedy = f"Write {day_of(latest - 1)} or an earlier day in {UNTIL}, and renew the exemption before it ends."
+        fault = Finding("ExemptionTooLong", _UNTIL_PLACE, message, remedy)
+    else:
         return None
-    latest = end_of_day(now, binding.longest_days)
-    if request.end <= latest:
-        return None
-    return Finding(
-        "ExemptionTooLong",
-        _UNTIL_PLACE,
-        f"the exemption from {binding.rule.id} ends {request.until:.40}, more than {binding.longest_days} days ahead,"
-        " which is the most that the policy allows: the rule applies",
-        f"Write {day_of(latest - 1)} or an earlier day in {UNTIL}, and renew it when it is due.",
-        Level.WARN,
-    )
+    return fault._replace(message=f"{fault.message}, so the rule applies", level=Level.WARN)
 
 
 def unknown_rules(request: ExemptionRequest, known: Collection[str]) -> Iterator[Finding]:
     """Yield a warning for each name in ``request`` that is no rule."""
     for name in sorted(request.rules.difference(known, {"*"})):
-        yield Finding(
-            "UnknownRule",
-            _PLACE,
-            f"{EXEMPT} names {name!r:.60}, which is no rule",
-            f"Name one of {', '.join(sorted(known))}.",
-            Level.WARN,
-        )
+        message = f"{EXEMPT} names {name!r:.60}, which is not a rule"
+        yield Finding("UnknownRule", _PLACE, message, f"Name one of {', '.join(sorted(known))}.", Level.WARN)
 
 
 def carry_to_pods(workload: Workload) -> Iterator[Edit]:
@@ -211,4 +141,5 @@ def carry_to_pods(workload: Workload) -> Iterator[Edit]:
     for pods in workload.pod_sets if workload.is_whole else ():
         for key in (EXEMPT, REASON, UNTIL, OWNER):
             if type(own.get(key)) is str and key not in pods.annotations():
-                yield Edit("set", pods.meta("annotations", key), own[key], f"{key} carried to the pods" if key == EXEMPT else "")
+                note = f"{key} copied to the pods" if key == EXEMPT else ""
+                yield Edit("set", pods.meta("annotations", key), own[key], note)

@@ -1,7 +1,7 @@
 """The base of rule parameters, and the types of their quantities and durations."""
 
 import re
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -21,16 +21,11 @@ from pydantic.fields import FieldInfo
 from gpugate.policies.kube.cel import KEY, CelRule, not_above
 from gpugate.policies.kube.quantity import QuantityError, format_bytes, format_millicores, millicores, whole
 
-
-class _Expected(NamedTuple):
-    name: str
-    types: tuple[type, ...]
-
-
-_KINDS: Final[dict[type, _Expected]] = {
-    bool: _Expected("boolean (true or false)", (bool,)),
-    int: _Expected("integer", (int, float)),
-    float: _Expected("number", (int, float)),
+#: The name and the JSON types of each type of field whose type is checked.
+_KINDS: Final[dict[type, tuple[str, tuple[type, ...]]]] = {
+    bool: ("boolean (true or false)", (bool,)),
+    int: ("integer", (int, float)),
+    float: ("number", (int, float)),
 }
 
 
@@ -51,7 +46,7 @@ class Params(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _as_the_api_takes_it(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any JSON value
+    def _check_type(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - any JSON value
         """Raise ``ValueError`` for a JSON type that the CRD schema refuses: a string or a boolean for a number.
 
         Quantities accept strings: their own validator parses them.
@@ -60,8 +55,9 @@ class Params(BaseModel):
         expected = _expected(field)
         if expected is None or value is None or any(isinstance(item, BeforeValidator) for item in field.metadata):
             return value
-        if type(value) not in expected.types:
-            message = f"{value!r:.60} is no {expected.name}"
+        name, types = expected
+        if type(value) not in types:
+            message = f"{value!r:.60} is no {name}"
             raise ValueError(message)
         return value
 
@@ -70,8 +66,7 @@ class Params(BaseModel):
         for pair in self.in_order:
             low, high = (getattr(self, name) for name in pair)
             if low > high:
-                (first, least), (second, most) = ((to_camel(name), self._written(name, getattr(self, name))) for name in pair)
-                message = f"{first} {least} is above {second} {most}"
+                message = " is above ".join(f"{to_camel(name)} {self._written(name, getattr(self, name))}" for name in pair)
                 raise ValueError(message)
         return self
 
@@ -97,14 +92,14 @@ class Params(BaseModel):
         return not_above(to_camel(low), to_camel(high), defaults, quantities=_serializer(fields[low]) is not None)
 
 
-def _expected(field: FieldInfo) -> _Expected | None:
+def _expected(field: FieldInfo) -> tuple[str, tuple[type, ...]] | None:
     """Return the JSON type that a boolean or number field (or ``None``) accepts; None for all other fields."""
     options = [option for option in get_args(field.annotation) if option is not type(None)]
-    wanted: Any = options[0] if len(options) == 1 else field.annotation
-    if any(isinstance(item, BeforeValidator) for item in get_args(wanted)):
+    annotation: Any = options[0] if len(options) == 1 else field.annotation
+    if any(isinstance(item, BeforeValidator) for item in get_args(annotation)):
         # An optional quantity carries its validator inside the union.
         return None
-    return _KINDS.get(get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted)
+    return _KINDS.get(get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation)
 
 
 def _serializer(field: FieldInfo) -> PlainSerializer | None:
@@ -119,24 +114,20 @@ def _as_written(value: object) -> object:
     return value
 
 
-def _bytes(value: object) -> int:
-    return whole(_as_written(value))
-
-
-def _millicores(value: object) -> int:
-    return millicores(_as_written(value))
-
-
 _QUANTITY_SCHEMA: Final = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
 
 #: An amount of memory: a quantity in YAML (``16Gi``), bytes in Python.
 Bytes: TypeAlias = Annotated[
-    int, BeforeValidator(_bytes), PlainSerializer(format_bytes, when_used="json"), WithJsonSchema(_QUANTITY_SCHEMA), Field(gt=0)
+    int,
+    BeforeValidator(lambda value: whole(_as_written(value))),
+    PlainSerializer(format_bytes, when_used="json"),
+    WithJsonSchema(_QUANTITY_SCHEMA),
+    Field(gt=0),
 ]
 #: An amount of CPU: a quantity in YAML (``500m``), millicores in Python.
 Millicores: TypeAlias = Annotated[
     int,
-    BeforeValidator(_millicores),
+    BeforeValidator(lambda value: millicores(_as_written(value))),
     PlainSerializer(format_millicores, when_used="json"),
     WithJsonSchema(_QUANTITY_SCHEMA),
     Field(gt=0),
@@ -156,21 +147,17 @@ def _seconds(written: object) -> int:
     return sum(int(count) * _UNITS[unit] for count, unit in re.findall("([0-9]+)([hms])", written))
 
 
-def _written(seconds: int) -> str:
-    hours, minutes, left = seconds // 3600, seconds // 60 % 60, seconds % 60
-    return "".join(f"{count}{unit}" for count, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if count)
-
-
 def show_seconds(seconds: int) -> str:
     """Format ``seconds`` as a policy writes a duration: ``1h30m``."""
-    return _written(seconds) or "0s"
+    hours, minutes, left = seconds // 3600, seconds // 60 % 60, seconds % 60
+    return "".join(f"{count}{unit}" for count, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if count) or "0s"
 
 
 #: A duration: ``10m`` in YAML, seconds in Python.
 Seconds: TypeAlias = Annotated[
     int,
     BeforeValidator(_seconds),
-    PlainSerializer(_written, when_used="json"),
+    PlainSerializer(show_seconds, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": _DURATION}),
     Field(gt=0),
 ]

@@ -10,7 +10,7 @@ from gpugate.policies.workloads.workload import Workload
 
 #: What a policy does about a finding: refuse the object, warn, or drop the finding. The type of parameters that choose it.
 Action: TypeAlias = Literal["Deny", "Warn", "Allow"]
-#: The same, the weakest first: some parameters list their values so in the CRD.
+#: The same in the order in which some parameters list their values in the CRD, the weakest first.
 Reaction: TypeAlias = Literal["Allow", "Warn", "Deny"]
 
 #: Actions that a declaration fixes, and the level that each gives. ``Unknown``: gpugate lacks the facts to decide.
@@ -62,13 +62,13 @@ ENGINE_REASONS: Final[Mapping[str, Reason]] = {
     "ExemptionEnded": Reason("The exemption has ended.", action="Warn"),
     "ExemptionNotAllowed": Reason("The policy allows no exemption from the rule.", action="Warn"),
     "ExemptionTooLong": Reason("The exemption ends later than the policy allows.", action="Warn"),
-    "ExemptionUnreadable": Reason("The end of the exemption is no date.", action="Warn"),
+    "ExemptionUnreadable": Reason("The end of the exemption is not a date.", action="Warn"),
     "ExemptionWithoutEnd": Reason("The policy requires an end, and the exemption has none.", action="Warn"),
     "ExemptionWithoutReason": Reason("The exemption states no reason.", action="Warn"),
     "HeldBack": Reason(
         "gpugate does not make an edit that Git, the owner or Kueue would undo.", warns="`onGitConflict` is not Refuse"
     ),
-    "InternalError": Reason("The rule failed: an error in gpugate."),
+    "InternalError": Reason("The rule failed because of an error in gpugate."),
     "UnknownRule": Reason("The exemption names a rule that does not exist.", action="Warn"),
 }
 

@@ -1,10 +1,10 @@
-"""Return the state of every gang: whether its members exist and run."""
+"""The state of every gang: whether its members exist and run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gpugate.policies.cluster.records.pod_groups import GroupKey
-from gpugate.policies.cluster.records.pod_problems import moment
+from gpugate.policies.cluster.records.pods import moment
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.gangs.gang import Gang, gang_of, group_of, min_size
@@ -16,15 +16,14 @@ from gpugate.policies.workloads.workload import Workload
 
 
 class GangState(NamedTuple):
-    """One gang and its members.
+    """A gang and its members.
 
     Attributes:
         namespace: its namespace.
         kind: the kind of its owner; ``Pod`` for plain pods in a group.
         name: the name of the owner, or of the group.
         uid: the owner's uid; empty for plain pods.
-        system: the system of its pod group, as in :class:`~gpugate.policies.cluster.records.pod_groups.GroupKey`; empty if it has
-            none.
+        system: the system of its pod group, as in :class:`~gpugate.policies.cluster.records.pod_groups.GroupKey`; empty for none.
         size: the number of its members.
         running: members that run.
         pending: members that exist and do not run.
@@ -32,7 +31,7 @@ class GangState(NamedTuple):
         failed: members that have failed.
         held: accelerators of its running members.
         state: ``running``, ``queued``, ``starting``, ``stuck`` or ``done``.
-        since: start of this state, in seconds since 1970; None if not known.
+        since: start of this state, in seconds since 1970; None if unknown.
         reason: why it is stuck or waits, in words; empty otherwise.
     """
 
@@ -53,18 +52,15 @@ class GangState(NamedTuple):
 
 
 StuckAfter: TypeAlias = Callable[[str, Object], float | None]
-"""Return the seconds after which a gang is stuck, by namespace and labels of its workload; None if no rule reports it."""
+"""Returns the seconds after which a gang is stuck, by namespace and labels of its workload; None if no rule reports it."""
 Place: TypeAlias = tuple[str, str, str]
 """Namespace, kind and name of a gang."""
 
-STUCK_AFTER: Final = 600.0
 _NOTHING: Final[Mapping[Any, Any]] = {}
+#: Paths of the counts of succeeded pods (Job and Volcano; Kubeflow).
+_SUCCEEDED: Final = (("status", "succeeded"), ("status", "replicaStatuses", "*", "succeeded"))
 #: Taints of nodes whose kubelet does not answer, or is not ready.
 _LOST: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-
-
-def _ten_minutes(_namespace: str, _labels: Object) -> float | None:
-    return STUCK_AFTER
 
 
 def gang_states(
@@ -72,7 +68,7 @@ def gang_states(
     subjects: Iterable[Workload],
     now: float,
     *,
-    stuck_after: StuckAfter = _ten_minutes,
+    stuck_after: StuckAfter = lambda _namespace, _labels: 600.0,
     noticed: Mapping[Place, float] = _NOTHING,
     refusals: Mapping[str, str] = _NOTHING,
 ) -> list[GangState]:
@@ -82,23 +78,24 @@ def gang_states(
         snapshot: the cluster.
         subjects: the workloads in the cluster, with plain pods. Kinds without ``members`` are left out.
         now: the time, in seconds since 1970.
-        stuck_after: the time after which the policy calls a gang stuck.
-        noticed: the time at which a permanent observer first saw a gang incomplete, in seconds since 1970.
-        refusals: why a controller could create no more pods, by the uid of the workload.
+        stuck_after: the time after which a gang is stuck by its policy.
+        noticed: the first observation that a gang is incomplete, in seconds since 1970.
+        refusals: the errors of the API server for further pods, by the uid of the workload.
     """
     if snapshot.sync_state("pods") is not SyncState.SYNCED:
         return []
-    context = _StatusContext(snapshot, now, stuck_after, noticed, refusals, _lost_nodes(snapshot))
+    lost = frozenset(name for shape in snapshot.shapes if any(taint.key in _LOST for taint in shape.taints) for name in shape.nodes)
+    context = _StatusContext(snapshot, now, stuck_after, noticed, refusals, lost)
     states: list[GangState] = []
     joined: dict[tuple[str, GroupKey], list[Workload]] = {}
     for workload in subjects:
         try:
             if not workload.is_pod():
-                states += [*_of_workload(workload, context)]
+                states += _of_workload(workload, context)
             elif workload.controller() is None and (key := group_of(workload.pod_sets[0])) is not None:
                 joined.setdefault((workload.namespace, key), []).append(workload)
         except MalformedError:
-            # Skip a malformed workload and go on with the others.
+            # Skip a malformed workload.
             continue
     for namespace, groups in snapshot.groups.items():
         for key, group in groups.items():
@@ -118,10 +115,6 @@ class _StatusContext(NamedTuple):
     lost: frozenset[str]
 
 
-def _lost_nodes(snapshot: ClusterSnapshot) -> frozenset[str]:
-    return frozenset(name for shape in snapshot.shapes if any(taint.key in _LOST for taint in shape.taints) for name in shape.nodes)
-
-
 def _of_workload(workload: Workload, context: _StatusContext) -> Iterator[GangState]:
     gang = gang_of(workload)
     # Pending pods do not show which devices their claims request.
@@ -138,9 +131,9 @@ def _of_workload(workload: Workload, context: _StatusContext) -> Iterator[GangSt
             least=_least(workload, gang),
             pods=context.snapshot.counts_of(workload.namespace, owner_group),
             over=is_over(workload.root),
-            suspended=_is_suspended(workload),
+            suspended=workload.kind.is_suspended(workload.root),
             queue=queue_label(workload) or "",
-            ended=_ended(workload),
+            ended=sum(value for path in _SUCCEEDED for value in values_at(workload.root, path) if type(value) is int),
             staged=any(pods.follows for pods in gang.parts),
             lost=context.lost,
             began=_began(workload),
@@ -167,14 +160,9 @@ def _owner_groups(workload: Workload, gang: Gang, uid: str) -> Iterator[str]:
 
 
 def _least(workload: Workload, gang: Gang) -> int:
-    """Return how many members must run; those that start late wait until the others do."""
+    """Return the number of members that must run; members that start late wait for the others."""
     at_once = sum((part.count or 0) // gang.gangs for part in gang.parts if not part.starts_late)
     return max(1, min(min_size(workload, gang.members or gang.size), at_once))
-
-
-def _is_suspended(workload: Workload) -> bool:
-    switch = workload.kind.suspend
-    return switch is not None and lookup(workload.root, switch) is True
 
 
 #: Condition types and phases of a workload that has ended (Ray: ``jobDeploymentStatus``; Volcano: ``state.phase``).
@@ -184,29 +172,18 @@ _PHASES: Final = (("status", "phase"), ("status", "jobDeploymentStatus"), ("stat
 
 def is_over(root: Object) -> bool:
     """Whether a workload has succeeded, or has failed for good."""
-    phases = (lookup(root, path) for path in _PHASES)
-    if any(type(phase) is str and phase in _ENDS for phase in phases):
-        return True
     conditions = lookup(root, ("status", "conditions"))
-    return any(
-        type(condition) is dict
-        and condition.get("status") == "True"
-        and type(condition.get("type")) is str
-        and condition["type"] in _ENDS
+    states = [lookup(root, path) for path in _PHASES]
+    states += [
+        condition.get("type")
         for condition in (conditions if type(conditions) is list else ())
-    )
-
-
-#: Paths of the counts of succeeded pods (Job and Volcano; Kubeflow).
-_SUCCEEDED: Final = (("status", "succeeded"), ("status", "replicaStatuses", "*", "succeeded"))
-
-
-def _ended(workload: Workload) -> int:
-    return sum(value for path in _SUCCEEDED for value in values_at(workload.root, path) if type(value) is int)
+        if type(condition) is dict and condition.get("status") == "True"
+    ]
+    return any(type(state) is str and state in _ENDS for state in states)
 
 
 def _began(workload: Workload) -> float | None:
-    """Return when the workload was created or last started, in seconds since 1970; None if not known."""
+    """Return the creation or last start of the workload, in seconds since 1970; None if unknown."""
     moments = (moment(workload.metadata().get("creationTimestamp")), moment(lookup(workload.root, ("status", "startTime"))))
     return max(moments) or None
 

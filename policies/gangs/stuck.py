@@ -1,13 +1,13 @@
 """Evaluate one gang: it runs, waits as a whole, starts, or is stuck because some of its members do not run."""
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from gpugate.policies.cluster.pod_counts import PodCounts, ProblemCount
+from gpugate.policies.cluster.usage import PodCounts, ProblemCount
 
-#: The most problems that a reason names.
+#: Maximum number of problems in the reason of a gang.
 _MOST: Final = 4
-#: The words for a reason of the scheduler, the kubelet or gpugate.
+#: The words for reasons of the scheduler, the kubelet or gpugate.
 _WORDS: Final = {
     "Starting": "start on their nodes",
     "Unschedulable": "have no node",
@@ -18,6 +18,7 @@ _WORDS: Final = {
     "Leaving": "are being deleted",
     "Failed": "have failed",
 }
+_SINGULAR: Final = {"are": "is", "have": "has", "wait:": "waits:", "start": "starts"}
 
 
 class GangObservation(NamedTuple):
@@ -25,17 +26,17 @@ class GangObservation(NamedTuple):
 
     Attributes:
         size: the number of its members with accelerators.
-        least: how many of them must run for it to work.
+        least: the number of members that must run.
         pods: the counts of its pods.
         over: whether the workload has ended.
         suspended: whether the workload is suspended, by its queue or by a user.
-        queue: the queue that it waits in; empty for none.
-        ended: members that have succeeded, by the status of the workload.
-        staged: whether some members are created only after others have run, so that a missing member means nothing.
+        queue: its queue; empty for none.
+        ended: the number of members that have succeeded, by the status of the workload.
+        staged: whether some members are created only after others have run, so members may be missing.
         lost: nodes that do not answer.
-        began: when the workload was created or last started, in seconds since 1970; None if not known.
-        noticed: when a permanent observer first saw it incomplete, in seconds since 1970; None if there is no such observer.
-        refusal: why its controller could create no more pods, in the words of the apiserver; empty if not known.
+        began: creation or last start of the workload, in seconds since 1970; None if unknown.
+        noticed: the first observation of a permanent observer that the gang is incomplete, in seconds since 1970; None without one.
+        refusal: the error of the API server for further pods of the controller; empty if unknown.
     """
 
     size: int
@@ -52,17 +53,8 @@ class GangObservation(NamedTuple):
     refusal: str = ""
 
 
-class GangStatus(NamedTuple):
-    """The status of one gang; the fields are those of :class:`gpugate.policies.gangs.status.GangState`."""
-
-    running: int
-    pending: int
-    missing: int
-    failed: int
-    held: int
-    state: str
-    since: float | None
-    reason: str
+GangStatus: TypeAlias = tuple[int, int, int, int, int, str, float | None, str]
+"""The fields ``running`` to ``reason`` of a :class:`gpugate.policies.gangs.status.GangState`."""
 
 
 def evaluate(gang: GangObservation, now: float, stuck_after: float | None) -> GangStatus:
@@ -70,24 +62,19 @@ def evaluate(gang: GangObservation, now: float, stuck_after: float | None) -> Ga
     pods = gang.pods
     on_lost_nodes = tuple(problem for problem in pods.unready if problem.node in gang.lost)
     lost = sum(problem.number for problem in on_lost_nodes)
-    running, ended = pods.running - lost, max(gang.ended, pods.succeeded)
-    missing = 0 if gang.staged else max(0, gang.size - (ended + pods.running + pods.pending))
-    counts = (running, pods.pending, missing, pods.failed + lost, pods.held)
+    running, failed, ended = pods.running - lost, pods.failed + lost, max(gang.ended, pods.succeeded)
     if gang.over or (ended and ended >= gang.size):
-        return GangStatus(*counts[:2], 0, *counts[3:], "done", None, "")
-    if _runs(gang, running, ended, pods.pending + lost):
-        return GangStatus(*counts, "running", None, "")
+        return (running, pods.pending, 0, failed, pods.held, "done", None, "")
+    missing = 0 if gang.staged else max(0, gang.size - (ended + pods.running + pods.pending))
+    counts = (running, pods.pending, missing, failed, pods.held)
+    if running + ended >= (1 if gang.staged else gang.least) and not (gang.staged and pods.pending + lost):
+        return (*counts, "running", None, "")
     if _waits_whole(gang, missing):
-        return GangStatus(*counts, "queued", _first(pods.sorts) or gang.began, _why_queued(gang))
+        where = f"waits in queue {gang.queue} as a whole: nothing of it runs, and it" if gang.queue else "is suspended, and"
+        return (*counts, "queued", _first(pods.sorts) or gang.began, f"{where} holds nothing")
     since = _since(gang, on_lost_nodes)
     is_late = stuck_after is not None and since is not None and now - since >= stuck_after
-    return GangStatus(*counts, "stuck" if is_late else "starting", since, _why(gang, running, ended, missing, on_lost_nodes))
-
-
-def _runs(gang: GangObservation, running: int, ended: int, waiting: int) -> bool:
-    if gang.staged:
-        return running + ended > 0 and waiting == 0
-    return running + ended >= gang.least
+    return (*counts, "stuck" if is_late else "starting", since, _why(gang, running, ended, missing, on_lost_nodes))
 
 
 def _waits_whole(gang: GangObservation, missing: int) -> bool:
@@ -100,19 +87,13 @@ def _waits_whole(gang: GangObservation, missing: int) -> bool:
     return bool(pods.pending) and pods.gated == pods.pending and not missing
 
 
-def _why_queued(gang: GangObservation) -> str:
-    where = f" in queue {gang.queue}" if gang.queue else ""
-    return f"waits{where} as a whole: nothing of it runs, and it holds nothing" if where else "is suspended, and holds nothing"
-
-
 def _since(gang: GangObservation, on_lost_nodes: tuple[ProblemCount, ...]) -> float | None:
-    """Return the time since which the gang is incomplete, by its pods' conditions, so that a restarted controller agrees."""
+    """Return the time since which the gang is incomplete, by its pods' conditions; a restarted controller gets the same time."""
     since = _first((*on_lost_nodes, *(problem for problem in gang.pods.sorts if problem.reason != "Failed" and problem.since)))
     if since is not None:
         return since
-    # Pods that do not exist have no conditions: take the later of the start of the workload and the first observation.
-    moments = [moment for moment in (gang.began, gang.noticed) if moment is not None]
-    return max(moments) if moments else None
+    # Missing pods have no conditions: use the later of the start of the workload and the first observation.
+    return max((moment for moment in (gang.began, gang.noticed) if moment is not None), default=None)
 
 
 def _first(problems: Iterable[ProblemCount]) -> float | None:
@@ -121,7 +102,8 @@ def _first(problems: Iterable[ProblemCount]) -> float | None:
 
 def _why(gang: GangObservation, running: int, ended: int, missing: int, on_lost_nodes: tuple[ProblemCount, ...]) -> str:
     pods = gang.pods
-    parts = [f"{running + ended} of {gang.size} run" + (f" and {_devices(pods.held)} held meanwhile" if pods.held else "")]
+    devices = "1 accelerator is" if pods.held == 1 else f"{pods.held} accelerators are"
+    parts = [f"{running + ended} of {gang.size} run" + (f" and {devices} held meanwhile" if pods.held else "")]
     if missing:
         parts.append(f"{missing} of {gang.size} {_are(missing)} not there" + (f": {gang.refusal}" if gang.refusal else ""))
     parts += [f"{lost.number} {_are(lost.number)} on node {lost.node}, which does not answer" for lost in on_lost_nodes]
@@ -138,21 +120,11 @@ _ENDED: Final = frozenset(
 
 
 def _words(problem: ProblemCount) -> str:
-    words = _WORDS.get(problem.reason, f"wait: {problem.reason}")
-    text = f"{problem.number} {_singular(words) if problem.number == 1 else words}"
+    verb, _, rest = _WORDS.get(problem.reason, f"wait: {problem.reason}").partition(" ")
+    text = f"{problem.number} {_SINGULAR.get(verb, verb) if problem.number == 1 else verb} {rest}"
     text += f" ({problem.node})" if problem.node and problem.reason != "Starting" else ""
     return text + (f": {problem.message}" if problem.message else "")
 
 
-def _singular(words: str) -> str:
-    first, _, rest = words.partition(" ")
-    first = {"are": "is", "have": "has", "wait:": "waits:", "start": "starts", "cannot": "cannot"}[first]
-    return f"{first} {rest}"
-
-
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _devices(count: int) -> str:
-    return f"{count} accelerator is" if count == 1 else f"{count} accelerators are"

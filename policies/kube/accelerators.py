@@ -1,9 +1,9 @@
 """Accelerator resource names: their forms, common misspellings, and the MIG slices of NVIDIA cards.
 
-Names follow the device plugins that serve them: NVIDIA k8s-device-plugin (``nvidia.com/gpu``, the
+Names follow the device plugins that provide them: NVIDIA k8s-device-plugin (``nvidia.com/gpu``, the
 ``.shared`` suffix of renamed time-slicing, MIG as ``nvidia.com/mig-<profile>`` with the mixed strategy),
 the AMD, Intel and Habana device plugins, AWS Neuron, Google TPU. Kubernetes 1.36 adds
-``deviceclass.resource.kubernetes.io/<class>`` for extended resources served through DRA.
+``deviceclass.resource.kubernetes.io/<class>`` for extended resources of DRA drivers.
 """
 
 import enum
@@ -22,11 +22,11 @@ NVIDIA_GPU: Final = "nvidia.com/gpu"
 GPU_DEVICE_CLASSES: Final = frozenset({"gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"})
 #: The classes among them that may stand for a part of a GPU.
 SLICE_DEVICE_CLASSES: Final = frozenset({"mig.nvidia.com"})
-_DRA_EXTENDED: Final = "deviceclass.resource.kubernetes.io/"
+_DRA_EXTENDED: Final = "deviceclass.resource.kubernetes.io"
 
 
 class Form(enum.Enum):
-    """Form of the device that an accelerator resource hands out."""
+    """Form of the devices of an accelerator resource."""
 
     WHOLE = "whole"
     SLICE = "slice"
@@ -35,18 +35,11 @@ class Form(enum.Enum):
 
 _WHOLE: Final = frozenset(
     {
-        NVIDIA_GPU,
-        LEGACY_GPU,
-        "amd.com/gpu",
-        "gpu.intel.com/i915",
-        "gpu.intel.com/xe",
-        "habana.ai/gaudi",
-        "aws.amazon.com/neuron",
-        "aws.amazon.com/neurondevice",
-        "google.com/tpu",
+        *(NVIDIA_GPU, LEGACY_GPU, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"),
+        *("aws.amazon.com/neuron", "aws.amazon.com/neurondevice", "google.com/tpu"),
     }
 )
-#: Names that look like accelerators and are not.
+#: Names that only look like accelerators.
 _MONITORING: Final = frozenset({"gpu.intel.com/i915_monitoring", "gpu.intel.com/xe_monitoring"})
 
 _MIG: Final = re.compile(r"nvidia\.com/mig-(?:\d+c\.)?\d+g\.\d+gb(?:\.[a-z][a-z.]*)?", re.ASCII)
@@ -56,22 +49,21 @@ _RENAMED: Final = re.compile(r"nvidia\.com/gpu(?:\.shared|-\d+g\.?\d+gb(?:\.shar
 
 @lru_cache(maxsize=4096)
 def form_of(resource: str) -> Form | None:
-    """Return the form in which ``resource`` hands out accelerators; None if it is no accelerator."""
+    """Return the form of the devices of ``resource``; None if it is no accelerator."""
     if resource in _WHOLE:
         return Form.WHOLE
     if resource == "aws.amazon.com/neuroncore":
         return Form.SLICE
-    if _MIG.fullmatch(resource):
+    if _MIG.fullmatch(resource) or _RENAMED.fullmatch(resource):
         return Form.SHARED if resource.endswith(".shared") else Form.SLICE
-    if _RENAMED.fullmatch(resource):
-        return Form.SHARED if resource.endswith(".shared") else Form.SLICE
-    if resource.startswith(_DRA_EXTENDED) and resource[len(_DRA_EXTENDED) :] in GPU_DEVICE_CLASSES:
-        return Form.SLICE if resource[len(_DRA_EXTENDED) :] in SLICE_DEVICE_CLASSES else Form.WHOLE
+    prefix, _, device_class = resource.rpartition("/")
+    if prefix == _DRA_EXTENDED and device_class in GPU_DEVICE_CLASSES:
+        return Form.SLICE if device_class in SLICE_DEVICE_CLASSES else Form.WHOLE
     return None
 
 
 def is_accelerator(resource: str) -> bool:
-    """Return whether ``resource`` is an extended resource that a device plugin or DRA driver serves accelerators by."""
+    """Return whether ``resource`` is the extended resource of accelerators of a device plugin or DRA driver."""
     return form_of(resource) is not None
 
 
@@ -82,7 +74,7 @@ _LOOKS: Final = re.compile(LOOKS_LIKE, re.ASCII | re.IGNORECASE)
 
 @lru_cache(maxsize=4096)
 def may_be_accelerator(resource: str) -> bool:
-    """Return whether ``resource`` looks like an accelerator, spelled correctly or not (the webhooks select by it)."""
+    """Return whether ``resource`` looks like an accelerator, correctly spelled or not (the webhooks select by it)."""
     return "/" in resource and not resource.endswith("_monitoring") and _LOOKS.search(resource) is not None
 
 
@@ -90,8 +82,8 @@ def may_be_accelerator(resource: str) -> bool:
 def taint_key(resource: str) -> str:
     """Return the taint key that usually keeps other pods off nodes with this accelerator.
 
-    NVIDIA's own components tolerate ``nvidia.com/gpu`` whatever MIG or sharing makes of the card; every
-    other vendor's key is the resource's own name, as the ExtendedResourceToleration plugin assumes.
+    NVIDIA's own components tolerate ``nvidia.com/gpu`` also with MIG and sharing; the key of every other vendor is the resource's
+    own name, as the ExtendedResourceToleration plugin assumes.
     """
     if resource.startswith("nvidia.com/") or resource == LEGACY_GPU or resource.endswith(".nvidia.com"):
         return NVIDIA_GPU
@@ -101,27 +93,18 @@ def taint_key(resource: str) -> str:
 _MISSPELT_MIG: Final = re.compile(
     r"(?:nvidia\.com/(?:gpu[.-])?|(?:gpu\.)?nvidia\.com/)?mig[-._](\d+)g[-._]?(\d+)gb((?:\.[a-z.]+)?)", re.ASCII | re.IGNORECASE
 )
-_PLAIN_MISTAKES: Final[dict[str, str]] = {
-    "nvidia.com/gpus": NVIDIA_GPU,
-    "nvidia/gpu": NVIDIA_GPU,
-    "nvidia.com/nvidia-gpu": NVIDIA_GPU,
-    "gpu.nvidia.com/gpu": NVIDIA_GPU,
-    "nvidia.com/cuda": NVIDIA_GPU,
-    "kubernetes.io/nvidia-gpu": NVIDIA_GPU,
-    "k8s.io/nvidia-gpu": NVIDIA_GPU,
-    "amd.com/gpus": "amd.com/gpu",
-    "amd/gpu": "amd.com/gpu",
-    "intel.com/gpu": "gpu.intel.com/i915",
-    "gpu.intel.com/gpu": "gpu.intel.com/i915",
-    "habana.ai/gpu": "habana.ai/gaudi",
-    "habana.ai/gaudis": "habana.ai/gaudi",
-    "intel.com/gaudi": "habana.ai/gaudi",
-    "google.com/tpus": "google.com/tpu",
-    "cloud-tpus.google.com/v3": "google.com/tpu",
-    "aws.amazon.com/neurons": "aws.amazon.com/neuron",
-    "aws.amazon.com/trainium": "aws.amazon.com/neuron",
-    "aws.amazon.com/inferentia": "aws.amazon.com/neuron",
+_MISSPELLINGS: Final[dict[str, tuple[str, ...]]] = {
+    NVIDIA_GPU: (
+        *("nvidia.com/gpus", "nvidia/gpu", "nvidia.com/nvidia-gpu", "gpu.nvidia.com/gpu", "nvidia.com/cuda"),
+        *("kubernetes.io/nvidia-gpu", "k8s.io/nvidia-gpu"),
+    ),
+    "amd.com/gpu": ("amd.com/gpus", "amd/gpu"),
+    "gpu.intel.com/i915": ("intel.com/gpu", "gpu.intel.com/gpu"),
+    "habana.ai/gaudi": ("habana.ai/gpu", "habana.ai/gaudis", "intel.com/gaudi"),
+    "google.com/tpu": ("google.com/tpus", "cloud-tpus.google.com/v3"),
+    "aws.amazon.com/neuron": ("aws.amazon.com/neurons", "aws.amazon.com/trainium", "aws.amazon.com/inferentia"),
 }
+_CORRECT: Final = {misspelling: name for name, misspellings in _MISSPELLINGS.items() for misspelling in misspellings}
 
 
 @lru_cache(maxsize=4096)
@@ -130,8 +113,8 @@ def suggestion(resource: str) -> str | None:
     if is_accelerator(resource) or resource in _MONITORING:
         return None
     lowered = resource.lower()
-    if lowered in _PLAIN_MISTAKES:
-        return _PLAIN_MISTAKES[lowered]
+    if lowered in _CORRECT:
+        return _CORRECT[lowered]
     if lowered != resource and is_accelerator(lowered):
         return lowered
     match = _MISSPELT_MIG.fullmatch(resource)
@@ -141,10 +124,10 @@ def suggestion(resource: str) -> str | None:
     return f"nvidia.com/mig-{compute}g.{memory}gb{rest.lower()}"
 
 
-#: Counted part of a slice's memory: a slice has a little less than its fraction of the card (an A100 of 80 GB: 9.5 of 10
+#: Usable part of a slice's memory: a slice has a little less than its fraction of the card (an A100 of 80 GB: 9.5 of 10
 #: GiB; an H200: 16 of 17.5). Names and fractions are those of NVIDIA's MIG User Guide, "Supported MIG Profiles"; slices
 #: with media extensions are left out, since they hold no more.
-_SURE: Final = Fraction(9, 10)
+_USABLE: Final = Fraction(9, 10)
 #: Compute slices and the fraction of memory of each slice of a card with seven compute slices, the smallest first.
 _SEVEN: Final = tuple((compute, Fraction(eighths, 8)) for compute, eighths in ((1, 1), (1, 2), (2, 2), (3, 4), (4, 4)))
 _FOUR: Final = ((1, Fraction(1, 4)), (2, Fraction(1, 2)))
@@ -198,7 +181,7 @@ def slices_of(model: str, memory: int) -> tuple[Slice, ...]:
     family = _family(model)
     if family is None or memory <= 0:
         return ()
-    size = min(family.sizes, key=lambda one: (abs(one - memory / GIB), one))
+    size = min(family.sizes, key=lambda size: (abs(size - memory / GIB), size))
     return tuple(_slices(family, family.sizes[size], memory))
 
 
@@ -208,11 +191,11 @@ def _family(model: str) -> _Family | None:
 
 def _slices(family: _Family, sizes: tuple[int, ...], memory: int) -> Iterator[Slice]:
     for (compute, fraction), size in zip(_SEVEN if family.compute == 7 else _FOUR, sizes, strict=True):
-        yield Slice(f"{compute}g.{size}gb", Fraction(compute, family.compute), int(memory * fraction * _SURE))
+        yield Slice(f"{compute}g.{size}gb", Fraction(compute, family.compute), int(memory * fraction * _USABLE))
 
 
 def card_of(profile: str, model: str) -> int | None:
-    """Return the bytes of the smallest card called ``model`` that has this profile; None if no such card is known."""
+    """Return the memory in bytes of the smallest card of ``model`` that has this profile; None if no such card is known."""
     family = _family(model)
     if family is None:
         return None
@@ -223,7 +206,7 @@ def card_of(profile: str, model: str) -> int | None:
 
 
 def part_of(profile: str, model: str) -> Fraction:
-    """Return the fraction of a card's compute that a slice has; 1 for no slice, or an unreadable profile."""
+    """Return the fraction of a card's compute that a slice has; 1 if ``profile`` is no MIG profile."""
     match = _PROFILE.fullmatch(profile)
     if match is None:
         return Fraction(1)

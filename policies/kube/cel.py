@@ -1,8 +1,8 @@
 """CEL validation rules of the custom resource definition, for what its schema cannot express.
 
-Every check of a model needs its counterpart in CEL, here or beside the model: a policy that gpugate cannot read must not
-get into the cluster. The API server bounds what an expression may cost by the longest input that the schema allows, so whatever an
-expression walks has a ``maxItems``, ``maxProperties`` or ``maxLength``.
+Every check of a model needs its counterpart in CEL, here or beside the model: the API server must reject a policy that gpugate
+cannot read. The API server limits the cost of an expression by the longest input that the schema allows, so every list, map and
+string that an expression reads has a ``maxItems``, ``maxProperties`` or ``maxLength``.
 """
 
 from collections.abc import Sequence
@@ -28,12 +28,7 @@ LABEL_PATTERNS: Final = frozenset({_KEY_PATTERN, _LABEL_PATTERN})
 
 
 class CelRule(NamedTuple):
-    """A CEL expression about a value, which it calls ``self``.
-
-    Attributes:
-        rule: what must be true.
-        message: error message if it is false.
-    """
+    """A CEL expression about ``self`` that must be true, and the error message if it is false."""
 
     rule: str
     message: str
@@ -44,15 +39,15 @@ class CelRule(NamedTuple):
 
 
 def _unique(values: tuple[_Item, ...]) -> tuple[_Item, ...]:
-    for at, value in enumerate(values):
-        if value in values[:at]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
             message = f"{value!r:.60} stands there twice"
             raise ValueError(message)
     return values
 
 
 def unique(most: int) -> tuple[Any, ...]:
-    """Return the schema of a list of at most ``most`` unique elements; ``uniqueItems`` becomes a list of type set in the CRD."""
+    """Return the schema of a list of at most ``most`` unique elements (in the CRD: a list of type set)."""
     return (Field(max_length=most, json_schema_extra={"uniqueItems": True}), AfterValidator(_unique))
 
 
@@ -69,8 +64,6 @@ LabelName: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_LAB
 VARIABLE: Final = "[A-Za-z_][A-Za-z0-9_]*"
 #: The name of an environment variable.
 VariableName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=f"^{VARIABLE}$")]
-#: Any text that is not empty.
-Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 def not_above(low: str, high: str, defaults: tuple[str, str], *, quantities: bool) -> CelRule:
@@ -82,16 +75,13 @@ def not_above(low: str, high: str, defaults: tuple[str, str], *, quantities: boo
         defaults: their values if absent, as in YAML.
         quantities: True if they are quantities, False if numbers.
     """
-    sides = [_side(name, default, quantities=quantities) for name, default in zip((low, high), defaults, strict=True)]
-    rule = f"{sides[0]}.compareTo({sides[1]}) <= 0" if quantities else f"{sides[0]} <= {sides[1]}"
-    return CelRule(rule, f"{low} must not be above {high} (left out, they are {defaults[0]} and {defaults[1]})")
-
-
-def _side(name: str, default: str, *, quantities: bool) -> str:
-    if quantities:
-        return f"(has(self.{name}) ? quantity(string(self.{name})) : quantity('{default}'))"
     # CEL distinguishes a double from an integer by its decimal point.
-    return f"(has(self.{name}) ? self.{name} : double({default}))"
+    form = "quantity(string(self.{0})) : quantity('{1}')" if quantities else "self.{0} : double({1})"
+    left, right = (
+        f"(has(self.{name}) ? {form.format(name, default)})" for name, default in zip((low, high), defaults, strict=True)
+    )
+    rule = f"{left}.compareTo({right}) <= 0" if quantities else f"{left} <= {right}"
+    return CelRule(rule, f"{low} must not be above {high} (left out, they are {defaults[0]} and {defaults[1]})")
 
 
 def literal(values: Sequence[Any]) -> str:

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from gpugate.policies.kube.quantity import QuantityError, exact
 
-#: Maps of quantities, and fields that hold one.
-_AMOUNTS: Final = frozenset({"limits", "overhead", "requests"})
-_AMOUNT: Final = frozenset({"divisor", "sizeLimit"})
-#: Fields that mean the same absent and empty, false or zero: Go drops them on encoding (``k8s.io/api`` ``core/v1``, no
+_QUANTITY_MAPS: Final = frozenset({"limits", "overhead", "requests"})
+_QUANTITIES: Final = frozenset({"divisor", "sizeLimit"})
+#: Fields whose empty, false or zero value equals an absent one: Go drops them on encoding (``k8s.io/api`` ``core/v1``, no
 #: pointer and ``omitempty``), or writes them empty if absent.
-_EMPTY_OR_NOT: Final = frozenset(
+_OMITTED_IF_EMPTY: Final = frozenset(
     {
         *("args", "command", "containers", "env", "envFrom", "ephemeralContainers", "hostAliases", "imagePullSecrets"),
         *("initContainers", "ports", "readinessGates", "resourceClaims", "schedulingGates", "tolerations"),
@@ -29,34 +28,31 @@ _EMPTY_OR_NOT: Final = frozenset(
 )
 
 
-def semantically_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
+def semantically_equal(left: Any, right: Any) -> bool:  # noqa: ANN401 - any JSON value
     """Return whether two templates, or parts of them, are semantically equal."""
-    if one == other:
+    if left == right:
         return True
-    if type(one) is dict and type(other) is dict:
-        return all(_fields_say_the_same(key, one.get(key), other.get(key)) for key in one.keys() | other.keys())
-    if type(one) is list and type(other) is list:
-        return len(one) == len(other) and all(map(semantically_equal, one, other))
+    if type(left) is dict and type(right) is dict:
+        return all(_fields_equal(key, left.get(key), right.get(key)) for key in left.keys() | right.keys())
+    if type(left) is list and type(right) is list:
+        return len(left) == len(right) and all(map(semantically_equal, left, right))
     return False
 
 
-def _fields_say_the_same(key: Any, one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
-    if one == other or (key in _EMPTY_OR_NOT and not one and not other):
+def _fields_equal(key: Any, left: Any, right: Any) -> bool:  # noqa: ANN401 - any JSON value
+    if left == right or (key in _OMITTED_IF_EMPTY and not left and not right):
         return True
-    if key in _AMOUNT:
-        return _are_one_amount(_amount(key, one), _amount(key, other))
-    if key in _AMOUNTS and type(one) is dict and type(other) is dict:
-        return one.keys() == other.keys() and all(_are_one_amount(one[name], other[name]) for name in one)
-    return semantically_equal(one, other)
+    if key in _QUANTITIES:
+        # An absent divisor equals zero.
+        default = "0" if key == "divisor" else None
+        return _quantities_equal(default if left is None else left, default if right is None else right)
+    if key in _QUANTITY_MAPS and type(left) is dict and type(right) is dict:
+        return left.keys() == right.keys() and all(_quantities_equal(left[name], right[name]) for name in left)
+    return semantically_equal(left, right)
 
 
-def _amount(key: str, stated: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the amount at ``key``; an absent divisor equals zero."""
-    return "0" if key == "divisor" and stated is None else stated
-
-
-def _are_one_amount(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON value
+def _quantities_equal(left: Any, right: Any) -> bool:  # noqa: ANN401 - any JSON value
     try:
-        return bool(one == other) or exact(one) == exact(other)
+        return bool(left == right) or exact(left) == exact(right)
     except QuantityError:
         return False

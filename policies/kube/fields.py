@@ -1,7 +1,8 @@
-"""Read untrusted objects field by field, and name paths in them.
+"""Read fields of untrusted objects, and format their paths.
 
-A path is a tuple of keys and list indices from the root of an object. ``None`` counts as absent, as it does for
-the API server: charts render ``annotations:`` with nothing behind it.
+A path is a tuple of keys and list indices from the root of an object. ``None`` counts as absent, as in the API server: charts
+render ``annotations:`` without a value. The readers raise a :class:`MalformedError` for a value of another type; most often it is
+an unquoted number or boolean in YAML.
 """
 
 from functools import lru_cache
@@ -26,8 +27,8 @@ class MalformedError(ValueError):
     """A field whose type or value the Kubernetes API would not accept.
 
     Attributes:
-        path: where the field is.
-        problem: what is wrong and what the field should hold.
+        path: path of the field.
+        problem: what is wrong, and what the field should hold.
     """
 
     def __init__(self, path: Path, problem: str) -> None:
@@ -36,17 +37,11 @@ class MalformedError(ValueError):
         self.problem = problem
 
 
-def _plain(key: str) -> bool:
-    return bool(key) and _PLAIN_KEY.issuperset(key)
-
-
 def dotted(path: Path) -> str:
     """Return ``path`` as Kubernetes writes field paths: ``spec.containers[0].resources.limits[nvidia.com/gpu]``."""
     text = ""
     for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif _plain(part):
+        if isinstance(part, str) and part and _PLAIN_KEY.issuperset(part):
             text += f".{part}" if text else part
         else:
             text += f"[{part}]"
@@ -74,7 +69,7 @@ def from_pointer(text: str) -> Path:
 
 
 def whole_number(written: object, digits: int = 7) -> int | None:
-    """Return the number that a label or annotation states in decimal digits; None if it states none, or a longer one."""
+    """Return the number in a label or annotation; None if it is not written in at most ``digits`` decimal digits."""
     if type(written) is str and written.isascii() and written.isdigit() and len(written) <= digits:
         return int(written)
     return None
@@ -85,17 +80,13 @@ def type_name(value: object) -> str:
     return _TYPE_NAMES.get(type(value), "nothing" if value is None else type(value).__name__)
 
 
-def wrong_type(path: Path, wanted: str, value: object) -> MalformedError:
-    """Return the error for a ``value`` at ``path`` that is not of the type ``wanted``."""
-    return MalformedError(path, f"must be {wanted}, is {type_name(value)}")
+def wrong_type(path: Path, expected: str, value: object) -> MalformedError:
+    """Return the error for a ``value`` at ``path`` that is not of the ``expected`` type."""
+    return MalformedError(path, f"must be {expected}, is {type_name(value)}")
 
 
 def mapping(parent: Object, key: str, path: Path) -> Object:
-    """Return the map at ``key`` of ``parent`` (which lies at ``path``); an empty one if absent.
-
-    Raises:
-        MalformedError: the field is no map.
-    """
+    """Return the map at ``key`` of ``parent`` (which lies at ``path``); an empty one if absent."""
     value = parent.get(key)
     if type(value) is dict:
         return value
@@ -104,12 +95,15 @@ def mapping(parent: Object, key: str, path: Path) -> Object:
     raise wrong_type((*path, key), "a map", value)
 
 
-def sequence(parent: Object, key: str, path: Path) -> list[Any]:
-    """Return the list at ``key`` of ``parent`` (which lies at ``path``); an empty one if absent.
+def metadata_map(root: Object, key: str, path: Path = ()) -> Object:
+    """Return the map at ``key`` (``labels``, ``annotations``) of the metadata of ``root``, an object at ``path``."""
+    metadata = root.get("metadata")
+    value = metadata.get(key) if type(metadata) is dict else None
+    return value if type(value) is dict else mapping(mapping(root, "metadata", path), key, (*path, "metadata"))
 
-    Raises:
-        MalformedError: the field is no list.
-    """
+
+def sequence(parent: Object, key: str, path: Path) -> list[Any]:
+    """Return the list at ``key`` of ``parent`` (which lies at ``path``); an empty one if absent."""
     value = parent.get(key)
     if value is None:
         return []
@@ -119,11 +113,7 @@ def sequence(parent: Object, key: str, path: Path) -> list[Any]:
 
 
 def mappings(parent: Object, key: str, path: Path) -> list[Object]:
-    """Return the list of maps at ``key`` of ``parent``; an empty one if absent.
-
-    Raises:
-        MalformedError: the field is no list, or an element of it is no map.
-    """
+    """Return the list of maps at ``key`` of ``parent``; an empty one if absent."""
     elements = parent.get(key)
     if elements is None:
         return []
@@ -136,11 +126,7 @@ def mappings(parent: Object, key: str, path: Path) -> list[Object]:
 
 
 def string(parent: Object, key: str, path: Path) -> str | None:
-    """Return the string at ``key`` of ``parent``; None if it is absent.
-
-    Raises:
-        MalformedError: the field is no string (an unquoted number or boolean in YAML, most often).
-    """
+    """Return the string at ``key`` of ``parent``; None if it is absent."""
     value = parent.get(key)
     if value is None or type(value) is str:
         return value
@@ -148,11 +134,7 @@ def string(parent: Object, key: str, path: Path) -> str | None:
 
 
 def integer(parent: Object, key: str, path: Path) -> int | None:
-    """Return the whole number at ``key`` of ``parent``; None if it is absent.
-
-    Raises:
-        MalformedError: the field is no whole number.
-    """
+    """Return the whole number at ``key`` of ``parent``; None if it is absent."""
     value = parent.get(key)
     if value is None or type(value) is int:
         return value
@@ -160,7 +142,7 @@ def integer(parent: Object, key: str, path: Path) -> int | None:
 
 
 def lookup(root: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the value at ``path`` below ``root``; None if it, or anything on the way to it, is absent."""
+    """Return the value at ``path`` below ``root``; None if it or one of its parents is absent."""
     value = root
     for part in path:
         if type(value) is dict:
@@ -173,31 +155,24 @@ def lookup(root: Any, path: Path) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def integer_at(root: Object, path: Path) -> int | None:
-    """Return the whole number at ``path`` below ``root``; None where it, or anything on the way to it, is absent.
-
-    Raises:
-        MalformedError: the field is no whole number.
-    """
+    """Return the whole number at ``path`` below ``root``; None if it or one of its parents is absent."""
     parent = lookup(root, path[:-1])
     return integer(parent, str(path[-1]), path[:-1]) if type(parent) is dict else None
 
 
 def named_path(root: Object, path: Path) -> Path:
-    """Return ``path`` with the names of list elements in place of their indices.
-
-    A container or volume keeps its path if another is inserted before it.
-    """
-    holder: Any = root
+    """Return ``path`` with the names of list elements instead of indices, which change if an element is inserted before."""
+    value: Any = root
     named: list[str | int] = []
     for part in path:
-        holder = lookup(holder, (part,))
-        name = holder.get("name") if type(part) is int and type(holder) is dict else None
+        value = lookup(value, (part,))
+        name = value.get("name") if type(part) is int and type(value) is dict else None
         named.append(name if type(name) is str else part)
     return tuple(named)
 
 
 def clone(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a copy of a JSON value that shares no map or list with it (faster than ``copy.deepcopy``: JSON has no cycles)."""
+    """Return a deep copy of a JSON value (faster than ``copy.deepcopy``: JSON has no cycles)."""
     if type(value) is dict:
         return {key: clone(item) if type(item) is dict or type(item) is list else item for key, item in value.items()}
     if type(value) is list:

@@ -4,11 +4,10 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-#: Registry of references without one, and repository prefix of those of a single word.
-DEFAULT_REGISTRY: Final = "docker.io"
+#: Default registry, repository prefix of single words in it, and tag of references with neither tag nor digest.
+_DEFAULT_REGISTRY: Final = "docker.io"
 _OFFICIAL: Final = "library"
-#: Tag of references with neither tag nor digest.
-DEFAULT_TAG: Final = "latest"
+_DEFAULT_TAG: Final = "latest"
 #: Maximum length of name, tag and digest, in characters.
 _LONGEST: Final = 255 + 1 + 128 + 1 + 256
 _REGISTRY: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?")
@@ -36,16 +35,11 @@ class Image(NamedTuple):
     @property
     def effective_tag(self) -> str:
         """The tag that is pulled; empty if the digest decides."""
-        return "" if self.digest else self.tag or DEFAULT_TAG
-
-    @property
-    def registry(self) -> str:
-        """The registry with its port."""
-        return self.name.partition("/")[0]
+        return "" if self.digest else self.tag or _DEFAULT_TAG
 
     @property
     def suffix(self) -> str:
-        """Tag and digest as written behind the name."""
+        """Tag and digest as written after the name."""
         return (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
 
     def is_below(self, prefix: str) -> bool:
@@ -54,21 +48,21 @@ class Image(NamedTuple):
 
 
 def read_image(written: str) -> Image | None:
-    """Return the image that ``written`` names; None if no runtime could pull it."""
+    """Return the parsed image reference; None if no runtime could pull it."""
     return _read(written) if len(written) <= _LONGEST else None
 
 
 @lru_cache(maxsize=4096)
 def _read(written: str) -> Image | None:
     first, slash, rest = written.partition("/")
-    registry = first if slash and _is_registry(first) else DEFAULT_REGISTRY
+    registry = first if slash and _is_registry(first) else _DEFAULT_REGISTRY
     match = _REST.fullmatch(rest if registry is first else written)
     if match is None or _REGISTRY.fullmatch(registry) is None:
         return None
     path = match["path"]
     if registry == "index.docker.io":
-        registry = DEFAULT_REGISTRY
-    if registry == DEFAULT_REGISTRY and "/" not in path:
+        registry = _DEFAULT_REGISTRY
+    if registry == _DEFAULT_REGISTRY and "/" not in path:
         path = f"{_OFFICIAL}/{path}"
     return Image(f"{registry}/{path}", match["tag"] or "", match["digest"] or "")
 

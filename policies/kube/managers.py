@@ -1,17 +1,17 @@
-"""Tell who manages an object and its fields: users, GitOps tools, Kueue, or the defaults of the API server."""
+"""Find out who manages an object and its fields: users, GitOps tools, Kueue, or the defaults of the API server."""
 
 from typing import Any, Final
 
 import orjson
 
-from gpugate.policies.kube.fields import Object, Path, lookup, mapping, mappings, sequence
+from gpugate.policies.kube.fields import Object, Path, lookup, mapping, mappings, metadata_map, sequence
 from gpugate.policies.kube.names import QUEUE_NAME, REQUIRED_TOPOLOGY
 
 #: Annotation with the manifest that ``kubectl apply`` or Argo CD's client-side apply sent.
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
-#: Defaulted fields that rules read; records of an object keep no others.
-ASKED: Final = frozenset({"backoffLimit", "podReplacementPolicy", "replicas"})
+#: Defaulted fields of which rules read whether a user set them; records of an object keep no others.
+DEFAULTED_FIELDS: Final = frozenset({"backoffLimit", "podReplacementPolicy", "replicas"})
 
 #: Argo CD's tracking annotation, its tracking label if configured apart from Helm's, and Flux's owner labels.
 _ANNOTATIONS: Final = frozenset({"argocd.argoproj.io/tracking-id"})
@@ -30,18 +30,16 @@ _TOPOLOGY: Final = "-topology"
 
 def is_gitops_managed(root: Object) -> bool:
     """Return whether Argo CD or Flux applies this object, by its tracking labels and annotations or its field managers."""
-    metadata, labels, annotations = _marks(root)
+    labels, annotations = metadata_map(root, "labels"), metadata_map(root, "annotations")
     if not _ANNOTATIONS.isdisjoint(annotations) or not _LABELS.isdisjoint(labels):
         return True
-    for entry in sequence(metadata, "managedFields", ("metadata",)):
-        if type(entry) is dict and entry.get("manager") in GITOPS_MANAGERS:
-            return True
-    return False
+    entries = sequence(mapping(root, "metadata", ()), "managedFields", ("metadata",))
+    return any(type(entry) is dict and entry.get("manager") in GITOPS_MANAGERS for entry in entries)
 
 
 def has_kueue_marks(root: Object) -> bool:
-    """Return whether a pod carries a label or annotation of a workload that Kueue manages."""
-    _, labels, annotations = _marks(root)
+    """Return whether a pod has a label or annotation of a workload that Kueue manages."""
+    labels, annotations = metadata_map(root, "labels"), metadata_map(root, "annotations")
     return not _KUEUE_LABELS.isdisjoint(labels) or not _KUEUE_ANNOTATIONS.isdisjoint(annotations)
 
 
@@ -51,26 +49,15 @@ def with_kueue_marks(template: Object, before: Object) -> Object:
     A request that replaces the object lacks them, and Kueue adds them again after gpugate (v0.15.0,
     ``pkg/controller/jobs/deployment``). Topology annotations are left out: users write those.
     """
-    metadata, _, _ = _marks(template)
-    _, *holders = _marks(before)
+    metadata = mapping(template, "metadata", ())
     result = dict(metadata)
-    for holder, had in zip(("labels", "annotations"), holders, strict=True):
-        present = metadata.get(holder) or {}
-        marks = {key: value for key, value in had.items() if str(key).startswith(_KUEUE) and not str(key).endswith(_TOPOLOGY)}
-        if marks and type(present) is dict:
-            result[holder] = {**marks, **present}
+    for field in ("labels", "annotations"):
+        present = metadata_map(template, field)
+        stored = {str(key): value for key, value in metadata_map(before, field).items()}
+        marks = {key: value for key, value in stored.items() if key.startswith(_KUEUE) and not key.endswith(_TOPOLOGY)}
+        if marks:
+            result[field] = {**marks, **present}
     return template if result == metadata else {**template, "metadata": result}
-
-
-def _marks(root: Object) -> tuple[Object, Object, Object]:
-    """Return the object's metadata, labels and annotations."""
-    metadata = mapping(root, "metadata", ())
-    labels, annotations = metadata.get("labels"), metadata.get("annotations")
-    return (
-        metadata,
-        labels if type(labels) is dict else mapping(metadata, "labels", ("metadata",)),
-        annotations if type(annotations) is dict else mapping(metadata, "annotations", ("metadata",)),
-    )
 
 
 def is_user_set(root: Object, path: Path) -> bool | None:
@@ -82,53 +69,49 @@ def is_user_set(root: Object, path: Path) -> bool | None:
     if lookup(root, path) is None:
         return False
     metadata = mapping(root, "metadata", ())
-    applied = mapping(metadata, "annotations", ("metadata",)).get(LAST_APPLIED)
+    applied = metadata_map(root, "annotations").get(LAST_APPLIED)
     if type(applied) is str:
-        return _is_in(applied, path)
+        try:
+            return lookup(orjson.loads(applied), path) is not None
+        except orjson.JSONDecodeError:
+            return None
     managed = mappings(metadata, "managedFields", ("metadata",))
     if not managed:
         return True
-    place = ("fieldsV1", *(f"f:{part}" for part in path))
-    if any(entry.get("operation") == "Apply" and lookup(entry, place) is not None for entry in managed):
+    managed_path = ("fieldsV1", *(f"f:{part}" for part in path))
+    if any(entry.get("operation") == "Apply" and lookup(entry, managed_path) is not None for entry in managed):
         return True
     return None if any(entry.get("operation") != "Apply" for entry in managed) else False
-
-
-def _is_in(applied: str, path: Path) -> bool | None:
-    try:
-        return lookup(orjson.loads(applied), path) is not None
-    except orjson.JSONDecodeError:
-        return None
 
 
 def applied_in_short(applied: str) -> str:
     """Return the last-applied annotation reduced to the fields that rules read; empty if it is no JSON."""
     try:
-        return orjson.dumps(_pruned(orjson.loads(applied), ASKED) or {}).decode()
+        return orjson.dumps(_pruned(orjson.loads(applied), DEFAULTED_FIELDS) or {}).decode()
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return ""
 
 
 def managed_in_short(fields: Any) -> list[Object]:  # noqa: ANN401 - any JSON value
     """Return the managed fields reduced to the fields that rules read, without duplicates, in order."""
-    names = frozenset(f"f:{name}" for name in ASKED)
+    names = frozenset(f"f:{name}" for name in DEFAULTED_FIELDS)
     entries: list[Object] = []
     for entry in fields if isinstance(fields, list) else ():
         if isinstance(entry, dict):
-            kept = {key: entry[key] for key in ("manager", "operation") if isinstance(entry.get(key), str)}
-            told = _pruned(entry.get("fieldsV1"), names)
-            short = {**kept, "fieldsV1": told} if told else kept
-            if short not in entries:
-                entries.append(short)
+            reduced: Object = {key: entry[key] for key in ("manager", "operation") if isinstance(entry.get(key), str)}
+            if fields_v1 := _pruned(entry.get("fieldsV1"), names):
+                reduced["fieldsV1"] = fields_v1
+            if reduced not in entries:
+                entries.append(reduced)
     return entries
 
 
 def _pruned(value: Any, names: frozenset[str]) -> Object:  # noqa: ANN401 - any JSON value
     """Return the maps of ``value`` that lead to fields in ``names``, with empty maps in place of those fields."""
-    kept: Object = {}
+    result: Object = {}
     for key, item in value.items() if isinstance(value, dict) else ():
         if key in names and item is not None:
-            kept[key] = {}
+            result[key] = {}
         elif below := _pruned(item, names):
-            kept[key] = below
-    return kept
+            result[key] = below
+    return result

@@ -1,4 +1,4 @@
-"""Results that are kept and found again while everything that they rest on is the very same."""
+"""Remember results while the records and views of the snapshot that they depend on are the same objects."""
 
 from collections.abc import Callable, Hashable
 from functools import wraps
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
-#: Different results remembered under one name; workloads of one team are much alike.
+#: Maximum number of results under one name.
 _REMEMBERED: Final = 2048
 
 
@@ -18,24 +18,24 @@ def remembered(
     """Remember the results of a function in the memo of its argument ``snapshot``.
 
     Args:
-        by: returns a key that only arguments with equal results have; None where the result is not remembered.
-        on: returns the records and views of the snapshot that the result rests on. They never change, so they are compared by
+        by: returns a key that only arguments with equal results have; None if the result is not remembered.
+        on: returns the records and views of the snapshot that the result depends on; they never change, and are compared by
             identity.
 
     Returns:
-        A decorator for functions that are called with positional arguments alone and never return None.
+        A decorator for functions that take positional arguments alone and never return None.
     """
 
     def decorate(function: Callable[[*_Arguments], _Result]) -> Callable[[*_Arguments], _Result]:
         name = f"{function.__module__}.{function.__qualname__}"
-        at = list(signature(function).parameters).index("snapshot")
+        index = list(signature(function).parameters).index("snapshot")
 
         @wraps(function)
         def remembering(*args: *_Arguments) -> _Result:
             key = by(*args)
             if key is None:
                 return function(*args)
-            snapshot: Any = args[at]
+            snapshot: Any = args[index]
             rests_on = on(*args)
             result: _Result | None = recall(snapshot.memo, name, key, *rests_on)
             if result is None:
@@ -49,14 +49,14 @@ def remembered(
 
 
 def remember(memo: dict[Any, Any], key: Any, value: Any) -> None:  # noqa: ANN401 - any hashable, anything
-    """Keep ``value`` in ``memo``, which is emptied before it grows beyond its limit."""
+    """Store ``value`` in ``memo``, after clearing a memo that has reached its limit."""
     if len(memo) >= _REMEMBERED:
         memo.clear()
     memo[key] = value
 
 
 def recall(memo: dict[Any, Any], name: str, key: Any, *rests_on: object) -> Any | None:  # noqa: ANN401 - any hashable, anything
-    """Return what :func:`keep` stored under ``name`` for ``key``; None where it rests on other objects than ``rests_on``."""
+    """Return the value that :func:`keep` stored under ``name`` for ``key``; None if it depends on other objects."""
     entries = memo.get(name)
     entry = entries.get(key) if entries else None
     if entry is None or len(entry[0]) != len(rests_on) or any(map(is_not, entry[0], rests_on)):
@@ -65,6 +65,6 @@ def recall(memo: dict[Any, Any], name: str, key: Any, *rests_on: object) -> Any 
 
 
 def keep(memo: dict[Any, Any], name: str, key: Any, value: Any, *rests_on: object) -> None:  # noqa: ANN401 - any hashable, anything
-    """Store ``value``, which follows from ``key`` and ``rests_on`` and is not None; a ``key`` of None is not stored."""
+    """Store ``value``, which depends on ``key`` and ``rests_on`` and is not None; do nothing for a ``key`` of None."""
     if key is not None:
         remember(memo.setdefault(name, {}), key, (rests_on, value))

@@ -1,7 +1,8 @@
 """Parse Kubernetes quantities exactly: ``16Gi`` as bytes, ``1500m`` as millicores.
 
 Grammar and rounding follow ``k8s.io/apimachinery/pkg/api/resource`` (``Quantity``): decimal and
-binary suffixes, decimal exponents, and values rounded *up* (away from zero) to the unit requested.
+binary suffixes, decimal exponents, and values rounded *up* (away from zero) to the unit requested. Parsers
+raise a :class:`QuantityError`.
 """
 
 import re
@@ -17,21 +18,9 @@ NO_AMOUNTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 _PATTERN: Final = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII)
 _SUFFIXES: Final[dict[str, Fraction]] = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 10**3),
-    "k": Fraction(10**3),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "T": Fraction(10**12),
-    "P": Fraction(10**15),
-    "E": Fraction(10**18),
-    "Ki": Fraction(1 << 10),
-    "Mi": Fraction(1 << 20),
-    "Gi": Fraction(1 << 30),
-    "Ti": Fraction(1 << 40),
-    "Pi": Fraction(1 << 50),
-    "Ei": Fraction(1 << 60),
+    **{suffix: Fraction(1, 1000**power) for power, suffix in enumerate("mun", start=1)},
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)},
 }
 #: Maximum length in characters; the API server's own parser caps values at int64.
 _LONGEST: Final = 64
@@ -46,8 +35,7 @@ class QuantityError(ValueError):
 def _parse(text: str) -> Fraction:
     match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        hint = _hint(text)
-        message = f"{text[:_LONGEST]!r} is no Kubernetes quantity{hint}"
+        message = f"{text[:_LONGEST]!r} is no Kubernetes quantity{_hint(text)}"
         raise QuantityError(message)
     sign, digits, exponent, suffix = match.groups()
     value = Fraction(digits)
@@ -61,13 +49,11 @@ def _parse(text: str) -> Fraction:
 
 
 def _hint(text: str) -> str:
-    stripped = text.strip()
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKmMgGtTpP])(i?)[bB]?", stripped[:_LONGEST])
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKmMgGtTpP])(i?)[bB]?", text.strip()[:_LONGEST])
     if match is None:
         return " (examples: 16Gi, 500m, 4)"
     number, unit, binary = match.groups()
-    proper = f"{unit.upper()}i" if binary or unit != "k" else "k"
-    return f": write {number}{proper}"
+    return f": write {number}" + (f"{unit.upper()}i" if binary or unit != "k" else "k")
 
 
 @lru_cache(maxsize=8192)
@@ -87,30 +73,18 @@ def _text(quantity: object) -> str:
 
 
 def exact(quantity: object) -> Fraction:
-    """Return the value of ``quantity`` (a string, or a number as YAML gives it), not rounded.
-
-    Raises:
-        QuantityError: it is no quantity.
-    """
+    """Return the value of ``quantity`` (a string, or a number as YAML gives it), not rounded."""
     return _parse(_text(quantity))
 
 
 def whole(quantity: object) -> int:
-    """Return the value rounded up to a whole number: bytes for memory, a count for devices.
-
-    Raises:
-        QuantityError: it is no quantity.
-    """
-    return _scaled_up(quantity if type(quantity) is str else _text(quantity), 1)
+    """Return the value rounded up to a whole number: bytes of memory, a count of devices."""
+    return _scaled_up(_text(quantity), 1)
 
 
 def millicores(quantity: object) -> int:
-    """Return a CPU quantity in millicores, rounded up.
-
-    Raises:
-        QuantityError: it is no quantity.
-    """
-    return _scaled_up(quantity if type(quantity) is str else _text(quantity), 1000)
+    """Return a CPU quantity in millicores, rounded up."""
+    return _scaled_up(_text(quantity), 1000)
 
 
 def unit_of(resource: str) -> Callable[[object], int]:
@@ -129,14 +103,11 @@ def format_bytes(size: int) -> str:
 
 
 def show_bytes(size: int) -> str:
-    """Return ``size`` in bytes for a message: exact if short, in binary or decimal units; else GiB with one decimal.
-
-    It is exact, too, if the decimal would hide the rest.
-    """
+    """Return ``size`` in bytes for a message: exact if short, in binary or decimal units; else GiB or MiB with one decimal."""
     exact_text = format_bytes(size)
     if len(exact_text) <= len("2048Gi"):
         return exact_text
-    # Who writes 20G reads 20G.
+    # A size that users write in decimal units (20G) stays decimal.
     for unit, suffix in ((10**12, "T"), (10**9, "G"), (10**6, "M")):
         if unit <= size < 10**5 * unit and size % (unit // 10) == 0:
             return f"{size / unit:g}{suffix}"

@@ -1,20 +1,18 @@
-"""Find the known word that a misspelled one stands for."""
+"""Find the known word closest to a misspelled one."""
 
 import re
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-#: Allowed edits by the maximum length of a part; a longer part may have ``_MOST_SLIPS``.
-_SLIPS: Final = ((3, 0), (11, 1))
-_MOST_SLIPS: Final = 2
+#: Allowed edits by the maximum length of a part; a longer part may have ``_MOST_EDITS``.
+_ALLOWED_EDITS: Final = ((3, 0), (11, 1))
+_MOST_EDITS: Final = 2
 #: Maximum length in characters of a name that is looked up (label key, environment variable).
 _LONGEST: Final = 128
-#: Minimum length of a prefix that stands for the whole part: ``mem`` for ``memory``.
+#: Minimum length of an abbreviation of a part: ``mem`` for ``memory``.
 _SHORTEST: Final = 3
 _PARTS: Final = re.compile(r"[-_./]")
-#: Characters that one swap moves.
-_SWAPPED: Final = 2
 _DIGITS: Final = re.compile(r"\d")
 
 
@@ -27,20 +25,20 @@ def distance(one: str, other: str, most: int) -> int:
         return most + 1
     above: list[int] = []
     row = list(range(len(other) + 1))
-    for at, mine in enumerate(one):
-        earlier, above, row = above, row, [at + 1]
-        for place, theirs in enumerate(other):
-            least = min(above[place + 1] + 1, row[place] + 1, above[place] + (mine != theirs))
-            if at and place and mine == other[place - 1] and theirs == one[at - 1]:
-                least = min(least, earlier[place - 1] + 1)
-            row.append(least)
+    for i, character in enumerate(one):
+        earlier, above, row = above, row, [i + 1]
+        for j, other_character in enumerate(other):
+            edits = min(above[j + 1] + 1, row[j] + 1, above[j] + (character != other_character))
+            if i and j and character == other[j - 1] and other_character == one[i - 1]:
+                edits = min(edits, earlier[j - 1] + 1)
+            row.append(edits)
         if min(row) > most:
             return most + 1
     return min(row[-1], most + 1)
 
 
-def _is_one_slip(one: str, other: str) -> bool:
-    """Return whether two words are at most one edit apart, from what remains without common prefix and suffix."""
+def _is_one_edit(one: str, other: str) -> bool:
+    """Return whether two words are at most one edit apart: what remains without common prefix and suffix."""
     if abs(len(one) - len(other)) > 1:
         return False
     start = 0
@@ -49,7 +47,7 @@ def _is_one_slip(one: str, other: str) -> bool:
     one, other = one[start:], other[start:]
     while one and other and one[-1] == other[-1]:
         one, other = one[:-1], other[:-1]
-    return max(len(one), len(other)) <= 1 or (len(one) == len(other) == _SWAPPED and one == other[::-1])
+    return max(len(one), len(other)) <= 1 or (len(one) == len(other) == 2 and one == other[::-1])
 
 
 def _part_apart(one: str, other: str) -> int | None:
@@ -60,7 +58,7 @@ def _part_apart(one: str, other: str) -> int | None:
     if len(shorter) >= _SHORTEST and longer.startswith(shorter):
         # An abbreviation: TOPO for TOPOLOGY.
         return 1
-    most = next((slips for length, slips in _SLIPS if len(longer) <= length), _MOST_SLIPS)
+    most = next((edits for length, edits in _ALLOWED_EDITS if len(longer) <= length), _MOST_EDITS)
     edits = distance(one, other, most)
     return edits if edits <= most else None
 
@@ -78,11 +76,6 @@ def _word(text: str) -> _Word:
     return _Word(text, _PARTS.split(text), _DIGITS.sub("", text))
 
 
-def _numbers_alone_differ(one: _Word, other: _Word) -> bool:
-    # node-layer-1 is no misspelling of node-layer-2.
-    return one.bare == other.bare and (one.bare != one.text or other.bare != other.text)
-
-
 def _apart(one: str, other: str) -> int | None:
     """Return the edit distance of two words in lower case; None if they are too different."""
     domain, slash, name = one.rpartition("/")
@@ -96,17 +89,18 @@ def _apart(one: str, other: str) -> int | None:
 
 
 def _names_apart(one: _Word, other: _Word) -> int | None:
-    if _numbers_alone_differ(one, other):
+    if one.bare == other.bare and (one.bare != one.text or other.bare != other.text):
+        # Only numbers differ: node-layer-1 is no misspelling of node-layer-2.
         return None
     if len(one.parts) != len(other.parts):
         # At most one separator is missing or superfluous.
-        return 1 if _is_one_slip(one.text, other.text) else None
+        return 1 if _is_one_edit(one.text, other.text) else None
     total = 0
-    for mine, theirs in zip(one.parts, other.parts, strict=True):
-        slips = _part_apart(mine, theirs)
-        if slips is None or total + slips > _MOST_SLIPS:
+    for part, other_part in zip(one.parts, other.parts, strict=True):
+        edits = _part_apart(part, other_part)
+        if edits is None or total + edits > _MOST_EDITS:
             return None
-        total += slips
+        total += edits
     return total
 
 
@@ -120,7 +114,7 @@ def closest_match(word: str, known: Collection[str]) -> str | None:
     written = word.lower()
     best: tuple[int, str] | None = None
     for candidate in sorted(known):
-        slips = _apart(written, candidate.lower())
-        if slips is not None and (best is None or slips < best[0]):
-            best = (slips, candidate)
+        edits = _apart(written, candidate.lower())
+        if edits is not None and (best is None or edits < best[0]):
+            best = (edits, candidate)
     return None if best is None else best[1]

@@ -5,18 +5,18 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-#: Roles of nodes that run the cluster itself; other roles (``node-role.kubernetes.io/gpu``) are names of the cluster's owner.
+#: Roles of nodes that run the cluster itself; administrators define other roles (``node-role.kubernetes.io/gpu``).
 NEVER_ROLES: Final = frozenset(
     f"node-role.kubernetes.io/{role}" for role in ("control-plane", "controlplane", "master", "etcd", "infra", "bootstrap")
 )
-#: Words in a taint's key or value that mark a node as one for accelerators.
+#: Words in the key or value of a taint of accelerator nodes.
 _ACCELERATOR_WORDS: Final = frozenset(
     ["gpu", "gpus", "accelerator", "accelerators", "tpu", "neuron", "gaudi", "nvidia", "amd", "cuda", "rocm", "trainium"]
 )
-#: Words of taints that reserve nodes for something else; such a node is not for every accelerator pod.
+#: Words of taints that reserve nodes for a part of the accelerator pods.
 _RESERVING_WORDS: Final = frozenset(["spot", "preemptible", "reserved", "dedicated", "team", "tenant", "owner"])
 
-#: A node's CPU (amd64), and the labels of NVIDIA's network operator: no accelerators, though the words are there.
+#: Labels of a node's CPU (amd64) and of NVIDIA's network operator: they contain the words, but mark no accelerators.
 CPU_KEY: Final = "kubernetes.io/arch"
 NETWORK_KEYS: Final = "network.nvidia.com/"
 
@@ -30,65 +30,39 @@ def is_never_tolerated(key: str, value: str) -> bool:
 @lru_cache(maxsize=1024)
 def names_accelerators(key: str, value: str = "") -> bool:
     """Return whether the key or the value of a taint or label contains a word for accelerators."""
-    return bool(key) and not key.endswith(CPU_KEY) and not key.startswith(NETWORK_KEYS) and _has_word(key, value)
-
-
-def _has_word(*texts: str) -> bool:
-    return any(not _ACCELERATOR_WORDS.isdisjoint(words_in(text)) for text in texts)
+    if not key or key.endswith(CPU_KEY) or key.startswith(NETWORK_KEYS):
+        return False
+    return not _ACCELERATOR_WORDS.isdisjoint(words_in(key, value))
 
 
 @lru_cache(maxsize=1024)
 def marks_accelerators(key: str, value: str) -> bool:
-    """Return whether the taint says "accelerators only" and nothing more."""
-    if is_never_tolerated(key, value) or not _RESERVING_WORDS.isdisjoint(words_in(key, value)):
-        return False
-    return names_accelerators(key, value)
+    """Return whether the taint reserves its node for all accelerator pods."""
+    never = is_never_tolerated(key, value) or not _RESERVING_WORDS.isdisjoint(words_in(key, value))
+    return not never and names_accelerators(key, value)
 
 
 @lru_cache(maxsize=1024)
 def dedicates_to_accelerators(key: str, value: str) -> bool:
     """Return whether the taint dedicates its node to accelerators in general: ``dedicated=gpu``."""
+    if key.rpartition("/")[2] != "dedicated" or is_never_tolerated(key, value):
+        return False
     words = words_in(value)
-    return (
-        key.rpartition("/")[2] == "dedicated" and not is_never_tolerated(key, value) and bool(words) and words <= _ACCELERATOR_WORDS
-    )
+    return bool(words) and words <= _ACCELERATOR_WORDS
 
 
 _PREFIXES: Final = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    "node.cilium.io/",
-    "karpenter.sh/",
-    "ToBeDeletedByClusterAutoscaler",
-    "DeletionCandidateOfClusterAutoscaler",
+    *("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/", "karpenter.sh/"),
+    *("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"),
 )
-#: Taints that agents remove once they run on the node: ``ebs.csi.aws.com/agent-not-ready``.
+#: Taints that agents remove when they run on the node: ``ebs.csi.aws.com/agent-not-ready``.
 _SUFFIXES: Final = ("not-ready",)
 _WORDS: Final = frozenset(
-    [
-        "unschedulable",
-        "maintenance",
-        "drain",
-        "draining",
-        "cordon",
-        "cordoned",
-        "shutdown",
-        "terminating",
-        "termination",
-        "deletion",
-        "disrupted",
-        "disruption",
-        "repair",
-        "unhealthy",
-        "faulty",
-        "fault",
-        "broken",
-        "upgrade",
-        "upgrading",
-        "update",
-        "quarantine",
-        "interruption",
-    ]
+    {
+        *("unschedulable", "maintenance", "drain", "draining", "cordon", "cordoned", "shutdown", "terminating", "termination"),
+        *("deletion", "disrupted", "disruption", "repair", "unhealthy", "faulty", "fault", "broken", "upgrade", "upgrading"),
+        *("update", "quarantine", "interruption"),
+    }
 )
 
 
@@ -103,8 +77,8 @@ def is_transient_taint(key: str, value: str) -> bool:
     return key.startswith(_PREFIXES) or key.endswith(_SUFFIXES) or not _WORDS.isdisjoint(words_in(key, value))
 
 
-def passing_in_cel(name: str, *, whole_key: bool = True) -> str:
-    """Return a CEL expression that is true if the text ``name`` is not the key (``whole_key``) or value of a transient taint."""
+def not_transient_in_cel(name: str, *, whole_key: bool = True) -> str:
+    """Return a CEL expression that is true unless ``name`` is the key (``whole_key``) or value of a transient taint."""
     checks = [f"!{name}.matches('{_WORDS_PATTERN}')"]
     if whole_key:
         checks += [f"!{name}.startsWith('{prefix}')" for prefix in _PREFIXES]
@@ -119,7 +93,5 @@ def words_pattern(words: Iterable[str]) -> str:
 
 
 _WORDS_PATTERN: Final = words_pattern(_WORDS)
-
-
-#: These words as a CEL pattern for the webhook configuration.
+#: The words of accelerators as a CEL pattern for the webhook configuration.
 MARKING_WORDS: Final = words_pattern(_ACCELERATOR_WORDS)

@@ -27,9 +27,9 @@ def instant_of(text: str) -> int | None:
     """Return the seconds since 1970 of a time, or of the end of a date in UTC; None if ``text`` is neither."""
     try:
         if _DATE.fullmatch(text):
-            return _seconds(datetime.fromisoformat(text).replace(tzinfo=UTC)) + DAY
+            return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) + DAY
         if _TIME.fullmatch(text):
-            return _seconds(datetime.fromisoformat(re.sub(r"\.\d+", "", text).upper()))
+            return int(datetime.fromisoformat(re.sub(r"\.\d+", "", text).upper()).timestamp())
     except (ValueError, OverflowError):
         return None
     return None
@@ -43,7 +43,3 @@ def day_of(seconds: float) -> str:
 def end_of_day(seconds: float, days: int) -> int:
     """Return the end of the day in UTC that comes ``days`` after a point in time."""
     return (int(seconds) // DAY + days + 1) * DAY
-
-
-def _seconds(moment: datetime) -> int:
-    return int((moment - _EPOCH).total_seconds())

@@ -1,1 +1,1 @@
-"""Review the objects context workloads: quotas, queues, device plugins, exporters and alerts."""
+"""Review objects around workloads: quotas, queues, device plugins, exporters and alerts."""

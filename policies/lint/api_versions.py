@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from gpugate.policies.findings import Finding, Level
 from gpugate.policies.kube.fields import Object
 from gpugate.policies.lint.context import group_of, text_at
-from gpugate.policies.workloads.kinds import WorkloadKind, kinds_named
+from gpugate.policies.workloads.kinds import kinds_named
 
 
 class Retired(NamedTuple):
@@ -20,7 +20,7 @@ class Retired(NamedTuple):
     Attributes:
         right: the ``apiVersion`` to write; empty if the kind itself is gone.
         gone: since when, or by which release, it is not served.
-        instead: replacement of a kind that is gone, or other changes of the new version; a sentence.
+        instead: what to use in place of a kind that is gone, a sentence; else what differs in the new version, a clause.
         is_served: whether current servers still serve it as deprecated.
     """
 
@@ -30,8 +30,12 @@ class Retired(NamedTuple):
     is_served: bool = False
 
 
-_SELECTOR: Final = "spec.selector must be stated there, too."
-_POD_SECURITY: Final = "Use Pod Security Admission: label namespaces pod-security.kubernetes.io/enforce."
+_SELECTOR: Final = "which requires spec.selector"
+_FIELDS: Final = "which has other fields"
+_POD_SECURITY: Final = "Label namespaces with pod-security.kubernetes.io/enforce (Pod Security Admission)."
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_ADMISSION_KINDS: Final = "MutatingWebhookConfiguration ValidatingWebhookConfiguration"
 
 
 def _lines(api_version: str, kinds: str, right: str, since: str, instead: str = "") -> dict[tuple[str, str], Retired]:
@@ -42,7 +46,7 @@ def _lines(api_version: str, kinds: str, right: str, since: str, instead: str = 
 BUILT_IN: Final[dict[tuple[str, str], Retired]] = {
     **_lines("extensions/v1beta1", "DaemonSet Deployment ReplicaSet", "apps/v1", "1.16", _SELECTOR),
     **_lines("extensions/v1beta1", "NetworkPolicy", "networking.k8s.io/v1", "1.16"),
-    **_lines("extensions/v1beta1", "Ingress", "networking.k8s.io/v1", "1.22", "Its fields are others there."),
+    **_lines("extensions/v1beta1", "Ingress", "networking.k8s.io/v1", "1.22", _FIELDS),
     **_lines("extensions/v1beta1", "PodSecurityPolicy", "", "1.16", _POD_SECURITY),
     **_lines("apps/v1beta1", "Deployment StatefulSet", "apps/v1", "1.16", _SELECTOR),
     **_lines("apps/v1beta2", "DaemonSet Deployment ReplicaSet StatefulSet", "apps/v1", "1.16", _SELECTOR),
@@ -55,37 +59,19 @@ BUILT_IN: Final[dict[tuple[str, str], Retired]] = {
     ("scheduling.k8s.io/v1alpha1", "PriorityClass"): Retired("scheduling.k8s.io/v1", "by Kubernetes 1.36"),
     **_lines("scheduling.k8s.io/v1beta1", "PriorityClass", "scheduling.k8s.io/v1", "1.22"),
     **_lines("node.k8s.io/v1beta1", "RuntimeClass", "node.k8s.io/v1", "1.25"),
-    **_lines("networking.k8s.io/v1beta1", "Ingress", "networking.k8s.io/v1", "1.22", "Its fields are others there."),
+    **_lines("networking.k8s.io/v1beta1", "Ingress", "networking.k8s.io/v1", "1.22", _FIELDS),
     **_lines("networking.k8s.io/v1beta1", "IngressClass", "networking.k8s.io/v1", "1.22"),
-    **_lines(
-        "rbac.authorization.k8s.io/v1beta1",
-        "ClusterRole ClusterRoleBinding Role RoleBinding",
-        "rbac.authorization.k8s.io/v1",
-        "1.22",
-    ),
+    **_lines(f"{_RBAC}/v1beta1", "ClusterRole ClusterRoleBinding Role RoleBinding", f"{_RBAC}/v1", "1.22"),
     **_lines("storage.k8s.io/v1beta1", "CSIDriver CSINode StorageClass VolumeAttachment", "storage.k8s.io/v1", "1.22"),
-    **_lines(
-        "apiextensions.k8s.io/v1beta1", "CustomResourceDefinition", "apiextensions.k8s.io/v1", "1.22", "It needs a schema there."
-    ),
-    **_lines(
-        "admissionregistration.k8s.io/v1beta1",
-        "MutatingWebhookConfiguration ValidatingWebhookConfiguration",
-        "admissionregistration.k8s.io/v1",
-        "1.22",
-    ),
+    **_lines("apiextensions.k8s.io/v1beta1", "CustomResourceDefinition", "apiextensions.k8s.io/v1", "1.22", "which needs a schema"),
+    **_lines(f"{_ADMISSION}/v1beta1", _ADMISSION_KINDS, f"{_ADMISSION}/v1", "1.22"),
     **_lines("apiregistration.k8s.io/v1beta1", "APIService", "apiregistration.k8s.io/v1", "1.22"),
     **_lines("certificates.k8s.io/v1beta1", "CertificateSigningRequest", "certificates.k8s.io/v1", "1.22"),
     **_lines("coordination.k8s.io/v1beta1", "Lease", "coordination.k8s.io/v1", "1.22"),
     **_lines("discovery.k8s.io/v1beta1", "EndpointSlice", "discovery.k8s.io/v1", "1.25"),
     **_lines("settings.k8s.io/v1alpha1", "PodPreset", "", "1.20", "Use a mutating admission policy or webhook."),
-    **_lines(
-        "resource.k8s.io/v1alpha2",
-        "ResourceClaim ResourceClaimTemplate",
-        "resource.k8s.io/v1",
-        "1.31",
-        "Its fields are others there.",
-    ),
-    **_lines("resource.k8s.io/v1alpha2", "ResourceClass", "", "1.31", "A DeviceClass of resource.k8s.io/v1 takes its place."),
+    **_lines("resource.k8s.io/v1alpha2", "ResourceClaim ResourceClaimTemplate", "resource.k8s.io/v1", "1.31", _FIELDS),
+    **_lines("resource.k8s.io/v1alpha2", "ResourceClass", "", "1.31", "Use a DeviceClass of resource.k8s.io/v1."),
 }
 
 
@@ -119,23 +105,24 @@ def check(obj: Object) -> Iterator[Finding]:
     api_version, kind = text_at(obj, "apiVersion"), text_at(obj, "kind")
     retired = RETIRED.get((api_version, kind))
     if retired is not None:
-        yield _ceased(api_version, kind, retired)
+        yield _not_served(api_version, kind, retired)
         return
-    known = kinds_named(kind)
-    if known and group_of(api_version) in _CLOSED and not any(candidate.group == group_of(api_version) for candidate in known):
-        right = " or ".join(_api_version(candidate) for candidate in known)
-        message = f"{api_version} has no kind {kind}: no server takes it"
+    known, group = kinds_named(kind), group_of(api_version)
+    if known and group in _CLOSED and not any(candidate.group == group for candidate in known):
+        right = " or ".join(f"{candidate.group}/{candidate.versions[-1]}".lstrip("/") for candidate in known)
+        message = f"{api_version} has no kind {kind}, so API servers reject the object"
         yield Finding("WrongGroup", ("apiVersion",), message, f"Write apiVersion: {right}.")
 
 
-def _ceased(api_version: str, kind: str, retired: Retired) -> Finding:
+def _not_served(api_version: str, kind: str, retired: Retired) -> Finding:
     if retired.is_served:
         message = f"{api_version} of {kind} is deprecated {retired.gone}"
     elif retired.right:
-        message = f"{api_version} of {kind} is not served {retired.gone}: no server takes it"
+        message = f"{api_version} of {kind} is not served {retired.gone}, so API servers reject the object"
     else:
-        message = f"{kind} does not exist {retired.gone}: no server takes it"
-    remedy = f"Write apiVersion: {retired.right}. {retired.instead}".rstrip() if retired.right else retired.instead
+        message = f"{kind} does not exist {retired.gone}, so API servers reject the object"
+    clause = f", {retired.instead}" if retired.instead else ""
+    remedy = f"Write apiVersion: {retired.right}{clause}." if retired.right else retired.instead
     return Finding("RetiredVersion", ("apiVersion",), message, remedy, Level.WARN if retired.is_served else Level.DENY)
 
 
@@ -143,7 +130,3 @@ def current(api_version: str, kind: str) -> str:
     """Return the ``apiVersion`` to review an object by: the current one if its own is retired."""
     retired = RETIRED.get((api_version, kind))
     return retired.right if retired and retired.right else api_version
-
-
-def _api_version(kind: WorkloadKind) -> str:
-    return f"{kind.group}/{kind.versions[-1]}" if kind.group else kind.versions[-1]

@@ -1,6 +1,7 @@
 """The context of a lint check: other objects of the same input, and the snapshot."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot, SyncState
@@ -33,7 +34,7 @@ def list_at(value: Any, *path: str | int) -> list[Any]:  # noqa: ANN401 - any JS
 
 def maps_at(value: Any, *path: str | int) -> Iterator[tuple[int, Object]]:  # noqa: ANN401 - any JSON value
     """Yield the maps in the list at ``path``, each with its index."""
-    return ((at, one) for at, one in enumerate(list_at(value, *path)) if isinstance(one, dict))
+    return ((at, element) for at, element in enumerate(list_at(value, *path)) if isinstance(element, dict))
 
 
 def text_at(value: Any, *path: str | int) -> str:  # noqa: ANN401 - any JSON value
@@ -44,42 +45,32 @@ def text_at(value: Any, *path: str | int) -> str:  # noqa: ANN401 - any JSON val
 
 def texts_at(value: Any, *path: str | int) -> dict[str, str]:  # noqa: ANN401 - any JSON value
     """Return the texts by key of the map at ``path``."""
-    return {key: one for key, one in map_at(value, *path).items() if isinstance(one, str)}
-
-
-def _no_yaml(_text: str) -> Any:  # noqa: ANN401 - any JSON value
-    return None
+    return {key: text for key, text in map_at(value, *path).items() if isinstance(text, str)}
 
 
 class LintContext:
-    """The context of a linted object.
-
-    Attributes:
-        snapshot: the cluster.
-        namespace: namespace of objects that state none.
-        read_yaml: parses YAML text in an object.
-    """
+    """The other objects of the same input, the cluster, and the namespace of objects that state none."""
 
     def __init__(
         self,
         objects: Iterable[Any] = (),
         snapshot: ClusterSnapshot = EMPTY_SNAPSHOT,
         namespace: str = "",
-        read_yaml: ReadYaml = _no_yaml,
+        read_yaml: ReadYaml = lambda _text: None,
     ) -> None:
         self.snapshot = snapshot
         self.namespace = namespace or "default"
         self.read_yaml = read_yaml
         self._objects: dict[tuple[str, str], list[Object]] = {}
-        self._kept: dict[str, Any] = {}
-        for one in objects:
-            if isinstance(one, dict):
-                key = (group_of(text_at(one, "apiVersion")), text_at(one, "kind"))
-                self._objects.setdefault(key, []).append(one)
+        self._cache: dict[str, Any] = {}
+        for obj in objects:
+            if isinstance(obj, dict):
+                key = (group_of(text_at(obj, "apiVersion")), text_at(obj, "kind"))
+                self._objects.setdefault(key, []).append(obj)
 
     def every(self) -> Iterator[Object]:
         """Return every object of the same input."""
-        return (one for result in self._objects.values() for one in result)
+        return chain.from_iterable(self._objects.values())
 
     def of(self, group: str, kind: str) -> list[Object]:
         """Return the objects of a kind in the same input."""
@@ -87,13 +78,13 @@ class LintContext:
 
     def names(self, group: str, kind: str) -> set[str]:
         """Return the names of the objects of a kind in the same input."""
-        return self.kept(f"names {group} {kind}", lambda: {text_at(one, "metadata", "name") for one in self.of(group, kind)})
+        return self.cached(f"names {group} {kind}", lambda: {text_at(obj, "metadata", "name") for obj in self.of(group, kind)})
 
-    def kept(self, name: str, make: Callable[[], _Made]) -> _Made:
+    def cached(self, name: str, make: Callable[[], _Made]) -> _Made:
         """Return the value of ``make``, computed once for all objects of the input."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        result: _Made = self._kept[name]
+        if name not in self._cache:
+            self._cache[name] = make()
+        result: _Made = self._cache[name]
         return result
 
     def namespace_of(self, obj: Object) -> str:
@@ -106,15 +97,7 @@ class LintContext:
 
 
 class Pods(NamedTuple):
-    """A pod set of a workload.
-
-    Attributes:
-        owner: title of the workload.
-        namespace: their namespace.
-        pods: the pod set.
-        number: number of pods; None if the workload does not state it.
-        batch: whether the workload runs to completion, so that several pods are one gang.
-    """
+    """A pod set of the workload ``owner``; ``number`` is None if unknown, and several pods with ``batch`` are one gang."""
 
     owner: str
     namespace: str
@@ -125,7 +108,7 @@ class Pods(NamedTuple):
 
 def pods_in(context: LintContext) -> list[Pods]:
     """Return the pod sets of every workload of the same input, without unreadable ones."""
-    return context.kept("pods", lambda: [pods for obj in context.every() for pods in _pods_of(obj, context)])
+    return context.cached("pods", lambda: [pods for obj in context.every() for pods in _pods_of(obj, context)])
 
 
 def _pods_of(obj: Object, context: LintContext) -> Iterator[Pods]:
@@ -135,7 +118,7 @@ def _pods_of(obj: Object, context: LintContext) -> Iterator[Pods]:
     owner = f"{kind.kind} {text_at(obj, 'metadata', 'name')}".strip()
     try:
         workload = open_workload(kind, obj, context.snapshot, namespace=context.namespace_of(obj))
-        value = [Pods(owner, workload.namespace, pods, pods.count, kind.batch) for pods in workload.pod_sets if pods.is_whole]
+        pod_sets = [pods for pods in workload.pod_sets if pods.is_whole]
+        yield from [Pods(owner, workload.namespace, pods, pods.count, kind.batch) for pods in pod_sets]
     except (MalformedError, RecursionError):
         return
-    yield from value

@@ -26,13 +26,10 @@ def check_training_job(obj: Object, context: LintContext) -> Iterator[Finding]:
     except MalformedError:
         return
     containers = [container for pods in pod_sets for container in pods.containers]
-    if (
-        not containers
-        or any(container.spec.get("resources") for container in containers)
-        or any(pods.gpu_claims for pods in pod_sets)
-    ):
+    has_resources = any(container.spec.get("resources") for container in containers)
+    if not containers or has_resources or any(pods.gpu_claims for pods in pod_sets):
         return
-    message = "no container states resources: its pods get no GPU, go to any node and train on its CPUs"
+    message = "no container sets resources, so the pods get no GPU, run on any node and train on its CPUs"
     remedy = "Write resources.limits with nvidia.com/gpu for each replica that trains on GPUs."
     path = (*pod_sets[0].path, "spec", "containers")
     yield Finding("AsksForNothing", path, message, remedy, Level.WARN)
@@ -45,39 +42,38 @@ _PATH: Final[Path] = ("spec", "accessModes")
 
 def check_volume_claim(obj: Object, context: LintContext) -> Iterator[Finding]:
     """Check for pods of the same input that cannot mount the claim at once."""
-    modes = [one for one in list_at(obj, *_PATH) if isinstance(one, str)]
+    modes = [mode for mode in list_at(obj, *_PATH) if isinstance(mode, str)]
     if not modes or any(mode not in {_ONE_NODE, _ONE_POD} for mode in modes):
         return
     place = (context.namespace_of(obj), text_at(obj, "metadata", "name"))
-    users = context.kept("users of claims", lambda: _users(context)).get(place, [])
+    users = context.cached("users of claims", lambda: _users(context)).get(place, [])
     total = sum(user.number or 1 for user in users)
     if total < 2 and all(user.number is not None for user in users):
         return
     owners = ", ".join(sorted({user.owner for user in users}))
     if modes == [_ONE_POD]:
-        message = f"{_ONE_POD} lets one pod mount it, and {total} pods of {owners} do: the others wait"
+        message = f"{_ONE_POD} lets one pod mount it, but {total} pods of {owners} do, so the others wait"
     else:
-        message = f"{_ONE_NODE} lets one node mount it, and {total} pods of {owners} do: those on other nodes never start"
-    remedy = (
-        "Write ReadWriteMany, or ReadOnlyMany where they only read, with a storage class that has it (NFS, a parallel file system)."
-    )
+        message = f"{_ONE_NODE} lets one node mount it, but {total} pods of {owners} do, so those on other nodes never start"
+    supported = "with a storage class that supports it (NFS, a parallel file system)"
+    remedy = f"Write ReadWriteMany, or ReadOnlyMany if the pods only read, {supported}."
     yield Finding("OneNodeMounts", _PATH, message, remedy, Level.WARN)
 
 
 def _users(context: LintContext) -> dict[tuple[str, str], list[Pods]]:
     """Return the pod sets that mount each claim, by its namespace and name."""
     groups: dict[tuple[str, str], list[Pods]] = {}
-    for one in pods_in(context):
-        claims = {text_at(volume, "persistentVolumeClaim", "claimName") for _, volume in maps_at(one.pods.spec, "volumes")}
+    for user in pods_in(context):
+        claims = {text_at(volume, "persistentVolumeClaim", "claimName") for _, volume in maps_at(user.pods.spec, "volumes")}
         for claim in claims - {""}:
-            groups.setdefault((one.namespace, claim), []).append(one)
+            groups.setdefault((user.namespace, claim), []).append(user)
     return groups
 
 
 _ABOUT_GPUS: Final = re.compile(r"\bgpus?\b|\bcuda\b|\btraining\b", re.IGNORECASE)
 _INGRESS: Final[Path] = ("spec", "ingress")
 _KIND: Final = ("networking.k8s.io", "NetworkPolicy")
-_One = TypeVar("_One")
+_Item = TypeVar("_Item")
 
 
 def check_network_policy(obj: Object, context: LintContext) -> Iterator[Finding]:
@@ -89,25 +85,21 @@ def check_network_policy(obj: Object, context: LintContext) -> Iterator[Finding]
     labels = texts_at(obj, "spec", "podSelector", "matchLabels")
     jobs = [(gang.owner, texts_at(gang.pods.root, "metadata", "labels")) for gang in _gangs(obj, context)]
     # Policies are additive.
-    rules += [rule for other in _others(obj, context) for _, rule in maps_at(other, *_INGRESS)]
-    cut_off = sorted({owner for owner, own in jobs if not _let_in(rules, own)})
+    others = context.cached("policies", lambda: _by_namespace((context.namespace_of(other), other) for other in context.of(*_KIND)))
+    for other in others.get(context.namespace_of(obj), []):
+        rules += [rule for _, rule in maps_at(other, *_INGRESS) if other is not obj]
+    cut_off = sorted({owner for owner, own in jobs if not _admits(rules, own)})
     if cut_off:
-        message = f"it selects the pods of {', '.join(cut_off)} and lets none of them in: they cannot reach each other"
+        message = f"the policy selects the pods of {', '.join(cut_off)} and admits no traffic from them, so they"
     elif (
-        not jobs and _ABOUT_GPUS.search(" ".join(f"{key} {value}" for key, value in labels.items())) and not _let_in(rules, labels)
+        not jobs and _ABOUT_GPUS.search(" ".join(f"{key} {value}" for key, value in labels.items())) and not _admits(rules, labels)
     ):
         named = ", ".join(f"{key}: {value}" for key, value in sorted(labels.items()))
-        message = f"pods with {named} are selected and not let in: workers of one job with these labels cannot reach each other"
+        message = f"the policy selects pods with {named} and admits no traffic from them, so workers of a job with these labels"
     else:
         return
-    remedy = "Add a rule that lets the selected pods themselves in: from a podSelector with the labels of the policy's own."
-    yield Finding("WorkersCutOff", _INGRESS, f"{message}, and collectives hang", remedy, Level.WARN)
-
-
-def _others(obj: Object, context: LintContext) -> Iterator[Object]:
-    """Return the other policies of the same namespace and input."""
-    result = context.kept("policies", lambda: _by_namespace((context.namespace_of(one), one) for one in context.of(*_KIND)))
-    return (one for one in result.get(context.namespace_of(obj), []) if one is not obj)
+    remedy = "Add an ingress rule from a podSelector with the labels of the policy's own podSelector."
+    yield Finding("WorkersCutOff", _INGRESS, f"{message} cannot reach each other and collectives hang", remedy, Level.WARN)
 
 
 def _gangs(obj: Object, context: LintContext) -> list[Pods]:
@@ -116,25 +108,26 @@ def _gangs(obj: Object, context: LintContext) -> list[Pods]:
         selector = selector_in(map_at(obj, "spec"), "podSelector")
     except MalformedError:
         return []
-    several = context.kept(
-        "gangs", lambda: _by_namespace((one.namespace, one) for one in pods_in(context) if one.batch and (one.number or 0) > 1)
+    gangs = context.cached(
+        "gangs", lambda: _by_namespace((gang.namespace, gang) for gang in pods_in(context) if gang.batch and (gang.number or 0) > 1)
     )
-    value = several.get(context.namespace_of(obj), [])
-    return [one for one in value if selector is None or selector.matches(texts_at(one.pods.root, "metadata", "labels"))]
+    return [
+        gang
+        for gang in gangs.get(context.namespace_of(obj), [])
+        if selector is None or selector.matches(texts_at(gang.pods.root, "metadata", "labels"))
+    ]
 
 
-def _by_namespace(pairs: Iterable[tuple[str, _One]]) -> dict[str, list[_One]]:
-    groups: dict[str, list[_One]] = {}
-    for namespace, one in pairs:
-        groups.setdefault(namespace, []).append(one)
+def _by_namespace(pairs: Iterable[tuple[str, _Item]]) -> dict[str, list[_Item]]:
+    groups: dict[str, list[_Item]] = {}
+    for namespace, item in pairs:
+        groups.setdefault(namespace, []).append(item)
     return groups
 
 
-def _let_in(rules: list[Object], labels: Mapping[str, str]) -> bool:
+def _admits(rules: list[Object], labels: Mapping[str, str]) -> bool:
     """Return whether a rule allows traffic from pods with ``labels`` of the same namespace."""
-    return any(
-        "from" not in rule or not rule["from"] or any(_is_peer(one, labels) for _, one in maps_at(rule, "from")) for rule in rules
-    )
+    return any(not rule.get("from") or any(_is_peer(peer, labels) for _, peer in maps_at(rule, "from")) for rule in rules)
 
 
 def _is_peer(peer: Object, labels: Mapping[str, Any]) -> bool:

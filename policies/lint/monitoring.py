@@ -8,7 +8,7 @@ ServiceMonitor: prometheus-operator, API ``monitoring.coreos.com/v1``.
 
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpugate.policies.cluster.records.common import selector_in
 from gpugate.policies.findings import Finding, Level
@@ -20,35 +20,23 @@ FREE: Final = "DCGM_FI_DEV_FB_FREE"
 XID: Final = "DCGM_FI_DEV_XID_ERRORS"
 
 
-class Instead(NamedTuple):
-    """Replacement of a metric name that no exporter writes.
-
-    Attributes:
-        dcgm: the metric of dcgm-exporter.
-        smi: the metric of nvidia_gpu_exporter.
-    """
-
-    dcgm: str
-    smi: str = ""
-
-    @property
-    def sentence(self) -> str:
-        """Return the replacement as a sentence."""
-        other = f", or {self.smi} (nvidia_gpu_exporter)" if self.smi else ""
-        return f"Write {self.dcgm} (dcgm-exporter){other}."
+def _instead(dcgm: str, smi: str = "") -> str:
+    """Return the remedy with the metrics of dcgm-exporter and nvidia_gpu_exporter that replace an unknown name."""
+    other = f", or {smi} (nvidia_gpu_exporter)" if smi else ""
+    return f"Write {dcgm} (dcgm-exporter){other}."
 
 
-_UTILISATION: Final = Instead("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gpu_ratio, from 0 to 1")
-_MEMORY: Final = Instead(USED, "nvidia_smi_memory_used_bytes")
-_TEMPERATURE: Final = Instead("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
-_POWER: Final = Instead("DCGM_FI_DEV_POWER_USAGE", "nvidia_smi_power_draw_watts")
-#: Metric names from guides and dashboards that no exporter writes.
+_UTILISATION: Final = _instead("DCGM_FI_DEV_GPU_UTIL", "nvidia_smi_utilization_gpu_ratio, from 0 to 1")
+_MEMORY: Final = _instead(USED, "nvidia_smi_memory_used_bytes")
+_TEMPERATURE: Final = _instead("DCGM_FI_DEV_GPU_TEMP", "nvidia_smi_temperature_gpu")
+_POWER: Final = _instead("DCGM_FI_DEV_POWER_USAGE", "nvidia_smi_power_draw_watts")
+#: Remedies for metric names from guides and dashboards that no exporter writes.
 UNWRITTEN: Final = {
     "nvidia_smi_utilization_gpu": _UTILISATION,
     "nvidia_smi_gpu_utilization": _UTILISATION,
     "nvidia_smi_memory_used_mb": _MEMORY,
     "nvidia_smi_memory_used": _MEMORY,
-    "nvidia_smi_memory_total_mb": Instead(f"{USED} + {FREE}", "nvidia_smi_memory_total_bytes"),
+    "nvidia_smi_memory_total_mb": _instead(f"{USED} + {FREE}", "nvidia_smi_memory_total_bytes"),
     "nvidia_smi_gpu_temperature": _TEMPERATURE,
     "nvidia_smi_power_draw": _POWER,
     "DCGM_FI_DEV_GPU_UTILIZATION": _UTILISATION,
@@ -56,7 +44,7 @@ UNWRITTEN: Final = {
     "DCGM_FI_DEV_MEMORY_USED": _MEMORY,
     "DCGM_FI_DEV_GPU_TEMPERATURE": _TEMPERATURE,
     "DCGM_FI_DEV_POWER_DRAW": _POWER,
-    "DCGM_FI_DEV_XID_ERROR": Instead(XID),
+    "DCGM_FI_DEV_XID_ERROR": _instead(XID),
 }
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _TEXT: Final = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
@@ -80,31 +68,23 @@ def check_expression(path: Path, expression: str) -> Iterator[Finding]:
     """Check one expression for unknown GPU metrics and wrong calculations."""
     bare = _TEXT.sub('""', expression)
     for name in sorted({match[0] for match in _NAME.finditer(bare)} & set(UNWRITTEN)):
-        message = f"no exporter writes {name}: the expression is empty, and an alert on it never fires"
-        yield Finding("UnwrittenMetric", path, message, UNWRITTEN[name].sentence)
-    match = _USED_BY_FREE.search(bare)
-    if match:
-        yield _not_a_share(path, match[1])
+        message = f"no exporter writes {name}, so the expression is empty and an alert on it never fires"
+        yield Finding("UnwrittenMetric", path, message, UNWRITTEN[name])
+    share = _USED_BY_FREE.search(bare)
+    if share:
+        message, threshold = f"{USED} / {FREE} is not the used share because it is 1 at half and has no upper bound", share[1]
+        if threshold:
+            message += f"; above {threshold} it fires from {float(threshold) / (1 + float(threshold)):.0%} used"
+        yield Finding("NotAShare", path, message, f"Write {USED} / ({USED} + {FREE}).", Level.WARN)
     counted = _COUNTED.search(bare)
     if counted:
         message = (
-            f"{XID} is a gauge that holds the number of the last Xid: {counted[1]}() subtracts numbers of errors from each other, "
-            "and does not see the same error twice"
+            f"{XID} is a gauge with the number of the last Xid, so {counted[1]}() subtracts error numbers from each other "
+            "and misses an error that repeats"
         )
-        remedy = (
-            f"Write {XID} != 0, which holds until the driver is loaded anew, or DCGM_EXP_XID_ERRORS_COUNT > 0, which dcgm-exporter "
-            "writes where it is configured to."
-        )
+        errors = "DCGM_EXP_XID_ERRORS_COUNT > 0 if dcgm-exporter is configured to write it"
+        remedy = f"Write {XID} != 0, which holds until the driver is reloaded, or {errors}."
         yield Finding("GaugeCounted", path, message, remedy, Level.WARN)
-
-
-def _not_a_share(path: Path, threshold: str | None) -> Finding:
-    message = f"{USED} / {FREE} is not the share that is used: it is 1 at half, and has no upper bound"
-    if threshold:
-        bound = float(threshold)
-        message += f"; above {threshold} it fires from {bound / (1 + bound):.0%} used"
-    remedy = f"Write {USED} / ({USED} + {FREE})."
-    return Finding("NotAShare", path, message, remedy, Level.WARN)
 
 
 def check_service_monitor(obj: Object, context: LintContext) -> Iterator[Finding]:
@@ -117,10 +97,9 @@ def check_service_monitor(obj: Object, context: LintContext) -> Iterator[Finding
             continue
         names = ", ".join(sorted(text_at(service, "metadata", "name") for service in services))
         have = ", ".join(sorted(filter(None, ports))) or "no port with a name"
-        message = f"the Service {names} that it selects has no port named {port}: nothing is scraped"
-        yield Finding(
-            "PortNotNamed", ("spec", "endpoints", at, "port"), message, f"The Service has {have}: use one name.", Level.WARN
-        )
+        message = f"the selected Service {names} has no port named {port}, so nothing is scraped"
+        remedy = f"Use the same port name in both: the Service has {have}."
+        yield Finding("PortNotNamed", ("spec", "endpoints", at, "port"), message, remedy, Level.WARN)
 
 
 def _selected(obj: Object, context: LintContext) -> list[Object]:
@@ -132,8 +111,5 @@ def _selected(obj: Object, context: LintContext) -> list[Object]:
         return []
     spaces = list_at(obj, "spec", "namespaceSelector", "matchNames") or [context.namespace_of(obj)]
     everywhere = map_at(obj, "spec", "namespaceSelector").get("any") is True
-    return [
-        one
-        for one in context.of("", "Service")
-        if (everywhere or context.namespace_of(one) in spaces) and selector.matches(texts_at(one, "metadata", "labels"))
-    ]
+    services = [service for service in context.of("", "Service") if everywhere or context.namespace_of(service) in spaces]
+    return [service for service in services if selector.matches(texts_at(service, "metadata", "labels"))]

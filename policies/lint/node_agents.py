@@ -36,11 +36,11 @@ _USUAL_TAINT: Final = Taint(NVIDIA_GPU, "", "NoSchedule")
 
 def check(obj: Object, context: LintContext) -> Iterator[Finding]:
     """Check that a node agent runs on the GPU nodes and has what it needs there."""
-    value = _part_of(obj)
+    agent = _agent_in(obj)
     kind = kind_of(text_at(obj, "apiVersion"), text_at(obj, "kind"))
-    if value is None or kind is None:
+    if agent is None or kind is None:
         return
-    at, container, part = value
+    at, container, part = agent
     try:
         (pods,) = open_workload(kind, obj, context.snapshot).pod_sets
         shapes = [shape for shape in context.snapshot.shapes if shape.accelerators]
@@ -53,11 +53,11 @@ def check(obj: Object, context: LintContext) -> Iterator[Finding]:
     if part == _PARTS["dcgm-exporter"]:
         yield from _check_exporter(path, obj, container)
     elif part == _PARTS["k8s-device-plugin"] and not _mounts(obj, container, _PLUGINS_FOLDER):
-        message = f"it does not mount {_PLUGINS_FOLDER} of the node: the kubelet never hears of the device plugin"
+        message = f"the container does not mount {_PLUGINS_FOLDER} of the node, so the device plugin cannot register at the kubelet"
         yield Finding("NotRegistered", (*path, "volumeMounts"), message, f"Mount a hostPath volume of {_PLUGINS_FOLDER} there.")
 
 
-def _part_of(obj: Object) -> tuple[int, Object, str] | None:
+def _agent_in(obj: Object) -> tuple[int, Object, str] | None:
     for at, container in maps_at(obj, *_SPEC, "containers"):
         name = text_at(container, "image").partition("@")[0].rpartition("/")[2].partition(":")[0]
         if name in _PARTS:
@@ -72,12 +72,12 @@ def _check_selector(obj: Object, pods: PodSet, part: str, shapes: list[NodeShape
     for key, value in sorted(map_at(obj, *path).items()):
         # The review of the DaemonSet as a workload checks labels with a prefix.
         if "/" not in key:
-            message = f"no component puts the label {key}: {value} on nodes: {part} runs only where somebody has set it by hand"
+            message = f"no component sets the label {key}: {value}, so {part} runs only on nodes that were labelled by hand"
             remedy = f'Write {_PRESENT}: "true" (GPU feature discovery, GPU Operator) or {_PCI}: "true" (Node Feature Discovery).'
             yield Finding("UnsetLabel", (*path, key), message, remedy, Level.WARN)
     if shapes:
-        message = f"its node selector selects none of the nodes with accelerators: {part} runs on none of them"
-        remedy = f'Select by a label that they carry, such as {_PRESENT}: "true".'
+        message = f"the node selector matches no node with accelerators, so {part} runs on none of them"
+        remedy = f'Select by a label of these nodes, such as {_PRESENT}: "true".'
         yield Finding("SelectsNoNode", _SPEC, message, remedy, Level.WARN)
 
 
@@ -85,16 +85,14 @@ def _check_tolerations(obj: Object, pods: PodSet, part: str, shapes: list[NodeSh
     path = (*_SPEC, "tolerations")
     taints = sorted({(taint.key, taint.effect) for shape in shapes for taint in untolerated_taints(pods, shape)})
     if taints:
-        nodes = sum(len(shape.nodes) for shape in shapes if untolerated_taints(pods, shape))
+        count = sum(len(shape.nodes) for shape in shapes if untolerated_taints(pods, shape))
         keys = ", ".join(dict.fromkeys(key for key, _ in taints))
-        message = (
-            f"{part} does not tolerate the taints of {nodes} node{'s' if nodes > 1 else ''} with accelerators ({keys})"
-            " and does not run there"
-        )
-    elif shapes or any(toleration_of(one).covers(_USUAL_TAINT) for _, one in maps_at(obj, *path)):
+        nodes = f"{count} node{'s' if count > 1 else ''} with accelerators ({keys})"
+        message = f"{part} does not tolerate the taints of {nodes}, so it does not run there"
+    elif shapes or any(toleration_of(toleration).covers(_USUAL_TAINT) for _, toleration in maps_at(obj, *path)):
         return
     else:
-        message = f"{part} has no toleration of {NVIDIA_GPU}: where nodes with accelerators carry this taint it does not run"
+        message = f"{part} does not tolerate the taint {NVIDIA_GPU}, so it does not run on nodes that have it"
         taints = [(NVIDIA_GPU, _USUAL_TAINT.effect)]
     lines = [f"{{key: {key}, operator: Exists, effect: {effect}}}" for key, effect in taints]
     remedy = f"Add the toleration{'s' if len(lines) > 1 else ''} {' and '.join(lines)}."
@@ -103,27 +101,26 @@ def _check_tolerations(obj: Object, pods: PodSet, part: str, shapes: list[NodeSh
 
 def _check_exporter(path: Path, obj: Object, container: Object) -> Iterator[Finding]:
     if not _is_on(container, _BY_POD):
-        message = f"{_BY_POD} is not true: the series say nothing of pods, so that no use can be told by workload or team"
+        message = f"{_BY_POD} is not true, so the metrics name no pods and cannot show use by workload or team"
         remedy = f'Add the variable {_BY_POD} with the value "true".'
         yield Finding("NotByPod", (*path, "env"), message, remedy, Level.WARN)
     elif not _mounts(obj, container, _POD_RESOURCES):
-        message = f"it does not mount {_POD_RESOURCES} of the node: the series say nothing of pods"
+        message = f"the container does not mount {_POD_RESOURCES} of the node, so the metrics name no pods"
         remedy = f"Mount a hostPath volume of {_POD_RESOURCES} there."
         yield Finding("NotByPod", (*path, "volumeMounts"), message, remedy, Level.WARN)
 
 
 def _is_on(container: Object, variable: str) -> bool:
-    args = [str(one) for name in ("command", "args") for one in list_at(container, name)]
-    if "--kubernetes" in args or "-k" in args or "--kubernetes=true" in args:
+    args = {str(argument) for name in ("command", "args") for argument in list_at(container, name)}
+    if not args.isdisjoint({"--kubernetes", "-k", "--kubernetes=true"}):
         return True
-    stated = next((one for _, one in maps_at(container, "env") if one.get("name") == variable), {})
-    return "valueFrom" in stated or str(stated.get("value", "")).lower() in {"1", "t", "true"}
+    entry = next((entry for _, entry in maps_at(container, "env") if entry.get("name") == variable), {})
+    return "valueFrom" in entry or str(entry.get("value", "")).lower() in {"1", "t", "true"}
 
 
 def _mounts(obj: Object, container: Object, folder: str) -> bool:
     """Return whether a container mounts the node's ``folder``, or a parent of it."""
-    hosts = {
-        text_at(one, "name"): text_at(one, "hostPath", "path") for _, one in maps_at(obj, *_SPEC, "volumes") if one.get("hostPath")
-    }
-    mounted = (hosts.get(text_at(one, "name"), "") for _, one in maps_at(container, "volumeMounts"))
+    volumes = [volume for _, volume in maps_at(obj, *_SPEC, "volumes") if volume.get("hostPath")]
+    hosts = {text_at(volume, "name"): text_at(volume, "hostPath", "path") for volume in volumes}
+    mounted = (hosts.get(text_at(mount, "name"), "") for _, mount in maps_at(container, "volumeMounts"))
     return any(host and f"{folder}/".startswith(f"{host.rstrip('/')}/") for host in mounted)

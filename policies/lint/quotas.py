@@ -32,14 +32,14 @@ def check_resource_quota(obj: Object, _context: LintContext) -> Iterator[Finding
             continue
         amount, place = f"{hard[name]}", ("spec", "hard", name)
         if name.startswith(_COUNTED):
-            message = f"no device plugin serves {bare}: the quota of {amount} limits nothing"
+            message = f"no device plugin provides {bare}, so the quota of {amount} limits nothing"
         elif _COUNTED + right in hard:
             counted = f"{_COUNTED}{right}: {hard[_COUNTED + right]}"
-            message = f"nothing counts the quota {name}: {amount}, and what is counted stands beside it: {counted}"
+            message = f"the apiserver does not count the quota {name}: {amount}, and {counted} beside it is counted"
             yield Finding("QuotaNotCounted", place, message, f"Remove {name}.", Level.WARN)
             continue
         else:
-            message = f"the apiserver takes the quota {name}: {amount}, and nothing counts it: pods may take any number"
+            message = f"the apiserver accepts the quota {name}: {amount} but never counts it, so pods may request any number"
         yield Finding("QuotaNotCounted", place, message, f'Write {_COUNTED}{right}: "{amount}".')
 
 
@@ -52,12 +52,12 @@ def check_cluster_queue(obj: Object, context: LintContext) -> Iterator[Finding]:
     """Check for a ClusterQueue that admits nothing."""
     spec = map_at(obj, "spec")
     if spec.get("namespaceSelector") is None:
-        message = "it has no namespaceSelector, which selects no namespace: Kueue admits nothing through it"
+        message = "the ClusterQueue has no namespaceSelector, so it selects no namespace and admits nothing"
         remedy = "Write namespaceSelector: {} for every namespace, or select those that may use it."
         yield Finding("NoNamespaces", ("spec", "namespaceSelector"), message, remedy)
     covered = {str(name) for _, group in maps_at(spec, "resourceGroups") for name in list_at(group, "coveredResources")}
     if not covered:
-        message = "it has no resourceGroups, so it has no quota: a workload that asks for anything is never admitted"
+        message = "the ClusterQueue has no resourceGroups, so it has no quota and admits no workload that requests a resource"
         yield Finding("NoQuota", _GROUPS, message, "Write resourceGroups with coveredResources and flavors.")
     for at, group in maps_at(spec, "resourceGroups"):
         yield from _check_group((*_GROUPS, at), group, context)
@@ -68,39 +68,33 @@ def _check_group(path: Path, group: Object, context: LintContext) -> Iterator[Fi
     for name in list_at(group, "coveredResources"):
         right = suggestion(str(name))
         if right:
-            message = f"no device plugin serves {name}: no pod counts against its quota"
+            message = f"no device plugin provides {name}, so no pod counts against its quota"
             yield Finding("UnservedResource", (*path, "coveredResources"), message, f"Write {right}.")
     for at, flavor in maps_at(group, "flavors"):
-        yield from _check_flavor((*path, "flavors", at, "name"), text_at(flavor, "name"), context)
+        name = text_at(flavor, "name")
+        if name and name not in context.names(GROUP, "ResourceFlavor") and name not in context.snapshot.flavors:
+            place = (*path, "flavors", at, "name")
+            yield _missing("FlavorMissing", place, f"ResourceFlavor {name}", known=context.is_known("resourceflavors"))
 
 
-def _check_flavor(path: Path, name: str, context: LintContext) -> Iterator[Finding]:
-    if not name or name in context.names(GROUP, "ResourceFlavor") or name in context.snapshot.flavors:
-        return
-    yield _missing("FlavorMissing", path, f"ResourceFlavor {name}", context.is_known("resourceflavors"))
-
-
-def _missing(reason: str, path: Path, what: str, certain: bool) -> Finding:  # noqa: FBT001 - one answer
-    where = (
-        "neither among these objects nor in the cluster" if certain else "not among these objects, and the cluster's are not given"
-    )
-    message = f"{what} is {where}: without it the queue is inactive and admits nothing"
-    remedy = f"Create {what}, or name one that is there."
-    return Finding(reason, path, message, remedy, Level.WARN if certain else Level.UNKNOWN)
+def _missing(reason: str, path: Path, title: str, *, known: bool) -> Finding:
+    if known:
+        message = f"{title} is neither among these objects nor in the cluster, so the queue is inactive and admits nothing"
+    else:
+        message = f"{title} is not among these objects and those of the cluster are not given, so the queue may be inactive"
+    return Finding(reason, path, message, f"Create {title}, or name an existing one.", Level.WARN if known else Level.UNKNOWN)
 
 
 def _check_ordinary(covered: set[str], context: LintContext) -> Iterator[Finding]:
     """Check that a queue for accelerators covers CPU and memory, which nearly every pod requests."""
     accelerators = sorted(name for name in covered if is_accelerator(name) or may_be_accelerator(name))
     excluded = context.snapshot.kueue.excluded if context.snapshot.kueue else ()
-    left_out = [name for name in _ORDINARY if name not in covered and not any(name.startswith(one) for one in excluded)]
-    if not accelerators or not left_out:
+    missing = [name for name in _ORDINARY if name not in covered and not name.startswith(tuple(excluded))]
+    if not accelerators or not missing:
         return
-    named = " and ".join(left_out)
-    message = (
-        f"it covers {', '.join(accelerators)} and not {named}: a workload that requests {named} (and what is limited is requested) "
-        "is never admitted"
-    )
+    named = " and ".join(missing)
+    never = f"a workload that requests {named} (a limit is also a request) is never admitted"
+    message = f"the ClusterQueue covers {', '.join(accelerators)} but not {named}, so {never}"
     remedy = f"Add {named} to coveredResources with a quota, or exclude them (excludeResourcePrefixes of Kueue's Configuration)."
     yield Finding("RequestsNotCovered", _GROUPS, message, remedy, Level.WARN)
 
@@ -110,7 +104,7 @@ def check_local_queue(obj: Object, context: LintContext) -> Iterator[Finding]:
     path: Path = ("spec", "clusterQueue")
     name = text_at(obj, *path)
     if not name:
-        message = "it names no ClusterQueue: what is queued in it is never admitted"
+        message = "the LocalQueue names no ClusterQueue, so its workloads are never admitted"
         yield Finding("NoClusterQueue", path, message, "Write spec.clusterQueue.")
     elif name not in context.names(GROUP, "ClusterQueue") and name not in context.snapshot.cluster_queues:
-        yield _missing("ClusterQueueMissing", path, f"ClusterQueue {name}", context.is_known("clusterqueues"))
+        yield _missing("ClusterQueueMissing", path, f"ClusterQueue {name}", known=context.is_known("clusterqueues"))

@@ -1,7 +1,4 @@
-"""Review parts of manifests: the ``resources`` of a container, an ``affinity``, as pages show them without an object.
-
-A part is put into a Pod of its own, reviewed there, and taken out again.
-"""
+"""Review parts of manifests, such as the ``resources`` of a container or an ``affinity``, in a Pod made for them."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -13,25 +10,18 @@ _SPEC: Final[Path] = ("spec",)
 _CONTAINER: Final[Path] = ("spec", "containers", 0)
 _OF_A_CONTAINER: Final = "a container of a pod"
 _OF_A_POD: Final = "the spec of a pod, or of a pod template"
-_OF_A_JOB: Final = "the spec of a Job"
 
 
 class Place(NamedTuple):
-    """The place of a field.
-
-    Attributes:
-        parent: path of its parent in the Pod; None for a field of another object.
-        inside: the same in words.
-        is_one: whether a value is valid for the field.
-    """
+    """The path of a field's parent in the Pod (None for another object), the same in words, and a check of its value."""
 
     parent: Path | None
     inside: str
-    is_one: Callable[[Any], bool]
+    is_valid: Callable[[Any], bool]
 
 
 def _is_list(value: Any) -> bool:  # noqa: ANN401 - any JSON value
-    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(element, dict) for element in value)
 
 
 def _is_map(value: Any) -> bool:  # noqa: ANN401 - any JSON value
@@ -40,10 +30,6 @@ def _is_map(value: Any) -> bool:  # noqa: ANN401 - any JSON value
 
 def _is_pod_spec(value: Any) -> bool:  # noqa: ANN401 - any JSON value
     return _is_map(value) and _is_list(value.get("containers"))
-
-
-def _is_number(value: Any) -> bool:  # noqa: ANN401 - any JSON value
-    return type(value) is int
 
 
 def _has(*names: str) -> Callable[[Any], bool]:
@@ -62,25 +48,20 @@ _PLACES: Final[dict[str, Place]] = {
     "metadata": Place((), "an object or a pod template", _has("annotations", "labels")),
     **dict.fromkeys(
         ("backoffLimit", "parallelism", "completions", "activeDeadlineSeconds", "ttlSecondsAfterFinished"),
-        Place(None, _OF_A_JOB, _is_number),
+        Place(None, "the spec of a Job", lambda value: type(value) is int),
     ),
 }
 
 
 class Part(NamedTuple):
-    """A part of a manifest.
-
-    Attributes:
-        value: its content in the file.
-        pod: a Pod that contains it.
-    """
+    """A part of a manifest as it is in the file, and a Pod that contains it."""
 
     value: Object
     pod: Object
 
     @property
     def inside(self) -> str:
-        """Return the place of its fields in words."""
+        """The place of its fields in words."""
         places: dict[str, list[str]] = {}
         for key in self.value:
             places.setdefault(_PLACES[key].inside, []).append(key)
@@ -96,40 +77,30 @@ class Part(NamedTuple):
 
     def patch(self, patch: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the operations of a patch of the Pod that change the part."""
-        result = []
-        for operation in patch:
-            path = self.within(from_pointer(operation["path"]))
-            if path is not None:
-                result.append({**operation, "path": pointer(path)})
-        return result
+        inside = ((operation, self.within(from_pointer(operation["path"]))) for operation in patch)
+        return [{**operation, "path": pointer(path)} for operation, path in inside if path is not None]
 
     def taken_from(self, pod: Object) -> Object:
         """Return the part as it is in ``pod``."""
-        after = {}
-        for key, value in self.value.items():
-            parent = _PLACES[key].parent
-            after[key] = value if parent is None else lookup(pod, (*parent, key))
-        return after
-
-
-def _overlaps(parents: set[Path | None], value: Object) -> bool:
-    """Return whether a field would contain another one of the same part."""
-    return ("spec" in value and bool({_SPEC, _CONTAINER} & parents)) or ("containers" in value and _CONTAINER in parents)
+        parents = {key: _PLACES[key].parent for key in self.value}
+        return {key: self.value[key] if parent is None else lookup(pod, (*parent, key)) for key, parent in parents.items()}
 
 
 def part_in(value: Any) -> Part | None:  # noqa: ANN401 - any JSON value
     """Return ``value`` as a part of a manifest; None if it is something else."""
-    if not _is_map(value) or any(key not in _PLACES or not _PLACES[key].is_one(one) for key, one in value.items()):
+    if not _is_map(value) or any(key not in _PLACES or not _PLACES[key].is_valid(field) for key, field in value.items()):
         return None
-    if _overlaps({_PLACES[key].parent for key in value}, value):
+    parents = {_PLACES[key].parent for key in value}
+    # A field must not contain another field of the same part.
+    if ("spec" in value and {_SPEC, _CONTAINER} & parents) or ("containers" in value and _CONTAINER in parents):
         return None
     # Rules only review pods with accelerators, and most parts do not name their pod.
     container: Object = {"name": "main", "resources": {"limits": {NVIDIA_GPU: 1}}}
     pod: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "part"}, "spec": {"containers": [container]}}
-    for key, one in value.items():
+    for key, field in value.items():
         parent = _PLACES[key].parent
         if key == "metadata":
-            pod["metadata"] |= clone(one)
+            pod["metadata"] |= clone(field)
         elif parent is not None:
-            lookup(pod, parent)[key] = clone(one)
+            lookup(pod, parent)[key] = clone(field)
     return Part(value, pod)

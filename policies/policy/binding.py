@@ -1,14 +1,17 @@
-"""Find the rules that policies bind for an object."""
+"""Find the rules that policies bind for an object, and the namespaces in which each policy binds them."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.framework.decision import BoundRule, BoundRules
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.policy.models import SETTINGS, LabelSelector, Policy, field_name
 from gpugate.policies.rules.registry import RULES
+
+_EVERYTHING: Final = LabelSelector()
 
 
 @cache
@@ -30,9 +33,8 @@ class PolicySet:
 
     def __init__(self, policies: Iterable[Policy]) -> None:
         self.policies: Sequence[Policy] = sorted(policies, key=lambda policy: (-policy.spec.priority, policy.name))
-        everything = LabelSelector()
-        self._by_namespaces = any(policy.spec.match.namespace_selector != everything for policy in self.policies)
-        self._by_objects = any(policy.spec.match.object_selector != everything for policy in self.policies)
+        self._by_namespaces = any(policy.spec.match.namespace_selector != _EVERYTHING for policy in self.policies)
+        self._by_objects = any(policy.spec.match.object_selector != _EVERYTHING for policy in self.policies)
         self._bound: dict[Any, BoundRules] = {}
 
     def bind(self, namespace_labels: Mapping[str, str], object_labels: Mapping[str, Any]) -> BoundRules:
@@ -65,7 +67,7 @@ def settings_of(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings
 
     A policy that does not name the rule has the defaults for it if it has a mode and the rule is not off unless named.
     """
-    settings = getattr(policy.spec.rules, field_name(rule.id))
+    settings = _own_settings(policy, rule)
     if settings is not None or policy.spec.mode is None or rule.default_max_mode is Mode.DISABLED:
         return settings
     return _defaults(rule.id)
@@ -80,12 +82,11 @@ def mode_of(policy: Policy, rule: Rule) -> Mode | None:
     if settings is None:
         return None
     stated: Mode = settings.mode or policy.spec.mode or Mode.ENFORCE
-    return stated if names(policy, rule) else stated.at_most(rule.default_max_mode)
+    return stated if _own_settings(policy, rule) is not None else stated.at_most(rule.default_max_mode)
 
 
-def names(policy: Policy, rule: Rule) -> bool:
-    """Tell whether ``policy`` has settings of its own for ``rule``."""
-    return getattr(policy.spec.rules, field_name(rule.id)) is not None
+def _own_settings(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time
+    return getattr(policy.spec.rules, field_name(rule.id))
 
 
 def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> BoundRule | None:
@@ -106,3 +107,56 @@ def _bind_rule(rule: Rule, matching: Sequence[Policy]) -> BoundRule | None:
             longest_days=spec.exemptions.longest_days or 0,
         )
     return None
+
+
+class PolicyCoverage(NamedTuple):
+    """The namespaces and rules of one policy.
+
+    Attributes:
+        namespaces: how many namespaces it selects.
+        modes: how many rules it binds for some object in one of them, by mode.
+        speaks_for: how many rules it has a mode for.
+        shadowed_by: names of the policies that take precedence for rules that it has a mode for, sorted.
+    """
+
+    namespaces: int
+    modes: Mapping[Mode, int]
+    speaks_for: int
+    shadowed_by: tuple[str, ...]
+
+    @property
+    def rules(self) -> str:
+        """How many rules it binds, by mode: ``12 Enforce, 3 DryRun``."""
+        return ", ".join(f"{self.modes[mode]} {mode.value}" for mode in Mode if self.modes.get(mode))
+
+
+def reach_of(policies: PolicySet, namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, PolicyCoverage]:
+    """Return the coverage of each of ``policies`` by its name; ``namespaces`` has labels by name."""
+    ordered = policies.policies
+    selectors = [policy.spec.match.namespace_selector for policy in ordered]
+    # Namespaces that the same policies select are one case.
+    cases = Counter(
+        tuple(selector == _EVERYTHING or selector.matches(labels) for selector in selectors) for labels in namespaces.values()
+    )
+    modes = [{rule.id: mode for rule in RULES if (mode := mode_of(policy, rule)) is not None} for policy in ordered]
+    return {policy.name: _coverage(at, ordered, modes, cases) for at, policy in enumerate(ordered)}
+
+
+def _coverage(
+    at: int, ordered: Sequence[Policy], modes: Sequence[Mapping[str, Mode]], cases: Mapping[tuple[bool, ...], int]
+) -> PolicyCoverage:
+    own, bound, shadowed_by = modes[at], set[str](), set[str]()
+    # The policies before this one that select every object that it selects, as far as the selectors show.
+    covering = (_EVERYTHING, ordered[at].spec.match.object_selector)
+    before_this = [other for other in range(at) if ordered[other].spec.match.object_selector in covering]
+    for selected in cases:
+        if not selected[at]:
+            continue
+        first = [other for other in before_this if selected[other]]
+        for rule in own:
+            before = [ordered[other].name for other in first if rule in modes[other]]
+            shadowed_by.update(before[:1])
+            if not before:
+                bound.add(rule)
+    number = sum(count for selected, count in cases.items() if selected[at])
+    return PolicyCoverage(number, Counter(own[rule] for rule in bound), len(own), tuple(sorted(shadowed_by)))

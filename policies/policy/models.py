@@ -44,16 +44,13 @@ class SelectorRequirement(Params):
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """How the label is compared."""
     values: Annotated[tuple[LabelValue, ...], Field(max_length=MOST)] = ()
-    """What it is compared with, for In and NotIn."""
+    """The values to compare with, for In and NotIn."""
 
     @model_validator(mode="after")
-    def _compares_with_what_it_needs(self) -> Self:
+    def _has_values_to_compare(self) -> Self:
         compares = self.operator in {"In", "NotIn"}
-        if compares and not self.values:
-            message = f"values: {self.operator} needs some to compare with"
-            raise ValueError(message)
-        if self.values and not compares:
-            message = f"values: {self.operator} takes none"
+        if compares != bool(self.values):
+            message = f"values: {self.operator} {'needs some to compare with' if compares else 'takes none'}"
             raise ValueError(message)
         return self
 
@@ -108,17 +105,16 @@ class Exemptions(Params):
     validations = (
         CelRule(
             "!has(self.longestDays) || !has(self.requireUntil) || self.requireUntil",
-            "longestDays asks for an end: leave requireUntil out, or say true",
+            "longestDays requires an end: leave requireUntil out, or write true",
         ),
     )
 
     rules: Annotated[tuple[str, ...], *UNIQUE] = ()
     """Rule ids; `*` for every rule."""
     require_until: bool | None = None
-    """Whether an exemption must say when it ends, by the annotation gpugate.io/exempt-until. Where it is left out: if longestDays
-    is given."""
+    """Whether an exemption must have an end (annotation gpugate.io/exempt-until). By default only if longestDays is set."""
     longest_days: Annotated[int, Field(ge=1, le=3650)] | None = None
-    """How many days after the workload was made an exemption may end at the latest."""
+    """How many days ahead of the review an exemption may end at most."""
 
     @field_validator("rules")
     @classmethod
@@ -132,13 +128,13 @@ class Exemptions(Params):
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if self.longest_days is not None and self.require_until is False:
-            message = "longestDays asks for an end: leave requireUntil out, or say true"
+            message = "longestDays requires an end: leave requireUntil out, or write true"
             raise ValueError(message)
         return self
 
     @property
     def needs_end(self) -> bool:
-        """Whether an exemption must say when it ends."""
+        """Whether an exemption must have an end."""
         return self.longest_days is not None if self.require_until is None else self.require_until
 
 
@@ -146,17 +142,16 @@ def _settings_model(rule: Rule) -> Any:  # noqa: ANN401 - a model made at run ti
     """Return the model of ``spec.rules.<rule>``: the rule's parameters, its mode, and how it acts on withheld edits."""
     name = rule.params.__name__.removesuffix("Params") + "Settings"
     fields: dict[str, Any] = {
-        "mode": (Mode | None, Field(default=None, description="How the rule acts; the policy's mode where it is left out.")),
+        "mode": (Mode | None, Field(default=None, description="How the rule acts; by default the policy's mode.")),
         "on_git_conflict": (
             Literal["Warn", "Refuse"],
-            Field(default="Warn", description="Whether an edit that would overwrite what Git states is warned about or refused."),
+            Field(default="Warn", description="Whether gpugate warns or refuses if an edit would overwrite a value from Git."),
         ),
         "on_unknown": (
             Literal["Warn", "Refuse"],
             Field(
                 default="Warn",
-                description="Whether what cannot be judged, since facts about the cluster are missing or out of date, is warned"
-                " about or, by a rule in Enforce, refused.",
+                description="Whether a check that lacks current facts about the cluster warns or, for a rule in Enforce, refuses.",
             ),
         ),
     }
@@ -188,11 +183,11 @@ class PolicySpec(Params):
     """The desired state of a GPUPolicy."""
 
     match: Match = Match()
-    """What the policy applies to; everything where it is left out."""
+    """What the policy applies to; everything by default."""
     priority: Annotated[int, Field(ge=-1_000_000_000, le=1_000_000_000)] = 0
     """Of several policies that match, the one with the highest priority binds a rule; then the first by name."""
     mode: Mode | None = None
-    """Mode of every rule that states none. Where it is left out, the policy binds only the rules that it names."""
+    """Mode of every rule that sets none. Without it, the policy binds only the rules that it names."""
     exemptions: Exemptions = Exemptions()
     """From which rules workloads may be exempt."""
     rules: RuleSettings = Field(default_factory=RuleSettings)
@@ -221,15 +216,14 @@ _IN_OTHER_WORDS: Final = {
 }
 
 
-def _explain(error: ValidationError, prefix: tuple[str | int, ...] = ("spec",)) -> str:
+def _explain(error: ValidationError) -> str:
     texts = []
     for problem in error.errors(include_url=False, include_input=False)[:5]:
-        message = str(problem["msg"]).removeprefix("Value error, ")
-        message = _IN_OTHER_WORDS.get(problem["type"], message)
+        message = _IN_OTHER_WORDS.get(problem["type"], str(problem["msg"]).removeprefix("Value error, "))
         pattern = str(problem.get("ctx", {}).get("pattern"))
         if problem["type"] == "string_pattern_mismatch" and pattern not in LABEL_PATTERNS:
             message = f"must match {pattern}"
-        texts.append(f"{dotted((*prefix, *problem['loc']))}: {message}")
+        texts.append(f"{dotted(('spec', *problem['loc']))}: {message}")
     return "; ".join(texts)
 
 
@@ -251,7 +245,8 @@ def parse_policy(obj: Object) -> Policy:
         message = f"is a {stated}, not a {KIND} of {API_VERSION}"
         raise PolicyError(message)
     metadata = obj.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
+    metadata = metadata if isinstance(metadata, dict) else {}
+    name, generation = metadata.get("name"), metadata.get("generation")
     if not isinstance(name, str) or not name:
         message = "metadata.name: a policy needs a name"
         raise PolicyError(message)
@@ -264,7 +259,6 @@ def parse_policy(obj: Object) -> Policy:
     except ValidationError as error:
         message = f"{name}: {_explain(error)}"
         raise PolicyError(message, _rules_at_fault(error)) from None
-    generation = metadata.get("generation") if isinstance(metadata, dict) else None
     return Policy(name=name, spec=spec, generation=generation if isinstance(generation, int) else 0)
 
 
@@ -283,9 +277,9 @@ def without_rules(obj: Object, rules: Collection[str]) -> Policy:
         PolicyError: another part does not parse, either.
     """
     spec = obj.get("spec") or {}
-    kept = {name: settings for name, settings in (spec.get("rules") or {}).items() if name not in rules}
-    off = {name: {"mode": Mode.DISABLED.value} for name in rules if name in BY_ID}
-    return parse_policy({**obj, "spec": {**spec, "rules": {**kept, **off}}})
+    valid = {name: settings for name, settings in (spec.get("rules") or {}).items() if name not in rules}
+    disabled = {name: {"mode": Mode.DISABLED.value} for name in rules if name in BY_ID}
+    return parse_policy({**obj, "spec": {**spec, "rules": {**valid, **disabled}}})
 
 
 def default_policy(mode: Mode) -> Policy:

@@ -1,4 +1,4 @@
-"""Write the rule reference from the rules' own declarations: a page for people, a list for programs."""
+"""Write the rule reference from the declarations of the rules: a page for users, a list for programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _FACTS: Final = {
     "nodes": "nodes",
     "namespaces": "namespaces",
     "localqueues": "Kueue's LocalQueues",
-    "usage": "what monitoring says of devices (audits alone)",
+    "usage": "GPU usage from monitoring (audits only)",
     "resourceclaims": "ResourceClaims",
     "resourceclaimtemplates": "ResourceClaimTemplates",
 }
@@ -30,14 +30,7 @@ COMMON: Final = ("mode", "onGitConflict", "onUnknown")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a rule, as a policy writes it.
-
-    Attributes:
-        name: its path below ``spec.rules.<rule>``; ``[]`` marks the elements of a list.
-        type: its type in words.
-        default: its default, as a policy would write it.
-        description: its meaning.
-    """
+    """One parameter of a rule: its path below ``spec.rules.<rule>`` (``[]`` marks elements of a list), and its type in words."""
 
     name: str
     type: str
@@ -52,15 +45,19 @@ class Parameter:
 
 def parameters(rule: Rule) -> tuple[Parameter, ...]:
     """Return the parameters of ``rule`` without the common ones; nested ones follow their parent."""
-    fields: Mapping[str, Schema] = spec_schema()["properties"]["rules"]["properties"][rule.id]["properties"]
-    own = {name: field for name, field in fields.items() if name not in COMMON}
+    own = {name: field for name, field in _fields_of(rule).items() if name not in COMMON}
     return tuple(_flatten(own, "", frozenset()))
 
 
 def common_parameters() -> tuple[Parameter, ...]:
     """Return the parameters that every rule has."""
-    fields: Mapping[str, Schema] = spec_schema()["properties"]["rules"]["properties"][RULES[0].id]["properties"]
+    fields = _fields_of(RULES[0])
     return tuple(_flatten({name: fields[name] for name in COMMON}, "", frozenset()))
+
+
+def _fields_of(rule: Rule) -> Mapping[str, Schema]:
+    fields: Mapping[str, Schema] = spec_schema()["properties"]["rules"]["properties"][rule.id]["properties"]
+    return fields
 
 
 def _flatten(fields: Mapping[str, Schema], prefix: str, required: frozenset[str]) -> Iterator[Parameter]:
@@ -86,29 +83,21 @@ def _type(field: Schema) -> str:
         values = field.get("additionalProperties")
         return f"map to {_type(values)}" if isinstance(values, dict) else "object"
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    bounds = [f"{sign} {field[key]}" for key, sign in signs.items() if key in field]
-    return " ".join([kind, ", ".join(bounds)]).strip()
+    bounds = ", ".join(f"{sign} {field[key]}" for key, sign in signs.items() if key in field)
+    return f"{kind} {bounds}".strip()
 
 
 def default_policy_object(mode: str) -> dict[str, Any]:
     """Return the policy that holds if there is none, as an object with every default written out."""
-    rules = spec_schema()["properties"]["rules"]["properties"]
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": {"name": "default"},
-        "spec": {"priority": 0, "mode": mode, "rules": {rule.id: _default_settings(rule, rules, mode) for rule in RULES}},
-    }
-
-
-def _default_settings(rule: Rule, schemas: Mapping[str, Schema], mode: str) -> dict[str, Any]:
-    # Written out, so that it stays when a user changes the mode of the policy.
-    stated = {} if rule.default_max_mode is Mode.ENFORCE else {"mode": Mode(mode).at_most(rule.default_max_mode).value}
-    return stated | _defaults(schemas[rule.id])
-
-
-def _defaults(schema: Schema) -> dict[str, Any]:
-    return {name: field["default"] for name, field in schema["properties"].items() if field.get("default") is not None}
+    rules: dict[str, Any] = {}
+    for rule in RULES:
+        fields = _fields_of(rule).items()
+        rules[rule.id] = {name: field["default"] for name, field in fields if field.get("default") is not None}
+        if rule.default_max_mode is not Mode.ENFORCE:
+            # Written out, so that it stays when a user changes the mode of the policy.
+            rules[rule.id] = {"mode": Mode(mode).at_most(rule.default_max_mode).value, **rules[rule.id]}
+    spec = {"priority": 0, "mode": mode, "rules": rules}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "default"}, "spec": spec}
 
 
 def outcome_of(reason: Reason) -> str:
@@ -121,53 +110,37 @@ def outcome_of(reason: Reason) -> str:
 
 def reference_markdown() -> str:
     """Return the rule reference in Markdown."""
-    lines = [
+    blocks = [
         "# Rules",
-        "",
         "<!-- Written by `make docs` from the rules' own code: change it there. -->",
-        "",
-        *_table(("Rule", "What it ensures"), [(f"[`{rule.id}`](#{rule.id})", rule.title) for rule in RULES]),
-        "",
+        _table(("Rule", "What it ensures"), [(f"[`{rule.id}`](#{rule.id})", rule.title) for rule in RULES]),
         f"Rules run in this order. A {KIND} sets their parameters under `spec.rules.<rule>`. Every rule also has:",
-        "",
-        *_parameter_table(common_parameters()),
-        "",
+        _parameter_table(common_parameters()),
+        *(block for rule in RULES for block in _section(rule)),
+        "## Findings of any rule",
+        _reason_table(ENGINE_REASONS),
     ]
-    for rule in RULES:
-        lines += _section(rule)
-    lines += ["## Findings of any rule", "", *_reason_table(ENGINE_REASONS), ""]
-    return "\n".join(lines)
+    return "\n\n".join(blocks) + "\n"
 
 
-def _section(rule: Rule) -> list[str]:
-    snapshot = ", ".join(sorted(_FACTS.get(name, name) for name in rule.needs))
+def _section(rule: Rule) -> Iterator[str]:
+    facts = ", ".join(sorted(_FACTS.get(name, name) for name in rule.needs))
     updates = "a template that a user changed in an UPDATE, too" if rule.on_update else "objects at CREATE only"
-    own = parameters(rule)
-    return [
-        f"## {rule.id}",
-        "",
-        f"**{rule.title}.**",
-        "",
-        f"Since {rule.since}. Reads {snapshot or 'nothing but the object'}. Edits {updates}.",
-        "",
-        *_unnamed(rule),
-        *_documentation(rule),
-        "### Parameters",
-        "",
-        *(_parameter_table(own) if own else ["None of its own."]),
-        "",
-        *(["### Findings", "", *_reason_table(rule.reasons), ""] if rule.reasons else []),
-    ]
+    yield f"## {rule.id}"
+    yield f"**{rule.title}.**"
+    yield f"Since {rule.since}. Reads {facts or 'nothing but the object'}. Edits {updates}."
+    if rule.default_max_mode is not Mode.ENFORCE:
+        strongest = "off" if rule.default_max_mode is Mode.DISABLED else f"at most in mode {rule.default_max_mode.value}"
+        yield f"Where a policy does not name it, it is {strongest}: {rule.default_mode_reason}"
+    yield _documentation(rule)
+    yield "### Parameters"
+    yield _parameter_table(parameters(rule)) or "None of its own."
+    if rule.reasons:
+        yield "### Findings"
+        yield _reason_table(rule.reasons)
 
 
-def _unnamed(rule: Rule) -> list[str]:
-    if rule.default_max_mode is Mode.ENFORCE:
-        return []
-    held = "off" if rule.default_max_mode is Mode.DISABLED else f"at most in mode {rule.default_max_mode.value}"
-    return [f"Where a policy does not name it, it is {held}: {rule.default_mode_reason}", ""]
-
-
-def _documentation(rule: Rule) -> list[str]:
+def _documentation(rule: Rule) -> str:
     """Return the docstring of the rule's module without its first line, with headings one level down."""
     _, _, body = rule.documentation.strip().partition("\n\n")
     fenced = False
@@ -175,19 +148,20 @@ def _documentation(rule: Rule) -> list[str]:
     for line in body.splitlines():
         fenced ^= line.startswith("```")
         lines.append(f"#{line}" if line.startswith("#") and not fenced else line)
-    return [*lines, ""]
+    return "\n".join(lines)
 
 
-def _parameter_table(params: Sequence[Parameter]) -> list[str]:
+def _parameter_table(params: Sequence[Parameter]) -> str:
     rows = [(f"`{param.name}`", param.type, f"`{param.written}`" if param.written else "", param.description) for param in params]
     return _table(("Parameter", "Type", "Default", "Description"), rows)
 
 
-def _reason_table(reasons: Mapping[str, Reason]) -> list[str]:
+def _reason_table(reasons: Mapping[str, Reason]) -> str:
     rows = [(f"`{name}`", outcome_of(reason), reason.title) for name, reason in reasons.items()]
     return _table(("Reason", "In mode Enforce", "What it means"), rows)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown; an empty text without rows."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
-    return ["| " + " | ".join(row) + " |" for row in (cells[0], ["---"] * len(head), *cells[1:])]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (cells[0], ["---"] * len(head), *cells[1:])) if rows else ""

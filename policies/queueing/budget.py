@@ -1,6 +1,6 @@
 """Compare pods with the budgets that they share: ResourceQuotas, and the flavors of a Kueue ClusterQueue.
 
-Amounts are bytes, millicores or counts, by the names that the budget uses.
+Amounts are bytes, millicores or counts, by the budget's names.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -14,66 +14,56 @@ from gpugate.policies.workloads.workload import Workload
 
 #: Fields of a pod spec that, with its containers, decide its requests, its flavors, and which quotas count it.
 _DECIDING: Final = (
-    "activeDeadlineSeconds",
-    "affinity",
-    "nodeSelector",
-    "overhead",
-    "priorityClassName",
-    "resources",
-    "runtimeClassName",
-    "tolerations",
+    *("activeDeadlineSeconds", "affinity", "nodeSelector", "overhead", "priorityClassName"),
+    *("resources", "runtimeClassName", "tolerations"),
 )
 
 
 class Budget(Protocol):
-    """An amount of resources that the pods of a namespace or queue share, seen from one workload."""
+    """Resources that the pods of a namespace or queue share, for one workload."""
 
     @property
     def source(self) -> str:
         """Kind and name of the object that states the budget, for messages."""
 
-    @property
-    def facts(self) -> tuple[str, ...]:
-        """Resource names of the kinds that the amounts are read from."""
-
     def count(self, pods: PodSet) -> int:
-        """Return how many pods of the pod set the budget counts at once; zero where that is not known."""
+        """Return the number of pods that the budget counts at once; zero if unknown."""
 
     def applies(self, pods: PodSet) -> bool | None:
-        """Return whether the budget counts the pods; None where that is not known."""
+        """Return whether the budget counts the pods; None if unknown."""
 
     def charge(self, pods: PodSet) -> Mapping[str, int]:
-        """Return what the budget counts for one pod, of the resources that it bounds.
+        """Return the amounts that the budget counts for one pod.
 
         Raises:
             MalformedError: an amount is no quantity.
         """
 
     def total(self, name: str) -> int:
-        """Return the most of resource ``name`` that could ever be used."""
+        """Return the maximum of resource ``name`` while nothing else uses the budget."""
 
     def available(self, name: str, in_flight: int) -> int:
-        """Return how much of resource ``name`` is unused once ``in_flight`` of it is counted; never below zero."""
+        """Return the unused amount of resource ``name`` less ``in_flight``; never below zero."""
 
 
 class Charge(NamedTuple):
-    """What a budget counts for ``number`` pods together, each of which counts for ``each``."""
+    """The amounts that a budget counts for ``number`` equal pods; ``each``: for one of them."""
 
     number: int
     each: Mapping[str, int]
 
     def total(self, name: str) -> int:
-        """Return what all pods count for; zero for a resource that they do not request."""
+        """Return the amount for all pods; zero for a resource that they do not request."""
         return self.number * self.each.get(name, 0)
 
 
 def exceeds_ever(budget: Budget, charge: Charge) -> list[str]:
-    """Return the resources of which ``budget`` could never have enough, sorted."""
+    """Return the resources of which ``budget`` can never have enough, sorted."""
     return sorted(name for name in charge.each if charge.total(name) > budget.total(name))
 
 
 def waits_now(budget: Budget, charge: Charge, in_flight: Mapping[str, int]) -> list[str]:
-    """Return the resources of which ``budget`` has too little unused now; ``in_flight``: admitted and not counted yet."""
+    """Return the resources of which ``budget`` has too little now; ``in_flight``: admitted and not counted yet."""
     return [name for name in charge.each if charge.total(name) > budget.available(name, in_flight.get(name, 0))]
 
 
@@ -97,13 +87,11 @@ def show_sum(name: str, each: int, number: int, qualifier: str = "") -> str:
 def pod_fingerprint(workload: Workload, pods: PodSet) -> Hashable | None:
     """Return a key that pods of one namespace share if every budget treats them the same, their number aside.
 
-    Pods of a gang, replicas of a Deployment and most Jobs of a team share it: names, images and commands are not in it.
-
-    Returns:
-        The key, with names and order of the containers in it; None for pods that are better compared each time.
+    Pods of a gang, replicas of a Deployment and most Jobs of a team share it: it has names and order of the containers, but no
+    images and commands. None for pods without a short key.
     """
     stated = [(key, value) for key in _DECIDING if (value := pods.spec.get(key)) is not None]
     deciding = memo_key([[container.name for container in pods.containers], stated])
     kind = workload.kind
-    # Pods whose containers state the same have the very same totals.
+    # Pods whose containers state the same share one totals object.
     return None if deciding is None else (workload.namespace, kind.group, kind.kind, pods.path, pods.totals, deciding)

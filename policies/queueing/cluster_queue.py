@@ -1,29 +1,31 @@
-"""Find the ClusterQueue of a workload, and tell whether a quota may count the workload already."""
+"""Find the ClusterQueue of a workload, and whether a quota may count the workload already."""
 
 from typing import Final
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.queueing.workload_demand import is_managed
 from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.workload import Workload
 
-_NOTHING: Final[frozenset[str]] = frozenset()
-#: Resources that gpugate itself may add to a workload.
-_ADDED: Final = frozenset({"cpu", "memory"})
+#: Resources that gpugate adds or raises.
+ADDED: Final = ("memory", "cpu")
+#: Fields of a status that only a controller or kubelet writes.
+_CONTROLLER_FIELDS: Final = frozenset({"conditions", "observedGeneration", "startTime"})
 
 
 def uncovered(workload: Workload, snapshot: ClusterSnapshot) -> frozenset[str]:
-    """Return those of CPU and memory that the quota of the workload's queue does not cover; none where that is not known.
+    """Return those of CPU and memory that the ClusterQueue of ``workload`` does not cover; none if it is unknown.
 
-    Kueue admits no workload that requests a resource which no flavor of its ClusterQueue covers
+    Kueue does not admit a workload that requests such a resource
     (v0.15.0, ``pkg/scheduler/flavorassigner``: "resource memory unavailable in ClusterQueue").
     """
     queue = cluster_queue_of(workload, snapshot)
-    return _ADDED - queue.covered if queue else _NOTHING
+    return frozenset(ADDED) - queue.covered if queue else frozenset()
 
 
 def cluster_queue_of(workload: Workload, snapshot: ClusterSnapshot) -> ClusterQueue | None:
-    """Return the ClusterQueue behind the queue name of ``workload``; None where it names none or that is not known."""
+    """Return the ClusterQueue of the LocalQueue that ``workload`` names; None if it names none or an unknown one."""
     if not snapshot.cluster_queues:
         return None
     name = queue_label(workload)
@@ -31,11 +33,13 @@ def cluster_queue_of(workload: Workload, snapshot: ClusterSnapshot) -> ClusterQu
     return snapshot.cluster_queues.get(local.cluster_queue) if local else None
 
 
-#: Fields of a status that only a controller or kubelet writes.
-_SEEN: Final = frozenset({"conditions", "observedGeneration", "startTime"})
+def bounding_queue(workload: Workload, snapshot: ClusterSnapshot) -> ClusterQueue | None:
+    """Return the ClusterQueue whose quota counts the pods; None if there is none, or Kueue does not manage the kind."""
+    queue = cluster_queue_of(workload, snapshot)
+    return None if queue is None or is_managed(workload, snapshot) is False else queue
 
 
 def not_yet_counted(workload: Workload) -> bool:
     """Return whether no quota counts the workload as used yet: none does before a controller has seen the object."""
     status = workload.root.get("status")
-    return workload.operation != "UPDATE" and (type(status) is not dict or _SEEN.isdisjoint(status))
+    return workload.operation != "UPDATE" and (type(status) is not dict or _CONTROLLER_FIELDS.isdisjoint(status))

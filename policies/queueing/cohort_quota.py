@@ -1,18 +1,17 @@
-"""Work out how much of a resource a ClusterQueue has in a flavor, with what it may borrow from its cohort.
+"""Compute the quota of a ClusterQueue for one resource in one flavor, with the quota that it may borrow from its cohort.
 
-The arithmetic is that of Kueue v0.15.0, ``pkg/cache/scheduler/resource_node.go``: the quota of a cohort is its own and what
-its children lend it; a ClusterQueue or cohort has its local quota and what its parent has, up to its borrowing limit. Amounts
-are bytes, millicores or counts.
+Formula: Kueue v0.15.0, ``pkg/cache/scheduler/resource_node.go``. A cohort has its own quota and the quota that its children
+lend it; a ClusterQueue or cohort has its local quota and its parent's, up to its borrowing limit. Amounts are bytes, millicores
+or counts.
 """
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.records.cohorts import CohortTree
-from gpugate.policies.cluster.records.kueue import ClusterQueue, Quota, ResourceGroup
+from gpugate.policies.cluster.records.kueue import ClusterQueue, CohortTree, Quota, ResourceGroup
 
-#: Sums of a tree of cohorts deeper than this are not known.
-_DEEPEST: Final = 64
+#: Maximum depth of a tree of cohorts whose sums are computed.
+_MAX_DEPTH: Final = 64
 _NO_QUOTA: Final = Quota(0)
 
 
@@ -21,8 +20,8 @@ class QuotaNode(NamedTuple):
 
     Attributes:
         quota: its own quota.
-        subtree: its own quota and what its children lend it (``SubtreeQuota``).
-        usage: what is used of that (``Usage``): reservations of a ClusterQueue, or of a cohort's children beyond their local
+        subtree: its own quota and the quota that its children lend it (``SubtreeQuota``).
+        usage: the used part of that (``Usage``): reservations of a ClusterQueue, or of a cohort's children beyond their local
             quota.
     """
 
@@ -36,19 +35,14 @@ class QuotaNode(NamedTuple):
         lending = self.quota.lending
         return 0 if lending is None else max(0, self.subtree - lending)
 
-    @property
-    def local_available(self) -> int:
-        """The unused part of the local quota (``LocalAvailable``)."""
-        return max(0, self.local_quota - self.usage)
-
 
 class Capacity(NamedTuple):
     """The quota of a ClusterQueue for one resource in one flavor.
 
     Attributes:
         nominal: its own quota.
-        potential: the most that it could ever have, with nothing reserved in its cohort (``potentialAvailable``).
-        available: what it could get now; below zero where more is reserved than there is (``available``).
+        potential: its maximum while nothing is reserved in its cohort (``potentialAvailable``).
+        available: the amount that it can get now; below zero if reservations exceed the quota (``available``).
         reserved: reserved for its own workloads.
         reserved_by_others: reserved in the rest of its cohort's tree.
     """
@@ -65,12 +59,9 @@ class _TooDeepError(Exception):
 
 
 def quota_in(groups: Iterable[ResourceGroup], flavor: str, resource: str) -> Quota:
-    """Return the quota that ``groups`` state for ``resource`` in ``flavor``; zero where they state none."""
-    for group in groups:
-        for name, quotas in group.flavors:
-            if name == flavor and resource in quotas:
-                return quotas[resource]
-    return _NO_QUOTA
+    """Return the quota of ``groups`` for ``resource`` in ``flavor``; zero if they have none."""
+    flavors = (quotas for group in groups for name, quotas in group.flavors if name == flavor and resource in quotas)
+    return next((quotas[resource] for quotas in flavors), _NO_QUOTA)
 
 
 def _node_of_queue(queue: ClusterQueue, flavor: str, resource: str) -> QuotaNode:
@@ -82,22 +73,20 @@ class _Sums:
     """The sums of all cohorts below one root, for one flavor and resource."""
 
     def __init__(self, tree: CohortTree, flavor: str, resource: str) -> None:
-        self.tree = tree
-        self.flavor = flavor
-        self.resource = resource
+        self.tree, self.flavor, self.resource = tree, flavor, resource
         self.nodes: dict[str, QuotaNode] = {}
         self.reserved = 0
 
     def add_up(self, name: str, depth: int = 0) -> QuotaNode:
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise _TooDeepError
         cohort = self.tree.cohorts.get(name)
         quota = quota_in(cohort.groups, self.flavor, self.resource) if cohort else _NO_QUOTA
         subtree, usage = quota.nominal, 0
         queues = [_node_of_queue(queue, self.flavor, self.resource) for queue in self.tree.queues.get(name, ())]
         self.reserved += sum(queue.usage for queue in queues)
-        below = [self.add_up(child, depth + 1) for child in self.tree.children.get(name, ())]
-        for child in (*below, *queues):
+        cohorts = [self.add_up(child, depth + 1) for child in self.tree.children.get(name, ())]
+        for child in (*cohorts, *queues):
             subtree += child.subtree - child.local_quota
             usage += max(0, child.usage - child.local_quota)
         node = self.nodes[name] = QuotaNode(quota, subtree, usage)
@@ -123,12 +112,13 @@ def _available(path: list[QuotaNode]) -> int:
         if node.quota.borrowing is not None:
             stored, used = node.subtree - node.local_quota, max(0, node.usage - node.local_quota)
             available = min(stored - used + node.quota.borrowing, available)
-        available += node.local_available
+        # LocalAvailable
+        available += max(0, node.local_quota - node.usage)
     return available
 
 
 def capacity(tree: CohortTree, queue: ClusterQueue, flavor: str, resource: str) -> Capacity | None:
-    """Return what ``queue`` has of ``resource`` in ``flavor``; None where its cohorts form a circle or are nested too deep.
+    """Return the quota of ``queue`` for ``resource`` in ``flavor``; None if its cohorts form a cycle or are nested too deep.
 
     The sums visit the whole tree of the cohort, once for each state of ClusterQueues and Cohorts.
     """
@@ -143,7 +133,7 @@ def _capacity(tree: CohortTree, queue: ClusterQueue, flavor: str, resource: str)
     own = _node_of_queue(queue, flavor, resource)
     if not queue.cohort:
         return Capacity(own.quota.nominal, own.subtree, own.subtree - own.usage, own.usage, 0)
-    names = tree.way_up(queue.cohort)
+    names = tree.path_to_root(queue.cohort)
     if names is None:
         return None
     sums = _Sums(tree, flavor, resource)
@@ -156,7 +146,7 @@ def _capacity(tree: CohortTree, queue: ClusterQueue, flavor: str, resource: str)
 
 
 def bound_without_cohort(queue: ClusterQueue, flavor: str, resource: str) -> int | None:
-    """Return the most that ``queue`` could have in any cohort: nominal quota and borrowing limit; None without such a limit."""
+    """Return the maximum of ``queue`` in any cohort: nominal quota plus borrowing limit; None without such a limit."""
     quota = quota_in(queue.groups, flavor, resource)
     if not queue.cohort:
         return quota.nominal

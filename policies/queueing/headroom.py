@@ -1,10 +1,9 @@
-"""Headroom: how far gpugate may raise the requests of a pod before something rejects it that accepts it as it is.
+"""Headroom: the amount by which gpugate may raise the requests of a pod without making it impossible.
 
-What gpugate adds must never make an object impossible. So the raised pod is compared with everything that bounds it: the nodes
-that hold it now, the LimitRanges and ResourceQuotas of its namespace, and the quota of its Kueue queue. Where the pod is over a
-bound already, it may stay there and go no further.
+The raised pod is compared with everything that bounds it: the nodes that can hold it as it is, the LimitRanges and
+ResourceQuotas of its namespace, and the quota of its Kueue queue. A pod that is above a bound already may stay there.
 
-Amounts are bytes, millicores or counts. Pods that nothing but nodes bounds need none of this: see :func:`is_bounded`.
+Amounts are bytes, millicores or counts. Pods that only nodes bound need no headroom: see :func:`is_bounded`.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import whole_number
 from gpugate.policies.kube.quantity import NO_AMOUNTS, show_amount
 from gpugate.policies.queueing.budget import Budget, exceeds_ever, pod_fingerprint
-from gpugate.policies.queueing.cluster_queue import cluster_queue_of
+from gpugate.policies.queueing.cluster_queue import ADDED, bounding_queue
 from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorQuota, fit_of, queue_facts
 from gpugate.policies.queueing.limit_range import limit_violations
 from gpugate.policies.queueing.resource_quota import (
@@ -29,7 +28,7 @@ from gpugate.policies.queueing.resource_quota import (
     quotas_of,
     usage_of_pod,
 )
-from gpugate.policies.queueing.workload_demand import PodSetDemand, counted_requests, is_managed, number_of_pods, pod_counts
+from gpugate.policies.queueing.workload_demand import PodSetDemand, counted_requests, number_of_pods, pod_counts
 from gpugate.policies.scheduling.node_fit import holds
 from gpugate.policies.scheduling.pod_resources import (
     NO_CHANGES,
@@ -44,30 +43,19 @@ from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests
 from gpugate.policies.workloads.workload import Workload
 
-#: Resources that gpugate adds or raises.
-ADDED: Final = ("memory", "cpu")
 #: Resource names of the kinds that bound a pod, besides nodes.
 BOUNDING: Final = frozenset(
     {
-        "clusterqueues",
-        "cohorts",
-        "configurations",
-        "limitranges",
-        "localqueues",
-        "priorityclasses",
-        "resourceflavors",
-        "resourcequotas",
-        "runtimeclasses",
+        *("clusterqueues", "cohorts", "configurations", "limitranges", "localqueues"),
+        *("priorityclasses", "resourceflavors", "resourcequotas", "runtimeclasses"),
     }
 )
-
-
-#: The most that one pod may request of a resource, and where that is stated, as text.
+#: The maximum request of one pod for a resource, and its source as text.
 _Bound: TypeAlias = tuple[int, str]
 
 
 def is_bounded(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> bool:
-    """Return whether a queue, a quota, a LimitRange or a RuntimeClass bounds the pods, and not nodes alone."""
+    """Return whether a queue, a quota, a LimitRange or a RuntimeClass bounds the pods besides nodes."""
     namespace = workload.namespace
     return (
         namespace in snapshot.limit_ranges
@@ -77,16 +65,10 @@ def is_bounded(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> b
     )
 
 
-def bounding_queue(workload: Workload, snapshot: ClusterSnapshot) -> ClusterQueue | None:
-    """Return the ClusterQueue whose quota counts the pods; None where there is none."""
-    queue = cluster_queue_of(workload, snapshot)
-    return None if queue is None or is_managed(workload, snapshot) is False else queue
-
-
 def headroom_key(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> Hashable | None:
-    """Return a key that only pods with the same headroom have; None for pods whose headroom is better worked out each time."""
+    """Return a key that only pods with the same headroom share; None for pods whose headroom is computed each time."""
     namespace = workload.namespace
-    # Other pod sets take a part of each bound. What is in flight counts against the quotas of pods, and changes all the time.
+    # Other pod sets use a part of each bound. Objects in flight count against the quotas of pods, and change all the time.
     in_flight = namespace in snapshot.quotas and workload.is_pod() and snapshot.in_flight.namespace(namespace)
     if len(workload.pod_sets) > 1 or in_flight:
         return None
@@ -100,7 +82,7 @@ def headroom_facts(workload: Workload, snapshot: ClusterSnapshot) -> tuple[objec
 
 
 def number_together(workload: Workload, pods: PodSet) -> int | None:
-    """Return how many pods run at once; None where the object does not say: a controller's pod, a DaemonSet."""
+    """Return the number of pods that run at once; None if the object does not state it: a controller's pod, a DaemonSet."""
     if not workload.is_pod():
         return None if pods.count is None else max(1, number_of_pods(workload, pods)[0])
     if workload.controller() is not None:
@@ -109,7 +91,7 @@ def number_together(workload: Workload, pods: PodSet) -> int | None:
 
 
 class _Size(NamedTuple):
-    """The size of one pod: ``own`` without overhead, ``usage`` by quotas' names, ``counted`` by Kueue, violations as text."""
+    """The size of one pod: ``own`` without overhead, ``usage`` by names of quotas, ``counted`` by Kueue, violations as text."""
 
     own: ResolvedResources
     requests: Mapping[str, int]
@@ -122,57 +104,54 @@ class Headroom:
     """The bounds of one pod of a pod set."""
 
     def __init__(self, workload: Workload, pods: PodSet, snapshot: ClusterSnapshot, shapes: Iterable[NodeShape]) -> None:
-        """Work out the bounds of a pod that may land on ``shapes``.
+        """Compute the bounds of a pod that can be placed on ``shapes``.
 
         Raises:
             MalformedError: an amount is no quantity.
         """
         self._workload, self._pods, self._snapshot = workload, pods, snapshot
         self._queue = bounding_queue(workload, snapshot)
-        now = self._size(NO_CHANGES)
-        self._violations = now.limit_violations
-        needed = _memory_and_cpu(now.requests)
-        self._shapes = [shape for shape in shapes if holds(shape, needed)]
+        size = self._size(NO_CHANGES)
+        self._violations = size.limit_violations
+        self._shapes = [shape for shape in shapes if holds(shape, _memory_and_cpu(size))]
         #: ResourceQuotas that count the pod once it states memory or CPU, and do not count it yet.
         self._entered: list[ResourceQuota] = []
         self._usage: dict[str, _Bound] = {}
         for budget in quotas_of(workload, snapshot):
-            for name, bound in self._bounds_of_quota(budget, now):
+            for name, bound in self._bounds_of_quota(budget, size):
                 self._usage[name] = min(bound, self._usage.get(name, bound))
-        self._counted = dict(self._bounds_of_queue(self._queue, now.counted)) if self._queue else {}
+        self._counted = dict(self._bounds_of_queue(self._queue, size.counted)) if self._queue else {}
 
     def _size(self, changes: Changes) -> _Size:
         """Return the size of the pod once its containers state ``changes``."""
         pods, snapshot, namespace = self._pods, self._snapshot, self._workload.namespace
         own = resolved_resources(pods, snapshot, namespace, with_overhead=False, changes=changes)
-        whole = own if states_by_container(pods) else resolved_resources(pods, snapshot, namespace, changes=changes)
-        violations = frozenset[str]()
-        if namespace in snapshot.limit_ranges:
-            defaults = defaults_for(snapshot, namespace)
-            broken = limit_violations(snapshot.limit_ranges[namespace], filled(pods, defaults, changes), own, defaults)
-            violations = frozenset(
-                f"the {violation.bound} of LimitRange {violation.source} for {violation.resource} of"
-                f" {violation.container.container.name if violation.container else 'the pod'}"
-                for violation in broken
-            )
-        usage = usage_of_pod(whole) if namespace in snapshot.quotas else NO_AMOUNTS
+        total = own if states_by_container(pods) else resolved_resources(pods, snapshot, namespace, changes=changes)
+        ranges, defaults = snapshot.limit_ranges.get(namespace, ()), defaults_for(snapshot, namespace)
+        violations = frozenset(
+            f"the {violation.bound} of LimitRange {violation.source} for {violation.resource} of"
+            f" {violation.container.container.name if violation.container else 'the pod'}"
+            for violation in (limit_violations(ranges, filled(pods, defaults, changes), own, defaults) if ranges else ())
+        )
+        usage = usage_of_pod(total) if namespace in snapshot.quotas else NO_AMOUNTS
         counted = counted_requests(self._workload, pods, snapshot, changes) if self._queue else NO_AMOUNTS
-        return _Size(own, whole.requests, usage, counted, violations)
+        return _Size(own, total.requests, usage, counted, violations)
 
-    def _bounds_of_quota(self, budget: NamespaceQuota, now: _Size) -> Iterator[tuple[str, _Bound]]:
-        """Bound each pod by its share of the hard limit, and a pod on its own by what is left of that now as well."""
-        quota, pods, before = budget.quota, self._pods, now.usage
+    def _bounds_of_quota(self, budget: NamespaceQuota, size: _Size) -> Iterator[tuple[str, _Bound]]:
+        """Bound each pod by its share of the hard limit, and a plain pod by the unused part of the limit, too."""
+        quota, pods, before = budget.quota, self._pods, size.usage
         # A pod that states memory or CPU is not BestEffort.
-        stating = now.own._replace(requests={**now.own.requests, "memory": max(1, now.own.requests.get("memory", 0))})
+        requests = size.own.requests
+        stating = size.own._replace(requests={**requests, "memory": max(1, requests.get("memory", 0))})
         if in_scope(quota, pods, stating, self._snapshot) is False:
             return
-        if in_scope(quota, pods, now.own, self._snapshot) is False:
-            # The quota counts nothing for the pod yet, so all of its hard limit is there.
+        if in_scope(quota, pods, size.own, self._snapshot) is False:
+            # The quota counts nothing for the pod yet, so all of its hard limit is unused.
             self._entered.append(quota)
             before = NO_AMOUNTS
         number = number_together(self._workload, pods)
         if number is None and self._lacks_requests(quota, NO_CHANGES):
-            # The API accepts none of them as they are.
+            # The API rejects all of them as they are.
             number = 1
         each = {name: before.get(name, 0) for name in quota.hard}
         yield from self._bounds(budget, each, number, budget.in_flight() if self._workload.is_pod() else None)
@@ -182,50 +161,50 @@ class Headroom:
         return bool(missing_requests(quota, self._pods, filled(self._pods, defaults, changes)))
 
     def _bounds_of_queue(self, queue: ClusterQueue, before: Mapping[str, int]) -> Iterator[tuple[str, _Bound]]:
-        """Bound each pod by its share of the flavor that holds the pods as they are and has most memory and CPU."""
+        """Bound each pod by its share of the flavor with the most memory and CPU that holds the pods as they are."""
         workload, pods, kueue = self._workload, self._pods, self._snapshot.kueue
         transformed = [name for rule in (kueue.transformations if kueue else ()) for name in rule.outputs]
         amounts = {**dict.fromkeys((*ADDED, *transformed), 0), **before}
         for name in amounts.keys() - queue.covered:
-            yield name, (amounts[name], f"by ClusterQueue {queue.name}, which covers no {name}")
+            yield name, (amounts[name], f"ClusterQueue {queue.name}, which covers no {name}")
         count, min_count = pod_counts(workload, pods)
         # Each pod of a Deployment, and each group of a LeaderWorkerSet, is admitted by itself.
         number = number_together(workload, pods) if workload.is_pod() else count
         demand = PodSetDemand(pods, count, min_count, amounts)
         for group in queue.groups if count else ():
             fit = fit_of(workload, demand, queue, group, self._snapshot)
-            budget = fit and _roomiest(fit, number)
+            budget = fit and _largest_flavor(fit, number)
             if fit and budget:
                 yield from self._bounds(budget, fit.charge.each, number)
             elif fit:
-                # Were the quota raised to what the pods request, they would still not be admitted with more.
-                source = f"by ClusterQueue {queue.name}, which could never admit the pods even as they are"
+                # If the quota is raised to the pods' requests, Kueue admits them as they are, but not with more.
+                source = f"ClusterQueue {queue.name}, which can never admit the pods even as they are"
                 yield from ((name, (amount, source)) for name, amount in fit.charge.each.items())
 
     def _bounds(
         self, budget: Budget, each: Mapping[str, int], number: int | None, in_flight: Mapping[str, int] | None = None
     ) -> Iterator[tuple[str, _Bound]]:
-        """Bound each pod by its share of ``budget``, never below what it requests now.
+        """Bound each pod by its share of ``budget``, never below its requests now.
 
         Args:
             budget: the budget.
-            each: what one pod counts for now, by resource.
-            number: how many pods there are; None where the object does not say, so that their share is not known.
-            in_flight: admitted and not counted yet, where what is unused now bounds the pods, too.
+            each: the amounts that the budget counts for one pod now.
+            number: number of pods; None if the object does not state it, so their share is unknown.
+            in_flight: admitted and not counted yet, if the unused part of the budget bounds the pods, too.
         """
-        taken, others = self._other_pod_sets(budget)
+        used, others = self._other_pod_sets(budget)
         count = number + others if number else None
         sharing = "all pods together" if count is None else f"{count} pod{'s' if count > 1 else ''}"
         for name, amount in each.items():
             total = budget.total(name)
-            more = max(0, total - amount * number - taken.get(name, 0)) // (number + others) if number else 0
+            more = max(0, total - amount * number - used.get(name, 0)) // (number + others) if number else 0
             if in_flight is not None:
                 more = min(more, max(0, budget.available(name, in_flight.get(name, 0)) - amount))
-            yield name, (amount + more, f"by {budget.source}, {show_amount(name, total)} for {sharing}")
+            yield name, (amount + more, f"{budget.source}, which has {show_amount(name, total)} for {sharing}")
 
     def _other_pod_sets(self, budget: Budget) -> tuple[dict[str, int], int]:
-        """Return what ``budget`` counts for the workload's other pods, and how many of them request a GPU and may be raised."""
-        taken: dict[str, int] = {}
+        """Return the amounts of ``budget`` that the workload's other pods use, and the number of those that request a GPU."""
+        used: dict[str, int] = {}
         number = 0
         for other in self._workload.pod_sets:
             count = budget.count(other) if other is not self._pods else 0
@@ -233,11 +212,11 @@ class Headroom:
                 continue
             number += count if other.requests_gpu() else 0
             for name, amount in budget.charge(other).items():
-                taken[name] = taken.get(name, 0) + amount * count
-        return taken, number
+                used[name] = used.get(name, 0) + amount * count
+        return used, number
 
     def violation(self, changes: Changes) -> str:
-        """Return the first bound that the pod violates once its containers state ``changes``, with the sums; empty for none.
+        """Return the first bound that the pod violates once its containers state ``changes``, with the amounts; empty for none.
 
         Raises:
             MalformedError: an amount is no quantity.
@@ -245,28 +224,27 @@ class Headroom:
         size = self._size(changes)
         for amounts, bounds in ((size.usage, self._usage), (size.counted, self._counted)):
             for name, amount in sorted(amounts.items()):
-                most, source = bounds.get(name, (amount, ""))
-                if amount > most:
-                    return f"{show_amount(name, amount)} of {name} > {show_amount(name, most)}, what is set for one pod {source}"
+                bound, source = bounds.get(name, (amount, ""))
+                if amount > bound:
+                    return f"{show_amount(name, amount)} of {name} > {show_amount(name, bound)}, the maximum per pod in {source}"
         violations = sorted(size.limit_violations - self._violations)
         if violations:
-            return f"against {violations[0]}"
+            return f"it would violate {violations[0]}"
         for quota in self._entered:
             if self._lacks_requests(quota, changes):
-                return f"ResourceQuota {quota.name} would count the pod, and not all that it must state for that is stated"
-        needed = _memory_and_cpu(size.requests)
+                return f"ResourceQuota {quota.name} would count the pod, which lacks a request or limit that the quota requires"
         for shape in self._shapes:
-            if not holds(shape, needed):
-                return f"more than a node {shape.title} has"
+            if not holds(shape, _memory_and_cpu(size)):
+                return f"it would no longer fit {shape.title} nodes"
         return ""
 
 
-def _memory_and_cpu(requests: Mapping[str, int]) -> PodRequests:
-    return PodRequests(requests.get("memory", 0), requests.get("cpu", 0), NO_AMOUNTS)
+def _memory_and_cpu(size: _Size) -> PodRequests:
+    return PodRequests(size.requests.get("memory", 0), size.requests.get("cpu", 0), NO_AMOUNTS)
 
 
-def _roomiest(fit: FlavorFit, number: int | None) -> FlavorQuota | None:
-    """Return the flavor that holds ``number`` pods as they are and has most memory and CPU; None where none holds them."""
+def _largest_flavor(fit: FlavorFit, number: int | None) -> FlavorQuota | None:
+    """Return the flavor with the most memory and CPU that holds ``number`` pods as they are; None if none holds them."""
     charge = fit.charge._replace(number=number or 1)
     holding = [budget for budget in fit.open if not exceeds_ever(budget, charge)]
     return max(holding, key=lambda budget: [budget.total(name) if name in budget.capacities else 0 for name in ADDED], default=None)

@@ -1,6 +1,6 @@
 """Find the bounds of LimitRanges that a pod violates (``k8s.io/kubernetes`` 1.36.3, ``plugin/pkg/admission/limitranger``)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
@@ -10,17 +10,16 @@ from gpugate.policies.scheduling.pod_resources import Defaults, ResolvedContaine
 
 
 class LimitViolation(NamedTuple):
-    """One bound that a container or pod violates.
+    """A bound that a container or pod violates.
 
     Attributes:
-        bound: ``max``, ``min``, ``ratio``, or ``default`` (a request above the limit that the LimitRange gives).
+        bound: ``max``, ``min``, ``ratio``, or ``default`` (a request above the LimitRange's default limit).
         container: the container; None for the pod as a whole.
-        kind: ``requests`` or ``limits``, whichever is out of bounds or missing.
-        resource: the resource.
-        found: its amount; None where it is missing.
+        kind: ``requests`` or ``limits``: the one that is out of bounds or missing.
+        found: its amount; None if it is missing.
         allowed: the bound; for a ratio the other amount of the two.
-        ratio: the ratio allowed, as text; empty for another bound.
-        source: the LimitRange.
+        ratio: the maximum ratio, as text; empty for another bound.
+        source: the name of the LimitRange.
     """
 
     bound: Literal["max", "min", "ratio", "default"]
@@ -36,25 +35,23 @@ class LimitViolation(NamedTuple):
 def limit_violations(
     ranges: Sequence[LimitRange], containers: Sequence[ResolvedContainer], pod: ResolvedResources, defaults: Defaults
 ) -> Iterator[LimitViolation]:
-    """Find the bounds of ``ranges`` that a pod or its containers violate.
+    """Yield the bounds of ``ranges`` that a pod or its containers violate.
 
     Args:
         ranges: the LimitRanges of the namespace.
         containers: the containers, with all defaults.
         pod: requests and limits of the pod, without overhead.
-        defaults: the defaults of the LimitRanges; a resource whose default is not certain is left out.
+        defaults: the defaults of the LimitRanges; resources with uncertain defaults are skipped.
     """
     for limit_range in ranges:
         for item in limit_range.limits:
             if item.type == "Container":
                 for container in containers:
-                    unsure = _unsure(container, defaults)
-                    yield from _of_item(limit_range.name, item, container, container.requests, container.limits, unsure)
+                    yield from _of_item(limit_range.name, item, container, container, _unsure(container, defaults))
             elif item.type == "Pod":
-                yield from _of_item(limit_range.name, item, None, pod.requests, pod.limits, defaults.unsure)
-    if ranges:
-        for container in containers:
-            yield from _of_default(ranges[0].name, container, defaults)
+                yield from _of_item(limit_range.name, item, None, pod, defaults.unsure)
+    for container in containers if ranges else ():
+        yield from _of_default(ranges[0].name, container, defaults)
 
 
 def _unsure(container: ResolvedContainer, defaults: Defaults) -> frozenset[str]:
@@ -66,22 +63,22 @@ def _of_item(
     source: str,
     item: LimitRangeItem,
     container: ResolvedContainer | None,
-    requests: Mapping[str, int],
-    limits: Mapping[str, int],
+    resources: ResolvedContainer | ResolvedResources,
     unsure: frozenset[str],
 ) -> Iterator[LimitViolation]:
-    for name in sorted(item.least.keys() - unsure):
-        least = item.least[name]
-        if name not in requests or requests[name] < least:
-            yield LimitViolation("min", container, "requests", name, requests.get(name), least, "", source)
-        elif name in limits and limits[name] < least:
-            yield LimitViolation("min", container, "limits", name, limits[name], least, "", source)
-    for name in sorted(item.most.keys() - unsure):
-        most = item.most[name]
-        if name not in limits or limits[name] > most:
-            yield LimitViolation("max", container, "limits", name, limits.get(name), most, "", source)
-        elif requests.get(name, 0) > most:
-            yield LimitViolation("max", container, "requests", name, requests[name], most, "", source)
+    requests, limits = resources.requests, resources.limits
+    for name in sorted(item.min.keys() - unsure):
+        minimum = item.min[name]
+        if name not in requests or requests[name] < minimum:
+            yield LimitViolation("min", container, "requests", name, requests.get(name), minimum, "", source)
+        elif name in limits and limits[name] < minimum:
+            yield LimitViolation("min", container, "limits", name, limits[name], minimum, "", source)
+    for name in sorted(item.max.keys() - unsure):
+        maximum = item.max[name]
+        if name not in limits or limits[name] > maximum:
+            yield LimitViolation("max", container, "limits", name, limits.get(name), maximum, "", source)
+        elif requests.get(name, 0) > maximum:
+            yield LimitViolation("max", container, "requests", name, requests[name], maximum, "", source)
     for name in sorted(item.ratios.keys() - unsure):
         yield from _of_ratio(source, item.ratios[name], container, name, requests.get(name, 0), limits.get(name, 0))
 
@@ -102,9 +99,9 @@ def _of_ratio(
 
 
 def _of_default(source: str, container: ResolvedContainer, defaults: Defaults) -> Iterator[LimitViolation]:
-    """Find requests above the limit that the LimitRange adds: the API rejects a request above its limit."""
+    """Yield requests above the default limit of the LimitRange: the API rejects a request above its limit."""
     limits, requests = container.stated
     for name, request in sorted(requests.items()):
-        given = defaults.limits.get(name)
-        if name not in limits and name not in defaults.unsure and given is not None and request > given:
-            yield LimitViolation("default", container, "requests", name, request, given, "", source)
+        default = defaults.limits.get(name)
+        if name not in limits and name not in defaults.unsure and default is not None and request > default:
+            yield LimitViolation("default", container, "requests", name, request, default, "", source)

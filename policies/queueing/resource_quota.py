@@ -1,16 +1,16 @@
-"""ResourceQuotas as budgets: which pods they count, and what for.
+"""ResourceQuotas as budgets: which pods they count, and which amounts.
 
 Formulas: ``k8s.io/kubernetes`` 1.36.3, ``pkg/quota/v1/evaluator/core/pods.go`` (``PodUsageFunc``, ``podMatchesScopeFunc``,
 ``Constraints``) and ``pkg/quota/v1/generic``.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import Expression, Selector
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.kube.fields import Object, mapping, mappings
+from gpugate.policies.kube.fields import mapping, mappings
 from gpugate.policies.kube.names import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpugate.policies.kube.quantity import NO_AMOUNTS
 from gpugate.policies.queueing.workload_demand import number_of_pods
@@ -20,14 +20,11 @@ from gpugate.policies.workloads.requests import pod_level
 from gpugate.policies.workloads.workload import Workload
 
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
-#: Names in a quota for which every container must state a request or limit, and which.
+#: Names in a quota, and the request or limit that every container must state under such a quota.
 _MUST_STATE: Final = {
+    **{f"{kind}.{resource}": (kind, resource) for kind in ("requests", "limits") for resource in ("cpu", "memory")},
     "cpu": ("requests", "cpu"),
-    "limits.cpu": ("limits", "cpu"),
-    "limits.memory": ("limits", "memory"),
     "memory": ("requests", "memory"),
-    "requests.cpu": ("requests", "cpu"),
-    "requests.memory": ("requests", "memory"),
 }
 
 
@@ -41,13 +38,7 @@ class Missing(NamedTuple):
 
 
 class NamespaceQuota(NamedTuple):
-    """The budget that a ResourceQuota gives the pods of its namespace.
-
-    Attributes:
-        workload: the workload that requests it.
-        snapshot: the cluster.
-        quota: the ResourceQuota.
-    """
+    """A ResourceQuota as the budget of a workload."""
 
     workload: Workload
     snapshot: ClusterSnapshot
@@ -60,22 +51,22 @@ class NamespaceQuota(NamedTuple):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """Resource names of the kinds that the amounts are read from."""
+        """Resource names of the kinds that state the amounts."""
         return ("resourcequotas",)
 
     def count(self, pods: PodSet) -> int:
-        """Return how many pods there are to be; zero where the object does not say."""
+        """Return the number of pods; zero if the object does not state it."""
         return number_of_pods(self.workload, pods)[0] if pods.count else 0
 
     def applies(self, pods: PodSet) -> bool | None:
-        """Return whether the pods are in all scopes of the quota; None where that is not known."""
+        """Return whether the pods are in all scopes of the quota; None if unknown."""
         if not self.quota.scopes:
             return True
         resources = resolved_resources(pods, self.snapshot, self.quota.namespace, with_overhead=False)
         return in_scope(self.quota, pods, resources, self.snapshot)
 
     def charge(self, pods: PodSet) -> Mapping[str, int]:
-        """Return what one pod counts for, of what the quota limits, sorted; none of zero."""
+        """Return the amounts above zero that the quota counts for one pod, sorted by name."""
         usage = usage_of_pod(resolved_resources(pods, self.snapshot, self.quota.namespace))
         return {name: usage[name] for name in sorted(self.quota.hard) if usage.get(name)}
 
@@ -84,11 +75,11 @@ class NamespaceQuota(NamedTuple):
         return self.quota.hard[name]
 
     def available(self, name: str, in_flight: int) -> int:
-        """Return what is left of the hard limit."""
+        """Return the unused part of the hard limit, less ``in_flight``; never below zero."""
         return max(0, self.quota.hard[name] - self.quota.used.get(name, 0) - in_flight)
 
     def in_flight(self) -> Mapping[str, int]:
-        """Return what was just admitted into the namespace; nothing for a quota with scopes, which may not count that."""
+        """Return the amounts in flight into the namespace; empty for a quota with scopes, which may not count them."""
         amounts = self.snapshot.in_flight.namespace(self.quota.namespace)
         if self.quota.scopes or not amounts:
             return NO_AMOUNTS
@@ -103,7 +94,7 @@ def quotas_of(workload: Workload, snapshot: ClusterSnapshot) -> list[NamespaceQu
 
 
 def namespace_facts(workload: Workload, snapshot: ClusterSnapshot) -> tuple[object, ...]:
-    """Return the records and views that decide what the workload's namespace accepts, apart from what the pods request."""
+    """Return the records and views that decide which pods the workload's namespace accepts, besides the pods' requests."""
     return (
         snapshot.runtime_classes,
         snapshot.priorities,
@@ -115,20 +106,17 @@ def namespace_facts(workload: Workload, snapshot: ClusterSnapshot) -> tuple[obje
 
 
 def usage_of_pod(resources: ResolvedResources) -> dict[str, int]:
-    """Return what one pod counts for, by the names that quotas use: bytes, millicores or counts."""
+    """Return the amounts that quotas count for one pod, by their names: bytes, millicores or counts."""
     usage = {"count/pods": 1, "pods": 1}
     for name, amount in resources.requests.items():
         if name in _NATIVE or name.startswith("hugepages-"):
             usage[name] = amount
         usage[f"requests.{name}"] = amount
-    for name in _NATIVE:
-        if name in resources.limits:
-            usage[f"limits.{name}"] = resources.limits[name]
-    return usage
+    return usage | {f"limits.{name}": resources.limits[name] for name in _NATIVE if name in resources.limits}
 
 
 def usage_of_object(workload: Workload) -> dict[str, int]:
-    """Return what an object other than a pod counts for, and what its controller makes of it: ``count/jobs.batch``."""
+    """Return the number of objects that quotas count for a workload other than a pod, with those that its controller creates."""
     if workload.is_pod():
         return {}
     kind = workload.kind
@@ -139,13 +127,13 @@ def usage_of_object(workload: Workload) -> dict[str, int]:
 
 
 def in_scope(quota: ResourceQuota, pods: PodSet, resources: ResolvedResources, snapshot: ClusterSnapshot) -> bool | None:
-    """Return whether the pods are in all scopes of ``quota``; None where that is not known.
+    """Return whether the pods are in all scopes of ``quota``; None if unknown.
 
     Args:
         quota: the quota.
         pods: the pods.
         resources: requests and limits of one of them, without overhead.
-        snapshot: the cluster, for the priority class that pods get by default.
+        snapshot: the cluster, for the default PriorityClass.
     """
     answers = [_matches(scope, pods, resources, snapshot) for scope in quota.scopes]
     if False in answers:
@@ -184,20 +172,15 @@ def _crosses_namespaces(pods: PodSet) -> bool:
         stated = mapping(affinity, kind, pods.field("affinity"))
         required = mappings(stated, REQUIRED_AFFINITY, path)
         preferred = [mapping(weighted, "podAffinityTerm", path) for weighted in mappings(stated, PREFERRED_AFFINITY, path)]
-        if any(_names_namespaces(term) for term in (*required, *preferred)):
+        if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in (*required, *preferred)):
             return True
     return False
 
 
-def _names_namespaces(term: Object) -> bool:
-    selector: Any = term.get("namespaceSelector")
-    return bool(term.get("namespaces")) or selector is not None
-
-
 def missing_requests(quota: ResourceQuota, pods: PodSet, containers: Sequence[ResolvedContainer]) -> list[Missing]:
-    """Return what containers lack though ``quota`` counts it: the API then refuses every such pod.
+    """Return the requests and limits that ``quota`` counts and containers lack: the API rejects such pods.
 
-    That is so for CPU and memory alone, and not where the pod states either for all containers together.
+    It does so for CPU and memory only, and not for pods with pod-level resources.
     """
     required = [(name, *_MUST_STATE[name]) for name in sorted(quota.hard) if name in _MUST_STATE]
     if not required or pod_level(pods, "requests") or pod_level(pods, "limits"):

@@ -2,8 +2,8 @@
 
 The figures are those of NVIDIA's GPU Feature Discovery (k8s-device-plugin, ``internal/lm/resource.go``), in MiB:
 ``nvidia.com/gpu.memory`` for whole cards (of a slice under MIG's single strategy), ``nvidia.com/mig-<profile>.memory`` for
-slices under the mixed strategy. A card without its label is unknown; for a slice the size in its profile's name stands in,
-which is rounded up (``1g.5gb`` has 4864 MiB), so that no pod is denied that the slice could hold.
+slices under the mixed strategy. A card without its label is unknown. A slice without its label has the size in its profile's
+name, which is rounded up (``1g.5gb`` has 4864 MiB), so no pod is denied that the slice can hold.
 """
 
 import re
@@ -15,15 +15,19 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.accelerators import LEGACY_GPU, NVIDIA_GPU, Form, form_of
 from gpugate.policies.kube.fields import whole_number
 from gpugate.policies.kube.quantity import GIB, MIB
-from gpugate.policies.scheduling.node_selection import matches_node_selector, node_candidates, open_shapes, tolerates_taints
+from gpugate.policies.scheduling.node_selection import (
+    SHARING_STRATEGIES,
+    matches_node_selector,
+    node_candidates,
+    open_shapes,
+    tolerates_taints,
+)
 from gpugate.policies.workloads.pod_set import PodSet
 
 #: Label with the memory of a node's cards in MiB.
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 _SHARED: Final = ".shared"
 _PROFILE: Final = re.compile(r"nvidia\.com/(?:mig|gpu)-(?:\d+c\.)?\d+g\.?(\d{1,6})gb", re.ASCII)
-#: Values of the sharing strategy label if one device is a share of a card.
-_SHARING: Final = frozenset({"time-slicing", "mps"})
 _MOST_DIGITS: Final = 12
 
 
@@ -32,10 +36,9 @@ class GpuCard(NamedTuple):
 
     Attributes:
         title: name in messages.
-        shape: the nodes.
         per_node: number of such devices on one node.
         memory: bytes of the card or slice; None if unknown.
-        replicas: number of pods that share the card; 1 if it is not shared.
+        replicas: number of pods that share the card; 1 if they do not.
     """
 
     title: str
@@ -51,24 +54,19 @@ class GpuCard(NamedTuple):
 
 
 def card_of(shape: NodeShape, resource: str) -> GpuCard:
-    """Return the device of ``resource`` on ``shape``, which offers it."""
-    base = resource.removesuffix(_SHARED)
-    memory, replicas = None, 1
-    title = shape.title
+    """Return the device of ``resource`` on ``shape``, which has it."""
+    base, profile = resource.removesuffix(_SHARED), _PROFILE.match(resource)
+    title, memory, replicas = shape.title, None, 1
     if base in {NVIDIA_GPU, LEGACY_GPU}:
-        memory = _mebibytes(shape, MEMORY_LABEL)
-        replicas = _replicas(shape, NVIDIA_GPU, resource)
-    else:
-        profile = _PROFILE.match(base)
-        if profile is not None:
-            memory = _mebibytes(shape, f"{base}.memory") or int(profile[1]) * GIB
-            replicas = _replicas(shape, base, resource)
-            title = f"{base} of {title}"
+        memory, replicas = _mebibytes(shape, MEMORY_LABEL), _replicas(shape, NVIDIA_GPU, resource)
+    elif profile is not None:
+        title = f"{base} of {title}"
+        memory, replicas = _mebibytes(shape, f"{base}.memory") or int(profile[1]) * GIB, _replicas(shape, base, resource)
     return GpuCard(title, shape, shape.devices[resource], memory, replicas)
 
 
 def _cards_for(shapes: Iterable[NodeShape], names: Iterable[str]) -> list[GpuCard]:
-    """Return the largest device of each of ``shapes`` among those called ``names``; one of unknown memory if any is unknown."""
+    """Return the largest device of each of ``shapes`` among those called ``names``; a device of unknown memory goes first."""
     return [
         max((card_of(shape, name) for name in sorted(names)), key=lambda card: (card.memory is None, card.memory or 0))
         for shape in shapes
@@ -82,7 +80,7 @@ def all_cards(shapes: Iterable[NodeShape]) -> list[GpuCard]:
 
 
 def cards_in_reach(pods: PodSet, snapshot: ClusterSnapshot) -> list[GpuCard]:
-    """Return the devices that a pod may get: those of the nodes that it may land on and that have enough of them."""
+    """Return the devices that a pod can get: those of the nodes that match it and have enough of them."""
     names = pods.accelerators()
     return _cards_for(_with_as_many(pods, open_shapes(pods, node_candidates(pods, snapshot))), names) if names else []
 
@@ -93,15 +91,12 @@ def _with_as_many(pods: PodSet, shapes: Iterable[NodeShape]) -> list[NodeShape]:
 
 
 def all_labelled(pods: PodSet, snapshot: ClusterSnapshot) -> bool:
-    """Return whether every node that could serve the pods, regardless of their node affinity, has the memory label.
+    """Return whether every node that matches the pods, regardless of their node affinity, has the memory label.
 
     Later rules may add node affinity; the answer must not depend on that.
     """
-    shapes = [
-        one
-        for one in node_candidates(pods, snapshot).with_resource
-        if matches_node_selector(pods, one) and tolerates_taints(pods, one)
-    ]
+    shapes = node_candidates(pods, snapshot).with_resource
+    shapes = tuple(shape for shape in shapes if matches_node_selector(pods, shape) and tolerates_taints(pods, shape))
     return all(card.memory is not None for card in _cards_for(_with_as_many(pods, shapes), (NVIDIA_GPU,)))
 
 
@@ -111,22 +106,19 @@ def bound_above(enough: int) -> int:
 
 
 def _mebibytes(shape: NodeShape, label: str) -> int | None:
-    """Return the largest value of ``label`` in bytes; None if a node of the shape has no readable one."""
+    """Return the largest value of ``label`` in bytes; None if a node of the shape has no valid value."""
     sizes = [_number(value) for value in shape.labels.get(label, ())]
-    known = [size for size in sizes if size > 0]
-    return max(known) * MIB if known and len(known) == len(sizes) else None
+    return max(sizes) * MIB if sizes and all(sizes) else None
 
 
 def _replicas(shape: NodeShape, base: str, resource: str) -> int:
-    """Return the maximum number of pods that share one card; 1 if it is not shared."""
-    if form_of(resource) is not Form.SHARED and _SHARING.isdisjoint(
-        value for key in (base, NVIDIA_GPU) for value in shape.labels.get(f"{key}.sharing-strategy", ())
-    ):
+    """Return the maximum number of pods that share one card; 1 if they do not."""
+    strategies = {value for key in (base, NVIDIA_GPU) for value in shape.labels.get(f"{key}.sharing-strategy", ())}
+    if form_of(resource) is not Form.SHARED and SHARING_STRATEGIES.isdisjoint(strategies):
         return 1
-    counts = [_number(value) for value in shape.labels.get(f"{base}.replicas", ())]
-    return max(1, min(counts, default=1))
+    return max(1, min(map(_number, shape.labels.get(f"{base}.replicas", ())), default=1))
 
 
-def _number(written: str | None) -> int:
-    """Return a whole number; 0 if ``written`` is none."""
-    return whole_number(written, _MOST_DIGITS) or 0
+def _number(value: str | None) -> int:
+    """Return the number in a label; 0 if it is no whole number."""
+    return whole_number(value, _MOST_DIGITS) or 0

@@ -19,7 +19,7 @@ class NodeShare(NamedTuple):
     Attributes:
         memory: bytes.
         cpu: millicores.
-        source: origin of the figures, for messages.
+        source: origin of the amounts, for messages.
     """
 
     memory: int
@@ -50,7 +50,7 @@ class Portion(NamedTuple):
     """The part of a node's accelerators that a pod requests.
 
     Attributes:
-        name: the accelerator of which it requests the largest part.
+        name: the accelerator with the largest requested part.
         number: requested count.
         unit: parts per accelerator: compute slices if the cards have MIG slices, else 1.
         whole: parts of the node.
@@ -86,9 +86,9 @@ def portion_of(shape: NodeShape, devices: Mapping[str, int]) -> Portion | None:
     return best
 
 
-def excess(asked: int, room: int, portion: Portion) -> float:
-    """Return the multiple of its fair share that a pod with ``portion`` requests: ``(asked / room) / (parts / whole)``."""
-    return asked * portion.whole / (room * portion.parts) if room else 0.0
+def excess(requested: int, allocatable: int, portion: Portion) -> float:
+    """Return the multiple of its fair share that a pod requests: ``(requested / allocatable) / (parts / whole)``."""
+    return requested * portion.whole / (allocatable * portion.parts) if allocatable else 0.0
 
 
 def _part(shape: NodeShape, name: str) -> tuple[int, int]:

@@ -1,10 +1,10 @@
-"""Select the node shapes that a pod may land on.
+"""Select the node shapes that match a pod.
 
-Selection follows the scheduler's NodeAffinity and TaintToleration plugins. A shape with several values of
-a label matches if any of its nodes could match.
+Selection follows the scheduler's NodeAffinity and TaintToleration plugins. A shape with several values of a label matches if any
+of its nodes can match.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -14,26 +14,28 @@ from gpugate.policies.cluster.records.common import Taint, Toleration, toleratio
 from gpugate.policies.cluster.records.devices import RuntimeClass
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, wrong_type
-from gpugate.policies.kube.memo import remember
+from gpugate.policies.kube.memo import keep, recall, remember
 from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.kube.taints import is_transient_taint
 from gpugate.policies.workloads.node_affinity import required_terms
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.resources import memo_key
 
-#: Fields of a pod spec that decide which nodes its pods may land on.
+#: Fields of a pod spec that decide which nodes match.
 SCHEDULING_FIELDS: Final = frozenset({"affinity", "nodeSelector", "runtimeClassName", "tolerations"})
+#: Values of the label ``nvidia.com/gpu.sharing-strategy`` under which ``nvidia.com/gpu`` is a share of a card.
+SHARING_STRATEGIES: Final = frozenset({"time-slicing", "mps"})
 
 
 def tolerates_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> bool:
-    """Return whether the pods, with the tolerations ``more``, tolerate every permanent taint of ``shape`` that keeps pods off."""
+    """Return whether the pods, with the tolerations ``more``, tolerate every permanent taint of ``shape`` that repels pods."""
     return not untolerated_taints(pods, shape, more)
 
 
 def untolerated_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> list[Taint]:
     """Return the permanent taints of ``shape`` that the pods do not tolerate."""
-    written = (*mappings(pods.spec, "tolerations", pods.field()), *pods.predicted_tolerations)
-    tolerations = (*map(toleration_of, written), *more)
+    stated = (*mappings(pods.spec, "tolerations", pods.field()), *pods.predicted_tolerations)
+    tolerations = (*map(toleration_of, stated), *more)
     return [
         taint
         for taint in shape.taints
@@ -43,15 +45,11 @@ def untolerated_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration
     ]
 
 
-def _values(labels: Mapping[str, frozenset[str | None]], shape: NodeShape, key: str) -> frozenset[str | None]:
-    if key == HOSTNAME and key not in labels:
-        return frozenset(shape.nodes)
-    return labels.get(key, frozenset({None}))
-
-
 def values_of(shape: NodeShape, key: str) -> frozenset[str | None]:
     """Return the values of label ``key`` on the nodes of ``shape``, with None if some node lacks it."""
-    return _values(shape.labels, shape, key)
+    if key == HOSTNAME and key not in shape.labels:
+        return frozenset(shape.nodes)
+    return shape.labels.get(key, frozenset({None}))
 
 
 def _number(value: str | None) -> int | None:
@@ -64,49 +62,46 @@ def _number(value: str | None) -> int | None:
 def meets(expression: Object, values: frozenset[str | None]) -> bool:
     """Return whether label ``values`` (None: nodes without the label) meet the ``expression`` of a node selector."""
     operator = expression.get("operator")
-    wanted = {str(value) for value in sequence(expression, "values", ())}
+    stated = {str(value) for value in sequence(expression, "values", ())}
     if operator == "In":
-        return bool(wanted & values)
+        return bool(stated & values)
     if operator == "NotIn":
-        return any(value not in wanted for value in values)
+        return any(value not in stated for value in values)
     if operator == "Exists":
         return any(value is not None for value in values)
     if operator == "DoesNotExist":
         return None in values
-    bound = _number(next(iter(wanted), None))
-    if bound is None:
-        return False
+    bound = _number(next(iter(stated), None))
     numbers = [number for number in map(_number, values) if number is not None]
-    return (operator == "Gt" and any(number > bound for number in numbers)) or (
-        operator == "Lt" and any(number < bound for number in numbers)
-    )
+    if bound is None or not numbers:
+        return False
+    return (operator == "Gt" and max(numbers) > bound) or (operator == "Lt" and min(numbers) < bound)
 
 
 def matches_node_selector(pods: PodSet, shape: NodeShape) -> bool:
-    """Return whether the nodeSelector of ``pods``, which no rule edits, lets them onto some node of ``shape``."""
+    """Return whether the nodeSelector of ``pods``, which no rule edits, matches some node of ``shape``."""
     for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
         if type(value) is not str:
             raise wrong_type(pods.field("nodeSelector", key), "a string", value)
-        if value not in _values(shape.labels, shape, key):
+        if value not in values_of(shape, key):
             return False
     return True
 
 
 def matches_selector(pods: PodSet, shape: NodeShape) -> bool:
-    """Return whether nodeSelector and required node affinity of ``pods`` let them onto some node of ``shape``."""
+    """Return whether nodeSelector and required node affinity of ``pods`` match some node of ``shape``."""
     if not matches_node_selector(pods, shape):
         return False
     terms = required_terms(pods)
-    return not terms or any(_term_meets(term, shape) for term in terms)
+    return not terms or any(_term_matches(term, shape) for term in terms)
 
 
-def _term_meets(term: Object, shape: NodeShape) -> bool:
-    expressions = mappings(term, "matchExpressions", ())
-    fields = mappings(term, "matchFields", ())
-    if not expressions and not fields:
-        return False
-    return all(meets(expression, _values(shape.labels, shape, str(expression.get("key")))) for expression in expressions) and all(
-        meets(expression, frozenset(shape.nodes)) for expression in fields
+def _term_matches(term: Object, shape: NodeShape) -> bool:
+    expressions, fields = mappings(term, "matchExpressions", ()), mappings(term, "matchFields", ())
+    return (
+        bool(expressions or fields)
+        and all(meets(expression, values_of(shape, str(expression.get("key")))) for expression in expressions)
+        and all(meets(expression, frozenset(shape.nodes)) for expression in fields)
     )
 
 
@@ -114,13 +109,13 @@ class NodeCandidates(NamedTuple):
     """Node shapes for one pod, by stage of node filtering.
 
     Attributes:
-        with_resource: shapes that offer every requested accelerator, in any number.
-        matching: those of with_resource that its nodeSelector and required node affinity match.
+        with_resource: shapes with every requested accelerator, in any number.
+        matching: those of with_resource that match its nodeSelector and required node affinity.
         large_enough: those of matching with enough accelerators.
         taints: the taints of the matching shapes, sorted.
         for_shares: shapes from which shares of a node are computed: those of large_enough, without shapes of shared cards if
             others remain.
-        runtime: tolerations that the pods' RuntimeClass gives them.
+        runtime: tolerations of the pods' RuntimeClass.
         shared_only: True if every shape of large_enough offers shares of its cards under the name of the whole card.
         memo: results computed from these shapes by rules, with their parameters, and by :func:`open_shapes`.
     """
@@ -135,31 +130,29 @@ class NodeCandidates(NamedTuple):
     memo: dict[Any, Any]
 
 
-#: Values of ``nvidia.com/gpu.sharing-strategy`` under which ``nvidia.com/gpu`` is a share of a card.
-_SHARING: Final = frozenset({"time-slicing", "mps"})
-
-
 def hands_out_shares(shape: NodeShape) -> bool:
     """Return whether nodes of ``shape`` offer shares of their cards under the name of the whole card."""
-    return not _SHARING.isdisjoint(shape.labels.get("nvidia.com/gpu.sharing-strategy", ()))
+    return not SHARING_STRATEGIES.isdisjoint(shape.labels.get("nvidia.com/gpu.sharing-strategy", ()))
 
 
 def node_candidates(pods: PodSet, snapshot: ClusterSnapshot) -> NodeCandidates:
-    """Return the node candidates of ``pods``, stored in the snapshot by the key of the pods."""
-    wanted = pods.totals.accelerators
+    """Return the node candidates of ``pods``, stored in the snapshot by accelerators and node selectors."""
+    accelerators = pods.totals.accelerators
     key: tuple[Hashable, ...] | None = None
     runtime: RuntimeClass | None = None
-    if snapshot.shapes and wanted:
+    if snapshot.shapes and accelerators:
         key = pods.selection_key
         if key is None:
-            key = pods.selection_key = _selection_key(pods, wanted)
+            selectors = (pods.spec.get(field) for field in ("nodeSelector", "affinity"))
+            stated = [_json(selector) if selector else None for selector in selectors]
+            key = pods.selection_key = (*accelerators.items(), *stated)
     if "runtimeClassName" in pods.spec:
         runtime = runtime_class(pods, snapshot)
         if key is not None and runtime is not None:
             key = (*key, *runtime.node_selector.items(), *runtime.tolerations)
     candidates: NodeCandidates | None = snapshot.memo.get(key)
     if candidates is None:
-        candidates = _select(pods, wanted, snapshot, runtime)
+        candidates = _select(pods, accelerators, snapshot, runtime)
         remember(snapshot.memo, key, candidates)
     return candidates
 
@@ -169,17 +162,7 @@ def runtime_class(pods: PodSet, snapshot: ClusterSnapshot) -> RuntimeClass | Non
     return snapshot.runtime_classes.get(str(pods.spec.get("runtimeClassName")))
 
 
-def _runs(runtime: RuntimeClass, shape: NodeShape) -> bool:
-    return all(value in _values(shape.labels, shape, key) for key, value in runtime.node_selector.items())
-
-
-def _selection_key(pods: PodSet, wanted: Mapping[str, int]) -> tuple[Hashable, ...]:
-    selector = pods.spec.get("nodeSelector")
-    affinity = pods.spec.get("affinity")
-    return (*wanted.items(), _written(selector) if selector else None, _written(affinity) if affinity else None)
-
-
-def _written(value: Any) -> bytes | str:  # noqa: ANN401 - any JSON value
+def _json(value: Any) -> bytes | str:  # noqa: ANN401 - any JSON value
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -187,29 +170,31 @@ def _written(value: Any) -> bytes | str:  # noqa: ANN401 - any JSON value
         return repr(value)
 
 
-def _select(pods: PodSet, wanted: dict[str, int], snapshot: ClusterSnapshot, runtime: RuntimeClass | None) -> NodeCandidates:
-    given = runtime.tolerations if runtime else ()
-    if not wanted:
-        return NodeCandidates((), (), (), (), (), given, shared_only=False, memo={})
-    offering = tuple(shape for shape in snapshot.shapes if all(name in shape.devices for name in wanted))
-    matching_shapes = tuple(
-        shape for shape in offering if matches_selector(pods, shape) and (runtime is None or _runs(runtime, shape))
+def _select(pods: PodSet, accelerators: dict[str, int], snapshot: ClusterSnapshot, runtime: RuntimeClass | None) -> NodeCandidates:
+    tolerations, selector = (runtime.tolerations, runtime.node_selector) if runtime else ((), {})
+    if not accelerators:
+        return NodeCandidates((), (), (), (), (), tolerations, shared_only=False, memo={})
+    with_resource = tuple(shape for shape in snapshot.shapes if all(name in shape.devices for name in accelerators))
+    matching = tuple(
+        shape
+        for shape in with_resource
+        if matches_selector(pods, shape) and all(value in values_of(shape, key) for key, value in selector.items())
     )
-    roomy = tuple(shape for shape in matching_shapes if all(shape.devices[name] >= count for name, count in wanted.items()))
-    taints = tuple(sorted({taint for shape in matching_shapes for taint in shape.taints}))
-    whole = tuple(shape for shape in roomy if not hands_out_shares(shape))
-    return NodeCandidates(offering, matching_shapes, roomy, taints, whole or roomy, given, bool(roomy) and not whole, {})
+    large = tuple(shape for shape in matching if all(shape.devices[name] >= count for name, count in accelerators.items()))
+    taints = tuple(sorted({taint for shape in matching for taint in shape.taints}))
+    whole = tuple(shape for shape in large if not hands_out_shares(shape))
+    return NodeCandidates(with_resource, matching, large, taints, whole or large, tolerations, bool(large) and not whole, {})
 
 
 def matching_shapes(pods: PodSet, snapshot: ClusterSnapshot) -> tuple[NodeShape, ...]:
-    """Return the shapes that offer every requested accelerator and that the pods' selectors match."""
+    """Return the shapes with every requested accelerator that match the pods' selectors."""
     return node_candidates(pods, snapshot).matching
 
 
 def tolerations_key(pods: PodSet) -> bytes | None:
     """Return a key of the stated and predicted tolerations; None if they have no short key."""
-    written = pods.spec.get("tolerations") or ()
-    return memo_key([written, pods.predicted_tolerations] if pods.predicted_tolerations else written)
+    stated = pods.spec.get("tolerations") or ()
+    return memo_key([stated, pods.predicted_tolerations] if pods.predicted_tolerations else stated)
 
 
 def open_shapes(pods: PodSet, chosen: NodeCandidates) -> tuple[NodeShape, ...]:
@@ -217,17 +202,15 @@ def open_shapes(pods: PodSet, chosen: NodeCandidates) -> tuple[NodeShape, ...]:
     if not chosen.matching:
         return ()
     key = tolerations_key(pods)
-    if key is None:
-        return tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
-    shapes: tuple[NodeShape, ...] | None = chosen.memo.get(key)
+    shapes: tuple[NodeShape, ...] | None = recall(chosen.memo, "open", key)
     if shapes is None:
         shapes = tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
-        remember(chosen.memo, key, shapes)
+        keep(chosen.memo, "open", key, shapes)
     return shapes
 
 
 #: Labels of nodes that an autoscaler creates for pending pods, of any size (Karpenter; GKE's flex-start and queued provisioning).
-_MADE_ON_DEMAND: Final = (
+_AUTOSCALED: Final = (
     "karpenter.sh/nodepool",
     "karpenter.sh/provisioner-name",
     "cloud.google.com/gke-flex-start",
@@ -236,5 +219,5 @@ _MADE_ON_DEMAND: Final = (
 
 
 def are_autoscaled(shapes: Iterable[NodeShape]) -> bool:
-    """Return whether an autoscaler may add nodes to some of these shapes, or other nodes."""
-    return any(key in shape.labels for shape in shapes for key in _MADE_ON_DEMAND)
+    """Return whether an autoscaler created some of these nodes, so it may add nodes, also of other shapes."""
+    return any(key in shape.labels for shape in shapes for key in _AUTOSCALED)

@@ -1,108 +1,102 @@
-"""Check whether a kubelet's Topology Manager could ever admit a pod, from the resources of each NUMA zone.
+"""Check whether a kubelet's Topology Manager can ever admit a pod, from the resources of each NUMA zone.
 
-Formula (Kubernetes 1.36, ``pkg/kubelet/cm/topologymanager``): each device with a known place, and each whole CPU of a
-Guaranteed pod under the static CPU manager, brings a hint. With ``single-numa-node`` one zone must satisfy all of them. With
-``restricted`` each hint names the smallest number of zones that could hold what is asked, and all must name the same zones. A
-pod that fails this is ended with ``TopologyAffinityError``, and its controller creates another, without end.
+Formula (Kubernetes 1.36, ``pkg/kubelet/cm/topologymanager``): each device with a known zone, and each whole CPU of a Guaranteed
+pod under the static CPU manager, brings a hint. With ``single-numa-node`` one zone must satisfy all hints. With ``restricted``
+each hint names the smallest number of zones that hold the request, and all must name the same zones. The kubelet rejects other
+pods with ``TopologyAffinityError``, and their controllers create new ones again and again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.nodes import NodeShape, NodeTopology
 from gpugate.policies.kube.quantity import format_millicores
-from gpugate.policies.workloads.container import EPHEMERAL, INIT, Container
+from gpugate.policies.workloads.container import EPHEMERAL, INIT
 from gpugate.policies.workloads.pod_set import PodSet
 
 
 class NumaRequest(NamedTuple):
-    """Resources that must be aligned together: those of one container, or of all that run at once.
+    """Resources that must be aligned together: those of one container, or of all containers that run at once.
 
     Attributes:
-        who: the container or pod, for messages.
+        source: the container or pod, for messages.
         amounts: devices by name, and millicores of exclusive ``cpu``.
     """
 
-    who: str
+    source: str
     amounts: Mapping[str, int]
 
 
 def exclusive_cpus(pods: PodSet) -> Mapping[int, int] | None:
     """Return the millicores of exclusive CPU by container index under the static CPU manager; None if there are none."""
-    # Pod-level resources make the CPU manager step back (feature gate PodLevelResourceManagers, off by default).
+    # The CPU manager ignores pods with pod-level resources (feature gate PodLevelResourceManagers, off by default).
     if not pods.totals.is_guaranteed or "resources" in pods.spec:
         return None
-    return {at: one.amounts.cpu_limit or 0 for at, one in enumerate(pods.containers) if one.role is not EPHEMERAL}
+    containers = enumerate(pods.containers)
+    return {at: container.amounts.cpu_limit or 0 for at, container in containers if container.role is not EPHEMERAL}
 
 
-def _devices(container: Container) -> dict[str, int]:
-    limits, requests = container.every
-    stated = {**requests, **limits}
-    return {name: count for name, count in stated.items() if "/" in name and count > 0}
-
-
-def _needs(pods: PodSet, scope: str, cpus: Mapping[int, int] | None) -> Iterator[NumaRequest]:
-    together: dict[str, int] = {}
+def _requests_of(pods: PodSet, scope: str, cpus: Mapping[int, int] | None) -> Iterator[NumaRequest]:
+    total: dict[str, int] = {}
     for at, container in enumerate(pods.containers):
         if container.role is EPHEMERAL:
             continue
-        amounts = _devices(container)
+        limits, requests = container.every
+        amounts = {name: count for name, count in {**requests, **limits}.items() if "/" in name and count > 0}
         if cpus and cpus.get(at):
             amounts["cpu"] = cpus[at]
         if scope != "pod":
             yield NumaRequest(container.name, amounts)
         elif container.role is not INIT:
             for name, amount in amounts.items():
-                together[name] = together.get(name, 0) + amount
-    if together:
-        yield NumaRequest("the pod", together)
+                total[name] = total.get(name, 0) + amount
+    if total:
+        yield NumaRequest("the pod", total)
 
 
 def _by_zone(shape: NodeShape, name: str) -> list[int] | None:
-    """Return how much of ``name`` each zone has; None if that is uncertain."""
+    """Return the amount of ``name`` in each zone; None if it is uncertain."""
     amounts = [zone.allocatable.get(name, 0) for zone in shape.topology.zones] if shape.topology else []
     if name == "cpu":
-        # The kubelet reports no CPUs for zones unless its CPU manager hands them out (policy_none.go GetAllocatableCPUs).
+        # The kubelet reports CPUs of zones only with the static CPU manager (policy_none.go GetAllocatableCPUs).
         return amounts if all(amounts) else None
-    # Devices in no zone have no hint, and a device in two zones is counted twice.
+    # Devices in no zone have no hint, and a device in two zones counts twice.
     return amounts if sum(amounts) == shape.devices.get(name, 0) else None
 
 
-def _fewest(zones: Sequence[int], amount: int) -> int:
+def _zones_for(zones: Sequence[int], amount: int) -> int:
     """Return the minimum number of zones that hold ``amount``; zero if all together do not."""
     totals = accumulate(sorted(zones, reverse=True))
     return next((at for at, total in enumerate(totals, 1) if total >= amount), 0)
 
 
-def _refused(shape: NodeShape, need: NumaRequest, policy: str) -> bool:
-    zones = {name: found for name in need.amounts if (found := _by_zone(shape, name)) is not None}
-    if policy == "restricted":
-        sizes = {_fewest(found, need.amounts[name]) for name, found in zones.items()} - {0}
-        return len(sizes) > 1
-    count = len(shape.topology.zones) if shape.topology else 0
-    return not any(all(found[at] >= need.amounts[name] for name, found in zones.items()) for at in range(count))
-
-
 def refusal(pods: PodSet, shape: NodeShape, cpus: Mapping[int, int] | None) -> str:
-    """Return why kubelets of ``shape`` would always reject the pod, with the sums; empty if that is uncertain."""
+    """Return why kubelets of ``shape`` always reject the pod, with the amounts; empty if that is uncertain."""
     topology = shape.topology
     if topology is None or len(topology.zones) < 2 or topology.policy not in {"single-numa-node", "restricted"}:
         return ""
-    for need in _needs(pods, topology.scope, cpus):
-        if _refused(shape, need, topology.policy):
-            return _explained(shape, need, topology.policy)
+    for request in _requests_of(pods, topology.scope, cpus):
+        by_zone = {name: zones for name in sorted(request.amounts) if (zones := _by_zone(shape, name)) is not None}
+        if topology.policy == "restricted":
+            is_refused = len({_zones_for(zones, request.amounts[name]) for name, zones in by_zone.items()} - {0}) > 1
+        else:
+            numbers = range(len(topology.zones))
+            is_refused = not any(all(zones[at] >= request.amounts[name] for name, zones in by_zone.items()) for at in numbers)
+        if is_refused:
+            return _explain(shape.title, topology, request, by_zone)
     return ""
 
 
-def _explained(shape: NodeShape, need: NumaRequest, policy: str) -> str:
-    zones = shape.topology.zones if shape.topology else ()
-    names = sorted(name for name in need.amounts if _by_zone(shape, name) is not None)
-    asked = ", ".join(_shown(name, need.amounts[name]) for name in names)
-    has = "; ".join(f"{zone.name}: {', '.join(_shown(name, zone.allocatable.get(name, 0)) for name in names)}" for zone in zones)
-    fault = "no zone holds" if policy == "single-numa-node" else "not the same number of zones holds"
-    return f"{shape.title} ({policy}): {fault} what {need.who} asks for: {asked}, of {has}"
+def _explain(title: str, topology: NodeTopology, request: NumaRequest, names: Iterable[str]) -> str:
+    amounts = ", ".join(_show(name, request.amounts[name]) for name in names)
+    zones = "; ".join(
+        f"{zone.name}: {', '.join(_show(name, zone.allocatable.get(name, 0)) for name in names)}" for zone in topology.zones
+    )
+    if topology.policy == "single-numa-node":
+        return f"{title} ({topology.policy}): no zone has the {amounts} that {request.source} requests ({zones})"
+    return f"{title} ({topology.policy}): the {amounts} that {request.source} requests need different numbers of zones ({zones})"
 
 
-def _shown(name: str, amount: int) -> str:
+def _show(name: str, amount: int) -> str:
     return f"{format_millicores(amount) if name == 'cpu' else amount} {name}"

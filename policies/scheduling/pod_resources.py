@@ -1,12 +1,13 @@
 """Resolve requests and limits of one pod with the defaults of the API, of LimitRanges and of the RuntimeClass.
 
 Amounts are bytes, millicores or counts by resource. Formulas, all of Kubernetes 1.36: a missing request is the limit
-(``pkg/apis/core/v1/defaults.go`` ``SetDefaults_Pod``); the LimitRanger then puts in what is still missing
+(``pkg/apis/core/v1/defaults.go`` ``SetDefaults_Pod``); the LimitRanger then adds missing requests and limits
 (``plugin/pkg/admission/limitranger``); the RuntimeClass plugin adds the overhead; the sums are those of
 ``k8s.io/component-helpers/resource`` ``PodRequests`` and ``PodLimits``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -32,9 +33,7 @@ class Defaults(NamedTuple):
     """Default limits and requests of the LimitRanges of a namespace.
 
     Attributes:
-        limits: limits by resource.
-        requests: requests by resource.
-        unsure: resources that several LimitRanges default differently; the smallest counts, the plugin takes any.
+        unsure: resources with different defaults in several LimitRanges; the smallest counts, the plugin takes any.
     """
 
     limits: Mapping[str, int]
@@ -46,19 +45,19 @@ NO_DEFAULTS: Final = Defaults(NO_AMOUNTS, NO_AMOUNTS, frozenset())
 
 
 class ContainerBounds(NamedTuple):
-    """Bounds of LimitRanges on each container of a namespace.
+    """Bounds of LimitRanges on each container of a namespace, by resource.
 
     Attributes:
-        least: the highest ``min`` by resource.
-        most: the lowest ``max`` by resource.
-        ratio: the lowest ``maxLimitRequestRatio`` by resource.
-        most_in_pod: the lowest ``max`` of a whole pod by resource.
+        min: the highest ``min``.
+        max: the lowest ``max``.
+        ratio: the lowest ``maxLimitRequestRatio``.
+        pod_max: the lowest ``max`` of a whole pod.
     """
 
-    least: Mapping[str, int]
-    most: Mapping[str, int]
+    min: Mapping[str, int]
+    max: Mapping[str, int]
     ratio: Mapping[str, Fraction]
-    most_in_pod: Mapping[str, int]
+    pod_max: Mapping[str, int]
 
 
 NO_BOUNDS: Final = ContainerBounds(NO_AMOUNTS, NO_AMOUNTS, {}, NO_AMOUNTS)
@@ -80,25 +79,22 @@ class ResolvedResources(NamedTuple):
     limits: Mapping[str, int]
 
 
-def _items(ranges: Iterable[LimitRange]) -> list[LimitRangeItem]:
-    return [item for limit_range in ranges for item in limit_range.limits if item.type == "Container"]
+def _items(ranges: Iterable[LimitRange], kind: str = "Container") -> list[LimitRangeItem]:
+    return [item for limit_range in ranges for item in limit_range.limits if item.type == kind]
 
 
 def _defaults_in(item: LimitRangeItem) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Return the default limits and requests of ``item`` after the API's own defaulting (``SetDefaults_LimitRangeItem``)."""
-    limits = {**item.most, **item.default}
-    return limits, {**item.least, **limits, **item.default_request}
+    limits = {**item.max, **item.default}
+    return limits, {**item.min, **limits, **item.default_request}
 
 
-def _least_of(choices: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], set[str]]:
-    least: dict[str, int] = {}
-    unsure: set[str] = set()
+def _lowest(choices: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
+    lowest: dict[str, _Number] = {}
     for choice in choices:
         for name, amount in choice.items():
-            if least.setdefault(name, amount) != amount:
-                unsure.add(name)
-                least[name] = min(least[name], amount)
-    return least, unsure
+            lowest[name] = min(amount, lowest.get(name, amount))
+    return lowest
 
 
 def defaults_for(snapshot: ClusterSnapshot, namespace: str) -> Defaults:
@@ -114,45 +110,44 @@ def defaults_for(snapshot: ClusterSnapshot, namespace: str) -> Defaults:
 
 
 def _defaults_of(ranges: Iterable[LimitRange]) -> Defaults:
-    items = _items(ranges)
-    if not items:
+    defaults = [_defaults_in(item) for item in _items(ranges)]
+    if not defaults:
         return NO_DEFAULTS
-    made = [_defaults_in(item) for item in items]
-    limits, unsure_limits = _least_of([one for one, _ in made])
-    requests, unsure_requests = _least_of([one for _, one in made])
-    return Defaults(limits, requests, frozenset(unsure_limits | unsure_requests))
-
-
-def _lowest(choices: Iterable[Mapping[str, _Number]]) -> dict[str, _Number]:
-    lowest: dict[str, _Number] = {}
-    for choice in choices:
-        for name, amount in choice.items():
-            lowest[name] = min(amount, lowest.get(name, amount))
-    return lowest
+    limits, requests = _lowest(limits for limits, _ in defaults), _lowest(requests for _, requests in defaults)
+    unsure = frozenset(
+        name
+        for pair in defaults
+        for amounts, lowest in zip(pair, (limits, requests), strict=True)
+        for name, amount in amounts.items()
+        if amount != lowest[name]
+    )
+    return Defaults(limits, requests, unsure)
 
 
 def _ratios_in(item: LimitRangeItem) -> dict[str, Fraction]:
     ratios = {}
-    for name, written in item.ratios.items():
-        try:
-            ratios[name] = exact(written)
-        except QuantityError:
-            continue
+    for name, ratio in item.ratios.items():
+        with suppress(QuantityError):
+            ratios[name] = exact(ratio)
     return ratios
 
 
 def limit_range_bounds(snapshot: ClusterSnapshot, namespace: str) -> ContainerBounds:
-    """Return the bounds that the LimitRanges of ``namespace`` set for each container and pod; empty if it has none."""
+    """Return the bounds of the LimitRanges of ``namespace`` for each container and pod; empty if it has none."""
     ranges = snapshot.limit_ranges.get(namespace, ())
     if not ranges:
         return NO_BOUNDS
     items = _items(ranges)
-    least: dict[str, int] = {}
+    minimum: dict[str, int] = {}
     for item in items:
-        for name, amount in item.least.items():
-            least[name] = max(amount, least.get(name, amount))
-    whole = _lowest(item.most for limit_range in ranges for item in limit_range.limits if item.type == "Pod")
-    return ContainerBounds(least, _lowest(item.most for item in items), _lowest(map(_ratios_in, items)), whole)
+        for name, amount in item.min.items():
+            minimum[name] = max(amount, minimum.get(name, amount))
+    return ContainerBounds(
+        minimum,
+        _lowest(item.max for item in items),
+        _lowest(map(_ratios_in, items)),
+        _lowest(item.max for item in _items(ranges, "Pod")),
+    )
 
 
 def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, resource: str, amount: int) -> int:
@@ -164,22 +159,18 @@ def limit_within(bounds: ContainerBounds, pods: PodSet, container: Container, re
     if bounds is NO_BOUNDS:
         return amount
     request = container.every[1].get(resource)
-    if resource in bounds.most_in_pod:
+    if resource in bounds.pod_max:
         others = add_up((other.container.role, other.limits) for other in filled(pods) if other.container is not container)
-        amount = min(amount, max(1, bounds.most_in_pod[resource] - others.get(resource, 0)))
+        amount = min(amount, max(1, bounds.pod_max[resource] - others.get(resource, 0)))
     if request and resource in bounds.ratio:
         amount = min(amount, int(request * bounds.ratio[resource]))
-    amount = max(min(amount, bounds.most.get(resource, amount)), bounds.least.get(resource, 0))
-    return max(amount, request or 0)
+    return max(min(amount, bounds.max.get(resource, amount)), bounds.min.get(resource, 0), request or 0)
 
 
 def filled(pods: PodSet, defaults: Defaults = NO_DEFAULTS, changes: Changes = NO_CHANGES) -> list[ResolvedContainer]:
-    """Return the containers of a pod after defaulting: a stated limit goes before a default request.
+    """Return the containers of a pod after defaulting; ``changes`` replace limits and requests before.
 
-    Args:
-        pods: the pods.
-        defaults: defaults of LimitRanges.
-        changes: limits and requests that replace those of containers.
+    A stated limit goes before a default request.
 
     Raises:
         MalformedError: an amount is no quantity.
@@ -195,13 +186,12 @@ def filled(pods: PodSet, defaults: Defaults = NO_DEFAULTS, changes: Changes = NO
     return containers
 
 
-def requested_parts(containers: Iterable[ResolvedContainer]) -> list[Part]:
-    """Return role and requests of each container."""
+def _requested_parts(containers: Iterable[ResolvedContainer]) -> list[Part]:
     return [(container.container.role, container.requests) for container in containers]
 
 
 def overhead_of(pods: PodSet, snapshot: ClusterSnapshot) -> Mapping[str, int]:
-    """Return what the runtime adds to each pod: ``spec.overhead``, or that of its RuntimeClass if the snapshot has it.
+    """Return the overhead of each pod: ``spec.overhead``, or that of its RuntimeClass if the snapshot has it.
 
     Raises:
         MalformedError: an amount is no quantity.
@@ -243,9 +233,9 @@ def _resolve(
     containers = filled(pods, defaults_for(snapshot, namespace), changes)
     overhead = overhead_of(pods, snapshot) if with_overhead else NO_AMOUNTS
     # The API fills in pod-level requests before the LimitRanger sees the pod.
-    stated = pod_level_requests(pods, requested_parts(filled(pods, changes=changes))) if "resources" in pods.spec else NO_AMOUNTS
+    stated = pod_level_requests(pods, _requested_parts(filled(pods, changes=changes))) if "resources" in pods.spec else NO_AMOUNTS
     limits = add_up([(container.container.role, container.limits) for container in containers], pod_level(pods, "limits"))
     for name, amount in overhead.items():
         if limits.get(name):
             limits[name] += amount
-    return ResolvedResources(add_up(requested_parts(containers), stated, overhead), limits)
+    return ResolvedResources(add_up(_requested_parts(containers), stated, overhead), limits)

@@ -29,7 +29,7 @@ from gpugate.policies.workloads.pod_set import PodSet
 
 #: Annotation: whether the pods run on spot capacity.
 SPOT: Final = "gpugate.io/spot"
-#: Annotation: where a run keeps its checkpoints.
+#: Annotation: the path of a run's checkpoints.
 CHECKPOINT: Final = "gpugate.io/checkpoint"
 REQUIRED: Final = "required"
 PREFER: Final = "preferred"
@@ -88,12 +88,12 @@ def every_label(own: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 
 def on_spot(labels: Sequence[tuple[str, str]]) -> tuple[Alternative, ...]:
-    """Return the alternatives of which a node with any of ``labels`` meets one."""
+    """Return the alternatives for nodes with any of ``labels``."""
     return tuple(({"key": key, "operator": "In", "values": [value]},) for key, value in labels)
 
 
 def off_spot(labels: Sequence[tuple[str, str]]) -> tuple[Alternative, ...]:
-    """Return the expressions that a node without any of ``labels`` meets; a node without the key does."""
+    """Return the alternative for nodes without any of ``labels``; a node without the key meets it."""
     return (tuple({"key": key, "operator": "NotIn", "values": [value]} for key, value in labels),)
 
 
@@ -102,8 +102,8 @@ class SpotSelection(NamedTuple):
 
     Attributes:
         path: the field.
-        only: True if they run on no other capacity.
-        label: the label that they name.
+        only: True if it excludes other capacity.
+        label: the label key.
     """
 
     path: Path
@@ -112,56 +112,42 @@ class SpotSelection(NamedTuple):
 
 
 def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> SpotSelection | None:
-    """Return how ``pods`` select spot capacity; None if they name no label of ``spot`` with its value."""
-    spec = pods.spec
-    if "nodeSelector" in spec:
-        for key, value in mapping(spec, "nodeSelector", pods.field()).items():
-            if key in spot and spot[key] == value:
-                return SpotSelection(pods.field("nodeSelector", key), only=True, label=key)
-    if "affinity" not in spec:
+    """Return how ``pods`` select spot capacity; None if they select no label of ``spot`` with its value."""
+    for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
+        if key in spot and spot[key] == value:
+            return SpotSelection(pods.field("nodeSelector", key), only=True, label=key)
+    if "affinity" not in pods.spec:
         return None
-    affinity = node_affinity(pods)
-    return _chosen_by_affinity(pods, affinity, spot) if affinity else None
-
-
-def _chosen_by_affinity(pods: PodSet, affinity: Object, spot: Mapping[str, str]) -> SpotSelection | None:
-    path = pods.field("affinity", "nodeAffinity")
-    stated = required_terms(pods) if REQUIRED_AFFINITY in affinity else []
-    terms = [term for term in stated if term.get("matchExpressions") or term.get("matchFields")]
-    named = [_named_in(term, spot) for term in terms]
-    if any(named):
+    path, affinity = pods.field("affinity", "nodeAffinity"), node_affinity(pods)
+    terms = [term for term in required_terms(pods) if term.get("matchExpressions") or term.get("matchFields")]
+    labels = [_label_in(term, spot) for term in terms]
+    if any(labels):
         alternatives = on_spot(tuple(spot.items()))
-        only = all(named) and all(any(implies(term, part) for (part,) in alternatives) for term in terms)
-        return SpotSelection((*path, REQUIRED_AFFINITY), only, next(filter(None, named)))
-    for one in mappings(affinity, PREFERRED_AFFINITY, path) if PREFERRED_AFFINITY in affinity else ():
-        label = _named_in(mapping(one, "preference", path), spot)
-        if label:
-            return SpotSelection((*path, PREFERRED_AFFINITY), only=False, label=label)
-    return None
+        only = all(labels) and all(any(implies(term, part) for (part,) in alternatives) for term in terms)
+        return SpotSelection((*path, REQUIRED_AFFINITY), only, next(filter(None, labels)))
+    preferred = [mapping(weighted, "preference", path) for weighted in mappings(affinity, PREFERRED_AFFINITY, path)]
+    label = next(filter(None, (_label_in(term, spot) for term in preferred)), None)
+    return SpotSelection((*path, PREFERRED_AFFINITY), only=False, label=label) if label else None
 
 
-def _named_in(term: Object, spot: Mapping[str, str]) -> str:
-    """Return the spot label that ``term`` selects by name; empty if it names none."""
-    for one in mappings(term, "matchExpressions", ()):
-        key, values = one.get("key"), one.get("values")
-        if one.get("operator") == "In" and type(key) is str and type(values) is list and spot.get(key) in values:
+def _label_in(term: Object, spot: Mapping[str, str]) -> str:
+    """Return the first label of ``spot`` that ``term`` selects with its value; empty for none."""
+    for expression in mappings(term, "matchExpressions", ()):
+        key, values = expression.get("key"), expression.get("values")
+        if expression.get("operator") == "In" and type(key) is str and type(values) is list and spot.get(key) in values:
             return key
     return ""
 
 
 def notice_of(labels: Iterable[str], clouds: Iterable[str]) -> int | None:
-    """Return the shortest notice in seconds of the named platforms and of those that own a label; None if none is known."""
-    keys = set(labels)
-    known = [
-        cloud.notice
-        for name, cloud in CLOUDS.items()
-        if cloud.notice is not None and (name in set(clouds) or any(key in keys for key, _ in cloud.labels))
-    ]
-    return min(known, default=None)
+    """Return the shortest notice in seconds of ``clouds`` and of those that own one of ``labels``; None if none is known."""
+    keys, names = set(labels), set(clouds)
+    owners = [cloud for name, cloud in CLOUDS.items() if name in names or any(key in keys for key, _ in cloud.labels)]
+    return min((cloud.notice for cloud in owners if cloud.notice is not None), default=None)
 
 
 def spot_taints(pods: PodSet, labels: Sequence[tuple[str, str]], snapshot: ClusterSnapshot) -> list[Taint]:
-    """Return the spot taints of spot nodes that offer what ``pods`` request, sorted."""
+    """Return the spot taints of spot nodes with the accelerators that ``pods`` request, sorted."""
     taints = {
         taint
         for shape in node_candidates(pods, snapshot).with_resource

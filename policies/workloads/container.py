@@ -1,4 +1,4 @@
-"""One container of a pod, of any role, the resources that it states, and its mount at /dev/shm.
+"""A container of a pod, its resources, and its mount at /dev/shm. Its amounts raise a ``MalformedError`` if they are no quantity.
 
 A memory-backed emptyDir is a tmpfs whose pages are charged to the container that writes them and count against that
 container's memory limit; it may grow to the smallest of node allocatable, the pod's memory limit and ``sizeLimit``
@@ -6,26 +6,29 @@ container's memory limit; it may grow to the smallest of node allocatable, the p
 """
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, mapping, mappings, string, wrong_type
 from gpugate.policies.kube.quantity import QuantityError, exact, whole
-from gpugate.policies.workloads.resources import NONE_STATED, ContainerResources, Fault, read_resources
+from gpugate.policies.workloads.resources import NO_RESOURCES, ContainerResources, Fault, read_resources
 
 REGULAR: Final = "container"
 INIT: Final = "init container"
 SIDECAR: Final = "sidecar"
 EPHEMERAL: Final = "ephemeral container"
+SHM_DIRECTORY: Final = "/dev/shm"  # noqa: S108 - the mount path that containers use
+
+_Number = TypeVar("_Number")
 
 
 class SharedMemory(NamedTuple):
-    """A mount that decides what /dev/shm is in a container.
+    """The mount of a container at /dev/shm, or at a parent directory.
 
     Attributes:
         mount: the volume mount.
-        volume: its volume; None if the pod has none of that name.
+        volume: its volume; None if the pod has no volume of that name.
         place: path of the volume.
     """
 
@@ -41,42 +44,36 @@ class SharedMemory(NamedTuple):
 
     @property
     def size_limit(self) -> int | None:
-        """Its ``sizeLimit`` in bytes; None if it has none.
-
-        Raises:
-            MalformedError: the size is no quantity.
-        """
-        written = mapping(self.volume or {}, "emptyDir", self.place).get("sizeLimit")
-        if written is None:
-            return None
+        """Its ``sizeLimit`` in bytes; None if it has none."""
+        size = mapping(self.volume or {}, "emptyDir", self.place).get("sizeLimit")
         try:
-            return whole(written)
+            return None if size is None else whole(size)
         except QuantityError as error:
             raise MalformedError((*self.place, "emptyDir", "sizeLimit"), str(error)) from None
 
 
 #: Value before :meth:`PodSet.shared_memory` looks for a mount.
 NOT_READ: Final = SharedMemory({}, None, ())
-#: Maximum length of a name in the API. Results for longer texts are not cached, to bound memory.
+#: Maximum length of a name in the API; results for longer texts are not cached, to limit memory.
 LONGEST_NAME: Final = 63
 
 
 @lru_cache(maxsize=4096)
 def normal_path(written: str) -> str:
-    """Return a mount path as the kernel sees it; the root becomes ``//``, since it decides nothing about the paths below."""
+    """Return a mount path as the kernel sees it; the root becomes ``//``, since it is no parent of other mounts here."""
     normal = posixpath.normpath("/" + written.lstrip("/"))
     return "//" if normal == "/" else normal
 
 
 @lru_cache(maxsize=4096)
-def _shows(written: str, directory: str) -> bool:
-    """Return whether a mount at ``written``, in any spelling, decides what is at ``directory``."""
-    place = normal_path(written)
-    return place == directory or (directory.startswith(place) and directory[len(place) :][:1] == "/")
+def _contains(mount_path: str, directory: str) -> bool:
+    """Return whether a mount path, in any spelling, is ``directory`` or a parent of it."""
+    path = normal_path(mount_path)
+    return path == directory or directory.startswith(f"{path}/")
 
 
 class Container:
-    """One container of a pod set, of any role.
+    """A container of a pod set.
 
     Attributes:
         spec: the container itself.
@@ -86,7 +83,7 @@ class Container:
         limits: its resource limits, as written.
         requests: its resource requests, as written.
         stated: its limits and requests as numbers.
-        shared_memory: its mount at /dev/shm, cached by :meth:`PodSet.shared_memory`; ``NOT_READ`` until that looks for one.
+        shared_memory: its mount at /dev/shm, cached by :meth:`PodSet.shared_memory`; ``NOT_READ`` before.
     """
 
     __slots__ = ("limits", "name", "path", "requests", "role", "shared_memory", "spec", "stated")
@@ -106,7 +103,7 @@ class Container:
         if resources is None:
             self.limits: Object = {}
             self.requests: Object = {}
-            self.stated = NONE_STATED
+            self.stated = NO_RESOURCES
             return
         if type(resources) is not dict:
             raise wrong_type((*self.path, "resources"), "a map", resources)
@@ -115,7 +112,7 @@ class Container:
         self.requests = requests if type(requests) is dict else mapping(resources, "requests", (*self.path, "resources"))
         self.stated = read_resources(resources, self.limits, self.requests)
 
-    def raw(self, kind: str, resource: str) -> Any:  # noqa: ANN401 - a quantity as somebody wrote it
+    def raw(self, kind: str, resource: str) -> Any:  # noqa: ANN401 - any JSON value
         """Return the quantity of ``resource`` under ``kind`` (``limits`` or ``requests``) as written; None if absent."""
         return (self.limits if kind == "limits" else self.requests).get(resource)
 
@@ -125,11 +122,7 @@ class Container:
 
     @property
     def amounts(self) -> ContainerResources:
-        """Memory and CPU, limits and requests.
-
-        Raises:
-            MalformedError: one of them is no quantity.
-        """
+        """Memory and CPU, limits and requests."""
         amounts = self.stated.amounts
         if type(amounts) is Fault:
             raise MalformedError(self.place(amounts.kind, amounts.resource), amounts.problem)
@@ -137,46 +130,34 @@ class Container:
 
     @property
     def every(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """All limits and requests by resource, as stated: bytes, millicores or counts.
-
-        Raises:
-            MalformedError: one of them is no quantity.
-        """
+        """All limits and requests by resource: bytes, millicores or counts."""
         amounts = self.stated.every
         if type(amounts) is Fault:
             raise MalformedError(self.place(amounts.kind, amounts.resource), amounts.problem)
         return amounts
 
     def memory(self, kind: str) -> int | None:
-        """Return memory under ``kind`` in bytes; None if it is not stated."""
+        """Return memory under ``kind`` in bytes; None if absent."""
         return self.amounts.memory_limit if kind == "limits" else self.amounts.memory_request
 
-    def cpu(self, kind: str) -> int | None:
-        """Return CPU under ``kind`` in millicores; None if it is not stated."""
-        return self.amounts.cpu_limit if kind == "limits" else self.amounts.cpu_request
-
     def count(self, kind: str, resource: str) -> int | None:
-        """Return the amount of ``resource`` under ``kind``, a fraction rounded up to a whole number; None if not stated."""
-        written = self.raw(kind, resource)
-        try:
-            return None if written is None else whole(written)
-        except QuantityError as error:
-            raise MalformedError(self.place(kind, resource), str(error)) from None
+        """Return the amount of ``resource`` under ``kind``, rounded up to a whole number; None if absent."""
+        return self._parse(whole, kind, resource)
 
     def is_fraction(self, kind: str, resource: str) -> bool:
-        """Return whether the stated amount is no whole number."""
-        written = self.raw(kind, resource)
+        """Return whether the amount of ``resource`` under ``kind`` is no whole number."""
+        amount = self._parse(exact, kind, resource)
+        return amount is not None and amount.denominator != 1
+
+    def _parse(self, parse: Callable[[object], _Number], kind: str, resource: str) -> _Number | None:
+        quantity = self.raw(kind, resource)
         try:
-            return written is not None and exact(written).denominator != 1
+            return None if quantity is None else parse(quantity)
         except QuantityError as error:
             raise MalformedError(self.place(kind, resource), str(error)) from None
 
     def accelerators(self) -> dict[str, int]:
-        """Return the requested accelerators: resource name to count, without counts of zero.
-
-        Raises:
-            MalformedError: a count is no quantity.
-        """
+        """Return the counts of the requested accelerators by resource name, without zeros."""
         counts = self.stated.accelerators
         if type(counts) is Fault:
             raise MalformedError(self.place(counts.kind, counts.resource), counts.problem)
@@ -188,26 +169,18 @@ class Container:
         if not resources or "claims" not in resources:
             return []
         path = (*self.path, "resources")
-        claims = mappings(resources, "claims", path)
-        names = (string(claim, "name", (*path, "claims", at)) for at, claim in enumerate(claims))
+        claims = enumerate(mappings(resources, "claims", path))
+        names = (string(claim, "name", (*path, "claims", index)) for index, claim in claims)
         return [name for name in names if name]
 
     def mount_at(self, directory: str) -> Object | None:
         """Return the mount at ``directory`` in any spelling, or at a parent directory; None if there is none."""
-        for at, mount in enumerate(mappings(self.spec, "volumeMounts", self.path)):
-            written = mount.get("mountPath")
-            if type(written) is not str:
-                written = string(mount, "mountPath", (*self.path, "volumeMounts", at))
-            if written is not None and _shows(written, directory):
+        for index, mount in enumerate(mappings(self.spec, "volumeMounts", self.path)):
+            path = string(mount, "mountPath", (*self.path, "volumeMounts", index))
+            if path is not None and _contains(path, directory):
                 return mount
         return None
 
     def env(self, name: str) -> Object | None:
-        """Return the environment entry called ``name``; None if there is none."""
-        for entry in mappings(self.spec, "env", self.path):
-            if entry.get("name") == name:
-                return entry
-        return None
-
-
-SHM_DIRECTORY: Final = "/dev/shm"  # noqa: S108 - the mount path that containers use
+        """Return the first environment entry of this ``name``; None if there is none."""
+        return next((entry for entry in mappings(self.spec, "env", self.path) if entry.get("name") == name), None)

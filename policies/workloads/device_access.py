@@ -1,7 +1,7 @@
 """Find pods that can reach GPUs or GPU nodes without requesting a GPU: device variables, hostPath devices, tolerations.
 
-The webhook's match conditions (``webhook/admission/match_conditions.py``) and the audit use this one definition. It is coarser
-than the rules: what it selects may still be right.
+The webhook's match conditions (``webhook/admission/configuration.py``) and the audit share this definition. It selects more pods
+than the rules report.
 
 Facts: NVIDIA container toolkit (``internal/config/image/cuda_image.go``) reads device lists from annotations ``cdi.k8s.io/``,
 from mounts of /dev/null below /var/run/nvidia-container-devices, and from ``NVIDIA_VISIBLE_DEVICES``; AMD's container toolkit
@@ -9,7 +9,7 @@ from mounts of /dev/null below /var/run/nvidia-container-devices, and from ``NVI
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Annotated, Final, TypeAlias
@@ -37,13 +37,13 @@ VARIABLES: Final[Mapping[str, str]] = {
 }
 #: Values of these variables that give no device.
 NO_DEVICES: Final = frozenset({"", "none", "void"})
-#: Device files of accelerators, however the path is spelled (the API takes no ``..`` in it).
+#: Device files of accelerators, in any spelling of the path (the API rejects ``..`` in it).
 DEVICE_FILES: Final = r"^/[/.]*dev/[/.]*(nvidia|kfd|accel|neuron|davinci)"
 #: Part of the paths of mounts that list devices.
 DEVICE_LIST: Final = "nvidia-container-devices"
 #: Prefix of the annotations that name devices to the runtime.
 DEVICE_ANNOTATIONS: Final = "cdi.k8s.io/"
-#: Classes of pods that a cluster needs to run at all.
+#: Priority classes of pods that a cluster needs to run.
 SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
 #: Operators of node affinity that keep pods off the nodes with a label.
 AVOIDING: Final = frozenset({"DoesNotExist", "NotIn"})
@@ -60,7 +60,7 @@ def is_device_file(path: str) -> bool:
 
 
 def takes(entry: Object) -> bool:
-    """Whether an environment entry may give devices to its container; a value from another object cannot be seen."""
+    """Whether an environment entry may give devices to its container; a value from another object is unknown, so it may."""
     name = entry.get("name")
     if type(name) is not str or name not in VARIABLES:
         return False
@@ -86,23 +86,20 @@ def takes_devices(pods: PodSet) -> bool:
         spec = container.spec
         if "env" in spec and any(map(takes, mappings(spec, "env", container.path))):
             return True
-        if "volumeMounts" in spec and any(map(_lists_devices, mappings(spec, "volumeMounts", container.path))):
+        mounts = mappings(spec, "volumeMounts", container.path) if "volumeMounts" in spec else ()
+        if any(DEVICE_LIST in str(mount.get("mountPath")) for mount in mounts):
             return True
     if "volumes" in pods.spec and any(is_device_file(host_path(volume)) for volume in pods.volumes()):
         return True
     return any(key.startswith(DEVICE_ANNOTATIONS) for key in pods.annotations())
 
 
-def _lists_devices(mount: Object) -> bool:
-    return DEVICE_LIST in str(mount.get("mountPath"))
-
-
 def reserved_tolerations(pods: PodSet) -> Iterator[tuple[int, Object]]:
     """Yield the tolerations, with their indices, of taints that may reserve accelerator nodes."""
     if "tolerations" in pods.spec:
-        for at, toleration in enumerate(mappings(pods.spec, "tolerations", pods.field())):
+        for index, toleration in enumerate(mappings(pods.spec, "tolerations", pods.field())):
             if names_accelerators(str(toleration.get("key") or ""), str(toleration.get("value") or "")):
-                yield at, toleration
+                yield index, toleration
 
 
 def reserved_labels(pods: PodSet) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -111,17 +108,12 @@ def reserved_labels(pods: PodSet) -> Iterator[tuple[tuple[str | int, ...], str]]
         for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
             if value != "false" and names_accelerators(key):
                 yield ("nodeSelector", key), key
-    if "affinity" in pods.spec:
-        yield from _reserved_terms(required_terms(pods))
-
-
-def _reserved_terms(terms: Iterable[Object]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    place = ("affinity", "nodeAffinity", REQUIRED_AFFINITY, "nodeSelectorTerms")
-    for at, term in enumerate(terms):
-        for number, expression in enumerate(mappings(term, "matchExpressions", ())):
+    path = ("affinity", "nodeAffinity", REQUIRED_AFFINITY, "nodeSelectorTerms")
+    for term_index, term in enumerate(required_terms(pods) if "affinity" in pods.spec else ()):
+        for index, expression in enumerate(mappings(term, "matchExpressions", ())):
             key, operator = str(expression.get("key") or ""), str(expression.get("operator"))
             if operator not in AVOIDING and sequence(expression, "values", ()) != ["false"] and names_accelerators(key):
-                yield (*place, at, "matchExpressions", number), key
+                yield (*path, term_index, "matchExpressions", index), key
 
 
 def is_of_daemon_set(workload: Workload) -> bool:
@@ -140,18 +132,15 @@ def goes_to_reserved_nodes(pods: PodSet) -> bool:
 
 
 def asks_somehow(pods: PodSet) -> bool:
-    """Whether the pods request, by resource or by claim, what may be an accelerator, even if its name is misspelled."""
+    """Whether the pods may request an accelerator by resource or claim, also by a misspelled name."""
     if pods.spec.get("resourceClaims"):
         return True
-    for container in pods.containers:
-        for amounts in (container.limits, container.requests):
-            if any(may_be_accelerator(name) and not _is_zero(amounts[name]) for name in amounts):
-                return True
-    return False
+    amounts = (amounts for container in pods.containers for amounts in (container.limits, container.requests))
+    return any(may_be_accelerator(name) and not _is_zero(amount) for items in amounts for name, amount in items.items())
 
 
 def _is_zero(amount: object) -> bool:
-    """Whether an amount is zero, however it is spelled: ``0.0``, ``0k``."""
+    """Whether an amount is zero in any spelling: ``0.0``, ``0k``."""
     try:
         return not exact(amount)
     except QuantityError:
@@ -159,12 +148,12 @@ def _is_zero(amount: object) -> bool:
 
 
 def asks_for_a_part(pods: PodSet) -> bool:
-    """Whether the pods request a part of a GPU from KAI: no resource, since its binder names the device in a ConfigMap."""
+    """Whether the pods request a part of a GPU from KAI by annotation; its binder names the device in a ConfigMap."""
     return not _FRACTIONS.isdisjoint(pods.annotations())
 
 
 def may_access_devices(workload: Workload) -> bool:
-    """Whether the object's pods may reach accelerators, or the nodes reserved for them, whatever they request."""
+    """Whether the object's pods may reach accelerators, or the nodes reserved for them, without a request."""
     if any(map(takes_devices, workload.pod_sets)):
         return True
     return not is_of_daemon_set(workload) and any(map(goes_to_reserved_nodes, workload.pod_sets))
@@ -173,13 +162,13 @@ def may_access_devices(workload: Workload) -> bool:
 #: An image with ``*`` for any characters.
 ImagePattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9._/:@*-]+$")]
 ImagePatterns: TypeAlias = Annotated[tuple[ImagePattern, ...], *UNIQUE]
-#: A service account with its namespace; ``*`` for every one in the namespace.
+#: A namespace and service account; ``*`` for all accounts of the namespace.
 AccountPattern: TypeAlias = Annotated[
     str, Field(min_length=3, max_length=317, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9.*-]+$")
 ]
 AccountPatterns: TypeAlias = Annotated[tuple[AccountPattern, ...], *UNIQUE]
 
-#: Images of the agents on accelerator nodes, from the makers' own registries.
+#: Images of the agents on accelerator nodes, from the registries of their vendors.
 STACK_IMAGES: Final = (
     "docker.io/rocm/device-metrics-exporter*",
     "docker.io/rocm/k8s-device-plugin*",
@@ -198,21 +187,14 @@ STACK_IMAGES: Final = (
     "vault.habana.ai/docker-k8s-device-plugin/*",
     "vault.habana.ai/gaudi-metric-exporter/*",
 )
-#: Service accounts of operators and device plugins in the namespaces that their makers' instructions give them, and in
+#: Service accounts of operators and device plugins in the namespaces of their vendors' instructions, and in
 #: ``gpu-operator-system``, where the orchestration guide installs the GPU operator.
 STACK_ACCOUNTS: Final = (
-    "gpu-operator-resources/*",
-    "gpu-operator-system/*",
-    "gpu-operator/*",
-    "kube-amd-gpu/*",
-    "nvidia-device-plugin/*",
-    "nvidia-dra-driver-gpu/*",
-    "nvidia-gpu-operator/*",
+    *("gpu-operator-resources/*", "gpu-operator-system/*", "gpu-operator/*", "kube-amd-gpu/*", "nvidia-device-plugin/*"),
+    *("nvidia-dra-driver-gpu/*", "nvidia-gpu-operator/*"),
 )
-
-
-#: The account under which the GPU operator tests the devices of a node before it reports the node as ready (GPU operator v25.3,
-#: ``validator/manifests/plugin-workload-validation.yaml``).
+#: The service account with which the GPU operator tests the devices of a node before it reports the node as ready (GPU operator
+#: v25.3, ``validator/manifests/plugin-workload-validation.yaml``).
 _VALIDATOR: Final = "nvidia-operator-validator"
 
 
@@ -228,19 +210,14 @@ def has_account(workload: Workload, pods: PodSet, patterns: tuple[str, ...]) -> 
 
 
 def is_operator_validator(workload: Workload) -> bool:
-    """Whether it is the pod by which the GPU operator tests a node's devices, bound to that node at creation.
+    """Whether the object is the pod with which the GPU operator tests a node's devices, bound to that node at creation.
 
-    If a rule gave it a share of the node's memory, the kubelet of a node in use would reject it, and the node would then offer no
-    GPU at all.
+    With a share of the node's memory, the kubelet of a node in use would reject it, and the node would then offer no GPU.
     """
-    if not workload.is_pod():
+    pods = workload.pod_sets[0] if workload.is_pod() else None
+    if pods is None or "nodeName" not in pods.spec or pods.spec.get("serviceAccountName") != _VALIDATOR:
         return False
-    pods = workload.pod_sets[0]
-    return (
-        pods.spec.get("serviceAccountName") == _VALIDATOR
-        and "nodeName" in pods.spec
-        and has_account(workload, pods, STACK_ACCOUNTS)
-    )
+    return has_account(workload, pods, STACK_ACCOUNTS)
 
 
 def has_image(container: Container, patterns: tuple[str, ...]) -> bool:

@@ -1,12 +1,12 @@
 """Annotations that apply to one pod set, labels that select its pods, and the queue name of a workload.
 
-Kueue reads the queue name where ``pkg/controller/jobframework`` (v0.15.0) does.
+Source for the label with the queue name: Kueue v0.15.0 ``pkg/controller/jobframework``.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpugate.policies.kube.fields import Object, Path, from_pointer, lookup, mapping, string
+from gpugate.policies.kube.fields import Object, Path, from_pointer, lookup, mapping, metadata_map, string
 from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.pod_set import PodSet
@@ -17,21 +17,18 @@ _APPLICATION_LABELS: Final = ("batch.kubernetes.io/job-name", "app.kubernetes.io
 
 
 def pod_selector(workload: Workload, pods: PodSet) -> Object | None:
-    """Return a label selector for the pods of this workload; None if no label tells them from others."""
+    """Return a label selector for the pods of this workload; None if no label distinguishes them from other pods."""
     kind = workload.kind
     if kind.template_labels and workload.name:
         return {"matchLabels": {kind.template_labels[0]: workload.name}}
     if kind.selector is not None:
         path = kind.selector
         holder = mapping(workload.root, str(path[0]), ())
-        selected = mapping(mapping(holder, str(path[-1]), path[:-1]), "matchLabels", path)
-        if selected:
-            return {"matchLabels": dict(selected)}
+        match_labels = mapping(mapping(holder, str(path[-1]), path[:-1]), "matchLabels", path)
+        if match_labels:
+            return {"matchLabels": dict(match_labels)}
     labels = pods.labels()
-    for key in _APPLICATION_LABELS:
-        if key in labels:
-            return {"matchLabels": {key: labels[key]}}
-    return None
+    return next(({"matchLabels": {key: labels[key]}} for key in _APPLICATION_LABELS if key in labels), None)
 
 
 def has_any_annotation(workload: Workload, keys: frozenset[str]) -> bool:
@@ -58,26 +55,21 @@ def is_copied(workload: Workload, pods: PodSet, key: str, own: str) -> bool:
     if workload.transition is None or workload.is_pod():
         return False
     path = pods.meta("annotations", key)
-    for op, at, *values in workload.transition.recorded:
-        place = from_pointer(at)
-        if op != "remove" and path[: len(place)] == place and lookup(values[0], path[len(place) :]) == own:
+    for op, pointer, *values in workload.transition.recorded:
+        edited = from_pointer(pointer)
+        if op != "remove" and path[: len(edited)] == edited and lookup(values[0], path[len(edited) :]) == own:
             return True
     return False
 
 
 def annotation_before(workload: Workload, pods: PodSet, key: str) -> str | None:
-    """Return what annotation ``key`` was for ``pods`` before the UPDATE; None if it was absent, or if there was no object."""
-    for path in (pods.meta("annotations", key), ("metadata", "annotations", key)):
-        value = lookup(workload.old, path)
-        if type(value) is str:
-            return value
-    return None
+    """Return annotation ``key`` of ``pods`` before the UPDATE; None if it was absent, or on CREATE."""
+    values = (lookup(workload.old, path) for path in (pods.meta("annotations", key), ("metadata", "annotations", key)))
+    return next((value for value in values if type(value) is str), None)
 
 
 def had_any_annotation(workload: Workload, keys: frozenset[str]) -> bool:
     """Whether, before the UPDATE, the object or one of its templates had one of the annotations ``keys``."""
-    if workload.old is None:
-        return False
     paths = [("metadata", "annotations"), *(pods.meta("annotations") for pods in workload.pod_sets)]
     return any(not keys.isdisjoint(lookup(workload.old, path) or ()) for path in paths)
 
@@ -90,18 +82,17 @@ def annotation_path(pods: PodSet, key: str) -> Path:
 def copy_to_template(workload: Workload, pods: PodSet, keys: Iterable[str]) -> Iterator[Edit]:
     """Yield edits that copy the object's annotations ``keys`` into the template, and remove copies of removed ones.
 
-    An owner may keep the lists of a template as they are, so that only the annotations tell what the pods are for.
+    If an owner controls the lists of a template, gpugate cannot edit these, and the pods get their edits by the annotations.
     """
     for key in () if workload.is_pod() else keys:
         own = string(pods.annotations(), key, pods.meta("annotations"))
-        wanted = annotation_for(workload, pods, key)
-        if wanted is None and own is not None:
+        value = annotation_for(workload, pods, key)
+        if value is None and own is not None:
             yield Edit("remove", pods.meta("annotations", key), defaulted=True)
-        elif wanted is not None and wanted != own:
-            yield Edit("set", pods.meta("annotations", key), wanted, defaulted=True)
+        elif value is not None and value != own:
+            yield Edit("set", pods.meta("annotations", key), value, defaulted=True)
 
 
-_OWN_LABEL: Final[Path] = ("metadata", "labels", QUEUE_NAME)
 PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
 #: The label of objects that MultiKueue copies into the cluster that runs them (Kueue v0.15 ``apis/kueue/v1beta2/constants.go``).
 MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
@@ -109,20 +100,14 @@ MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
 
 def queue_path(workload: Workload) -> Path | None:
     """Return the path of the queue-name label that Kueue reads; None for a kind that it does not manage."""
-    holder = workload.kind.queue
-    if not workload.kind.queued:
-        return None
-    return (*holder, "metadata", "labels", QUEUE_NAME) if holder else _OWN_LABEL
+    return (*workload.kind.queue, "metadata", "labels", QUEUE_NAME) if workload.kind.queued else None
 
 
-def _label_at(workload: Workload, holder: Path) -> str | None:
-    if not holder:
-        return string(workload.labels(), QUEUE_NAME, ("metadata", "labels"))
-    parent = lookup(workload.root, holder)
-    if type(parent) is not dict:
+def _label_at(workload: Workload, path: Path) -> str | None:
+    holder = lookup(workload.root, path)
+    if type(holder) is not dict:
         return None
-    labels = mapping(mapping(parent, "metadata", holder), "labels", (*holder, "metadata"))
-    return string(labels, QUEUE_NAME, (*holder, "metadata", "labels"))
+    return string(metadata_map(holder, "labels", path), QUEUE_NAME, (*path, "metadata", "labels"))
 
 
 def queue_label(workload: Workload) -> str | None:
@@ -134,9 +119,6 @@ def misplaced_queue_label(workload: Workload) -> str | None:
     """Return a queue name on the object or its pod template that Kueue does not read; None if there is none."""
     if workload.is_pod():
         return None
-    for holder in ((), *(pods.path for pods in workload.pod_sets if pods.is_whole)):
-        if holder != workload.kind.queue:
-            name = _label_at(workload, holder)
-            if name:
-                return name
-    return None
+    paths = ((), *(pods.path for pods in workload.pod_sets if pods.is_whole))
+    names = (_label_at(workload, path) for path in paths if path != workload.kind.queue)
+    return next((name for name in names if name), None)

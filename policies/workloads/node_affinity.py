@@ -1,7 +1,7 @@
-"""Read the node affinity that pods require, and add a requirement to it."""
+"""Read the required node affinity of pods, and add requirements; a malformed field raises a ``MalformedError``."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Final, NamedTuple, TypeAlias
 
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, whole_number
@@ -11,58 +11,48 @@ from gpugate.policies.workloads.pod_set import PodSet
 
 _MOST_DIGITS: Final = 18
 
-#: Expressions about a node's labels, all of which a node must meet.
+#: Expressions about labels, all of which a node must meet.
 Alternative: TypeAlias = tuple[Object, ...]
 
 
 def node_affinity(pods: PodSet) -> Object:
-    """Return the node affinity of ``pods``; empty if they have none.
-
-    Raises:
-        MalformedError: a field on the way is no map.
-    """
+    """Return the node affinity of ``pods``; empty if they have none."""
     return mapping(mapping(pods.spec, "affinity", pods.field()), "nodeAffinity", pods.field("affinity"))
 
 
 def required_terms(pods: PodSet) -> list[Object]:
-    """Return the required node affinity terms of ``pods``; a node must meet one of them.
-
-    Raises:
-        MalformedError: a field on the way is of the wrong type.
-    """
+    """Return the required node affinity terms of ``pods``; a node must meet one of them."""
     path = pods.field("affinity", "nodeAffinity")
     return list(mappings(mapping(node_affinity(pods), REQUIRED_AFFINITY, path), "nodeSelectorTerms", (*path, REQUIRED_AFFINITY)))
 
 
 def implies(term: Object, expression: Object) -> bool:
-    """Tell whether every node that meets ``term`` meets ``expression``, by an expression of the term for the same label."""
-    key, operator, wanted = expression.get("key"), expression.get("operator"), _texts(expression)
-    for present in mappings(term, "matchExpressions", ()):
-        if present.get("key") != key:
-            continue
-        if present.get("operator") == operator and sorted(_texts(present)) == sorted(wanted):
-            return True
-        if _is_stronger(present, operator, wanted):
-            return True
-    return False
+    """Return whether every node that meets ``term`` meets ``expression``, by an expression of the term for the same label."""
+    return any(
+        present.get("key") == expression.get("key") and _is_as_strict(present, expression)
+        for present in mappings(term, "matchExpressions", ())
+    )
 
 
-def _is_stronger(present: Object, operator: object, wanted: list[str]) -> bool:
-    has, values = present.get("operator"), _texts(present)
-    if operator == "In":
-        return has == "In" and bool(values) and set(values) <= set(wanted)
-    if operator == "NotIn":
-        return (has == "NotIn" and set(values) >= set(wanted)) or (has == "In" and bool(values) and not set(values) & set(wanted))
-    if operator == "Gt":
-        bound = _whole(wanted)
-        if has == "Gt":
-            return _whole(values) >= bound
-        return has == "In" and bool(values) and all(_whole([value]) > bound for value in values)
+def _is_as_strict(present: Object, expression: Object) -> bool:
+    operator, values = present.get("operator"), _texts(present)
+    required_operator, required = expression.get("operator"), _texts(expression)
+    if operator == required_operator and sorted(values) == sorted(required):
+        return True
+    # The values of the label are known.
+    is_list = operator == "In" and bool(values)
+    if required_operator == "In":
+        return is_list and set(values) <= set(required)
+    if required_operator == "NotIn":
+        return (operator == "NotIn" and set(values) >= set(required)) or (is_list and set(values).isdisjoint(required))
+    if required_operator == "Gt":
+        bound = _whole(required)
+        return (operator == "Gt" and _whole(values) >= bound) or (is_list and all(_whole([value]) > bound for value in values))
     return False
 
 
 def rules_out(term: Object, expression: Object) -> bool:
-    """Tell whether no label can meet both ``term`` and ``expression``, as far as the ``In`` lists of the term show."""
+    """Return whether no label in the ``In`` lists of ``term`` meets ``expression``."""
     return any(
         not any(fits(expression, value) for value in _texts(present))
         for present in mappings(term, "matchExpressions", ())
@@ -71,7 +61,7 @@ def rules_out(term: Object, expression: Object) -> bool:
 
 
 def fits(expression: Object, value: str) -> bool:
-    """Tell whether a label with ``value`` meets ``expression``: ``In``, ``NotIn``, ``Exists`` or ``Gt``."""
+    """Return whether a label with ``value`` meets ``expression``: ``In``, ``NotIn``, ``Exists`` or ``Gt``."""
     operator, values = expression.get("operator"), _texts(expression)
     if operator == "In":
         return value in values
@@ -84,25 +74,24 @@ def _texts(expression: Object) -> list[str]:
     return [value for value in sequence(expression, "values", ()) if type(value) is str]
 
 
-def _whole(values: object) -> int:
-    """Return the only element of ``values`` as a number; -1 if it is none (``Gt`` compares with an int64)."""
-    written = values[0] if type(values) is list and len(values) == 1 else None
-    number = whole_number(written, _MOST_DIGITS)
+def _whole(values: list[str]) -> int:
+    """Return the only element of ``values`` as a number; -1 if it is no number (``Gt`` compares with an int64)."""
+    number = whole_number(values[0], _MOST_DIGITS) if len(values) == 1 else None
     return -1 if number is None else number
 
 
-def both(wants: Iterable[Sequence[Alternative]]) -> tuple[Alternative, ...]:
-    """Return alternatives such that a node that meets one of them meets one of each of ``wants``."""
-    return tuple(tuple(expression for part in parts for expression in part) for parts in product(*wants))
+def both(requirements: Iterable[Sequence[Alternative]]) -> tuple[Alternative, ...]:
+    """Return alternatives such that a node that meets one of them meets one of each of ``requirements``."""
+    return tuple(tuple(chain.from_iterable(parts)) for parts in product(*requirements))
 
 
 class Growth(NamedTuple):
-    """How many affinity terms pods have once they require one of some alternatives, too.
+    """Numbers of affinity terms if pods also require one of some alternatives.
 
     Attributes:
-        met: how many terms require it already.
-        unmet: how many do not; each becomes one term for each alternative.
-        alternatives: how many alternatives there are.
+        met: the number of terms that require it already.
+        unmet: the number of other terms; each becomes one term per alternative.
+        alternatives: the number of alternatives.
     """
 
     met: int
@@ -111,37 +100,32 @@ class Growth(NamedTuple):
 
     @property
     def terms(self) -> int:
-        """The number of terms then."""
+        """The number of terms with the alternatives."""
         return self.met + self.unmet * self.alternatives
 
 
 def growth(pods: PodSet, alternatives: Sequence[Alternative]) -> Growth:
-    """Return how many terms ``pods`` have once they require one of ``alternatives``, too."""
+    """Return the numbers of terms if ``pods`` also require one of ``alternatives``."""
     terms = [term for term in required_terms(pods) if not _is_empty(term)]
     met = sum(_is_met(term, alternatives) for term in terms)
     return Growth(met, len(terms) - met if terms else 1, len(alternatives))
 
 
 def require(pods: PodSet, alternatives: Sequence[Alternative], note: str, before: Sequence[Alternative] = ()) -> Iterator[Edit]:
-    """Yield edits, all or none to be made, after which ``pods`` require one of ``alternatives``, too.
+    """Yield edits, applied all or none, after which ``pods`` also require one of ``alternatives``; nothing changes if empty.
 
-    Every present term gets the first alternative, and a copy of the term gets each further one, so that the terms select exactly
+    Every present term gets the first alternative, and a copy of the term each further one, so the terms select exactly
     the nodes that met one of the terms and meet one of the alternatives. Lists are extended and nothing is overwritten: if GitOps
-    controls the template, the pods get the edits instead.
-
-    Args:
-        pods: the pods.
-        alternatives: what a node's labels must meet, too; nothing if empty.
-        note: the edit in a few words for people.
-        before: the alternatives that the same rule required before. An UPDATE contains them if the user's tool merges with the
-            stored object.
+    controls the template, the pods get the edits instead. ``before`` are the alternatives that the same rule required before the
+    UPDATE: the new object contains them if the user's tool merges with the stored object.
     """
     path = pods.field("affinity", "nodeAffinity", REQUIRED_AFFINITY)
     terms = required_terms(pods)
-    kept = _without(terms, before, alternatives) if before else terms
-    if kept != terms:
-        # Only gpugate states these terms, so replacing them is no drift.
-        joined = [part for term in kept for part in _joined(term, alternatives)] if kept else _as_terms(alternatives)
+    remaining = _without(terms, before, alternatives) if before else terms
+    if remaining != terms:
+        # gpugate wrote these terms, so replacing them is no drift.
+        joined = [_with(term, more) for term in remaining for more in _additions(term, alternatives)]
+        joined = joined if remaining else _as_terms(alternatives)
         value = {"nodeSelectorTerms": joined} if joined else None
         yield Edit("set" if joined else "remove", path, value, note or "node affinity removed", defaulted=True)
         return
@@ -150,10 +134,10 @@ def require(pods: PodSet, alternatives: Sequence[Alternative], note: str, before
     if not terms:
         yield Edit("set", path, {"nodeSelectorTerms": _as_terms(alternatives)}, note)
         return
-    for at, term in enumerate(terms):
+    for index, term in enumerate(terms):
         first, *others = _additions(term, alternatives)
         for expression in first:
-            yield Edit("append", (*path, "nodeSelectorTerms", at, "matchExpressions"), expression, note, "affinity")
+            yield Edit("append", (*path, "nodeSelectorTerms", index, "matchExpressions"), expression, note, "affinity")
             note = ""
         for more in others:
             yield Edit("append", (*path, "nodeSelectorTerms"), _with(term, more), note, "affinity")
@@ -165,10 +149,9 @@ def _as_terms(alternatives: Sequence[Alternative]) -> list[Object]:
 
 
 def _additions(term: Object, alternatives: Sequence[Alternative]) -> list[list[Object]]:
-    """Return the expressions that ``term`` lacks of each alternative that it does not rule out; nothing if it needs none.
+    """Return the expressions that ``term`` lacks of each alternative that it does not rule out.
 
-    Each term needs them, since a node must meet only one term. An empty term matches no node, and would match some with an
-    expression in it.
+    Each term needs them, since a node must meet only one term. An empty term matches no node, and gets no expression.
     """
     if not alternatives or _is_empty(term) or _is_met(term, alternatives):
         return [[]]
@@ -181,27 +164,21 @@ def _with(term: Object, more: Iterable[Object]) -> Object:
     return {**term, "matchExpressions": expressions} if expressions else term
 
 
-def _joined(term: Object, alternatives: Sequence[Alternative]) -> list[Object]:
-    return [_with(term, more) for more in _additions(term, alternatives)]
-
-
 def _without(terms: list[Object], before: Sequence[Alternative], alternatives: Sequence[Alternative]) -> list[Object]:
-    """Return ``terms`` without the expressions of ``before``; unchanged if ``alternatives`` has all of these, too."""
-    own = [expression for alternative in before for expression in alternative]
-    still = [expression for alternative in alternatives for expression in alternative]
-    stated = [expression for term in terms for expression in mappings(term, "matchExpressions", ())]
-    if not any(expression in own and expression not in still for expression in stated):
+    """Return ``terms`` without the expressions of ``before``; unchanged if they are also in ``alternatives``."""
+    own, current = list(chain.from_iterable(before)), list(chain.from_iterable(alternatives))
+    present = chain.from_iterable(mappings(term, "matchExpressions", ()) for term in terms)
+    if not any(expression in own and expression not in current for expression in present):
         return terms
-    kept: list[Object] = []
+    result: list[Object] = []
     for term in terms:
-        left = [expression for expression in mappings(term, "matchExpressions", ()) if expression not in own]
-        rest = {key: value for key, value in term.items() if key != "matchExpressions"} | (
-            {"matchExpressions": left} if left else {}
-        )
+        rest = {key: value for key, value in term.items() if key != "matchExpressions"}
+        if others := [expression for expression in mappings(term, "matchExpressions", ()) if expression not in own]:
+            rest["matchExpressions"] = others
         # Drop a term that had only gpugate's expressions, and copies of a term.
-        if (rest or not term) and rest not in kept:
-            kept.append(rest)
-    return kept
+        if (rest or not term) and rest not in result:
+            result.append(rest)
+    return result
 
 
 def _is_empty(term: Object) -> bool:
@@ -209,5 +186,5 @@ def _is_empty(term: Object) -> bool:
 
 
 def _is_met(term: Object, alternatives: Sequence[Alternative]) -> bool:
-    """Tell whether every node that meets ``term`` meets one of ``alternatives``."""
+    """Return whether every node that meets ``term`` meets one of ``alternatives``."""
     return any(all(implies(term, expression) for expression in alternative) for alternative in alternatives)

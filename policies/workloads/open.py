@@ -17,7 +17,7 @@ class DeviceClaims(Protocol):
         """Whether the ResourceClaim or ResourceClaimTemplate of this name requests a GPU or a part of one."""
 
     def may_be_slice(self, namespace: str, claim: str, template: str) -> bool:
-        """Whether it may request a part of a GPU."""
+        """Whether the GPU claim may request a part of a GPU."""
 
 
 def open_workload(
@@ -33,16 +33,16 @@ def open_workload(
     """Return ``root`` as a workload of ``kind``.
 
     Args:
-        kind: its kind.
+        kind: the kind of the object.
         root: the object; edits change it in place.
         claims: the resource claims of the cluster.
-        namespace: the namespace of the request; if empty, that of its metadata.
+        namespace: the namespace of the request; if empty, that of the object's metadata.
         operation: ``CREATE`` or ``UPDATE``.
         old: the object before an UPDATE.
         subresource: the subresource of the request, if any.
 
     Raises:
-        MalformedError: a field that gpugate reads has a type that the API does not accept.
+        MalformedError: the API does not accept the type of a field that gpugate reads.
     """
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
@@ -69,21 +69,20 @@ def open_copy(workload: Workload, claims: DeviceClaims) -> Workload:
 def _pod_set(source: PodSetSource, namespace: str, claims: DeviceClaims) -> PodSet:
     path, template = source.path, source.template
     if source.place.resources is not None:
-        return _resources_alone(source)
+        return _pod_set_of_resources(source, source.place.resources)
     spec = mapping(template, "spec", path)
     gpu_claims, slices = _gpu_claims(spec, path, namespace, claims) if "resourceClaims" in spec else (_NO_CLAIMS, _NO_CLAIMS)
     return PodSet(template, spec, path, source.numbers.total, gpu_claims, slices, source=source)
 
 
-def _resources_alone(source: PodSetSource) -> PodSet:
-    """Return a pod set with one container that has the resources, for a kind that states nothing else of its pods."""
-    resources = source.place.resources or ()
+def _pod_set_of_resources(source: PodSetSource, resources: Path) -> PodSet:
+    """Return a pod set with one container that has the resources, for a kind without a pod template."""
     stated = source.template.get(str(resources[-1]))
     container = {"name": "node", "resources": {} if stated is None else stated}
     try:
         return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
     except MalformedError as error:
-        # Name the field in the object, not in the container made here.
+        # The object has no such container: name the field in the object.
         stem = (*source.path, "spec", "containers", 0, "resources")
         raise MalformedError((*source.path, resources[-1], *error.path[len(stem) :]), error.problem) from error
 
@@ -92,13 +91,14 @@ _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 
 
 def _gpu_claims(spec: Object, path: Path, namespace: str, claims: DeviceClaims) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the claims that request a GPU, and those of them that may request a part of one."""
-    names: set[str] = set()
+    """Return the names of the claims that request a GPU, and of those that may request a part of a GPU."""
+    gpus: set[str] = set()
     slices: set[str] = set()
     for claim in mappings(spec, "resourceClaims", (*path, "spec")):
-        named = (namespace, str(claim.get("resourceClaimName")), str(claim.get("resourceClaimTemplateName")))
-        if claims.is_gpu_claim(*named):
-            names.add(str(claim.get("name")))
-            if claims.may_be_slice(*named):
-                slices.add(str(claim.get("name")))
-    return frozenset(names), frozenset(slices)
+        name = str(claim.get("name"))
+        key = (namespace, str(claim.get("resourceClaimName")), str(claim.get("resourceClaimTemplateName")))
+        if claims.is_gpu_claim(*key):
+            gpus.add(name)
+            if claims.may_be_slice(*key):
+                slices.add(name)
+    return frozenset(gpus), frozenset(slices)

@@ -1,12 +1,15 @@
-"""A set of equal pods in an object under review, and values derived from their containers."""
+"""Sets of equal pods in an object under review, and values derived from their containers."""
 
 from collections.abc import Hashable, Sequence
+from typing import Final
 
-from gpugate.policies.kube.fields import Object, Path, mapping, mappings
+from gpugate.policies.kube.fields import Object, Path, mapping, mappings, metadata_map
 from gpugate.policies.workloads.container import EPHEMERAL, INIT, NOT_READ, REGULAR, SHM_DIRECTORY, SIDECAR, Container, SharedMemory
 from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.pod_set_sources import PodSetSize, PodSetSource
 from gpugate.policies.workloads.requests import PodTotals, totals_of
+
+_CONTAINER_FIELDS: Final = (("initContainers", INIT), ("containers", REGULAR), ("ephemeralContainers", EPHEMERAL))
 
 
 class PodSet:
@@ -15,38 +18,24 @@ class PodSet:
     Attributes:
         root: the object with ``metadata`` and ``spec``.
         path: its path in the object under review.
-        count: the number of pods; None if the object does not state it (DaemonSet).
+        count: the number of pods; None if the object does not set it (DaemonSet).
         spec: the pod spec.
         gpu_claims: names of the pod's resource claims that request a GPU (dynamic resource allocation).
-        slice_claims: names of those of them that may request a part of a GPU.
+        slice_claims: names of those GPU claims that may request a part of a GPU.
         containers: all containers in the order in which the kubelet starts them: init containers and sidecars first.
         predicted_tolerations: tolerations that the pods will get at creation, besides those of the spec.
         selection_key: key of all pods that select the same nodes, cached for
             :func:`gpugate.policies.scheduling.node_selection.node_candidates`; None until it is computed.
-        kind: the kind that creates the pods: the workload's own, or that of an object which it wraps.
+        kind: the kind that creates the pods: of the workload, or of an object that it wraps.
         numbers: the pod counts, in total and per child.
-        follows: whether the pods start after others of the workload have run.
-        starts_late: whether the pods wait for the others themselves.
-        resources_at: path of the resources, if the object states nothing else of these pods; None if it states them whole.
+        follows: whether the pods start after other pods of the workload have run.
+        starts_late: whether the pods wait for the other pods.
+        resources_at: path of the resources, if the object has no other field of these pods; None if it has their template.
     """
 
     __slots__ = (
-        "_holders",
-        "_totals",
-        "containers",
-        "count",
-        "follows",
-        "gpu_claims",
-        "kind",
-        "numbers",
-        "path",
-        "predicted_tolerations",
-        "resources_at",
-        "root",
-        "selection_key",
-        "slice_claims",
-        "spec",
-        "starts_late",
+        *("_holders", "_totals", "containers", "count", "follows", "gpu_claims", "kind", "numbers", "path"),
+        *("predicted_tolerations", "resources_at", "root", "selection_key", "slice_claims", "spec", "starts_late"),
     )
 
     def __init__(
@@ -66,7 +55,7 @@ class PodSet:
         self.spec = spec
         self.gpu_claims = gpu_claims
         self.slice_claims = slice_claims
-        self.containers = self._walk()
+        self.containers = self._read_containers()
         self.predicted_tolerations: tuple[Object, ...] = ()
         if source is None:
             self.kind, self.numbers, self.follows, self.starts_late = POD, PodSetSize(count, count), False, False
@@ -83,44 +72,37 @@ class PodSet:
         self._holders: list[Container] | None = None
         self.selection_key: tuple[Hashable, ...] | None = None
 
-    def _walk(self) -> tuple[Container, ...]:
+    def _read_containers(self) -> tuple[Container, ...]:
         spec, path = self.spec, (*self.path, "spec")
         containers: list[Container] = []
-        if "initContainers" in spec:
-            for at, container in enumerate(mappings(spec, "initContainers", path)):
-                role = SIDECAR if container.get("restartPolicy") == "Always" else INIT
-                containers.append(Container(container, (*path, "initContainers", at), role))
-        for at, container in enumerate(mappings(spec, "containers", path)):
-            containers.append(Container(container, (*path, "containers", at), REGULAR))
-        if "ephemeralContainers" in spec:
-            for at, container in enumerate(mappings(spec, "ephemeralContainers", path)):
-                containers.append(Container(container, (*path, "ephemeralContainers", at), EPHEMERAL))
+        for field, role in _CONTAINER_FIELDS:
+            if field in spec:
+                for index, container in enumerate(mappings(spec, field, path)):
+                    is_sidecar = role is INIT and container.get("restartPolicy") == "Always"
+                    containers.append(Container(container, (*path, field, index), SIDECAR if is_sidecar else role))
         return tuple(containers)
 
     def refresh(self) -> None:
-        """Drop all cached values, after an edit changed what they derive from."""
+        """Drop all cached values."""
         self._forget()
         for container in self.containers:
             container.reload()
 
     def reload(self, touched: Sequence[Path]) -> None:
-        """Drop the cached values that derive from memory, CPU and mounts at the paths ``touched``."""
+        """Drop the cached values of memory, CPU and mounts after edits at the paths ``touched``."""
         self._totals = None
         for container in self.containers:
             container.shared_memory = NOT_READ
-            depth = len(container.path)
-            for path in touched:
-                if path[:depth] == container.path:
-                    container.reload()
-                    break
+            if any(path[: len(container.path)] == container.path for path in touched):
+                container.reload()
 
     @property
     def is_whole(self) -> bool:
-        """Whether the object states its pods whole, and not the resources of one container alone."""
+        """Whether the object has the template of the pods, and not the resources of one container alone."""
         return self.resources_at is None
 
     def path_in_object(self, path: Path) -> Path | None:
-        """Return the path in the object of ``path`` below these pods; None if the object has no such field."""
+        """Return the path in the object of a ``path`` below these pods; None if the object has no such field."""
         if self.resources_at is None:
             return path
         stem = (*self.path, "spec", "containers", 0, "resources")
@@ -128,20 +110,18 @@ class PodSet:
 
     @property
     def totals(self) -> PodTotals:
-        """Return the sums over the containers.
+        """The sums over the containers.
 
         Raises:
             MalformedError: a count of accelerators is no quantity.
         """
-        totals = self._totals
-        if totals is None:
-            totals = self._totals = totals_of(self.containers)
-        return totals
+        if self._totals is None:
+            self._totals = totals_of(self.containers)
+        return self._totals
 
     def path_like(self, base: Path, pattern: Path) -> Path:
-        """Return ``base`` and ``pattern`` of the kind as one path, each ``"*"`` replaced by what these pods have there."""
-        depth = len(base)
-        return (*base, *(self.path[depth + at] if part == "*" else part for at, part in enumerate(pattern)))
+        """Return ``base`` and ``pattern`` of the kind as one path, each ``"*"`` replaced by the part of these pods' path."""
+        return (*base, *(self.path[index] if part == "*" else part for index, part in enumerate(pattern, len(base))))
 
     def field(self, *parts: str | int) -> Path:
         """Return a path below the pod spec."""
@@ -153,17 +133,11 @@ class PodSet:
 
     def labels(self) -> Object:
         """Return the pods' labels."""
-        metadata = self.root.get("metadata")
-        labels = metadata.get("labels") if type(metadata) is dict else None
-        return labels if type(labels) is dict else mapping(mapping(self.root, "metadata", self.path), "labels", self.meta())
+        return metadata_map(self.root, "labels", self.path)
 
     def annotations(self) -> Object:
         """Return the pods' annotations."""
-        metadata = self.root.get("metadata")
-        annotations = metadata.get("annotations") if type(metadata) is dict else None
-        if type(annotations) is dict:
-            return annotations
-        return mapping(mapping(self.root, "metadata", self.path), "annotations", self.meta())
+        return metadata_map(self.root, "annotations", self.path)
 
     def holds(self, container: Container) -> bool:
         """Whether ``container`` itself requests an accelerator, by resource or by claim."""
@@ -173,17 +147,16 @@ class PodSet:
 
     def holders(self) -> list[Container]:
         """Return the containers that request accelerators, without ephemeral ones (the API gives them none)."""
-        holders = self._holders
-        if holders is None:
+        if self._holders is None:
             if self.gpu_claims:
-                holders = [container for container in self.containers if container.role is not EPHEMERAL and self.holds(container)]
+                containers = [container for container in self.containers if container.role is not EPHEMERAL]
+                self._holders = [container for container in containers if self.holds(container)]
             else:
-                holders = [self.containers[at] for at in self.totals.holders]
-            self._holders = holders
-        return holders
+                self._holders = [self.containers[index] for index in self.totals.holders]
+        return self._holders
 
     def accelerators(self) -> dict[str, int]:
-        """Return what the scheduler counts for one pod: accelerator name to count."""
+        """Return the counts of one pod for the scheduler, by accelerator name."""
         return self.totals.accelerators
 
     def requests_gpu(self) -> bool:
@@ -199,27 +172,20 @@ class PodSet:
         return mappings(self.spec, "volumes", self.field())
 
     def volume(self, name: object) -> tuple[int, Object] | None:
-        """Return the volume called ``name`` with its index; None if there is none."""
-        for at, volume in enumerate(self.volumes()):
-            if volume.get("name") == name:
-                return at, volume
-        return None
+        """Return the volume of this ``name`` with its index; None if there is none."""
+        return next(((index, volume) for index, volume in enumerate(self.volumes()) if volume.get("name") == name), None)
 
     def shared_memory(self, container: Container) -> SharedMemory | None:
-        """Return what ``container`` mounts at /dev/shm or above it; None if it mounts nothing there."""
-        found = container.shared_memory
-        if found is NOT_READ:
+        """Return the mount of ``container`` at /dev/shm or at a parent directory; None if there is none."""
+        if container.shared_memory is NOT_READ:
             mount = container.mount_at(SHM_DIRECTORY) if "volumeMounts" in container.spec else None
-            found = container.shared_memory = None if mount is None else self._mounted(mount)
-        return found
+            container.shared_memory = None if mount is None else self._with_volume(mount)
+        return container.shared_memory
 
-    def _mounted(self, mount: Object) -> SharedMemory:
-        found = self.volume(mount.get("name"))
-        if found is None:
-            return SharedMemory(mount, None, self.field("volumes"))
-        at, volume = found
-        return SharedMemory(mount, volume, self.field("volumes", at))
+    def _with_volume(self, mount: Object) -> SharedMemory:
+        index, volume = self.volume(mount.get("name")) or (None, None)
+        return SharedMemory(mount, volume, self.field("volumes") if index is None else self.field("volumes", index))
 
     def is_windows(self) -> bool:
-        """Whether the pods run on Windows, to which no rule about Linux memory or devices applies."""
+        """Whether the pods run on Windows, where the rules about Linux memory and devices do not apply."""
         return "os" in self.spec and mapping(self.spec, "os", self.field()).get("name") == "windows"

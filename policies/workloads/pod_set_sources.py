@@ -1,11 +1,12 @@
-"""Find the pod sets of an object at the paths that its kind states, with their pod counts."""
+"""Find the pod sets of an object at the paths of its kind, with their pod counts."""
 
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.kube.fields import Object, Path, integer, integer_at, lookup, mapping, mappings, string, wrong_type
-from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind, kind_of
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.kinds.model import PodSetSpec, WorkloadKind
 
 #: One step of an AppWrapper's path to a template: ``.name`` or ``[3]``.
 _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[([0-9]{1,4})\]")
@@ -17,10 +18,10 @@ class PodSetSize(NamedTuple):
     """The pod counts of a pod set.
 
     Attributes:
-        total: the number of pods; None if the object does not state it.
-        child: how many of them one child of the workload creates (a Job of a JobSet, a group of a LeaderWorkerSet).
-        completions: how many pods of one child must succeed, after which it creates no more; None if not stated.
-        min_count: how many are enough to run, if the workload states a range; None if all are needed.
+        total: the number of pods; None if the object does not set it.
+        child: the number of pods of one child of the workload (a Job of a JobSet, a group of a LeaderWorkerSet).
+        completions: the number of pods of one child that must succeed, after which it creates no more; None if not set.
+        min_count: the number of pods that is enough to run, if the workload sets a range; None if all are needed.
         paths: paths of the numbers that users change; empty if the object has none.
         completions_path: path of ``completions``.
     """
@@ -34,21 +35,21 @@ class PodSetSize(NamedTuple):
 
     @property
     def at_once(self) -> int:
-        """The most pods that run at one time; zero if the object does not state it."""
+        """The maximum number of pods that run at one time; zero if the object does not set it."""
         total, child, completions = self.total or 0, self.child or 0, self.completions
         return total if completions is None or not child or completions >= child else total // child * completions
 
 
 class PodSetSource(NamedTuple):
-    """A pod template found in an object.
+    """A pod template in an object.
 
     Attributes:
-        kind: the kind that creates the pods; of a wrapped object, its own.
+        kind: the kind that creates the pods: of the object, or of a wrapped object.
         place: the entry of the kind for the template.
         path: the path of the template in the object.
         template: the template.
         numbers: the pod counts.
-        follows: whether the pods start after others have run.
+        follows: whether the pods start after other pods have run.
     """
 
     kind: WorkloadKind
@@ -59,7 +60,6 @@ class PodSetSource(NamedTuple):
     follows: bool
 
 
-_ONE: Final = PodSetSize(1, 1)
 _TEMPLATE: Final = "template"
 
 
@@ -67,7 +67,7 @@ def find_pods(kind: WorkloadKind, root: Object) -> Iterator[PodSetSource]:
     """Yield the pod sets of ``root``, an object of ``kind``, in the order of the kind's entry.
 
     Raises:
-        MalformedError: a field on the way has a wrong type.
+        MalformedError: a parent of a template, or its count, has a wrong type.
     """
     return _find(kind, root, (), 0)
 
@@ -75,7 +75,7 @@ def find_pods(kind: WorkloadKind, root: Object) -> Iterator[PodSetSource]:
 def _find(kind: WorkloadKind, root: Object, base: Path, depth: int) -> Iterator[PodSetSource]:
     for place in kind.pod_sets:
         if not place.template:
-            yield PodSetSource(kind, place, base, _at(root, base), _ONE, follows=False)
+            yield PodSetSource(kind, place, base, lookup(root, base), PodSetSize(1, 1), follows=False)
             continue
         if place.unless is not None and lookup(root, (*base, *place.unless)):
             continue
@@ -84,7 +84,7 @@ def _find(kind: WorkloadKind, root: Object, base: Path, depth: int) -> Iterator[
             if type(template) is not dict:
                 _check_absent(root, path)
                 continue
-            keys = _keys(path, (*base, *place.template))
+            keys = [part for part, form in zip(path[len(base) :], place.template, strict=True) if form == "*"]
             if place.role and str(keys[0]).casefold() != place.role.casefold():
                 continue
             follows = place.after is not None and bool(lookup(root, _place(base, place.after, keys)))
@@ -93,17 +93,8 @@ def _find(kind: WorkloadKind, root: Object, base: Path, depth: int) -> Iterator[
         yield from _find_wrapped(kind.wraps, root, base, depth)
 
 
-def _at(root: Object, path: Path) -> Object:
-    found: Object = lookup(root, path)
-    return found
-
-
 def _check_absent(root: Object, path: Path) -> None:
-    """Check that ``path``, or a map on the way to it, is absent.
-
-    Raises:
-        MalformedError: a value that is no map is there.
-    """
+    """Raise a MalformedError if ``path`` or one of its parents is neither absent nor a map."""
     value: Any = root
     for depth, part in enumerate(path):
         if value is None:
@@ -119,14 +110,15 @@ def _check_absent(root: Object, path: Path) -> None:
 
 
 def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator[PodSetSource]:
-    parent = (*base, *wraps)
-    holder = lookup(root, parent[:-1])
-    for at, component in enumerate(mappings(holder, str(parent[-1]), parent[:-1]) if type(holder) is dict else ()):
-        path = (*parent, at)
+    list_path = (*base, *wraps)
+    holder = lookup(root, list_path[:-1])
+    for index, component in enumerate(mappings(holder, str(wraps[-1]), list_path[:-1]) if type(holder) is dict else ()):
+        path = (*list_path, index)
+        inner_path = (*path, _TEMPLATE)
         wrapped = mapping(component, _TEMPLATE, path)
-        inner = kind_of(string(wrapped, "apiVersion", (*path, _TEMPLATE)) or "", string(wrapped, "kind", (*path, _TEMPLATE)) or "")
+        inner = kind_of(string(wrapped, "apiVersion", inner_path) or "", string(wrapped, "kind", inner_path) or "")
         if inner is not None:
-            yield from _find(inner, root, (*path, _TEMPLATE), depth + 1)
+            yield from _find(inner, root, inner_path, depth + 1)
         else:
             yield from _find_declared(component, root, path)
 
@@ -134,32 +126,32 @@ def _find_wrapped(wraps: Path, root: Object, base: Path, depth: int) -> Iterator
 def _find_declared(component: Object, root: Object, path: Path) -> Iterator[PodSetSource]:
     """Yield the pod sets that an AppWrapper declares for a component of a kind that gpugate does not know."""
     seen: set[Path] = set()
-    for at, declared in enumerate(mappings(component, "podSets", path)):
-        here = (*path, "podSets", at)
-        steps = _steps(string(declared, "path", here) or "")
+    for index, declared in enumerate(mappings(component, "podSets", path)):
+        declared_path = (*path, "podSets", index)
+        steps = _steps(string(declared, "path", declared_path) or "")
         template = lookup(root, (*path, *steps)) if steps else None
         if type(template) is dict and steps not in seen:
             seen.add(steps)
-            count = integer(declared, "replicas", here)
-            number = 1 if count is None else count
-            numbers = PodSetSize(number, number, paths=((*here, "replicas"),))
+            count = integer(declared, "replicas", declared_path)
+            count = 1 if count is None else count
+            numbers = PodSetSize(count, count, paths=((*declared_path, "replicas"),))
             yield PodSetSource(_DECLARED, _DECLARED.pod_sets[0], (*path, *steps), template, numbers, follows=False)
 
 
-#: The controller of such a component is not known: its pods may start one by one.
+#: The controller of such a component is unknown, so its pods may start one by one.
 _DECLARED: Final = WorkloadKind("", "", "", (PodSetSpec((_TEMPLATE,)),))
 
 
 def _steps(written: str) -> Path:
-    """Return ``template.spec.roles[0].template`` as a path; empty if it is none (AppWrapper v1.1 ``pkg/utils``)."""
+    """Return a text such as ``template.spec.roles[0].template`` as a path; empty if malformed (AppWrapper v1.1 ``pkg/utils``)."""
     steps: list[str | int] = []
-    text, at = f".{written}", 0
-    while at < len(text):
-        step = _STEP.match(text, at)
+    text, position = f".{written}", 0
+    while position < len(text):
+        step = _STEP.match(text, position)
         if step is None:
             return ()
         steps.append(step[1] if step[1] is not None else int(step[2]))
-        at = step.end()
+        position = step.end()
     return tuple(steps) if steps[:1] == [_TEMPLATE] else ()
 
 
@@ -193,19 +185,14 @@ def _min_count(
         return least
     for factor in factors:
         least *= factor or 0
-    # With an autoscaler, the operator creates the minimum whatever the stated number is.
+    # With an autoscaler, the operator creates the minimum, not the stated number.
     return least if place.elastic is None else min(least, count)
 
 
 def _number(root: Object, path: Path, default: int | None) -> int | None:
     number = integer_at(root, path)
-    # The API rejects a negative number if it knows the kind; no controller creates fewer pods than none.
+    # The API rejects a negative number if it knows the kind; other controllers create no pods for it.
     return default if number is None else max(0, number)
-
-
-def _keys(path: Path, pattern: Path) -> list[str | int]:
-    """Return the element of ``path`` for each ``"*"`` of ``pattern``."""
-    return [part for part, form in zip(path, pattern, strict=True) if form == "*"]
 
 
 def _place(base: Path, pattern: Path, keys: Sequence[str | int]) -> Path:
@@ -213,21 +200,21 @@ def _place(base: Path, pattern: Path, keys: Sequence[str | int]) -> Path:
     return (*base, *(next(stars) if part == "*" else part for part in pattern))
 
 
-def _expand(root: Object, pattern: Path, done: Path, wanted: type | None = None) -> Iterator[Path]:
-    """Yield all paths that ``pattern`` matches; ``wanted`` is the type that must hold the keys, if present."""
+def _expand(root: Object, pattern: Path, done: Path, expected: type | None = None) -> Iterator[Path]:
+    """Yield all paths that ``pattern`` matches; ``expected`` is the type that must hold the keys, if present."""
     if "*" not in pattern:
         yield (*done, *pattern)
         return
-    at = pattern.index("*")
-    stem = (*done, *pattern[:at])
+    star = pattern.index("*")
+    stem = (*done, *pattern[:star])
     holder = lookup(root, stem)
-    if wanted is not None and type(holder) is not wanted:
+    if expected is not None and type(holder) is not expected:
         if holder is not None:
-            raise wrong_type(stem, "a map" if wanted is dict else "a list", holder)
+            raise wrong_type(stem, "a map" if expected is dict else "a list", holder)
         _check_absent(root, stem)
     keys: list[Any] = sorted(key for key in holder if type(key) is str) if type(holder) is dict else []
     for key in list(range(len(holder))) if type(holder) is list else keys:
-        yield from _expand(root, pattern[at + 1 :], (*stem, key), wanted)
+        yield from _expand(root, pattern[star + 1 :], (*stem, key), expected)
 
 
 def values_at(root: Object, pattern: Path) -> list[Any]:
@@ -241,7 +228,4 @@ def gangs_of(kind: WorkloadKind, root: Object) -> int:
     Raises:
         MalformedError: the field is no whole number.
     """
-    if kind.gangs is None:
-        return 1
-    number = _number(root, kind.gangs, 1)
-    return 1 if number is None else max(1, number)
+    return max(1, integer_at(root, kind.gangs) or 1) if kind.gangs is not None else 1

@@ -1,4 +1,4 @@
-"""Compare the two objects of an UPDATE: what does the request change?
+"""Compare the two objects of an UPDATE.
 
 The answers decide what gpugate does. A template counts as changed if it differs from the old one after the recorded edits are made
 again. Of the rows that apply, the first decides.
@@ -45,9 +45,9 @@ _OWN_PREFIX: Final = "gpugate.io/"
 #: Fields of the pods of a suspended job that may change; so may, behind a feature gate, the resources of its containers.
 _MUTABLE_WHILE_SUSPENDED: Final = frozenset({"affinity", "nodeSelector", "schedulingGates", "tolerations"})
 _CONTAINERS: Final = ("initContainers", "containers")
-#: Fields of a pod spec that decide what the pods take of a node.
+#: Fields of a pod spec that set what the pods request of a node.
 _REQUESTS: Final = ("containers", "initContainers", "resources", "overhead", "volumes")
-#: Fields that the edits of rules follow from. A change to any other (an image, a command) leaves the edits right.
+#: Fields from which rules derive edits; after a change of another field (an image, a command) the edits stay right.
 _RULE_INPUTS: Final = (
     *("affinity", "hostIPC", "nodeSelector", "os", "overhead", "resourceClaims", "resources", "tolerations"),
     *("topologySpreadConstraints", "volumes"),
@@ -56,9 +56,7 @@ _RULE_INPUTS_OF_CONTAINER: Final = ("name", "resources", "restartPolicy", "volum
 
 
 class Transition:
-    """The old and the new object of an UPDATE.
-
-    The answers compare the old object with the new one as it is when asked: an edit in between may change them.
+    """The old and the new object of an UPDATE; an edit of the new object may change the results of comparisons.
 
     Attributes:
         after: the object under review.
@@ -100,12 +98,12 @@ class Transition:
         return self._pods_before.get(pods.path)
 
     def with_recorded_edits(self) -> Transition:
-        """The transition to a copy of the new object with all recorded edits made again: what the user changes."""
+        """The transition to a copy of the new object with all recorded edits reapplied: the changes of the user."""
         if not self.recorded:
             return self
         draft = PatchBuilder(clone(self.after.root))
-        for op, at, *values in self.recorded:
-            reapply_edit(draft, self.old, op, from_pointer(at), values)
+        for op, path, *values in self.recorded:
+            reapply_edit(draft, self.old, op, from_pointer(path), values)
         intended = Transition(self._open(draft.root), self.old, self._open)
         intended._before, intended._recorded = self.before, self.recorded
         return intended
@@ -121,19 +119,16 @@ class Transition:
     @property
     def suspended(self) -> bool:
         """Whether the new object is suspended: its pods stop as a whole."""
-        return self._is_suspended(self.after.root)
-
-    def _is_suspended(self, root: Object) -> bool:
-        switch = self.after.kind.suspend
-        return switch is not None and lookup(root, switch) is True
+        return self.after.kind.is_suspended(self.after.root)
 
     @property
     def started_or_stopped(self) -> bool:
         """Whether ``suspend`` changes; for a pod, whether it loses a scheduling gate."""
         if self.after.is_pod():
-            new, old = (sequence(spec, "schedulingGates", ("spec",)) for spec in (self.after.pod_sets[0].spec, _spec(self.old)))
-            return len(new) < len(old)
-        return self.suspended != self._is_suspended(self.old)
+            spec = self.old.get("spec")
+            old = sequence(spec, "schedulingGates", ("spec",)) if type(spec) is dict else []
+            return len(sequence(self.after.pod_sets[0].spec, "schedulingGates", ("spec",))) < len(old)
+        return self.suspended != self.after.kind.is_suspended(self.old)
 
     @property
     def suspend_toggled(self) -> bool:
@@ -151,7 +146,7 @@ class Transition:
         """Whether Kueue may make this UPDATE: it changes no requests, and suspend changes or the workload was in a queue.
 
         Kueue starts and stops some kinds by node selectors and tolerations of its flavors in the template. It compares their
-        containers with what it counted, and stops the workload for good if they differ (v0.15.0 ``pkg/util/equality/podset.go``).
+        containers with its Workload, and stops the workload for good if they differ (v0.15.0 ``pkg/util/equality/podset.go``).
         """
         if self.after.kind.suspend is None or not (self.started_or_stopped or queue_label(self.before)):
             return False
@@ -159,50 +154,55 @@ class Transition:
 
     @property
     def queue_changed(self) -> bool:
-        """Whether the queue name changes where Kueue reads it."""
+        """Whether the queue name that Kueue reads changes."""
         return queue_label(self.after) != queue_label(self.before)
 
     def scaled(self, pods: PodSet) -> int:
-        """How many more pods ``pods`` has than before; negative if fewer."""
+        """The number of pods that ``pods`` has more than before; negative if fewer."""
         before = self.pods_before(pods)
         return (pods.count or 0) - ((before.count or 0) if before is not None else 0)
 
     def template_changed(self, pods: PodSet) -> bool:
-        """Whether the template of ``pods`` differs from the old one in more than spelling and marks that Kueue adds again."""
+        """Whether the template of ``pods`` semantically differs from the old one, apart from marks that Kueue adds again."""
         before = self.pods_before(pods)
         if before is None:
             return True
         return pods.root != before.root and not semantically_equal(with_kueue_marks(pods.root, before.root), before.root)
 
     def requests_changed(self, pods: PodSet) -> bool:
-        """Whether ``pods`` is new, or differs in a field that decides what its pods take of a node."""
+        """Whether ``pods`` is new, or differs in a field that sets what its pods request of a node."""
         before = self.pods_before(pods)
         return before is None or not semantically_equal(_fields(pods.spec, _REQUESTS), _fields(before.spec, _REQUESTS))
 
     def rule_inputs_changed(self, pods: PodSet) -> bool:
-        """Whether the template of ``pods`` is new, or differs in resources or placement, which edits of rules follow from."""
+        """Whether the template of ``pods`` is new, or differs in resources or placement, from which rules derive edits."""
         before = self.pods_before(pods)
         return before is None or not semantically_equal(_rule_inputs(pods.root), _rule_inputs(before.root))
 
     def annotations_changed(self, keys: Iterable[str]) -> bool:
-        """Whether an annotation of ``keys`` changes, at the object or in a template; copies that gpugate wrote do not count."""
-        for key in keys:
-            if self.after.annotations().get(key) != lookup(self.old, ("metadata", "annotations", key)):
-                return True
-            for pods in self.after.pod_sets:
-                now, was = pods.annotations().get(key), lookup(self.old, pods.meta("annotations", key))
-                if now != was and not (now is None and type(was) is str and is_copied(self.after, pods, key, was)):
-                    return True
-        return False
+        """Whether an annotation of ``keys`` changes in the object or a template; copies that gpugate wrote do not count."""
+        return any(
+            self.after.annotations().get(key) != lookup(self.old, ("metadata", "annotations", key))
+            or any(self._template_annotation_changed(pods, key) for pods in self.after.pod_sets)
+            for key in keys
+        )
+
+    def _template_annotation_changed(self, pods: PodSet, key: str) -> bool:
+        now, was = pods.annotations().get(key), lookup(self.old, pods.meta("annotations", key))
+        return now != was and not (now is None and type(was) is str and is_copied(self.after, pods, key, was))
 
     @property
     def own_annotations_changed(self) -> bool:
-        """Whether an annotation of the object with gpugate's prefix changes, other than the record of edits."""
-        return _own_annotations(self.after) != _own_annotations(self.before)
+        """Whether an annotation of the object with gpugate's prefix changes, apart from the record of edits."""
+        now, was = (
+            {key: value for key, value in workload.annotations().items() if key.startswith(_OWN_PREFIX) and key != ANNOTATION}
+            for workload in (self.after, self.before)
+        )
+        return now != was
 
     @property
     def immutable_changed(self) -> bool:
-        """Whether a field changes that the API lets nobody change."""
+        """Whether a field changes whose changes the API rejects."""
         kind, root = self.after.kind, self.after.root
         if self.after.subresource:
             return False
@@ -211,20 +211,15 @@ class Transition:
         if kind.template_mutable or self.after.is_pod():
             return False
         # Kueue stops a job and removes its node selectors in one UPDATE.
-        suspended = self.suspended or self._is_suspended(self.old)
+        suspended = self.suspended or kind.is_suspended(self.old)
         for pods in self.after.pod_sets:
             was, now = lookup(self.old, pods.field()), pods.spec
             if suspended:
                 was, now = _immutable_while_suspended(was), _immutable_while_suspended(now)
-            # Operators, too, compare specs after reading them into their types.
+            # Operators also compare specs after decoding them into their types.
             if was is not None and not semantically_equal(was, now):
                 return True
         return False
-
-
-def _spec(root: Object) -> Object:
-    spec = root.get("spec")
-    return spec if type(spec) is dict else {}
 
 
 def _fields(holder: Object, names: Iterable[str]) -> Object:
@@ -236,24 +231,20 @@ def _rule_inputs(template: Object) -> Object:
     if type(spec) is not dict:
         return {}
     inputs = _fields(spec, _RULE_INPUTS)
-    for kind in _CONTAINERS:
-        containers = spec.get(kind) or ()
-        inputs[kind] = [_fields(container, _RULE_INPUTS_OF_CONTAINER) for container in containers if type(container) is dict]
+    for field in _CONTAINERS:
+        containers = spec.get(field) or ()
+        inputs[field] = [_fields(container, _RULE_INPUTS_OF_CONTAINER) for container in containers if type(container) is dict]
     return inputs
-
-
-def _own_annotations(workload: Workload) -> Object:
-    return {key: value for key, value in workload.annotations().items() if key.startswith(_OWN_PREFIX) and key != ANNOTATION}
 
 
 def _immutable_while_suspended(spec: Any) -> Any:  # noqa: ANN401 - any JSON value
     if type(spec) is not dict:
         return spec
-    kept = {key: value for key, value in spec.items() if key not in _MUTABLE_WHILE_SUSPENDED}
-    for kind in _CONTAINERS:
-        if type(kept.get(kind)) is list:
-            kept[kind] = [
+    immutable = {key: value for key, value in spec.items() if key not in _MUTABLE_WHILE_SUSPENDED}
+    for field in _CONTAINERS:
+        if type(immutable.get(field)) is list:
+            immutable[field] = [
                 {key: value for key, value in container.items() if key != "resources"} if type(container) is dict else container
-                for container in kept[kind]
+                for container in immutable[field]
             ]
-    return kept
+    return immutable

@@ -1,16 +1,17 @@
 """A typed view of an object under review: its pod sets and their containers.
 
-Nothing is copied: the view reads the object itself, so that each rule sees the edits of the rules before it. Values derived from
-resources and selectors are cached until an edit touches those.
+Nothing is copied: the view reads the object itself, so each rule sees the edits of earlier rules. Values derived from resources and
+selectors are cached until an edit changes these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from gpugate.policies.kube.fields import Object, Path, mapping, mappings, string
+from gpugate.policies.kube.fields import Object, Path, mapping, mappings, metadata_map, string
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.kinds import WorkloadKind, kind_of
@@ -20,12 +21,12 @@ from gpugate.policies.workloads.pod_set_sources import gangs_of
 if TYPE_CHECKING:
     from gpugate.policies.workloads.transition import Transition
 
-#: Fields that decide which nodes a pod may run on (a preference does not).
+#: Fields that select the nodes of a pod (preferences do not).
 _SELECTING: Final = frozenset({"nodeSelector", REQUIRED_AFFINITY})
 
 
 class Workload:
-    """One object under review.
+    """An object under review.
 
     Attributes:
         kind: its kind.
@@ -37,7 +38,7 @@ class Workload:
         transition: the changes of an UPDATE; None on CREATE.
         pod_sets: its pods.
         gangs: the number of gangs, each with an equal part of the pods.
-        is_whole: whether the object states all of its pods whole, so that nothing of them comes from another object.
+        is_whole: whether the object has the templates of all its pods, and none comes from another object.
     """
 
     __slots__ = (
@@ -71,8 +72,7 @@ class Workload:
 
     def metadata(self) -> Object:
         """Return the object's metadata."""
-        metadata = self.root.get("metadata")
-        return metadata if type(metadata) is dict else mapping(self.root, "metadata", ())
+        return mapping(self.root, "metadata", ())
 
     @property
     def name(self) -> str:
@@ -81,32 +81,26 @@ class Workload:
 
     def labels(self) -> Object:
         """Return the object's own labels."""
-        metadata = self.root.get("metadata")
-        labels = metadata.get("labels") if type(metadata) is dict else None
-        return labels if type(labels) is dict else mapping(self.metadata(), "labels", ("metadata",))
+        return metadata_map(self.root, "labels")
 
     def annotations(self) -> Object:
         """Return the object's own annotations."""
-        metadata = self.root.get("metadata")
-        annotations = metadata.get("annotations") if type(metadata) is dict else None
-        return annotations if type(annotations) is dict else mapping(self.metadata(), "annotations", ("metadata",))
+        return metadata_map(self.root, "annotations")
 
     def annotation(self, key: str) -> str | None:
         """Return the object's annotation ``key``, or that of its only template; None if neither has it."""
         return self._annotation(key, most=1)
 
     def agreed(self, key: str) -> str | None:
-        """Return the object's annotation ``key``, or the one on which all its templates agree; None if there is none."""
+        """Return the object's annotation ``key``, or the equal one of all its templates; None if there is none."""
         return self._annotation(key, most=len(self.pod_sets))
 
     def _annotation(self, key: str, most: int) -> str | None:
-        own = self.annotations().get(key)
-        if own is not None and type(own) is not str:
-            own = string(self.annotations(), key, ("metadata", "annotations"))
-        if own is None and not self._is_pod and 0 < len(self.pod_sets) <= most:
-            stated = {string(pods.annotations(), key, pods.meta("annotations")) for pods in self.pod_sets}
-            own = stated.pop() if len(stated) == 1 else None
-        return own
+        value = string(self.annotations(), key, ("metadata", "annotations"))
+        if value is None and not self._is_pod and 0 < len(self.pod_sets) <= most:
+            values = {string(pods.annotations(), key, pods.meta("annotations")) for pods in self.pod_sets}
+            value = values.pop() if len(values) == 1 else None
+        return value
 
     def gpu_pod_sets(self) -> list[PodSet]:
         """Return the pod sets that request an accelerator and run on Linux."""
@@ -115,7 +109,7 @@ class Workload:
         return self._gpu_pod_sets
 
     def templated_gpu_pod_sets(self) -> list[PodSet]:
-        """Return the pod sets of :meth:`gpu_pod_sets` whose full template is in this object, so that an absent field is absent."""
+        """Return the pod sets of :meth:`gpu_pod_sets` whose template is in this object."""
         return self.gpu_pod_sets() if self.is_whole else [pods for pods in self.gpu_pod_sets() if pods.is_whole]
 
     def is_pod(self) -> bool:
@@ -123,57 +117,52 @@ class Workload:
         return self._is_pod
 
     def controller(self) -> Object | None:
-        """Return the ownerReference of the controller that created the object; None if no controller did."""
-        metadata = self.root.get("metadata")
-        if type(metadata) is dict and "ownerReferences" not in metadata:
-            return None
-        for owner in mappings(self.metadata(), "ownerReferences", ("metadata",)):
-            if owner.get("controller") is True:
-                return owner
-        return None
+        """Return the ownerReference of the controller that created the object; None if there is none."""
+        owners = mappings(self.metadata(), "ownerReferences", ("metadata",))
+        return next((owner for owner in owners if owner.get("controller") is True), None)
 
     def owner_kind(self) -> WorkloadKind | None:
-        """Return the kind of the controller that created the object; None if none did, or if gpugate does not know its kind."""
+        """Return the kind of the controller that created the object; None if there is none, or gpugate does not know its kind."""
         owner = self.controller()
         return None if owner is None else kind_of(str(owner.get("apiVersion")), str(owner.get("kind")))
 
     def owner_was_reviewed(self) -> bool:
-        """Whether the object is a pod from a template that was reviewed: nodes may be gone since, and its controller waits."""
+        """Whether the object is a pod from a reviewed template; its nodes may be gone since, and its controller only retries."""
         return self._is_pod and self.owner_kind() is not None
 
     def is_child(self) -> bool:
-        """Whether the object is a part of a workload that was reviewed as a whole: the Job of a JobSet, but not of a CronJob."""
+        """Whether the object is a part of a workload that was reviewed: the Job of a JobSet, but not of a CronJob."""
         owner = self.owner_kind()
         return owner is not None and not owner.scheduled
 
     def owner_path(self, pods: PodSet) -> Path:
-        """Return the path of the object that creates ``pods``: this object, or the one that it wraps."""
+        """Return the path of the object that creates ``pods``: this object, or a wrapped one."""
         wraps = self.kind.wraps
         return () if wraps is None else pods.path[: len(wraps) + 2]
 
     @property
     def is_batch(self) -> bool:
-        """Whether it runs to completion; for a wrapper, whether all wrapped objects that request accelerators do."""
+        """Whether it runs to completion; for a wrapper, whether all wrapped objects with accelerators do."""
         if self.kind.wraps is None:
             return self.kind.batch
         return all(pods.kind.batch for pods in self.gpu_pod_sets())
 
     def path_in_object(self, path: Path) -> Path | None:
-        """Return ``path`` as a path in the object itself; None if another object has that field."""
+        """Return ``path`` as a path in this object; None if another object has that field."""
         for pods in self.pod_sets:
             if not pods.is_whole and path[: len(pods.path)] == pods.path:
                 return pods.path_in_object(path)
         return path
 
     def reported_path(self, path: Path) -> Path:
-        """Return the path that a finding about ``path`` names: that path, or the field that the object has of the pods."""
+        """Return the path that a finding about ``path`` names: ``path``, or the object's own field for these pods."""
         for pods in self.pod_sets:
             if pods.resources_at is not None and path[: len(pods.path)] == pods.path:
                 return pods.path_in_object(path) or pods.resources_at
         return path
 
     def edit_in_object(self, edit: Edit) -> Edit | None:
-        """Map ``edit`` to the object's own field; None if it has no such field (TrainJob): the created pods get the edit then."""
+        """Return ``edit`` with the path of the object's own field; None if the created pods get the edit instead (TrainJob)."""
         path = self.path_in_object(edit.path)
         return None if path is None else edit._replace(path=path)
 
@@ -189,31 +178,25 @@ class Workload:
 
     def edited(self, edits: Sequence[Edit]) -> None:
         """Drop the cached values that these applied edits invalidate."""
-        touched: list[Path] = []
-        if edits and not self.is_whole:
+        if any(_Effect.ALL is _effect_of(edit.path) for edit in edits) or (edits and not self.is_whole):
             self.refresh()
-            return
-        for edit in edits:
-            effect = _effect_of(edit.path)
-            if effect is _ALL:
-                self.refresh()
-                return
-            if effect is _SOME:
-                touched.append(edit.path)
-        if touched:
+        elif touched := [edit.path for edit in edits if _effect_of(edit.path) is _Effect.SOME]:
             for pods in self.pod_sets:
                 pods.reload(touched)
 
 
-_ALL: Final = "all"
-_SOME: Final = "some"
+class _Effect(Enum):
+    """The cached values that an edit invalidates: all, some (memory, CPU, mounts) or none."""
+
+    ALL = auto()
+    SOME = auto()
+    NONE = auto()
 
 
 @lru_cache(maxsize=1024)
-def _effect_of(path: Path) -> str:
-    """Return which cached values an edit at ``path`` invalidates: all, some (memory, CPU, mounts), or none."""
+def _effect_of(path: Path) -> _Effect:
     if path[-1] == "volumes":
-        return _SOME
+        return _Effect.SOME
     if "resources" in path or "volumeMounts" in path:
-        return _ALL if "/" in str(path[-1]) else _SOME
-    return "" if _SELECTING.isdisjoint(path) else _ALL
+        return _Effect.ALL if "/" in str(path[-1]) else _Effect.SOME
+    return _Effect.NONE if _SELECTING.isdisjoint(path) else _Effect.ALL

@@ -11,9 +11,8 @@ import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from gpugate.webhook.audit.model import AuditedWorkload
+from gpugate.webhook.audit.model import AuditedWorkload, most_severe
 from gpugate.webhook.audit.ownership import divisions_of
-from gpugate.webhook.audit.totals import gravest
 from tests.browser.conftest import Open
 from tests.shared import sample_audits
 
@@ -41,7 +40,7 @@ def names(wanted: Callable[[AuditedWorkload], bool]) -> list[str]:
 
 def outcome(one: AuditedWorkload, rule: str | None = None, mode: str | None = None) -> str | None:
     said = [item for item in one.items if rule in {None, item.rule} and mode in {None, item.mode.value}]
-    found = gravest(said)
+    found = most_severe(said)
     return found.value if found else None
 
 

@@ -11,8 +11,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import CertificateInfo, CertificateState, parse, timestamp, validity
+from gpugate.certs.inspect import CertificateError, CertificateInfo, CertificateState, parse, timestamp, validity
 from gpugate.certs.issue import KeyPair, issue_ca, issue_serving
 
 _BEGIN = datetime(2030, 1, 1, tzinfo=UTC)

@@ -5,8 +5,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import parse
+from gpugate.certs.inspect import CertificateError, parse
 from gpugate.certs.issue import (
     KeyPair,
     Lifetimes,

@@ -1,6 +1,6 @@
 import pytest
 
-from gpugate.certs.errors import CertificateError
+from gpugate.certs.inspect import CertificateError
 from gpugate.certs.names import normalize, uncovered
 
 

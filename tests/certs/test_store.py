@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from gpugate.certs import files, store
-from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import parse
-from gpugate.certs.plan import Action
-from gpugate.certs.store import DirectoryStore, ensure
+from gpugate.certs.inspect import CertificateError, parse
+from gpugate.certs.renew import Action
+from gpugate.certs.store import ensure, load, read
 from gpugate.certs.verify import verify
 
 _HOSTS = ["gpugate.system.svc", "127.0.0.1"]
@@ -101,7 +100,7 @@ def test_a_rotation_keeps_the_old_ca_in_the_bundle(tmp_path: Path, now: datetime
     assert second.plan.action is Action.ROTATE_CA
     assert second.ca_pem.endswith(first.ca_pem)
     assert second.paths.ca_certificate.read_bytes() == second.ca_pem
-    held = DirectoryStore(tmp_path).load()
+    held = load(tmp_path)
     assert held.serving == second.serving
 
 
@@ -121,7 +120,7 @@ def test_a_key_left_open_is_closed(tmp_path: Path, now: datetime) -> None:
 def test_half_a_pair_counts_as_none(tmp_path: Path, now: datetime) -> None:
     paths = ensure(tmp_path, _HOSTS, now).paths
     paths.key.unlink()
-    assert DirectoryStore(tmp_path).load().serving is None
+    assert load(tmp_path).serving is None
     assert ensure(tmp_path, _HOSTS, now).plan.action is Action.ISSUE_SERVING
     paths.ca_certificate.unlink()
     assert ensure(tmp_path, _HOSTS, now).plan.action is Action.ROTATE_CA
@@ -195,7 +194,7 @@ def test_a_reader_never_sees_a_pair_that_does_not_match(tmp_path: Path, now: dat
     writer.start()
     try:
         for _ in range(40):
-            held = DirectoryStore(tmp_path).load()
+            held = load(tmp_path)
             assert held.ca is not None
             assert held.serving is not None
             pem, key = held.serving.certificate_pem, held.serving.key_pem
@@ -211,7 +210,7 @@ def test_a_lock_that_is_never_let_go_ends_in_an_error(tmp_path: Path, now: datet
         with pytest.raises(CertificateError, match="held by another process"):
             ensure(tmp_path, _HOSTS, now)
         with pytest.raises(CertificateError, match="held by another process"):
-            DirectoryStore(tmp_path).load()
+            load(tmp_path)
 
 
 def test_a_mounted_secret_without_lock_and_ca_key_is_read(tmp_path: Path, now: datetime) -> None:
@@ -220,11 +219,11 @@ def test_a_mounted_secret_without_lock_and_ca_key_is_read(tmp_path: Path, now: d
     mount.mkdir()
     for name in ("ca.crt", "tls.crt", "tls.key"):
         (mount / name).symlink_to(tmp_path / "..data" / name)
-    contents = DirectoryStore(mount).read()
+    contents = read(mount)
     assert contents.ca_key is None
     assert parse(contents.certificate or b"")
     with pytest.raises(CertificateError, match=r"ca\.crt: has no ca\.key beside it"):
-        DirectoryStore(mount).load()
+        load(mount)
     assert not (mount / ".lock").exists()
 
 
@@ -253,14 +252,14 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path, now: dateti
     with pytest.raises(CertificateError, match="file: is not a directory"):
         ensure(path, _HOSTS, now)
     with pytest.raises(CertificateError, match="file: is not a directory"):
-        DirectoryStore(path).load()
+        load(path)
     with pytest.raises(CertificateError, match="not a directory"):
         ensure(path / "below", _HOSTS, now)
 
 
 def test_a_directory_that_is_not_there_cannot_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="no such file or directory; check"):
-        DirectoryStore(tmp_path / "none").load()
+        load(tmp_path / "none")
 
 
 def test_a_directory_closed_to_this_user_is_one_clear_error(now: datetime) -> None:
@@ -278,7 +277,7 @@ def test_a_key_closed_to_this_user_is_named(now: datetime) -> None:
         path = ensure(home, _HOSTS, now).paths.key
         path.chmod(0)
         with pytest.raises(CertificateError, match=r"tls\.key: permission denied"):
-            DirectoryStore(home).load()
+            load(home)
 
 
 @pytest.mark.parametrize(

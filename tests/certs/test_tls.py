@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpugate.certs.issue import KeyPair, issue_ca
-from gpugate.certs.plan import Action, RenewalPlan
-from gpugate.certs.renew import Held, carry_out
+from gpugate.certs.renew import Action, Held, RenewalPlan, carry_out
 from gpugate.certs.store import Bundle, ensure
 from tests.certs.client_certificates import issue_client
 

@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from gpugate.certs.errors import CertificateError
+from gpugate.certs.inspect import CertificateError
 from gpugate.certs.issue import KeyPair, Lifetimes, issue_ca, issue_serving
 from gpugate.certs.verify import ProblemKind, verify
 

@@ -66,7 +66,7 @@ DEVICES = [
     # Given to its pod half an hour ago.
     Device("gpu-3", 2, card(0, 3, 15360), ("team-b", "young", "main"), model=T4, hours=0.5),
 ]
-SINCE = "the peak of the time since they were given"
+SINCE = "the peak of the time that they have been held"
 TEAMS = {"team-a": "research", "team-b": "vision"}
 
 
@@ -181,7 +181,7 @@ def test_who_holds_idle_gpus_is_told_with_what_would_have_been_enough(prometheus
         "Job team-b/train": (
             "LowAverage",
             found["Job team-b/train"][1],
-            f"No MIG slice of {A100} would have held {SINCE} (90 %, 29.3Gi); 2 like it could share a card by time-slicing.",
+            f"No MIG slice of {A100} would have held {SINCE} (90 %, 29.3Gi); 2 such pods could share a GPU by time-slicing.",
         ),
         "Pod team-b/embed": (
             "HeldIdle",
@@ -191,7 +191,7 @@ def test_who_holds_idle_gpus_is_told_with_what_would_have_been_enough(prometheus
         "Notebook team-b/ocr": (
             "HeldIdle",
             "1 of 1 GPU held never reached 30 % in 1h: gpu-3 GPU 0 of pod ocr 3 %",
-            f"No MIG slice of {T4} would have held {SINCE} (20 %, 3Gi); 5 like it could share a card by time-slicing.",
+            f"No MIG slice of {T4} would have held {SINCE} (20 %, 3Gi); 5 such pods could share a GPU by time-slicing.",
         ),
     }
     assert "averaged less than 40 % over 30 days" in found["Job team-b/train"][1]
@@ -221,10 +221,10 @@ def test_utilisation_stands_against_allocation_in_all_and_by_team(prometheus: Pr
 def test_a_card_that_needs_a_look_is_told_of(prometheus: Prometheus, files: Path) -> None:
     done = run(files, "--prometheus", prometheus.url, "--no-findings")
     assert (
-        "look at gpu-1 GPU 2: last Xid 63, 2 double-bit ECC errors, 900 PCIe replays in 24h, held by team-a/serve-6d4f9-fghij"
+        "check gpu-1 GPU 2: last Xid 63, 2 double-bit ECC errors, 900 PCIe replays in 24h, held by team-a/serve-6d4f9-fghij"
         in done.stdout
     )
-    assert done.stdout.count("look at ") == 1
+    assert done.stdout.count("check ") == 1
     assert "8 GPUs held: used " in done.stdout
     assert "3 idle, 1 too large for their work; 1 free." in done.stdout
 
@@ -277,7 +277,7 @@ def test_a_missing_metric_is_a_remark_and_no_idleness(bare: Callable[..., Promet
     blind = [Device("gpu-1", 0, {USED: 6200, FREE: 75720}, ("team-a", "notebook", "main"))]
     found = audited(files, "--prometheus", bare(blind).url)
     assert idle_items(found) == {}
-    assert any("which GPUs are idle is not known" in one for one in found["remarks"])
+    assert any("idle GPUs are not known" in one for one in found["remarks"])
     (line,) = found["usage"]["devices"]
     assert (line["state"], line["spans"], line["memoryPeak"]) == ("unknown", [], 6200 << 20)
 
@@ -285,7 +285,7 @@ def test_a_missing_metric_is_a_remark_and_no_idleness(bare: Callable[..., Promet
 def test_a_prometheus_without_dcgm_says_so(bare: Callable[..., Prometheus], files: Path) -> None:
     other = Device("gpu-1", 0, {"up": 1})
     found = audited(files, "--prometheus", bare([other]).url)
-    assert "Prometheus has no series of dcgm-exporter (DCGM_FI_...): no figures of GPUs are known" in found["remarks"]
+    assert "Prometheus has no series of dcgm-exporter (DCGM_FI_...): no GPU figures are known" in found["remarks"]
 
 
 def test_a_name_and_password_are_asked_for_and_never_shown(bare: Callable[..., Prometheus], files: Path) -> None:
@@ -396,7 +396,7 @@ def test_the_controller_of_a_live_cluster_asks_on_its_own_and_goes_on_without_an
         wait_until(lambda: told() == wanted, 30, "the controller to tell of the idle GPU")
         watched.stop()
         wait_until(
-            lambda: any("cannot be reached" in one and "figures of GPUs" in one for one in controller.audit()["remarks"]),
+            lambda: any("cannot be reached" in one and "GPU figures" in one for one in controller.audit()["remarks"]),
             30,
             "a remark that Prometheus is gone",
         )

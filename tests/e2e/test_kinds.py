@@ -15,7 +15,8 @@ from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds import KINDS, kind_of
 from gpugate.webhook.files.documents import Document, read_all
 from gpugate.webhook.files.inputs import load_facts, load_policies
-from gpugate.webhook.review.review import Outcome, review
+from gpugate.webhook.review.entry import Outcome
+from gpugate.webhook.review.review import review
 from tests.e2e.controlplane import wait_until
 from tests.e2e.workloads import queue
 

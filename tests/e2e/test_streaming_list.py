@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpugate.webhook.kube.discovery import Discovery
 from gpugate.webhook.kube.kubeconfig import connect
+from gpugate.webhook.kube.lister import Discovery
 from gpugate.webhook.kube.reflector import Reflector, run_all
 from gpugate.webhook.kube.types import WatchedKind
 from tests.e2e.controlplane import ControlPlane

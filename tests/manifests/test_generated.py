@@ -67,9 +67,9 @@ def test_the_reference_is_current() -> None:
 
 
 def test_another_process_generates_the_same() -> None:
-    code = "from gpugate.webhook.cli.policies import *; print(crd_yaml() + reference() + default_yaml(), end='')"
+    code = "from gpugate.webhook.cli.policies import *; print(crd_yaml() + reference_markdown() + default_yaml(), end='')"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, encoding="utf-8")
-    assert other.stdout == policies.crd_yaml() + policies.reference() + policies.default_yaml()
+    assert other.stdout == policies.crd_yaml() + policies.reference_markdown() + policies.default_yaml()
 
 
 def test_the_crd_has_every_rule_and_parameter() -> None:
@@ -137,7 +137,7 @@ def test_the_default_policy_is_the_one_that_holds() -> None:
 
 
 def test_the_reference_has_every_rule_parameter_and_reason() -> None:
-    page = policies.reference()
+    page = policies.reference_markdown()
     for rule in RULES:
         assert f"\n## {rule.id}\n" in page
         assert all(f"| `{one.name}` |" in page for one in parameters(rule))

@@ -15,7 +15,7 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import default_policy
-from gpugate.webhook.files.documents import Document, FileText, parse, unfolded
+from gpugate.webhook.files.documents import Document, FileText, expand_lists, parse
 from gpugate.webhook.files.rewrite.rewrite import rewrite
 from gpugate.webhook.review.fix import Opened, fix
 from tests.shared.rewriting import documents
@@ -155,7 +155,7 @@ def test_a_workload_in_any_style_is_fixed_and_then_left_alone(made: tuple[str, l
     assert first.unwritten == 0
     assert fixed(first.after).after == first.after
     wanted = [entry.after for entry in first.entries]
-    assert [one.value for one in unfolded(parse("-", first.after)) if isinstance(one, Document)] == wanted
+    assert [one.value for one in expand_lists(parse("-", first.after)) if isinstance(one, Document)] == wanted
 
 
 @settings(max_examples=80, deadline=None)

@@ -21,7 +21,7 @@ from gpugate.policies.framework.reasons import ENGINE_REASONS, FIXED_ACTIONS
 from gpugate.policies.framework.rule import COMMON_READS, Rule
 from gpugate.policies.kube.fields import MalformedError, clone, dotted, lookup
 from gpugate.policies.kube.fields import Path as FieldPath
-from gpugate.policies.kube.managers import ASKED
+from gpugate.policies.kube.managers import DEFAULTED_FIELDS
 from gpugate.policies.rules.registry import BY_ID, RULES, USER_SET_FIELDS, WRITTEN_FIELDS
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
@@ -117,7 +117,7 @@ def _written(rule: Rule, workload: Workload, params: Params, snapshot: ClusterSn
 def test_lists_far_from_the_rules_agree_with_them() -> None:
     # A security context is looked at more closely there: edits of it only take rights away.
     assert WRITTEN_FIELDS - {"securityContext"} == RULE_FIELDS
-    assert USER_SET_FIELDS == ASKED
+    assert USER_SET_FIELDS == DEFAULTED_FIELDS
     assert not any(rule.reads & HIDDEN_FIELDS for rule in RULES)
 
 

@@ -10,7 +10,7 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
-from gpugate.webhook.audit.index import WorkloadIndex, filled
+from gpugate.webhook.audit.index import WorkloadIndex, index_of
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item
 from gpugate.webhook.audit.subjects import Subject, subjects_in
 from tests.shared.reviews import pod, policy
@@ -88,9 +88,9 @@ def books_of(
     now: float | None = None,
 ) -> WorkloadIndex:
     """Books in which all of ``objects`` are judged."""
-    books = filled(subjects_in(objects))
+    books = index_of(subjects_in(objects))
     chosen = PolicySet([policy()] if policies is None else policies)
-    for _ in books.judge(AuditContext(chosen, snapshot, team_labels, now), everything=True):
+    for _ in books.evaluate(AuditContext(chosen, snapshot, team_labels, now), everything=True):
         pass
     return books
 

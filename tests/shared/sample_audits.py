@@ -143,7 +143,7 @@ SAYINGS: Sequence[tuple[str, Effect, str, str, str, str]] = (
         Effect.UNKNOWN,
         "QuotaUnknown",
         "",
-        "the cluster's clusterqueues are not synced yet, so it is not known whether the quota could hold it",
+        "the cluster's clusterqueues are not synced yet, so gpugate cannot tell whether the quota could hold it",
         "Try again in a few seconds.",
     ),
     (
@@ -272,7 +272,7 @@ def exempt(workloads: Sequence[AuditedWorkload]) -> tuple[AuditedWorkload, ...]:
                 "Exempt",
                 "metadata.annotations[gpugate.io/exempt]",
                 f"exempt from {rule}: {plea.reason}",
-                "Remove gpugate.io/exempt when the reason has gone.",
+                "Remove gpugate.io/exempt when the reason no longer applies.",
             )
             items = tuple(sorted((*(one for one in items if one.rule != rule), said), key=lambda one: (one.rule, one.path)))
         found[place * step] = AuditedWorkload(

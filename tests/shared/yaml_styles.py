@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpugate.webhook.files.yaml_out import AMBIGUOUS
+from gpugate.webhook.files.yaml import AMBIGUOUS
 
 _COMMENTS = st.sampled_from(["", "", "", "  # why", " # a: b, {c} [d", "\t# tab"])
 _LINES = st.sampled_from(["", "", "", "\n", "# c\n", "\n# c\n\n"])

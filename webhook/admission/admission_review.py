@@ -13,16 +13,10 @@ KIND: Final = "AdmissionReview"
 
 
 class BadRequestError(ValueError):
-    """The body is no AdmissionReview that can be answered.
+    """The body is not an AdmissionReview that can be answered; ``reason`` is a short reason for metrics."""
 
-    Attributes:
-        status: HTTP status of the answer.
-        reason: short reason for metrics.
-    """
-
-    def __init__(self, message: str, *, status: int = 400, reason: str = "malformed") -> None:
+    def __init__(self, message: str, *, reason: str = "malformed") -> None:
         super().__init__(message)
-        self.status = status
         self.reason = reason
 
 
@@ -30,14 +24,12 @@ class Request(NamedTuple):
     """One admission request.
 
     Attributes:
-        uid: uid for the response.
         api_version: of the object, ``group/version``.
-        kind: of the object.
         operation: ``CREATE``, ``UPDATE``, ``DELETE`` or ``CONNECT``.
         namespace: namespace of the request, empty for cluster-scoped objects.
         name: name of the object, empty before it is generated.
         subresource: empty for the object itself.
-        dry_run: whether nothing will be stored.
+        dry_run: whether the apiserver will store nothing.
         user: name of the requesting user.
         object: the object, None on DELETE.
         old: the old object, None on CREATE.
@@ -55,14 +47,19 @@ class Request(NamedTuple):
     object: dict[str, Any] | None
     old: dict[str, Any] | None
 
+    @property
+    def generated_name(self) -> str:
+        """Return the object's ``generateName`` with a star; empty without one."""
+        metadata = self.object.get("metadata") if self.object is not None else None
+        prefix = metadata.get("generateName") if type(metadata) is dict else None
+        return f"{prefix}*" if type(prefix) is str and prefix else ""
+
 
 class AdmissionResponse(NamedTuple):
     """The answer to one request.
 
     Attributes:
-        allowed: whether the object is allowed.
         patch: JSON Patch operations.
-        warnings: warnings for the user.
         audit: audit annotations, key (last part of a qualified name) to text.
         message: reason of a denial.
     """
@@ -78,7 +75,7 @@ def parse(body: bytes) -> Request:
     """Decode the request of an AdmissionReview body.
 
     Raises:
-        BadRequestError: the body is no JSON, no AdmissionReview v1, or lacks a required field.
+        BadRequestError: the body is not JSON, not an AdmissionReview v1, or lacks a required field.
     """
     try:
         review = orjson.loads(body)
@@ -92,7 +89,7 @@ def parse_review(review: object) -> Request:
     """Decode the request of a parsed AdmissionReview.
 
     Raises:
-        BadRequestError: it is no AdmissionReview v1, or lacks a required field.
+        BadRequestError: it is not an AdmissionReview v1, or lacks a required field.
     """
     if type(review) is not dict:
         message = f"the body must be an {KIND}, is {_name(review)}"
@@ -126,13 +123,13 @@ def _request(request: dict[str, Any]) -> Request:
         f"{group}/{version}" if group else version,
         name,
         operation,
-        _text(request, "namespace"),
-        _text(request, "name"),
-        _text(request, "subResource"),
+        _optional(request, "namespace", str) or "",
+        _optional(request, "name", str) or "",
+        _optional(request, "subResource", str) or "",
         dry_run,
         str(user.get("username") or "") if type(user) is dict else "",
-        _object(request, "object"),
-        _object(request, "oldObject"),
+        _optional(request, "object", dict),
+        _optional(request, "oldObject", dict),
     )
 
 
@@ -141,31 +138,18 @@ def _name(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def _field(holder: dict[str, Any], key: str, wanted: type, prefix: str) -> Any:  # noqa: ANN401 - of the type wanted
-    value = holder.get(key)
-    if type(value) is not wanted:
-        kind = "an object" if wanted is dict else "a string"
+def _field(parent: dict[str, Any], key: str, required: type, prefix: str) -> Any:  # noqa: ANN401 - of the required type
+    value = parent.get(key)
+    if type(value) is not required:
+        kind = "an object" if required is dict else "a string"
         message = f"{prefix}{key} must be {kind}, is {_name(value)}"
         raise BadRequestError(message)
     return value
 
 
-def _text(request: dict[str, Any], key: str) -> str:
+def _optional(request: dict[str, Any], key: str, required: type) -> Any:  # noqa: ANN401 - of the required type, or None
     value = request.get(key)
-    if value is None:
-        return ""
-    if type(value) is not str:
-        message = f"request.{key} must be a string, is {_name(value)}"
-        raise BadRequestError(message)
-    return value
-
-
-def _object(request: dict[str, Any], key: str) -> dict[str, Any] | None:
-    value = request.get(key)
-    if value is None or type(value) is dict:
-        return value
-    message = f"request.{key} must be an object, is {_name(value)}"
-    raise BadRequestError(message)
+    return value if value is None or type(value) is required else _field(request, key, required, "request.")
 
 
 def render(uid: str, answer: AdmissionResponse) -> bytes:

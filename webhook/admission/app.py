@@ -31,7 +31,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def wait_for_the_watch(seconds: float) -> None:
-    """Wait, so that the watches catch up with events before the review."""
+    """Wait until the watches have caught up with events before the review."""
     await asyncio.sleep(seconds)
 
 
@@ -60,7 +60,7 @@ def timeout_of(query: str) -> float:
 def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentState, metrics: Metrics, *, client_ca: bool) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            if client_ca and not _authenticated(request):
+            if client_ca and (request.transport is None or not request.transport.get_extra_info("peercert")):
                 metrics.refused_body("client-certificate")
                 return _problem(401, "a client certificate signed by the configured CA is required")
             timeout = timeout_of(request.query_string)
@@ -78,10 +78,10 @@ def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentStat
             if state.draining:
                 # Send the apiserver's next review to another replica.
                 response.force_close()
-            return response  # noqa: TRY300 - the errors are all of what is above
+            return response  # noqa: TRY300 - every line above may raise
         except BadRequestError as error:
             metrics.refused_body(error.reason)
-            return _problem(error.status, str(error))
+            return _problem(400, str(error))
         except web.RequestPayloadError:
             metrics.refused_body("encoding")
             return _problem(400, "the body does not match its Content-Encoding")
@@ -95,14 +95,10 @@ def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentStat
     return handle
 
 
-def _authenticated(request: web.Request) -> bool:
-    return bool(request.transport is not None and request.transport.get_extra_info("peercert"))
-
-
 def _facts(state: CurrentState, now: float) -> list[str]:
-    """Return a line for each resource: sync state, and for a watched one objects, age and error."""
-    known = {resource: value.value for resource, value in state.in_force.snapshot.known.items()}
-    watched = {one.resource: _watched(one, now) for one in state.watched()}
+    """Return a line for each resource: sync state, and objects, age and error of a watched one."""
+    known = {resource: sync_state.value for resource, sync_state in state.in_force.snapshot.known.items()}
+    watched = {kind_state.resource: _watched(kind_state, now) for kind_state in state.watched()}
     return [f"{resource}: {text}" for resource, text in sorted((known | watched).items())]
 
 
@@ -112,7 +108,7 @@ def _watched(state: KindState, now: float) -> str:
     return f"{text}: {' '.join(state.error.split())}" if state.error else text
 
 
-def make_app(  # noqa: PLR0913 - one parameter a part of it
+def make_app(  # noqa: PLR0913 - one parameter per part
     state: CurrentState,
     metrics: Metrics,
     log: Log,
@@ -123,17 +119,10 @@ def make_app(  # noqa: PLR0913 - one parameter a part of it
     client_ca: bool = False,
     body_limit: int = BODY_LIMIT,
 ) -> web.Application:
-    """Return the application that serves reviews from ``state``.
+    """Return the application that serves reviews from ``state``, with bodies of at most ``body_limit`` bytes.
 
-    Args:
-        state: snapshot in force and readiness.
-        metrics: metrics of reviews.
-        log: log of reviews.
-        ledger: ledger of admitted objects; None without a watch.
-        denials: reports denials; None counts them in ``metrics`` only.
-        review_recorder: records reviews; None for no recording.
-        client_ca: whether reviews need a client certificate (probes and metrics never do).
-        body_limit: largest body in bytes.
+    ``ledger`` is None without a watch. Without ``denials``, denials are counted in ``metrics`` only. With ``client_ca``, reviews
+    need a client certificate; probes and metrics never do.
     """
     handler = AdmissionHandler(state, metrics, log, ledger, denials=denials, review_recorder=review_recorder)
 

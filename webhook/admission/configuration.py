@@ -9,9 +9,19 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from gpugate.policies.kube.accelerators import LOOKS_LIKE
+from gpugate.policies.kube.cel import literal
 from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.taints import CPU_KEY, MARKING_WORDS, NETWORK_KEYS
+from gpugate.policies.workloads.device_access import (
+    AVOIDING,
+    DEVICE_ANNOTATIONS,
+    DEVICE_FILES,
+    DEVICE_LIST,
+    NO_DEVICES,
+    SYSTEM_CLASSES,
+    VARIABLES,
+)
 from gpugate.policies.workloads.kinds import KINDS, WorkloadKind
-from gpugate.webhook.admission.match_conditions import access_condition
 
 _REQUESTS_ACCELERATOR: Final = """\
 spec.?resourceClaims.orValue([]).size() > 0 ||
@@ -23,6 +33,7 @@ _OBJECTS: Final = "[object, oldObject].filter(o, o != null)"
 #: Kinds of Kubernetes itself, whose objects are typed in conditions: pods, kinds with a pod template, and scheduled kinds.
 _PODS: Final = tuple(kind.resource for kind in KINDS if kind.is_pod)
 _TEMPLATES: Final = [kind for kind in KINDS if kind.is_built_in and not kind.is_pod and not kind.scheduled]
+(_PER_NODE,) = (kind for kind in KINDS if kind.per_node)
 (_REVISION,) = (kind for kind in KINDS if kind.is_revision_of_owner)
 _SCHEDULED: Final = [kind for kind in KINDS if kind.is_built_in and kind.scheduled]
 _HEADS: Final = {
@@ -66,6 +77,45 @@ _CONDITIONS: Final = {
 }
 
 
+def _cel_list(texts: Iterable[str]) -> str:
+    return literal(sorted(texts))
+
+
+def _names(key: str, *texts: str) -> str:
+    """Return the CEL expression that a key, or another of ``texts``, contains a word for accelerators."""
+    return (
+        f"!{key}.endsWith('{CPU_KEY}') &&\n!{key}.startsWith('{NETWORK_KEYS}') &&"
+        f" [{', '.join((key, *texts))}].exists(text, text.matches(\n'{MARKING_WORDS}'))"
+    )
+
+
+#: Conditions for the pods ``t`` (metadata and spec) that request no accelerator but may access one, as in
+#: :func:`gpugate.policies.workloads.device_access.may_access_devices`. First: the pods take devices.
+_TAKES_DEVICES: Final = f"""\
+[t.spec.?containers, t.spec.?initContainers, t.spec.?ephemeralContainers].exists(list, list.orValue([]).exists(container,
+container.?env.orValue([]).exists(entry, entry.name in
+{_cel_list(VARIABLES)} &&
+(entry.?valueFrom.hasValue() || !(entry.?value.orValue('') in {_cel_list(NO_DEVICES)}))) ||
+container.?volumeMounts.orValue([]).exists(mount, mount.mountPath.contains('{DEVICE_LIST}')))) ||
+t.spec.?volumes.orValue([]).exists(volume, volume.?hostPath.?path.orValue('').matches(
+'{DEVICE_FILES}')) ||
+t.?metadata.?annotations.orValue({{}}).exists(key, key.startsWith('{DEVICE_ANNOTATIONS}'))"""
+
+#: Second: the pods select accelerator nodes, by tolerations or labels.
+_SELECTS_GPU: Final = f"""\
+!(t.spec.?priorityClassName.orValue('') in {_cel_list(SYSTEM_CLASSES)}) &&
+(t.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') != '' && {_names("one.key", "one.?value.orValue('')")}) ||
+t.spec.?nodeSelector.orValue({{}}).exists(key, t.spec.nodeSelector[key] != 'false' && {_names("key")}) ||
+t.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([]).exists(term,
+term.?matchExpressions.orValue([]).exists(one, !(one.operator in {_cel_list(AVOIDING)}) &&
+one.?values.orValue([]) != ['false'] && {_names("one.key")})))"""
+_NO_DAEMON_SET: Final = f"request.resource.resource != '{_PER_NODE.resource}'"
+_NO_DAEMON_SET_POD: Final = (
+    "!object.metadata.?ownerReferences.orValue([]).exists(owner,\n"
+    f"owner.?controller.orValue(false) && owner.kind == '{_PER_NODE.kind}')"
+)
+
+
 class _Rule(NamedTuple):
     group: str
     versions: tuple[str, ...]
@@ -78,7 +128,6 @@ class _Webhook(NamedTuple):
 
     Attributes:
         name: first part of its name.
-        rules: groups and resources that the apiserver matches.
         conditions: names of conditions that exclude objects.
         requests: condition that an object requests an accelerator.
         accesses: condition that an object without a request may access accelerators; empty for other webhooks.
@@ -114,7 +163,7 @@ metadata:
     app.kubernetes.io/name: gpugate
 webhooks:
 """
-    return _HEADS[endpoint] + _REMARK + head + "".join(_webhook_yaml(one, endpoint) for one in _webhooks(endpoint))
+    return _HEADS[endpoint] + _REMARK + head + "".join(_webhook_yaml(webhook, endpoint) for webhook in _webhooks(endpoint))
 
 
 def _webhooks(endpoint: str) -> Iterable[_Webhook]:
@@ -134,7 +183,7 @@ def _webhooks(endpoint: str) -> Iterable[_Webhook]:
     custom = [kind for kind in KINDS if not kind.is_built_in]
     for group in dict.fromkeys(kind.group for kind in custom):
         kinds = [kind for kind in custom if kind.group == group]
-        yield _Webhook(_name_of(group), tuple(_rules(kinds)), updates, _requests_in_custom(kinds))
+        yield _Webhook(group.replace(".", "-"), tuple(_rules(kinds)), updates, _requests_in_custom(kinds))
     if endpoint == "validate":
         yield from _access_webhooks(updates)
 
@@ -150,18 +199,19 @@ def _access_webhooks(updates: tuple[str, ...]) -> Iterable[_Webhook]:
 
 def _access_webhook(name: str, rules: tuple[_Rule, ...], conditions: tuple[str, ...], place: str) -> _Webhook:
     requests = "!" + _requests_in(f"o{place.removeprefix('object')}.spec")
-    return _Webhook(f"takers-{name}", rules, conditions, requests, access_condition(place, is_pod=name == "pods"))
-
-
-def _name_of(group: str) -> str:
-    return group.replace(".", "-")
+    no_daemon_set = _NO_DAEMON_SET_POD if name == "pods" else _NO_DAEMON_SET
+    accesses = f"[{place}].exists(t,\n{_TAKES_DEVICES} ||\n({no_daemon_set}) &&\n{_SELECTS_GPU})"
+    return _Webhook(f"takers-{name}", rules, conditions, requests, accesses)
 
 
 def _rules(kinds: Iterable[WorkloadKind]) -> list[_Rule]:
     by_place: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for kind in kinds:
         by_place.setdefault((kind.group, kind.versions), []).append(kind.resource)
-    return [_Rule(group, versions, "CREATE, UPDATE", tuple(sorted(found))) for (group, versions), found in sorted(by_place.items())]
+    return [
+        _Rule(group, versions, "CREATE, UPDATE", tuple(sorted(resources)))
+        for (group, versions), resources in sorted(by_place.items())
+    ]
 
 
 def _requests_in(place: str) -> str:
@@ -173,13 +223,13 @@ def _requests_in_custom(kinds: list[WorkloadKind]) -> str:
     (wraps,) = {kind.wraps for kind in kinds}
     if wraps is not None:
         wrapped, resources = _specs(KINDS, "c.?template"), _resources(KINDS, "c.?template")
-        states = "".join(f"{found}.hasValue() ||\n" for found in resources)
+        states = "".join(f"{value}.hasValue() ||\n" for value in resources)
         # A wrapper with podSets may have pods anywhere.
         return (
             f"{_OBJECTS}.exists(o, {_optional('o', wraps)}.orValue([]).exists(c,\nc.?podSets.orValue([]).size() > 0 ||\n"
             f"{states}({wrapped}).exists(spec,\n{_REQUESTS_ACCELERATOR})))"
         )
-    lists = [f"[optional.of({{'containers': [{{?'resources': {found}}}]}})]" for found in _resources(kinds, "o")]
+    lists = [f"[optional.of({{'containers': [{{?'resources': {value}}}]}})]" for value in _resources(kinds, "o")]
     templates = _specs(kinds, "o")
     lists += [f"({templates})"] if templates else []
     return f"{_OBJECTS}.exists(o, {' + '.join(lists)}.exists(spec,\n{_REQUESTS_ACCELERATOR}))"
@@ -210,10 +260,10 @@ def _optional(root: str, path: Path) -> str:
     return "".join((root, *(f".?{part}" for part in path)))
 
 
-def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
+def _webhook_yaml(webhook: _Webhook, endpoint: str) -> str:
     reinvocation = "    reinvocationPolicy: IfNeeded\n" if endpoint == "mutate" else ""
     text = f"""\
-  - name: {one.name}.{endpoint}.gpugate.io
+  - name: {webhook.name}.{endpoint}.gpugate.io
     admissionReviewVersions: [v1]
     clientConfig:
       service:
@@ -221,7 +271,7 @@ def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
         namespace: gpugate-system
         path: /{endpoint}
         port: 443
-    failurePolicy: {one.failure_policy(endpoint)}
+    failurePolicy: {webhook.failure_policy(endpoint)}
     matchPolicy: Equivalent
     namespaceSelector:
       matchExpressions:
@@ -230,10 +280,10 @@ def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
           values: [gpugate-system, kube-system]
     objectSelector: {{}}
 {reinvocation}    sideEffects: NoneOnDryRun
-    timeoutSeconds: {one.timeout(endpoint)}
+    timeoutSeconds: {webhook.timeout(endpoint)}
     rules:
 """
-    for rule in one.rules:
+    for rule in webhook.rules:
         text += f"""\
       - apiGroups: [{rule.group or '""'}]
         apiVersions: [{", ".join(rule.versions)}]
@@ -242,13 +292,13 @@ def _webhook_yaml(one: _Webhook, endpoint: str) -> str:
         scope: Namespaced
 """
     text += "    matchConditions:\n"
-    for name in one.conditions:
+    for name in webhook.conditions:
         if name == "is-no-replica-set-of-a-controller":
             text += "      # The Deployment controller identifies its ReplicaSets by their templates: those must not change.\n"
         text += _condition(name, _CONDITIONS[name])
-    if not one.accesses:
-        return text + _condition("asks-for-an-accelerator", one.requests)
-    return text + _condition("asks-for-no-accelerator", one.requests) + _condition("gets-at-accelerators", one.accesses)
+    if not webhook.accesses:
+        return text + _condition("asks-for-an-accelerator", webhook.requests)
+    return text + _condition("asks-for-no-accelerator", webhook.requests) + _condition("gets-at-accelerators", webhook.accesses)
 
 
 def _condition(name: str, expression: str) -> str:

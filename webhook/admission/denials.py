@@ -1,7 +1,7 @@
 """Report denials: metrics, and an Event on the controller or the namespace.
 
-A refused object is never stored, so that nobody could find an Event about it: the Event is about the controller that created
-the object, or about the Namespace. Denials of rules in DryRun are reported as well, with another reason.
+A refused object is never stored, so an Event about it could not be found: the Event is about the controller that created the
+object, or about the Namespace. Denials of rules in DryRun are reported as well, with another reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _NO_RULE: Final = "none"
 
 
 class _Subject(NamedTuple):
-    """The object of an Event, and the title of the refused object in it."""
+    """The object of an Event, and the title of the refused object in its text."""
 
     regarding: Reference
     title: str
@@ -36,10 +36,7 @@ class _Subject(NamedTuple):
 class DenialReporter:
     """Counts denials, real ones and those of DryRun, and emits Events about them."""
 
-    __slots__ = ("_events", "_metrics")
-
     def __init__(self, metrics: Metrics, events: EventSink | None = None) -> None:
-        """Count in ``metrics``, and emit to ``events`` unless it is None."""
         self._metrics = metrics
         self._events = events
 
@@ -53,21 +50,18 @@ class DenialReporter:
         if not response.allowed:
             denied = [finding for finding in findings if finding.severity is Severity.DENY]
             self._metrics.refused({denial.rule for denial in denied} or {_NO_RULE}, Mode.ENFORCE, dry_run=request.dry_run)
-            if self._events is not None and not request.dry_run:
-                subject = _requester(request)
-                note = f"gpugate refuses {subject.title}: {_describe(denied)}" if denied else response.message
-                self._emit(REFUSED, subject, note, request)
-        if not findings or endpoint != "validate":
-            return
-        would = [finding for finding in findings if finding.would_refuse]
+            subject = _requester(request)
+            note = f"gpugate refuses {subject.title}: {_describe(denied)}" if denied else response.message
+            self._emit(REFUSED, subject, note, request)
+        would = [finding for finding in findings if finding.would_refuse] if endpoint == "validate" else []
         if would:
             self._metrics.refused({judged.rule for judged in would}, Mode.DRY_RUN, dry_run=request.dry_run)
-            if self._events is not None and not request.dry_run:
-                subject = _dry_run_subject(request, stored=response.allowed)
-                self._emit(WOULD_REFUSE, subject, f"dry run: gpugate would refuse {subject.title}: {_describe(would)}", request)
+            subject = _dry_run_subject(request, stored=response.allowed)
+            self._emit(WOULD_REFUSE, subject, f"dry run: gpugate would refuse {subject.title}: {_describe(would)}", request)
 
     def _emit(self, reason: str, subject: _Subject, note: str, request: Request) -> None:
-        assert self._events is not None  # noqa: S101 - both callers asked
+        if self._events is None or request.dry_run:
+            return
         self._events.emit(
             subject.regarding,
             reason=reason,
@@ -95,16 +89,14 @@ def _requester(request: Request) -> _Subject:
 
 
 def _dry_run_subject(request: Request, *, stored: bool) -> _Subject:
-    """Return the object for an Event of DryRun: the controller, so that a thousand pods share one Event, else the object."""
+    """Return the object for an Event of DryRun: the controller, whose pods share one Event, else the object."""
     if request.operation == "UPDATE" or not stored:
         return _requester(request)
     return _controller(request) or _itself(request) or _namespace(request)
 
 
 def _namespace(request: Request) -> _Subject:
-    metadata = _metadata(request.object)
-    prefix = metadata.get("generateName")
-    name = f"{prefix}*" if type(prefix) is str and prefix else request.name or metadata.get("name") or "without a name"
+    name = request.generated_name or request.name or _metadata(request.object).get("name") or "without a name"
     return _Subject(about_namespace(request.namespace), f"{request.kind} {name}")
 
 
@@ -113,8 +105,8 @@ def _itself(request: Request) -> _Subject | None:
     name, uid = metadata.get("name"), metadata.get("uid")
     if type(name) is not str or type(uid) is not str or not name or not uid:
         return None
-    what = f"this {request.operation}" if request.operation == "UPDATE" else f"this {request.kind}"
-    return _Subject(Reference(request.api_version, request.kind, request.namespace, name, uid), what)
+    title = f"this {request.operation}" if request.operation == "UPDATE" else f"this {request.kind}"
+    return _Subject(Reference(request.api_version, request.kind, request.namespace, name, uid), title)
 
 
 def _controller(request: Request) -> _Subject | None:
@@ -124,7 +116,7 @@ def _controller(request: Request) -> _Subject | None:
             continue
         api_version, kind, name, uid = (owner.get(key) for key in ("apiVersion", "kind", "name", "uid"))
         if type(api_version) is str and type(kind) is str and type(name) is str and type(uid) is str and name and kind:
-            # Without the pod's name, so that all pods of a Job share one Event.
+            # Leave out the name of the pod: all pods of a Job share one Event.
             return _Subject(Reference(api_version, kind, request.namespace, name, uid), f"its {request.kind}s")
     return None
 

@@ -5,8 +5,7 @@ import traceback
 from typing import Any, Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.engine.admitted import in_flight_entry
-from gpugate.policies.engine.engine import decide
+from gpugate.policies.engine.engine import decide, in_flight_entry
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import Decision, Phase
 from gpugate.policies.kube.fields import MalformedError
@@ -31,8 +30,6 @@ REVIEWED_SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
 class AdmissionHandler:
     """Answers reviews from the current snapshot of a state."""
 
-    __slots__ = ("_denials", "_ledger", "_log", "_metrics", "_review_recorder", "_state")
-
     def __init__(
         self,
         state: CurrentState,
@@ -43,18 +40,15 @@ class AdmissionHandler:
         denials: DenialReporter | None = None,
         review_recorder: ReviewRecorder | None = None,
     ) -> None:
-        self._ledger = ledger
+        self._state, self._metrics, self._log = state, metrics, log
+        self._ledger, self._review_recorder = ledger, review_recorder
         self._denials = denials or DenialReporter(metrics)
-        self._review_recorder = review_recorder
-        self._state = state
-        self._metrics = metrics
-        self._log = log
 
     def answer(self, endpoint: str, body: bytes) -> bytes:
         """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
 
         Raises:
-            BadRequestError: the body is no review that can be answered.
+            BadRequestError: the body is not a review that can be answered.
         """
         answer = self.answer_or_defer(endpoint, body, may_wait=False)
         assert answer is not None  # noqa: S101 - waiting was not allowed
@@ -63,11 +57,11 @@ class AdmissionHandler:
     def answer_or_defer(self, endpoint: str, body: bytes, *, may_wait: bool) -> bytes | None:
         """Answer like `answer`, or return None if the review should be decided again a moment later.
 
-        The watch lags behind the apiserver by milliseconds. A queue that was just created, or a pod that was just deleted, may not
-        show yet, and a refusal for it would stop a correct sync. So a refusal that depends on facts alone is decided twice.
+        The watch lags behind the apiserver by milliseconds: the snapshot may not yet have a new queue, or still have a deleted pod,
+        and a refusal for it would stop a correct sync. So a refusal that depends on facts alone is decided twice.
 
         Raises:
-            BadRequestError: the body is no review that can be answered.
+            BadRequestError: the body is not a review that can be answered.
         """
         started = time.perf_counter()
         request = parse(body)
@@ -120,7 +114,7 @@ class AdmissionHandler:
         """Return whether any rule is enforced in the request's namespace."""
         snapshot, policies = self._state.in_force
         bound = policies.bind(snapshot.namespace_labels(request.namespace), {})
-        return any(one.mode is Mode.ENFORCE for one in bound)
+        return any(rule.mode is Mode.ENFORCE for rule in bound)
 
     def _failed_review(self, endpoint: str, request: Request, error: Exception) -> AdmissionResponse:
         """Return the response for a failure of gpugate itself: /mutate allows, /validate refuses."""
@@ -129,7 +123,7 @@ class AdmissionHandler:
         self._log.error("review failed", uid=request.uid, endpoint=endpoint, traceback=trace)
         problem = (
             f"gpugate failed on {_title(request)} ({type(error).__name__}): an error in gpugate, not in the object. "
-            "Report it with the object, and set the policy's mode to Warn to go on meanwhile."
+            "Report it with the object, and set the mode of the policy to Warn until it is fixed."
         )
         return undecided(problem, refuse=endpoint == "validate" and self._enforces(request))
 
@@ -171,9 +165,7 @@ class AdmissionHandler:
         if decision.would_change:
             fields["wouldChange"] = [change.rule for change in decision.would_change]
         if decision.findings:
-            fields["findings"] = [
-                f"{finding.severity.value} {finding.rule}/{finding.finding.reason}" for finding in decision.findings
-            ]
+            fields["findings"] = [f"{judged.severity.value} {judged.rule}/{judged.finding.reason}" for judged in decision.findings]
             denied = [_reason_of(finding) for finding in decision.findings if finding.severity is Severity.DENY]
             if denied:
                 fields["denied"] = denied
@@ -190,7 +182,7 @@ def open_request(request: Request, snapshot: ClusterSnapshot) -> Workload | None
 
     Raises:
         BadRequestError: the request has no object.
-        MalformedError: the pods are not where the API has them.
+        MalformedError: a field that leads to the pods has the wrong type.
     """
     kind = kind_of(request.api_version, request.kind)
     if kind is None or request.operation not in REVIEWED_OPERATIONS or request.subresource not in REVIEWED_SUBRESOURCES:
@@ -214,16 +206,10 @@ def _reason_of(judged: Judged) -> str:
 
 
 def _rests_on_facts(decision: Decision) -> bool:
-    """Return whether the object is refused only for facts of the cluster."""
+    """Return whether all refusals of the object depend on facts of the cluster."""
     return decision.refused and all(finding.finding.rests_on for finding in decision.findings if finding.severity is Severity.DENY)
 
 
 def _title(request: Request) -> str:
-    name = request.name or _generated(request)
+    name = request.name or request.generated_name or "without a name"
     return f"{request.kind} {request.namespace}/{name}" if request.namespace else f"{request.kind} {name}"
-
-
-def _generated(request: Request) -> str:
-    metadata = (request.object or {}).get("metadata")
-    prefix = metadata.get("generateName") if type(metadata) is dict else None
-    return f"{prefix}*" if type(prefix) is str and prefix else "without a name"

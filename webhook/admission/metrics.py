@@ -30,15 +30,13 @@ _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpugate_refusals": ("Reviews that a rule refused, or would refuse in DryRun.", ("rule", "mode", "dry_run")),
     "gpugate_changes": ("Objects that a rule changed, or would change in DryRun.", ("rule", "mode")),
     "gpugate_rule_failures": ("Rules that failed on an object.", ("rule",)),
-    "gpugate_bad_requests": ("Requests whose body is no review.", ("reason",)),
+    "gpugate_bad_requests": ("Requests whose body is not a review.", ("reason",)),
     "gpugate_recordings": ("Reviews to record, by outcome.", ("outcome",)),
     "gpugate_events": ("Events, by outcome.", ("outcome",)),
 }
 
 
 class _Histogram:
-    """Durations of one endpoint."""
-
     __slots__ = ("counts", "total")
 
     def __init__(self) -> None:
@@ -50,20 +48,18 @@ class _Histogram:
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return cumulated counts, as Prometheus expects them."""
-        running, cumulated = 0, []
+        """Return cumulative counts, as Prometheus expects them."""
+        running, cumulative = 0, []
         for bound, count in zip((*map(str, _BUCKETS), "+Inf"), self.counts, strict=True):
             running += count
-            cumulated.append((bound, float(running)))
-        return cumulated
+            cumulative.append((bound, float(running)))
+        return cumulative
 
 
 class Metrics(Collector):
     """All metrics of one server, in their own registry.
 
     Attributes:
-        registry: the registry.
-        certificate: gauge of the end of the serving certificate.
         watched: returns the state of every watched kind, called at each scrape.
         policies: returns every watched GPUPolicy, called at each scrape.
     """
@@ -92,7 +88,7 @@ class Metrics(Collector):
 
     def decided(self, decision: Decision) -> None:
         """Count the changes and findings of a decision."""
-        # Most decisions change the same few combinations of rules: one count now, taken apart at the scrape.
+        # Most decisions change the same few combinations of rules: count these, and split them at the scrape.
         if decision.changes:
             key = tuple([change.rule for change in decision.changes])
             self._combinations[key] = self._combinations.get(key, 0) + 1
@@ -122,7 +118,7 @@ class Metrics(Collector):
         self._count("gpugate_rule_failures", "none")
 
     def refused_body(self, reason: str) -> None:
-        """Count a body that is no review."""
+        """Count a request whose body is not a review."""
         self._count("gpugate_bad_requests", reason)
 
     def collect(self) -> Iterator[Metric]:

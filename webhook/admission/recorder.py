@@ -1,4 +1,4 @@
-"""Record reviews with their answers, without secrets, in a directory of bounded size; reviews never wait for it."""
+"""Record reviews with their answers, without secrets, in a directory of limited size; reviews never wait for it."""
 
 import asyncio
 import os
@@ -49,24 +49,14 @@ class _PendingReview(NamedTuple):
     policies: Sequence[Policy]
 
 
-def _uncounted(_outcome: Outcome, _number: int) -> None:
-    """Count nothing."""
-
-
 class ReviewRecorder:
     """Queues reviews until `run` writes them."""
 
-    __slots__ = (
-        *("_bytes", "_count", "_directory", "_limit", "_lines", "_log"),
-        *("_quiet_until", "_removed", "_stream", "_waiting", "_wake", "_writing"),
-    )
-
-    def __init__(self, directory: Path, limit: int, log: Log, *, count: Callable[[Outcome, int], None] = _uncounted) -> None:
+    def __init__(
+        self, directory: Path, limit: int, log: Log, *, count: Callable[[Outcome, int], None] = lambda _outcome, _number: None
+    ) -> None:
         """Write files of at most ``limit`` bytes in total into ``directory``."""
-        self._directory = directory
-        self._limit = limit
-        self._log = log
-        self._count = count
+        self._directory, self._limit, self._log, self._count = directory, limit, log, count
         self._waiting: deque[_PendingReview] = deque()
         self._bytes = 0
         self._stream: int | None = None
@@ -129,7 +119,7 @@ class ReviewRecorder:
         return not problem
 
     def _next_line(self) -> bytes:
-        """Return the line of the oldest queued review; empty if it cannot be formatted."""
+        """Format the oldest queued review; return an empty line if that fails."""
         pending = self._waiting.popleft()
         self._bytes -= len(pending.body)
         try:
@@ -138,9 +128,9 @@ class ReviewRecorder:
             return self._count_failed(f"{type(error).__name__}: {error}")
         return line if len(line) <= self._limit // _FILES else self._count_failed("it is too large")
 
-    def _count_failed(self, why: str) -> bytes:
+    def _count_failed(self, reason: str) -> bytes:
         self._count("failed", 1)
-        self._warn_limited("cannot record a review", why)
+        self._warn_limited("cannot record a review", reason)
         return b""
 
     def _write(self, lines: Sequence[bytes]) -> str:
@@ -182,14 +172,13 @@ class ReviewRecorder:
 
     def _remove_oldest(self, more: int) -> None:
         """Remove the oldest recordings of any process until ``more`` bytes fit."""
-        value = sorted(self._directory.glob(f"{_PREFIX}*{SUFFIX}"))
-        sizes = {path: path.lstat().st_size for path in value}
+        sizes = {path: path.lstat().st_size for path in sorted(self._directory.glob(f"{_PREFIX}*{SUFFIX}"))}
         total = sum(sizes.values())
-        for path in value:
+        for path, size in sizes.items():
             if total + more <= self._limit:
                 return
             path.unlink(missing_ok=True)
-            total -= sizes[path]
+            total -= size
             self._removed += 1
 
     def _close(self) -> None:

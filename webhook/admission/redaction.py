@@ -1,7 +1,7 @@
 """Remove secrets from AdmissionReviews without changing the decision of the rules.
 
 Hidden values become short digests under a key that is not stored: equal values of one review stay equal, since rules compare
-old and new objects, and nobody can test guesses against the digests.
+old and new objects, and guesses cannot be tested against the digests.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _PLAIN: Final = frozenset({"capacity", "labels", "limits", "matchLabels", "nodeS
 _SECRET: Final = re.compile(r"token|passw|secret|credential|(api|access|private).?key", re.IGNORECASE)
 _NAMES_ONE: Final = re.compile(r"(name|ref|path)$", re.IGNORECASE)
 _CREDENTIALS_IN_URL: Final = re.compile(r"://[^/\s@]+@")
-#: Settings of NCCL, which are no secrets; rules read more of them than one could list.
+#: Settings of NCCL, which are not secret; rules read too many of them to list.
 _SETTINGS: Final = "NCCL_"
 #: Domains of annotations that gpugate, queues, schedulers and operators read; other values are hidden.
 _KEPT_DOMAINS: Final = re.compile(
@@ -50,8 +50,6 @@ _KEPT_ANNOTATIONS: Final = frozenset({KAI_GROUP, *(name for key in DEFAULT_KEYS 
 class Redactor:
     """Hides the values of one review that its decision does not need."""
 
-    __slots__ = ("_key", "_record")
-
     def __init__(self, key: bytes) -> None:
         """Hide with ``key``, random bytes that are not stored."""
         self._key = key
@@ -60,13 +58,13 @@ class Redactor:
     def review(self, review: dict[str, Any]) -> dict[str, Any]:
         """Return a copy of ``review`` without secrets and unneeded fields."""
         request = review["request"]
-        kept = {name: request[name] for name in _KEPT_FIELDS if name in request}
+        redacted = {name: request[name] for name in _KEPT_FIELDS if name in request}
         user = request.get("userInfo")
         if isinstance(user, dict):
-            kept["userInfo"] = {name: user[name] for name in _USER if name in user}
+            redacted["userInfo"] = {name: user[name] for name in _USER if name in user}
         for name in ("object", "oldObject"):
-            kept[name] = self._root(request.get(name))
-        return {"apiVersion": review.get("apiVersion"), "kind": review.get("kind"), "request": kept}
+            redacted[name] = self._root(request.get(name))
+        return {"apiVersion": review.get("apiVersion"), "kind": review.get("kind"), "request": redacted}
 
     def _root(self, root: Any) -> Any:  # noqa: ANN401 - any JSON value
         metadata = root.get("metadata") if isinstance(root, dict) else None
@@ -90,7 +88,8 @@ class Redactor:
             return _managers(value)
         if key in _PLAIN:
             return value
-        if key in _HIDDEN or (isinstance(value, str) and _is_secret(key)):
+        is_secret = isinstance(value, str) and _SECRET.search(key) and not _NAMES_ONE.search(key)
+        if key in _HIDDEN or is_secret:
             return self._hide(value)
         if key == "annotations" and isinstance(value, dict):
             return {name: self._redact_annotation(name, item) for name, item in value.items()}
@@ -107,13 +106,11 @@ class Redactor:
         if not isinstance(entry, dict) or "value" not in entry:
             return self._redact(entry)
         name, value = entry.get("name"), entry["value"]
-        kept = {key: self._redact(item) for key, item in entry.items() if key != "value"}
+        redacted = {key: self._redact(item) for key, item in entry.items() if key != "value"}
         known = isinstance(name, str) and (name in READ_VARIABLES or (name.startswith(_SETTINGS) and not _SECRET.search(name)))
-        kept["value"] = value if known or self._is_recorded(value) else self._hide(value)
-        return kept
-
-    def _is_recorded(self, value: Any) -> bool:  # noqa: ANN401 - any JSON value
-        return isinstance(value, str) and bool(value) and f'"{value}"' in self._record
+        is_recorded = isinstance(value, str) and bool(value) and f'"{value}"' in self._record
+        redacted["value"] = value if known or is_recorded else self._hide(value)
+        return redacted
 
     def _hide(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
         """Replace all texts in ``value`` by digests; the structure stays."""
@@ -126,10 +123,6 @@ class Redactor:
     def _digest(self, text: str) -> str:
         raw = text.encode("utf-8", "surrogatepass")
         return f"hidden-{hashlib.blake2b(raw, key=self._key, digest_size=6).hexdigest()}"
-
-
-def _is_secret(key: str) -> bool:
-    return _SECRET.search(key) is not None and not _NAMES_ONE.search(key)
 
 
 def _is_kept_annotation(annotation: str) -> bool:
@@ -145,5 +138,7 @@ def _managers(fields: Any) -> Any:  # noqa: ANN401 - any JSON value
     """Reduce managed fields to GitOps managers and the fields that rules read."""
     if not isinstance(fields, list):
         return fields
-    known = [one if one.get("manager") in GITOPS_MANAGERS else one | {"manager": "somebody"} for one in managed_in_short(fields)]
-    return [one for at, one in enumerate(known) if one not in known[:at]]
+    entries = [
+        entry if entry.get("manager") in GITOPS_MANAGERS else entry | {"manager": "somebody"} for entry in managed_in_short(fields)
+    ]
+    return [entry for at, entry in enumerate(entries) if entry not in entries[:at]]

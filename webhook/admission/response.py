@@ -15,7 +15,7 @@ POLICIES: Final = "policies"
 #: The apiserver may cut longer warnings (``k8s.io/apiserver`` ``endpoints/filters/warning.go``). Characters.
 _LONGEST_WARNING: Final = 1024
 _MOST_WARNINGS: Final = 16
-#: Limits of a refusal, which ends up in events, conditions and terminals. Characters.
+#: Limits of a refusal, which is shown in Events, conditions and terminals. Characters.
 _LONGEST_MESSAGE: Final = 1024
 _LONGEST_REMEDY: Final = 512
 _LONGEST_REASON: Final = 2000
@@ -41,7 +41,7 @@ def sentence(judged: Judged) -> str:
 
 def refusal(title: str, judged: list[Judged]) -> str:
     """Format the message of a refusal of the object ``title``."""
-    lines = [cut(sentence(one), _LONGEST_REASON) for one in judged]
+    lines = [cut(sentence(finding), _LONGEST_REASON) for finding in judged]
     if len(lines) == 1:
         return strip_immutable_words(f"gpugate refuses {title}: {lines[0]}")
     shown = [f"- {line}" for line in lines[:_MOST_REASONS]]

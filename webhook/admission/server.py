@@ -22,9 +22,9 @@ from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.discovery import Discovery
 from gpugate.webhook.kube.events import Recorder
 from gpugate.webhook.kube.kubeconfig import connect
+from gpugate.webhook.kube.lister import Discovery
 from gpugate.webhook.kube.reflector import Reflector, run_all
 from gpugate.webhook.kube.types import WatchedKind
 from gpugate.webhook.runtime.lifecycle import cancelled, listen, until_signal
@@ -118,14 +118,19 @@ async def serve(options: ServerOptions, log: Log) -> None:
     )
     try:
         await listen(runner, options.host, options.port, log, context, tls="1.2" if options.tls_1_2 else "1.3")
-        _freeze_heap()
+        # Exclude long-lived objects from garbage collection: its full runs are the slowest reviews.
+        gc.collect()
+        gc.freeze()
         tasks.append(asyncio.create_task(_freeze_until_ready(state), name="memory"))
         await until_signal(tasks)
         state.draining = True
         log.info("draining", seconds=options.drain_delay)
         await asyncio.sleep(options.drain_delay)
     finally:
-        await _stop(runner, tasks, client)
+        await runner.cleanup()
+        await cancelled(tasks)
+        if client is not None:
+            await client.close()
         log.flush()
     log.info("stopped")
     log.flush()
@@ -145,13 +150,6 @@ async def _watch(
     return client, [Reflector(client, kind, store, strip=reducer_for(kind), discovery=discovery) for kind in kinds], store
 
 
-def _freeze_heap() -> None:
-    """Exclude long-lived objects from garbage collection: its full runs are the slowest reviews."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNGEST, *_OLDER)
-
-
 async def _freeze_until_ready(state: CurrentState) -> None:
     """Exclude the records read until the server is ready from garbage collection.
 
@@ -165,10 +163,3 @@ async def _freeze_until_ready(state: CurrentState) -> None:
         gc.freeze()
     gc.set_threshold(_YOUNGEST, *_OLDER)
     await asyncio.Event().wait()
-
-
-async def _stop(runner: web.AppRunner, tasks: Sequence[asyncio.Task[None]], client: ApiClient | None) -> None:
-    await runner.cleanup()
-    await cancelled(tasks)
-    if client is not None:
-        await client.close()

@@ -5,8 +5,7 @@ import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import parse
+from gpugate.certs.inspect import CertificateError, parse
 from gpugate.certs.store import ensure
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.runtime.errors import InputError
@@ -55,7 +54,7 @@ def make_context(certificate: Path, key: Path, *, tls_1_2: bool, client_ca: Path
 
 
 def _reason(error: OSError) -> str:
-    # OpenSSL's own words end in a place of Python's source: "[X509: NO_CERTIFICATE_OR_CRL_FOUND] ... (_ssl.c:4149)".
+    # OpenSSL's messages end with a line of Python's source: "[X509: NO_CERTIFICATE_OR_CRL_FOUND] ... (_ssl.c:4149)".
     return str(error.strerror or error).partition(" (_ssl.c")[0].lower()
 
 
@@ -77,7 +76,7 @@ async def reload_certificates(context: ssl.SSLContext, certificate: Path, key: P
         if now == seen or None in now:
             continue
         try:
-            # Test in another context: a mismatched pair would destroy the key of this one.
+            # Test in another context: a mismatched pair would replace the key of this one.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
             context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:

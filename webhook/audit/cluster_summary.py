@@ -1,6 +1,6 @@
 """Summarise nodes, quotas and policies for an audit."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gpugate.policies.cluster.nodes import Node, NodeShape
@@ -22,10 +22,10 @@ UseOf = Callable[[str], NodeUsage]
 
 def shapes_of(snapshot: ClusterSnapshot, node_of: NodeOf, use_of: UseOf) -> tuple[ShapeSummary, ...]:
     """Return nodes with accelerators by shape, most accelerators first."""
-    value = [_shape(shape, node_of, use_of) for shape in snapshot.shapes if shape.accelerators]
+    shapes = [_shape(shape, node_of, use_of) for shape in snapshot.shapes if shape.accelerators]
     # A node may be gone since the snapshot.
-    there = [one for one in value if one.nodes]
-    return tuple(sorted(there, key=lambda one: (-sum(node.devices for node in one.nodes), one.title, one.nodes[0].name)))
+    existing = [shape for shape in shapes if shape.nodes]
+    return tuple(sorted(existing, key=lambda shape: (-shape.total.devices, shape.title, shape.nodes[0].name)))
 
 
 def _shape(shape: NodeShape, node_of: NodeOf, use_of: UseOf) -> ShapeSummary:
@@ -38,31 +38,31 @@ def _node(node: Node, use: NodeUsage) -> NodeSummary:
     devices = sum(count for name, count in node.devices.items() if is_accelerator(name))
     held = min(devices, sum(count for name, count in use.devices.items() if is_accelerator(name)))
     free = devices - held
-    usable = min(free, *(_usable(devices, room, taken) for room, taken in ((node.memory, use.memory), (node.cpu, use.cpu))))
+    usable = min(free, _usable(devices, node.memory, use.memory), _usable(devices, node.cpu, use.cpu))
     return NodeSummary(node.name, devices, held, free - usable, node.memory, use.memory, use.memory_limit, node.cpu, use.cpu)
 
 
-def _usable(devices: int, room: int, taken: int) -> int:
-    """Return for how many accelerators the rest of ``room`` is enough; for all if the node does not report it."""
-    if room <= 0:
+def _usable(devices: int, allocatable: int, requested: int) -> int:
+    """Return for how many accelerators the free amount is enough; for all if the node does not report ``allocatable``."""
+    if allocatable <= 0:
         return devices
-    return int(max(0, room - taken) * devices / (room * LEAST_SHARE))
+    return int(max(0, allocatable - requested) * devices / (allocatable * LEAST_SHARE))
 
 
 def _why_stranded(nodes: Iterable[NodeSummary]) -> str:
     stranded = [node for node in nodes if node.stranded]
     if not stranded:
         return ""
-    worst = max(stranded, key=lambda one: (one.stranded, one.name))
+    worst = max(stranded, key=lambda node: (node.stranded, node.name))
     short = [
-        f"{shown(taken)} of {shown(room)} {what} are requested"
-        for what, room, taken, shown in (
+        f"{show(requested)} of {show(allocatable)} {what} are requested"
+        for what, allocatable, requested, show in (
             ("memory", worst.memory, worst.requested, show_bytes),
             ("CPU", worst.cpu, worst.cpu_requested, format_millicores),
         )
-        if _usable(worst.devices, room, taken) < worst.devices - worst.held
+        if _usable(worst.devices, allocatable, requested) < worst.devices - worst.held
     ]
-    count = sum(one.stranded for one in stranded)
+    count = sum(node.stranded for node in stranded)
     have = "s on {} have less than half of their" if count > 1 else " on {} has less than half of its"
     return (
         f"{count} free accelerator{have.format(f'{len(stranded)} node' + ('s' if len(stranded) > 1 else ''))}"
@@ -73,25 +73,16 @@ def _why_stranded(nodes: Iterable[NodeSummary]) -> str:
 
 def queues_of(snapshot: ClusterSnapshot) -> tuple[QueueLine, ...]:
     """Return the quotas of the ClusterQueues, sorted."""
-    return tuple(sorted(_queue_lines(snapshot)))
-
-
-def _queue_lines(snapshot: ClusterSnapshot) -> Iterator[QueueLine]:
+    lines = []
     for queue in snapshot.cluster_queues.values():
         stopped = "it is stopped" if queue.stopped else queue.inactive
         for group in queue.groups:
             for flavor, quotas in group.flavors:
                 for resource, quota in quotas.items():
-                    yield QueueLine(
-                        queue.name,
-                        queue.cohort,
-                        flavor,
-                        resource,
-                        quota.nominal,
-                        queue.reserved.get((flavor, resource), 0),
-                        queue.pending,
-                        stopped,
-                    )
+                    reserved = queue.reserved.get((flavor, resource), 0)
+                    place = (queue.name, queue.cohort, flavor, resource)
+                    lines.append(QueueLine(*place, quota.nominal, reserved, queue.pending, stopped))
+    return tuple(sorted(lines))
 
 
 def quotas_of(snapshot: ClusterSnapshot) -> tuple[NamespaceQuota, ...]:
@@ -124,6 +115,5 @@ def policies_of(policies: PolicySet, problems: Mapping[str, str]) -> tuple[Polic
 
 
 def _modes(policy: Policy) -> tuple[tuple[str, str], ...]:
-    """Return the modes of the rules that the policy binds in its scope."""
     everywhere = policy.model_copy(update={"spec": policy.spec.model_copy(update={"match": Match()})})
-    return tuple(sorted((one.rule.id, one.mode.value) for one in PolicySet([everywhere]).bind({}, {})))
+    return tuple(sorted((rule.rule.id, rule.mode.value) for rule in PolicySet([everywhere]).bind({}, {})))

@@ -12,8 +12,8 @@ from gpugate.policies.cluster.gpu_usage import place_of, state_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.engine import decide
 from gpugate.policies.engine.exemptions import REFUSED_REASONS, ExemptionRequest, requested_exemption
-from gpugate.policies.findings import Judged, Mode, Severity
-from gpugate.policies.framework.decision import BoundRule, Change, Decision
+from gpugate.policies.findings import Mode, Severity
+from gpugate.policies.framework.decision import BoundRule, Decision
 from gpugate.policies.gangs.status import GangState, StuckAfter, gang_states
 from gpugate.policies.kube.fields import MalformedError, Object, dotted
 from gpugate.policies.kube.managers import is_gitops_managed
@@ -33,7 +33,7 @@ JsonObject: TypeAlias = dict[str, Any]
 #: Team labels of a workload or its namespace; the first one present counts.
 TEAM_LABELS: Final = ("gpugate.io/team", "gpugate.io/owner", "team", "owner", "app.kubernetes.io/team")
 #: Longest text: the sums of a pod with a thousand containers must not fill a report. Characters.
-_LONGEST: Final = 1024
+_MAX_LENGTH: Final = 1024
 _EFFECTS: Final = {
     Severity.DENY: Effect.REFUSE,
     Severity.WARN: Effect.WARN,
@@ -46,8 +46,6 @@ class AuditContext(NamedTuple):
     """The inputs of every evaluation.
 
     Attributes:
-        policies: the policies.
-        snapshot: the cluster.
         team_labels: labels with the team of a workload.
         now: the time, in seconds since 1970, for the end of exemptions; None never ends them.
     """
@@ -58,7 +56,7 @@ class AuditContext(NamedTuple):
     now: float | None = None
 
 
-def audit_one(target: AuditTarget, context: AuditContext) -> AuditedWorkload:
+def evaluate(target: AuditTarget, context: AuditContext) -> AuditedWorkload:
     """Evaluate one workload.
 
     Raises:
@@ -73,8 +71,9 @@ def audit_one(target: AuditTarget, context: AuditContext) -> AuditedWorkload:
     in_git, team = is_gitops_managed(root), _team(workload, context)
     belongs = belongs_to(workload, bound, context.snapshot, team)
     request = requested_exemption(workload)
-    decision = decide(workload, [_enforced(one) for one in bound], context.snapshot, remember=False, now=context.now)
-    items = _items(decision, {one.rule.id: one for one in bound})
+    enforced = [rule._replace(mode=Mode.ENFORCE) if rule.mode is Mode.DRY_RUN else rule for rule in bound]
+    decision = decide(workload, enforced, context.snapshot, remember=False, now=context.now)
+    items = _items(decision, {rule.rule.id: rule for rule in bound})
     owner = target.owner
     return AuditedWorkload(
         api_version=owner.api_version if owner else str(root.get("apiVersion")),
@@ -89,7 +88,7 @@ def audit_one(target: AuditTarget, context: AuditContext) -> AuditedWorkload:
         items=items,
         exemption=_exemption(request, items, context.now) if request.rules else None,
         in_git=in_git,
-        bound_by=tuple(sorted({_named(one) for one in bound})),
+        bound_by=tuple(sorted({_policy_of(rule) for rule in bound})),
         used=_used(workload, bound, items, context.snapshot) if context.snapshot.usage is not None else (),
         belongs=belongs,
         runs=runs,
@@ -100,54 +99,34 @@ def _used(workload: Workload, bound: Iterable[BoundRule], items: Iterable[Item],
     """Return the devices of the workload's pods, with their state by the idle rule unless the workload is exempt from it."""
     devices = snapshot.usage.of(place_of(workload)) if snapshot.usage is not None else ()
     exempt = any(item.rule == idle.RULE.id and item.effect is Effect.EXEMPT for item in items)
-    params = next((one.params for one in bound if one.rule is idle.RULE), None)
+    params = next((rule.params for rule in bound if rule.rule is idle.RULE), None)
     if not isinstance(params, idle.IdleParams) or exempt:
         return tuple(Used(device, "") for device in devices)
     bounds = idle.bounds_of(params)
     return tuple(Used(device, state_of(device, bounds).value) for device in devices)
 
 
-def unreadable(target: AuditTarget, error: MalformedError) -> str:
-    """Describe a workload that cannot be evaluated."""
-    subject = target.subject
-    return f"{subject.kind.kind} {subject.namespace}/{subject.name} cannot be evaluated: {error}"
-
-
-def _named(bound: BoundRule) -> str:
+def _policy_of(bound: BoundRule) -> str:
     return f"{bound.policy}@{bound.generation}"
 
 
-def _enforced(bound: BoundRule) -> BoundRule:
-    return bound._replace(mode=Mode.ENFORCE) if bound.mode is Mode.DRY_RUN else bound
-
-
 def _items(decision: Decision, bound: Mapping[str, BoundRule]) -> tuple[Item, ...]:
-    result = [_change(change, bound) for change in decision.changes]
-    result += [_finding(finding, bound) for finding in decision.findings]
-    return tuple(sorted(result, key=sort_key))
+    items = [_item(change.rule, bound, Effect.CHANGE, "Changed", "; ".join(change.notes)) for change in decision.changes]
+    for judged in decision.findings:
+        finding = judged.finding
+        effect = Effect.EXEMPT if finding.reason == "Exempt" else _EFFECTS[judged.severity]
+        item = _item(judged.rule, bound, effect, finding.reason, finding.message, finding.remedy)
+        path = dotted(finding.path) if finding.path else ""
+        items.append(
+            item._replace(path=path, message=strip_immutable_words(item.message), remedy=strip_immutable_words(item.remedy))
+        )
+    return tuple(sorted(items, key=sort_key))
 
 
-def _change(change: Change, bound: Mapping[str, BoundRule]) -> Item:
-    item = _item(change.rule, bound, Effect.CHANGE)
-    return item._replace(reason="Changed", message=cut("; ".join(change.notes), _LONGEST))
-
-
-def _finding(judged: Judged, bound: Mapping[str, BoundRule]) -> Item:
-    finding = judged.finding
-    effect = Effect.EXEMPT if finding.reason == "Exempt" else _EFFECTS[judged.severity]
-    return _item(judged.rule, bound, effect)._replace(
-        reason=finding.reason,
-        path=dotted(finding.path) if finding.path else "",
-        message=strip_immutable_words(cut(finding.message, _LONGEST)),
-        remedy=strip_immutable_words(cut(finding.remedy, _LONGEST)),
-    )
-
-
-def _item(rule: str, bound: Mapping[str, BoundRule], effect: Effect) -> Item:
-    by = bound.get(rule)
-    if by is None:  # findings of the engine itself, about exemptions
-        return Item(rule, "", Mode.WARN, effect, "", "", "", "")
-    return Item(rule, _named(by), by.mode, effect, "", "", "", "")
+def _item(rule: str, bound: Mapping[str, BoundRule], effect: Effect, reason: str, message: str, remedy: str = "") -> Item:
+    # The engine itself has findings, too, about exemptions.
+    policy, mode = (_policy_of(bound[rule]), bound[rule].mode) if rule in bound else ("", Mode.WARN)
+    return Item(rule, policy, mode, effect, reason, "", cut(message, _MAX_LENGTH), cut(remedy, _MAX_LENGTH))
 
 
 def sort_key(item: Item) -> tuple[str, str, str, str, str]:
@@ -156,30 +135,27 @@ def sort_key(item: Item) -> tuple[str, str, str, str, str]:
 
 
 def _exemption(request: ExemptionRequest, items: Sequence[Item], now: float | None) -> Exemption:
-    lacking = any(item.reason in REFUSED_REASONS for item in items)
-    state = "expired" if request.has_ended(now) else "refused" if lacking else "active"
-    reason, owner, until = (cut(text, _LONGEST) for text in (request.reason, request.owner, request.until))
+    refused = any(item.reason in REFUSED_REASONS for item in items)
+    state = "expired" if request.has_ended(now) else "refused" if refused else "active"
+    reason, owner, until = (cut(text, _MAX_LENGTH) for text in (request.reason, request.owner, request.until))
     return Exemption(tuple(sorted(request.rules)), reason, owner, until, state)
 
 
 def _team(workload: Workload, context: AuditContext) -> str:
-    places: list[Mapping[str, Any]] = [workload.labels()]
-    places += [pods.labels() for pods in workload.pod_sets if not workload.is_pod()]
-    places.append(context.snapshot.namespace_labels(workload.namespace))
-    for labels in places:
-        for key in context.team_labels:
-            if isinstance(labels.get(key), str) and labels[key]:
-                return str(labels[key])
-    return ""
+    sources: list[Mapping[str, Any]] = [workload.labels()]
+    sources += [pods.labels() for pods in workload.pod_sets if not workload.is_pod()]
+    sources.append(context.snapshot.namespace_labels(workload.namespace))
+    values = (labels.get(key) for labels in sources for key in context.team_labels)
+    return next((value for value in values if isinstance(value, str) and value), "")
 
 
 def stuck_after_for(snapshot: ClusterSnapshot, policies: PolicySet) -> StuckAfter:
     """Return a function with the time after which a gang counts as stuck, by policy."""
 
     def stuck_after(namespace: str, labels: Object) -> float | None:
-        for one in policies.bind(snapshot.namespace_labels(namespace), labels):
-            if one.rule is RULE and isinstance(one.params, GangParams):
-                return float(one.params.stuck_after)
+        for bound in policies.bind(snapshot.namespace_labels(namespace), labels):
+            if bound.rule is RULE and isinstance(bound.params, GangParams):
+                return float(bound.params.stuck_after)
         return None
 
     return stuck_after

@@ -1,11 +1,11 @@
 """Index of the audited objects with the last result of each."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gpugate.policies.cluster.gpu_usage import Place, place_of
+from gpugate.policies.cluster.gpu_usage import DeviceUse, Place, Usage, place_of
 from gpugate.policies.cluster.nodes import Node
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.cluster.usage import NodeUsage
@@ -13,9 +13,9 @@ from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit import cluster_summary
-from gpugate.webhook.audit.evaluate import AuditContext, audit_one, sort_key, unreadable
+from gpugate.webhook.audit.evaluate import AuditContext, evaluate, sort_key
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Fleet
-from gpugate.webhook.audit.owners import AuditTarget, PodName, choose_targets, owners_of_pods
+from gpugate.webhook.audit.owners import AuditTarget, choose_targets, owners_of_pods
 from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.times import rfc3339
@@ -25,7 +25,7 @@ class _Entry(NamedTuple):
     """An evaluated target and its result; a text if evaluation failed."""
 
     target: AuditTarget
-    found: AuditedWorkload | str
+    result: AuditedWorkload | str
 
 
 class AuditInputs(NamedTuple):
@@ -33,14 +33,7 @@ class AuditInputs(NamedTuple):
 
     Attributes:
         at: time of the audit, RFC 3339.
-        source: the audited cluster or files, in words.
-        policies: the policies in force.
-        snapshot: the cluster.
-        node_of: returns a node by name.
-        use_of: returns the usage of a node by name.
         problems: why the newest generation of a policy is not in force, by policy.
-        remarks: what could not be read.
-        gangs: the gangs.
         readings: device figures of Prometheus; None without them.
     """
 
@@ -84,47 +77,51 @@ class WorkloadIndex:
         """Return every place with an object."""
         return [*self._subjects, *self._unreadable]
 
-    def owners_of_pods(self) -> dict[PodName, Place]:
-        """Return the evaluated workload of each pod that requests accelerators."""
-        subjects = self._subjects.values()
-        return owners_of_pods(subjects, choose_targets(subjects))
+    def usage_of(self, readings: Readings) -> Usage:
+        """Return the devices of each evaluated workload by ``readings``."""
+        owners = owners_of_pods(self._subjects.values())
+        groups: defaultdict[Place, list[DeviceUse]] = defaultdict(list)
+        for device in readings.devices:
+            place = owners.get((device.namespace, device.pod)) if device.pod else None
+            if place is not None:
+                groups[place].append(device)
+        return Usage({place: tuple(devices) for place, devices in groups.items()})
 
-    def judge(
+    def evaluate(
         self, context: AuditContext, *, everything: bool, also: Container[Place] = ()
     ) -> Iterator[AuditedWorkload | str | None]:
         """Evaluate changed targets, or ``everything``; yield the result of each, None for an unchanged one.
 
         Starting the iterator drops deleted targets. Places in ``also`` are evaluated in any case.
         """
-        target = {place_of(choose_target.subject): choose_target for choose_target in choose_targets(self._subjects.values())}
-        for place in self._entries.keys() - target.keys():
+        targets = {place_of(target.subject): target for target in choose_targets(self._subjects.values())}
+        for place in self._entries.keys() - targets.keys():
             del self._entries[place]
-        for place, one in target.items():
+        for place, target in targets.items():
             before = self._entries.get(place)
-            if not everything and before is not None and before.target == one and place not in also:
+            if not everything and before is not None and before.target == target and place not in also:
                 yield None
                 continue
-            value = _judged(one, context)
-            self._entries[place] = _Entry(one, value)
-            yield value
+            result = _evaluate(target, context)
+            self._entries[place] = _Entry(target, result)
+            yield result
 
     def targets(self) -> list[AuditTarget]:
-        """What the last audit judged."""
+        """Return the targets of the last audit."""
         return [entry.target for entry in self._entries.values()]
 
     def workloads(self) -> tuple[AuditedWorkload, ...]:
         """Return the results, sorted; different pods of one owner are one workload."""
         groups: dict[tuple[str, ...], list[AuditedWorkload]] = {}
         for entry in self._entries.values():
-            if isinstance(entry.found, AuditedWorkload):
-                groups.setdefault((*entry.found.key, entry.found.uid), []).append(entry.found)
-        return tuple(merge_sorts(groups[key]) for key in sorted(groups))
+            if isinstance(entry.result, AuditedWorkload):
+                groups.setdefault((*entry.result.key, entry.result.uid), []).append(entry.result)
+        return tuple(_merge(groups[key]) for key in sorted(groups))
 
     def remarks(self) -> tuple[str, ...]:
         """Return what could not be read or evaluated, sorted."""
-        return tuple(
-            sorted({*self._unreadable.values(), *(entry.found for entry in self._entries.values() if isinstance(entry.found, str))})
-        )
+        failed = (entry.result for entry in self._entries.values() if isinstance(entry.result, str))
+        return tuple(sorted({*self._unreadable.values(), *failed}))
 
     def build_audit(self, inputs: AuditInputs) -> Audit:
         """Build the audit."""
@@ -148,36 +145,37 @@ def _fleet(readings: Readings, workloads: Sequence[AuditedWorkload]) -> Fleet:
     return Fleet(rfc3339(readings.at), readings.windows, tuple(device for device in readings.devices if device not in held))
 
 
-def merge_sorts(sorts: Sequence[AuditedWorkload]) -> AuditedWorkload:
+def _merge(parts: Sequence[AuditedWorkload]) -> AuditedWorkload:
     """Merge the results of different pods of one owner into one workload."""
-    first = sorts[0]
-    if len(sorts) == 1:
+    first = parts[0]
+    if len(parts) == 1:
         return first
     devices: Counter[str] = Counter()
-    for sort in sorts:
-        devices.update(dict(sort.devices))
+    for part in parts:
+        devices.update(dict(part.devices))
     return replace(
         first,
-        pods=sum(sort.pods for sort in sorts),
+        pods=sum(part.pods for part in parts),
         devices=tuple(sorted(devices.items())),
-        items=tuple(sorted({item for sort in sorts for item in sort.items}, key=sort_key)),
-        exemption=next((sort.exemption for sort in sorts if sort.exemption), None),
-        bound_by=tuple(sorted({name for sort in sorts for name in sort.bound_by})),
-        used=tuple(used for sort in sorts for used in sort.used),
-        runs=tuple(run for sort in sorts for run in sort.runs),
+        items=tuple(sorted({item for part in parts for item in part.items}, key=sort_key)),
+        exemption=next((part.exemption for part in parts if part.exemption), None),
+        bound_by=tuple(sorted({name for part in parts for name in part.bound_by})),
+        used=tuple(used for part in parts for used in part.used),
+        runs=tuple(run for part in parts for run in part.runs),
     )
 
 
-def _judged(target: AuditTarget, context: AuditContext) -> AuditedWorkload | str:
+def _evaluate(target: AuditTarget, context: AuditContext) -> AuditedWorkload | str:
+    title = f"{target.subject.kind.kind} {target.subject.namespace}/{target.subject.name}"
     try:
-        return audit_one(target, context)
+        return evaluate(target, context)
     except MalformedError as error:
-        return unreadable(target, error)
+        return f"{title} cannot be evaluated: {error}"
     except RecursionError:
-        return f"{target.subject.kind.kind} {target.subject.namespace}/{target.subject.name} is nested too deeply"
+        return f"{title} is nested too deeply"
 
 
-def filled(subjects: Iterable[Subject | str]) -> WorkloadIndex:
+def index_of(subjects: Iterable[Subject | str]) -> WorkloadIndex:
     """Return an index of these subjects, the last of each name; a text stands for an unreadable object."""
     index = WorkloadIndex()
     unnamed: Counter[Place] = Counter()
@@ -185,10 +183,10 @@ def filled(subjects: Iterable[Subject | str]) -> WorkloadIndex:
         if isinstance(subject, str):
             index.put(("", "", "", str(number)), subject)
             continue
-        place, value = place_of(subject), subject
+        named = subject
         if subject.name.endswith("-"):  # a generateName: a file may contain several
-            unnamed[place] += 1
-            if unnamed[place] > 1:
-                value = subject._replace(name=f"{subject.name}({unnamed[place]})")
-        index.put(place_of(value), value)
+            unnamed[place_of(subject)] += 1
+            count = unnamed[place_of(subject)]
+            named = subject if count == 1 else subject._replace(name=f"{subject.name}({count})")
+        index.put(place_of(named), named)
     return index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -25,15 +26,10 @@ class Item(NamedTuple):
     """One finding or change of one rule for one workload.
 
     Attributes:
-        rule: id of the rule.
-        policy: the policy that binds it, ``name@generation``.
         mode: mode of the rule: in DryRun the effect is what enforcing would do, in Enforce or Warn what re-creating the workload
             would do.
-        effect: the effect.
         reason: reason of the finding; ``Changed`` for a change.
         path: the field, ``spec.template.spec.containers[0]``; empty for the whole object.
-        message: what is wrong, or what is changed.
-        remedy: what to write instead; empty for a change.
     """
 
     rule: str
@@ -51,13 +47,17 @@ class Item(NamedTuple):
         return self.mode is Mode.DRY_RUN
 
 
+def most_severe(items: Iterable[Item]) -> Effect | None:
+    """Return the most severe effect among ``items``; None without items."""
+    effects = {item.effect for item in items}
+    return next((effect for effect in Effect if effect in effects), None)
+
+
 class Exemption(NamedTuple):
     """The exemption that a workload requests.
 
     Attributes:
         rules: rule ids, sorted; ``*`` for every rule.
-        reason: why.
-        owner: responsible person or team; empty if missing.
         until: its end (RFC 3339); empty for never.
         state: ``active``, ``expired``, or ``refused`` if the policy forbids it or a field is missing.
     """
@@ -70,12 +70,7 @@ class Exemption(NamedTuple):
 
 
 class Used(NamedTuple):
-    """One device that a pod holds.
-
-    Attributes:
-        device: the device, with its figures.
-        state: ``idle``, ``low``, ``busy``, ``young`` or ``unknown`` by the policy; empty without a policy for it.
-    """
+    """One device that a pod holds, with its state by the idle rule; empty if no policy has the rule."""
 
     device: DeviceUse
     state: str
@@ -85,7 +80,6 @@ class Run(NamedTuple):
     """Accelerators that a workload requests, and for how long.
 
     Attributes:
-        devices: number of accelerators.
         since: start of its pods, in seconds since 1970; None if unknown.
         until_end: device-seconds from start to the stated end; None without an end.
         waits: whether its pods have not started.
@@ -102,22 +96,12 @@ class AuditedWorkload:
     """One workload that requests accelerators, with the rules' results.
 
     Attributes:
-        api_version: its API version.
         kind: its kind; the owner's kind for a pod of an owner of an unknown kind.
-        namespace: its namespace.
-        name: its name.
-        uid: its uid; empty in a file without one.
-        team: team by its labels or its namespace's; empty if unknown.
-        queue: its Kueue queue; empty for none.
         pods: number of its pods that request accelerators; 0 if unknown.
         devices: requested accelerators in total, sorted by name.
-        items: findings and changes, sorted.
-        exemption: the requested exemption; None without one.
-        in_git: whether a GitOps tool applies it.
         bound_by: the policies that bind a rule for it, ``name@generation``, sorted.
         used: devices that its pods hold, by Prometheus, sorted.
         belongs: its owner, project and so on, by attribution key.
-        runs: its accelerators with the requested time.
     """
 
     api_version: str
@@ -145,8 +129,8 @@ class AuditedWorkload:
     @property
     def outcome(self) -> str:
         """Return the most severe effect: ``refuse``, ``change``, ``warn``, ``unknown`` or ``clean``."""
-        result = {item.effect for item in self.items}
-        return next((one.value for one in Effect if one in result and one is not Effect.EXEMPT), "clean")
+        effect = most_severe(self.items)
+        return "clean" if effect is None or effect is Effect.EXEMPT else effect.value
 
     @property
     def accelerators(self) -> int:
@@ -155,19 +139,7 @@ class AuditedWorkload:
 
 
 class NodeSummary(NamedTuple):
-    """One node with accelerators. Memory is in bytes, CPU in millicores.
-
-    Attributes:
-        name: its name.
-        devices: its accelerators.
-        held: accelerators that pods hold.
-        stranded: free accelerators that no pod can use, since too little memory or CPU is free beside them.
-        memory: allocatable memory.
-        requested: memory requests of its pods.
-        limited: memory limits of its pods.
-        cpu: allocatable CPU.
-        cpu_requested: CPU requests of its pods.
-    """
+    """One node with accelerators. Memory is in bytes, CPU in millicores; no pod can use ``stranded`` accelerators, though free."""
 
     name: str
     devices: int
@@ -185,35 +157,27 @@ class NodeSummary(NamedTuple):
         return max(0, self.devices - self.held - self.stranded)
 
 
-class ShapeSummary(NamedTuple):
-    """A group of equal nodes.
+def total_of(nodes: Sequence[NodeSummary]) -> NodeSummary:
+    """Add up ``nodes``."""
+    return NodeSummary("", *(sum(figures) for figures in zip(*(node[1:] for node in nodes), strict=True)))
 
-    Attributes:
-        title: its title (the product).
-        device: resource name of the accelerator.
-        nodes: the nodes, sorted by name.
-        why_stranded: why accelerators are stranded; empty if none is.
-    """
+
+class ShapeSummary(NamedTuple):
+    """A group of equal nodes, and why accelerators are stranded; empty if none is."""
 
     title: str
     device: str
     nodes: tuple[NodeSummary, ...]
     why_stranded: str
 
+    @property
+    def total(self) -> NodeSummary:
+        """Return the sums of the nodes."""
+        return total_of(self.nodes)
+
 
 class QueueLine(NamedTuple):
-    """Quota of one resource in one flavor of one ClusterQueue (memory in bytes, CPU in millicores, else counts).
-
-    Attributes:
-        queue: the ClusterQueue.
-        cohort: its cohort; empty for none.
-        flavor: the flavor.
-        resource: the resource.
-        nominal: its nominal quota.
-        reserved: reserved now, own and borrowed.
-        pending: pending workloads of the queue.
-        stopped: why it admits nothing; empty if it admits.
-    """
+    """Quota of one resource in one flavor of one ClusterQueue, in bytes of memory, millicores of CPU or counts."""
 
     queue: str
     cohort: str
@@ -239,9 +203,7 @@ class PolicyLine(NamedTuple):
     """One GPUPolicy.
 
     Attributes:
-        name: its name.
         generation: its generation; 0 for a file.
-        priority: its priority.
         modes: mode by rule id, sorted, of the rules that it binds anywhere.
         problem: why its newest generation is not in force; empty if it is.
     """
@@ -273,13 +235,8 @@ class Audit:
 
     Attributes:
         at: its time, RFC 3339 in UTC.
-        source: the audited cluster or files, in words.
         policies: the policies, by precedence.
-        workloads: every workload that requests accelerators, sorted.
         shapes: nodes with accelerators; empty if nodes are unknown.
-        gangs: every gang with its state, sorted.
-        queues: quotas of ClusterQueues.
-        quotas: ResourceQuotas on accelerators, memory or CPU.
         remarks: what could not be read, and why, sorted.
         fleet: devices by Prometheus; None without an answer.
     """

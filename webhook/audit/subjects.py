@@ -15,9 +15,8 @@ from gpugate.policies.workloads.kinds import KINDS, WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.discovery import version_of
 from gpugate.webhook.kube.errors import ApiError, NotServed
-from gpugate.webhook.kube.lister import is_refused, pages_of
+from gpugate.webhook.kube.lister import is_refused, pages_of, version_of
 from gpugate.webhook.kube.types import WatchedKind
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -40,10 +39,6 @@ class Subject(NamedTuple):
     """An object as the audit keeps it.
 
     Attributes:
-        kind: its workload kind.
-        namespace: its namespace.
-        name: its name.
-        uid: its uid; empty in a file without one.
         owner: its controller; None without one.
         requests_gpu: whether it requests or can access accelerators, is not finished and not being deleted.
         text: the object as JSON without fields that no rule reads; empty if it is never evaluated itself.
@@ -70,8 +65,8 @@ def subject_of(item: JsonObject) -> Subject | None:
     if kind is None:
         return None
     workload = open_workload(kind, item, EMPTY_SNAPSHOT)
-    judged = may_request_gpu(workload) or may_access_devices(workload)
-    requests_gpu = judged and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
+    takes_gpu = may_request_gpu(workload) or may_access_devices(workload)
+    requests_gpu = takes_gpu and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
     return Subject(
         kind,
         workload.namespace,
@@ -79,7 +74,7 @@ def subject_of(item: JsonObject) -> Subject | None:
         str(workload.metadata().get("uid") or ""),
         _owner(workload),
         requests_gpu,
-        _written(_kept(item, kind)) if requests_gpu else b"",
+        _as_json(_kept(item, kind)) if requests_gpu else b"",
         _pod_hash(workload) if requests_gpu and kind.is_pod else b"",
     )
 
@@ -87,21 +82,21 @@ def subject_of(item: JsonObject) -> Subject | None:
 def _pod_hash(workload: Workload) -> bytes:
     amounts = [(container.limits, container.requests) for pods in workload.pod_sets for container in pods.containers]
     claims = [bool(pods.spec.get("resourceClaims")) for pods in workload.pod_sets]
-    ways = [[takes_devices(pods), goes_to_reserved_nodes(pods)] for pods in workload.pod_sets]
+    access = [[takes_devices(pods), goes_to_reserved_nodes(pods)] for pods in workload.pod_sets]
     try:
-        stated = orjson.dumps([amounts, claims, ways], option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONEncodeError:  # nested without end; the whole object cannot be kept either
+        text = orjson.dumps([amounts, claims, access], option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # nested too deeply; the whole object cannot be kept either
         return b""
-    return hashlib.blake2b(stated, digest_size=8).digest()
+    return hashlib.blake2b(text, digest_size=8).digest()
 
 
-def _written(kept: JsonObject) -> bytes:
+def _as_json(kept: JsonObject) -> bytes:
     try:
         return orjson.dumps(kept)
     except orjson.JSONEncodeError as error:
         # YAML and the apiserver allow endless nesting.
-        culprit = next((key for key in kept if not _is_writable(kept[key])), "metadata")
-        raise MalformedError((culprit,), f"cannot be kept as JSON: {error}") from None
+        field = next((key for key in kept if not _is_writable(kept[key])), "metadata")
+        raise MalformedError((field,), f"cannot be stored as JSON: {error}") from None
 
 
 def _is_writable(value: object) -> bool:
@@ -131,10 +126,10 @@ def trim(subject: Subject) -> Subject | None:
 
 
 def _owner(workload: Workload) -> ControllerRef | None:
-    result = workload.controller()
-    if result is None or (result.get("apiVersion"), result.get("kind")) == _NODE:
+    owner = workload.controller()
+    if owner is None or (owner.get("apiVersion"), owner.get("kind")) == _NODE:
         return None
-    return ControllerRef(*(str(result.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
+    return ControllerRef(*(str(owner.get(key) or "") for key in ("apiVersion", "kind", "name", "uid")))
 
 
 def may_request_gpu(workload: Workload) -> bool:
@@ -182,45 +177,42 @@ def describe(item: JsonObject) -> str:
     return f"{item.get('kind')!s:.60} {place:.300}".rstrip()
 
 
-def _watched(kind: WorkloadKind) -> WatchedKind:
-    return WatchedKind(kind.kind, kind.group, kind.versions, kind.resource, resource=f"{kind.resource}.{kind.group}".rstrip("."))
-
-
-SUBJECT_KINDS: Final = tuple(_watched(kind) for kind in KINDS)
+SUBJECT_KINDS: Final = tuple(
+    WatchedKind(kind.kind, kind.group, kind.versions, kind.resource, resource=f"{kind.resource}.{kind.group}".rstrip("."))
+    for kind in KINDS
+)
 """Every kind of workload, as the audit reads it."""
 
 
 async def subjects_of(client: ApiClient, namespaces: Collection[str] = ()) -> tuple[list[Subject | str], list[str]]:
     """Return the subjects of a cluster, and remarks on kinds that could not be read.
 
-    Args:
-        client: the API client.
-        namespaces: kinds that are forbidden in the whole cluster are read in these.
+    Kinds that are forbidden in the whole cluster are read in ``namespaces``.
 
     Raises:
         ClusterError: the cluster does not answer, or forbids every kind.
     """
-    result: list[Subject | str] = []
+    subjects: list[Subject | str] = []
     remarks: list[str] = []
     refused: ApiError | None = None
     read = 0
     for kind in SUBJECT_KINDS:
         try:
-            subjects = await _read(client, kind, namespaces)
+            of_kind = await _read(client, kind, namespaces)
         except ApiError as error:
             if not is_refused(error):
                 raise
             remarks.append(f"{kind.resource} cannot be read: {error.message}")
             refused = refused or error
         else:
-            result += subjects or []
-            read += subjects is not None
+            subjects += of_kind or []
+            read += of_kind is not None
     if refused is not None and not read:
         # An audit without any workload would be wrong.
-        hint = "" if namespaces else "; with rights in a namespace alone name it by -n"
+        hint = "" if namespaces else "; with access to one namespace only, give it with -n"
         message = f"no kind of workload can be read: {refused.message}{hint}; or audit files: kubectl get -n NAMESPACE ... -o yaml"
         raise ApiError(refused.status, refused.reason, message)
-    return result, remarks
+    return subjects, remarks
 
 
 async def _read(client: ApiClient, kind: WatchedKind, namespaces: Collection[str]) -> list[Subject | str] | None:

@@ -1,160 +1,129 @@
-"""Add up an audit: workloads and accelerators by effect, in total and by rule, team, namespace and policy.
+"""Add up an audit: workloads and accelerators by effect, in total and by rule, team, namespace and policy, and held devices.
 
 A rule in DryRun is *rehearsed*: its items have no effect yet. A rule in Enforce or Warn is *in force*: its items are what
-re-creating the workload would do. Both are counted apart. A workload counts once in each group of columns, by its most severe
-effect there, so that the numbers of a row add up.
+re-creating the workload would do. Both are also counted apart, each workload once by its most severe effect, so that the numbers
+of a row add up.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from gpugate.policies.cluster.gpu_usage import DeviceUse
 from gpugate.policies.findings import Mode
 from gpugate.policies.rules.registry import BY_ID
-from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item
+from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item, Used, most_severe
+from gpugate.webhook.audit.ownership import OWNER
 from gpugate.webhook.kube.types import JsonObject
 
 
-class Totals(NamedTuple):
-    """Totals of a group of workloads; a refused workload that would also be changed counts as refused.
-
-    Attributes:
-        workloads: number of workloads.
-        refused: workloads that are, or would be, refused.
-        changed: workloads that are, or would be, changed and not refused.
-        warned: workloads with a warning.
-        unknown: workloads that some rule cannot evaluate.
-        exempt: workloads exempt from some rule.
-        accelerators: requested accelerators.
-        refused_accelerators: requested accelerators of refused workloads.
-    """
-
-    workloads: int
-    refused: int
-    changed: int
-    warned: int
-    unknown: int
-    exempt: int
-    accelerators: int
-    refused_accelerators: int
-
-
-def totals_of(workloads: Iterable[AuditedWorkload]) -> Totals:
-    """Add up ``workloads``."""
-    counts = dict.fromkeys(Effect, 0)
-    number = accelerators = refused = changed = 0
-    for workload in workloads:
-        number += 1
-        accelerators += workload.accelerators
-        effects = {item.effect for item in workload.items}
-        for effect in effects:
-            counts[effect] += 1
-        if Effect.REFUSE in effects:
-            refused += workload.accelerators
-        elif Effect.CHANGE in effects:
-            changed += 1
-    return Totals(
-        number,
-        counts[Effect.REFUSE],
-        changed,
-        counts[Effect.WARN],
-        counts[Effect.UNKNOWN],
-        counts[Effect.EXEMPT],
-        accelerators,
-        refused,
-    )
-
-
-def totals_by(workloads: Iterable[AuditedWorkload], key: Callable[[AuditedWorkload], str]) -> dict[str, Totals]:
-    """Add up ``workloads`` by the value of ``key``, sorted."""
-    groups: dict[str, list[AuditedWorkload]] = {}
-    for workload in workloads:
-        groups.setdefault(key(workload), []).append(workload)
-    return {name: totals_of(groups[name]) for name in sorted(groups)}
-
-
-def totals_by_rule(workloads: Iterable[AuditedWorkload]) -> dict[str, Totals]:
-    """Add up ``workloads`` by rule: those with items of the rule, and only these items."""
-    groups: dict[str, list[AuditedWorkload]] = {}
-    for workload in workloads:
-        for rule in sorted({item.rule for item in workload.items}):
-            groups.setdefault(rule, []).append(replace(workload, items=tuple(item for item in workload.items if item.rule == rule)))
-    return {name: totals_of(groups[name]) for name in sorted(groups)}
-
-
-_RANK: Final = {effect: rank for rank, effect in enumerate(Effect)}
-
-
-def gravest(items: Iterable[Item]) -> Effect | None:
-    """Return the most severe effect among ``items``; None without items."""
-    return min((item.effect for item in items), key=_RANK.__getitem__, default=None)
-
-
-def outcome_of(workload: AuditedWorkload) -> str:
-    """Return the most severe effect of any rule on ``workload``; ``clean`` for none."""
-    outcome = gravest(workload.items)
-    return "clean" if outcome is None else outcome.value
-
-
 @dataclass(slots=True)
-class Tally:
-    """Effects of the rules on a group of workloads.
+class Totals:
+    """Totals of a group of workloads; counters are by effect.
 
     Attributes:
-        workloads: number of workloads in the group.
+        accelerators: requested accelerators.
+        refused_accelerators: those of workloads that are, or would be, refused.
+        changed: workloads that are, or would be, changed and not refused.
+        effects: workloads by every effect of any rule on them.
         rehearsed: workloads by most severe effect of rules in DryRun.
         in_force: workloads by most severe effect of rules in Enforce and Warn.
-        devices: accelerators of workloads that enforcing would refuse.
+        refused_rehearsed: accelerators of workloads that enforcing would refuse.
         refused_in_force: accelerators of workloads that rules in force would refuse.
     """
 
     workloads: int = 0
+    accelerators: int = 0
+    refused_accelerators: int = 0
+    changed: int = 0
+    effects: Counter[str] = field(default_factory=Counter)
     rehearsed: Counter[str] = field(default_factory=Counter)
     in_force: Counter[str] = field(default_factory=Counter)
-    devices: int = 0
+    refused_rehearsed: int = 0
     refused_in_force: int = 0
 
     def add(self, workload: AuditedWorkload, items: Iterable[Item]) -> None:
         """Count ``workload`` with ``items`` of the group's rules."""
-        self.workloads += 1
         items = tuple(items)
-        rehearsed = gravest(item for item in items if item.rehearsed)
-        in_force = gravest(item for item in items if not item.rehearsed)
-        if rehearsed is not None:
-            self.rehearsed[rehearsed.value] += 1
-        if in_force is not None:
-            self.in_force[in_force.value] += 1
-        self.devices += workload.accelerators if rehearsed is Effect.REFUSE else 0
+        effects = {item.effect for item in items}
+        rehearsed = most_severe(item for item in items if item.rehearsed)
+        in_force = most_severe(item for item in items if not item.rehearsed)
+        self.workloads += 1
+        self.accelerators += workload.accelerators
+        self.refused_accelerators += workload.accelerators if Effect.REFUSE in effects else 0
+        self.changed += Effect.CHANGE in effects and Effect.REFUSE not in effects
+        self.effects.update(effect.value for effect in effects)
+        self.rehearsed.update(() if rehearsed is None else (rehearsed.value,))
+        self.in_force.update(() if in_force is None else (in_force.value,))
+        self.refused_rehearsed += workload.accelerators if rehearsed is Effect.REFUSE else 0
         self.refused_in_force += workload.accelerators if in_force is Effect.REFUSE else 0
 
     @property
-    def weight(self) -> tuple[int, int, int, int, int]:
-        """Return the sort key: most affected groups first."""
-        one, other = self.rehearsed, self.in_force
-        return (one["refuse"], self.devices, one["change"], other["refuse"], other["change"])
+    def weight(self) -> tuple[int, ...]:
+        """Return the sort key: more affected groups have a larger one."""
+        rehearsed, in_force = self.rehearsed, self.in_force
+        return (rehearsed["refuse"], self.refused_rehearsed, rehearsed["change"], in_force["refuse"], in_force["change"])
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of one audit.
+def totals_of(workloads: Iterable[AuditedWorkload]) -> Totals:
+    """Add up ``workloads``."""
+    return totals_by(workloads, lambda _: "").get("", Totals())
+
+
+def totals_by(workloads: Iterable[AuditedWorkload], key: Callable[[AuditedWorkload], str]) -> dict[str, Totals]:
+    """Add up ``workloads`` by the value of ``key``, sorted."""
+    totals: defaultdict[str, Totals] = defaultdict(Totals)
+    for workload in workloads:
+        totals[key(workload)].add(workload, workload.items)
+    return dict(sorted(totals.items()))
+
+
+def totals_by_rule(workloads: Iterable[AuditedWorkload]) -> dict[str, Totals]:
+    """Add up ``workloads`` by rule: those with items of the rule, and only these items."""
+    totals: defaultdict[str, Totals] = defaultdict(Totals)
+    for workload in workloads:
+        for rule in {item.rule for item in workload.items}:
+            totals[rule].add(workload, (item for item in workload.items if item.rule == rule))
+    return dict(sorted(totals.items()))
+
+
+def totals_by_policy(workloads: Iterable[AuditedWorkload], at: str) -> dict[str, JsonObject]:
+    """Return the ``lastAudit`` of the status of each policy that binds a rule, of a full audit ``at`` this time (RFC 3339)."""
+    totals: defaultdict[str, Totals] = defaultdict(Totals)
+    for workload in workloads:
+        for policy in map(_name, workload.bound_by):
+            totals[policy].add(workload, (item for item in workload.items if _name(item.policy) == policy))
+    return {
+        policy: {
+            "time": at,
+            "workloads": total.workloads,
+            "wouldChange": total.changed,
+            "wouldRefuse": total.effects["refuse"],
+            "exempt": total.effects["exempt"],
+        }
+        for policy, total in totals.items()
+    }
+
+
+def _name(policy: str) -> str:
+    return policy.rpartition("@")[0]
+
+
+class Figures(NamedTuple):
+    """The figures of the audit page.
 
     Attributes:
-        all: over all workloads.
-        teams_refused: number of teams with a workload that enforcing would refuse.
         rules: by rule, in registry order; every rule that is bound or has items.
         teams: by team, most affected first; the empty name for workloads without a team.
-        namespaces: by namespace, most affected first.
         exempt: workloads with an active exemption.
-        rehearsing: whether any rule is in DryRun.
-        forcing: whether any rule in force has items.
     """
 
-    all: Tally
+    all: Totals
     teams_refused: int
-    rules: Mapping[str, Tally]
-    teams: Mapping[str, Tally]
-    namespaces: Mapping[str, Tally]
+    rules: Mapping[str, Totals]
+    teams: Mapping[str, Totals]
+    namespaces: Mapping[str, Totals]
     exempt: int
     rehearsing: bool
     forcing: bool
@@ -162,103 +131,133 @@ class Figures:
 
 def figures_of(audit: Audit) -> Figures:
     """Return the figures of ``audit``."""
-    total = Tally()
-    refused_teams: set[str] = set()
-    for workload in audit.workloads:
-        total.add(workload, workload.items)
-        if workload.team and gravest(item for item in workload.items if item.rehearsed) is Effect.REFUSE:
-            refused_teams.add(workload.team)
-    dry_run = Mode.DRY_RUN.value
+    total = totals_of(audit.workloads)
+    bound = [pair for policy in audit.policies for pair in policy.modes]
+    rules = {rule: Totals() for rule, _ in bound} | totals_by_rule(audit.workloads)
+    order = {rule: place for place, rule in enumerate(BY_ID)}
+    teams = _most_affected_first(totals_by(audit.workloads, lambda workload: workload.team))
     return Figures(
         all=total,
-        teams_refused=len(refused_teams),
-        rules=_by_rule(audit),
-        teams=_grouped(audit.workloads, lambda workload: workload.team),
-        namespaces=_grouped(audit.workloads, lambda workload: workload.namespace),
+        teams_refused=sum(1 for team, totals in teams.items() if team and totals.rehearsed["refuse"]),
+        rules={rule: rules[rule] for rule in sorted(rules, key=lambda rule: (order.get(rule, len(order)), rule))},
+        teams=teams,
+        namespaces=_most_affected_first(totals_by(audit.workloads, lambda workload: workload.namespace)),
         exempt=sum(1 for workload in audit.workloads if workload.exemption is not None and workload.exemption.state == "active"),
-        rehearsing=bool(total.rehearsed) or any(mode == dry_run for policy in audit.policies for _, mode in policy.modes),
+        rehearsing=bool(total.rehearsed) or any(mode == Mode.DRY_RUN.value for _, mode in bound),
         forcing=bool(total.in_force),
     )
 
 
+def _most_affected_first(totals: Mapping[str, Totals]) -> dict[str, Totals]:
+    return dict(sorted(totals.items(), key=lambda pair: pair[1].weight, reverse=True))
+
+
 def modes_of(audit: Audit) -> dict[str, list[str]]:
     """Return the modes of each rule, from policies and items, the strictest first."""
-    result: dict[str, set[str]] = {}
+    modes: defaultdict[str, set[str]] = defaultdict(set)
     for policy in audit.policies:
         for rule, mode in policy.modes:
-            result.setdefault(rule, set()).add(mode)
+            modes[rule].add(mode)
     for workload in audit.workloads:
         for item in workload.items:
-            result.setdefault(item.rule, set()).add(item.mode.value)
-    strictest = [one.value for one in Mode]
+            modes[item.rule].add(item.mode.value)
+    strictest = [mode.value for mode in Mode]
     return {
-        rule: sorted(modes, key=lambda mode: (strictest.index(mode) if mode in strictest else 99, mode))
-        for rule, modes in result.items()
+        rule: sorted(names, key=lambda name: (strictest.index(name) if name in strictest else len(strictest), name))
+        for rule, names in modes.items()
     }
 
 
-def _by_rule(audit: Audit) -> dict[str, Tally]:
-    tallies: dict[str, Tally] = {rule: Tally() for policy in audit.policies for rule, _ in policy.modes}
+class DeviceLine(NamedTuple):
+    """One device, and the workload whose pod holds it; None if unknown."""
+
+    device: DeviceUse
+    state: str
+    workload: AuditedWorkload | None
+
+
+class WindowUse(NamedTuple):
+    """Cards (``parts``) with known utilisation in one time window, and how many fully used ones (``work``) equal them."""
+
+    seconds: int
+    parts: float
+    work: float
+
+    @property
+    def percent(self) -> float | None:
+        """Return the utilisation over all of them; None if unknown."""
+        return 100 * self.work / self.parts if self.parts else None
+
+
+class HeldTotals(NamedTuple):
+    """Totals of held devices: ``low`` ones are too large for their work, ``unknown`` ones have no known utilisation."""
+
+    devices: int
+    idle: int
+    low: int
+    unknown: int
+    window_use: tuple[WindowUse, ...]
+
+
+#: States of devices, those that need attention first.
+_STATES: Final = ("idle", "low", "unknown", "busy", "young", "", "stray", "free")
+
+
+def device_lines(audit: Audit) -> list[DeviceLine]:
+    """Return every device: held ones, idle first, then those that no audited workload holds."""
+    lines = [DeviceLine(used.device, used.state, workload) for workload in audit.workloads for used in workload.used]
+    strays = audit.fleet.strays if audit.fleet else ()
+    lines += [DeviceLine(device, "stray" if device.pod else "free", None) for device in strays]
+    return sorted(lines, key=_sort_key)
+
+
+def _sort_key(line: DeviceLine) -> tuple[object, ...]:
+    device = line.device
+    peak = device.spans[0].peak if device.spans else None
+    place = (device.namespace, device.pod, device.node, device.number, device.slice, device.uuid)
+    return (_STATES.index(line.state), 100.0 if peak is None else peak, *place)
+
+
+def _held_totals(used: Sequence[Used], windows: Iterable[int]) -> HeldTotals:
+    states = Counter(use.state for use in used)
+    window_use = tuple(_use_in([use.device for use in used], seconds) for seconds in windows)
+    return HeldTotals(len(used), states["idle"], states["low"], states["unknown"], window_use)
+
+
+def _use_in(devices: Iterable[DeviceUse], seconds: int) -> WindowUse:
+    parts = work = 0.0
+    for device in devices:
+        span = device.span(seconds)
+        if span is not None and span.average is not None:
+            parts += device.part
+            work += device.part * span.average / 100
+    return WindowUse(seconds, round(parts, 6), round(work, 6))
+
+
+def held_in_all(audit: Audit) -> HeldTotals:
+    """Add up all held devices, also those of unknown pods."""
+    used = [used for workload in audit.workloads for used in workload.used]
+    if audit.fleet is None:
+        return _held_totals(used, ())
+    return _held_totals([*used, *(Used(device, "") for device in audit.fleet.strays if device.pod)], audit.fleet.windows)
+
+
+def owner_of(workload: AuditedWorkload) -> str:
+    """Return the owner of the workload; its team without one."""
+    return dict(workload.belongs).get(OWNER, workload.team)
+
+
+def held_by_owner(audit: Audit) -> dict[str, HeldTotals]:
+    """Add up held devices by owner, most idle first; the empty name for workloads without an owner."""
+    groups: defaultdict[str, list[Used]] = defaultdict(list)
     for workload in audit.workloads:
-        by_rule: dict[str, list[Item]] = {}
-        for item in workload.items:
-            by_rule.setdefault(item.rule, []).append(item)
-        for rule, items in by_rule.items():
-            tallies.setdefault(rule, Tally()).add(workload, items)
-    order = {rule: place for place, rule in enumerate(BY_ID)}
-    return {rule: tallies[rule] for rule in sorted(tallies, key=lambda rule: (order.get(rule, len(order)), rule))}
+        if workload.used:
+            groups[owner_of(workload)] += workload.used
+    windows = audit.fleet.windows if audit.fleet else ()
+    totals = {owner: _held_totals(used, windows) for owner, used in groups.items()}
+    return dict(sorted(totals.items(), key=lambda pair: (-pair[1].idle, -pair[1].low, -pair[1].devices, pair[0])))
 
 
-def _grouped(workloads: Iterable[AuditedWorkload], by: Callable[[AuditedWorkload], str]) -> dict[str, Tally]:
-    tallies: dict[str, Tally] = {}
-    for workload in workloads:
-        tallies.setdefault(by(workload), Tally()).add(workload, workload.items)
-    return dict(sorted(tallies.items(), key=lambda named: (tuple(-one for one in named[1].weight), named[0])))
-
-
-class LastAudit(NamedTuple):
-    """The last audit of the rules that one policy binds.
-
-    Attributes:
-        time: its time, RFC 3339.
-        workloads: workloads that it binds a rule for.
-        would_change: those of them that enforcing it would change.
-        would_refuse: those of them that enforcing it would refuse.
-        exempt: those of them that are exempt from one of its rules.
-    """
-
-    time: str
-    workloads: int
-    would_change: int
-    would_refuse: int
-    exempt: int
-
-    def as_json(self) -> JsonObject:
-        """Return the ``lastAudit`` field of a status."""
-        return {
-            "time": self.time,
-            "workloads": self.workloads,
-            "wouldChange": self.would_change,
-            "wouldRefuse": self.would_refuse,
-            "exempt": self.exempt,
-        }
-
-
-def totals_by_policy(workloads: Iterable[AuditedWorkload], at: str) -> dict[str, LastAudit]:
-    """Return the totals by policy of a full audit ``at`` this time, for policies that bind a rule."""
-    bound, refused, changed, exempt = (Counter[str]() for _ in range(4))
-    for workload in workloads:
-        bound.update(_name(policy) for policy in workload.bound_by)
-        effects: dict[str, set[Effect]] = {}
-        for item in workload.items:
-            effects.setdefault(_name(item.policy), set()).add(item.effect)
-        for policy, value in effects.items():
-            refused[policy] += Effect.REFUSE in value
-            # A refused workload is not changed.
-            changed[policy] += Effect.CHANGE in value and Effect.REFUSE not in value
-            exempt[policy] += Effect.EXEMPT in value
-    return {policy: LastAudit(at, number, changed[policy], refused[policy], exempt[policy]) for policy, number in bound.items()}
-
-
-def _name(policy: str) -> str:
-    return policy.rpartition("@")[0]
+def free_in_all(audit: Audit) -> int:
+    """Return the number of devices that no pod holds."""
+    return sum(1 for device in audit.fleet.strays if not device.pod) if audit.fleet else 0

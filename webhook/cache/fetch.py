@@ -7,25 +7,17 @@ from typing import Final
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.discovery import version_of
 from gpugate.webhook.kube.errors import ApiError, NotServed
 from gpugate.webhook.kube.kubeconfig import connect
-from gpugate.webhook.kube.lister import is_refused, pages_of
+from gpugate.webhook.kube.lister import is_refused, pages_of, version_of
 from gpugate.webhook.kube.types import JsonObject, WatchedKind
 
 #: Kinds that rules look up in the workload's own namespace only.
 _OF_A_NAMESPACE: Final = frozenset(
-    {
-        "namespaces",
-        "limitranges",
-        "resourcequotas",
-        "localqueues",
-        "podgroups.scheduling.x-k8s.io",
-        "podgroups.scheduling.volcano.sh",
-        "podgroups.scheduling.k8s.io",
-        "resourceclaims",
-        "resourceclaimtemplates",
-    }
+    (
+        *("namespaces", "limitranges", "resourcequotas", "localqueues", "resourceclaims", "resourceclaimtemplates"),
+        *("podgroups.scheduling.x-k8s.io", "podgroups.scheduling.volcano.sh", "podgroups.scheduling.k8s.io"),
+    )
 )
 
 
@@ -34,11 +26,8 @@ async def fetch(
 ) -> tuple[list[JsonObject], dict[str, SyncState]]:
     """Read all objects that snapshots and policies are made from; return them with the sync state of each kind.
 
-    Args:
-        kubeconfig: kubeconfig of the cluster.
-        context: context in it.
-        forbidden: collects the error of each kind that may not be read, by resource; None raises it instead.
-        namespaces: namespaces of the workloads; kinds that are forbidden in the whole cluster are read there if that is enough.
+    ``forbidden`` collects the error of each kind that may not be read, by resource; None raises it instead. Kinds that are
+    forbidden in the whole cluster are read in ``namespaces``, those of the workloads, if that is enough.
 
     Raises:
         ClusterError: the cluster does not answer, or refuses.
@@ -49,15 +38,15 @@ async def fetch(
     try:
         for kind in (*FACT_KINDS, POLICIES):
             try:
-                value = await _list(client, kind, namespaces if _is_enough(kind, forbidden or {}) else ())
+                listed = await _list(client, kind, namespaces if _is_enough(kind, forbidden or {}) else ())
             except ApiError as error:
                 if forbidden is None or not is_refused(error):
                     message = f"{kind.name}: {error.message}"
                     raise ApiError(error.status, error.reason, message) from None
                 forbidden[kind.resource] = error.message
                 continue
-            known[kind.resource] = SyncState.ABSENT if value is None else SyncState.SYNCED
-            objects.extend(value or [])
+            known[kind.resource] = SyncState.ABSENT if listed is None else SyncState.SYNCED
+            objects.extend(listed or [])
     finally:
         await client.close()
     return objects, known
@@ -77,6 +66,6 @@ async def _list(client: ApiClient, kind: WatchedKind, namespaces: Collection[str
     if version is None:
         return None
     try:
-        return [one async for page in pages_of(client, kind, version, namespaces) for one in page]
+        return [item async for page in pages_of(client, kind, version, namespaces) for item in page]
     except NotServed:
         return None

@@ -22,12 +22,12 @@ _FAILING: Final = frozenset({"failing", "forbidden"})
 
 def out_of_date(states: Iterable[KindState], now: float) -> dict[str, int]:
     """Return the ages in whole minutes of resources that are out of date at ``now``, on the reflectors' clock."""
-    result: dict[str, int] = {}
-    for state in states:
-        age = state.age(now)
-        if age is not None and age >= (_BROKEN if state.phase in _FAILING else _SILENT):
-            result[state.resource] = int(age // 60)
-    return result
+    ages = ((state, state.age(now)) for state in states)
+    return {
+        state.resource: int(age // 60)
+        for state, age in ages
+        if age is not None and age >= (_BROKEN if state.phase in _FAILING else _SILENT)
+    }
 
 
 def unreadable(states: Iterable[KindState]) -> frozenset[str]:
@@ -44,10 +44,9 @@ async def monitor_watches(watchers: Sequence[Reflector], store: SnapshotStore, l
             now = (state.phase, state.error)
             if seen.get(state.resource) != now:
                 seen[state.resource] = now
-                write = log.info if state.phase in {"pending", "synced", "absent"} else log.warning
-                write(
-                    "watch", kind=state.kind, resource=state.resource, phase=state.phase, objects=state.objects, error=state.error
-                )
+                write = log.warning if state.phase in _FAILING else log.info
+                fields = {"kind": state.kind, "resource": state.resource, "phase": state.phase}
+                write("watch", **fields, objects=state.objects, error=state.error)
         states = [watcher.state for watcher in watchers]
         store.mark_stale(out_of_date(states, time.monotonic()), unreadable(states))
         await asyncio.sleep(1.0)

@@ -1,79 +1,61 @@
 """The watched kinds with their versions, and the reduction of each object to a record as it arrives."""
 
 import io
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from gpugate.policies.cluster.builder import Key, key_of
-from gpugate.policies.cluster.kinds import BY_RESOURCE, CONFIGURATION
+from gpugate.policies.cluster.builder import key_of
+from gpugate.policies.cluster.kinds import BY_RESOURCE, CONFIGURATION, Key
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.webhook.kube.types import JsonObject, WatchedKind
 
 POLICIES: Final = WatchedKind("GPUPolicy", "gpugate.io", ("v1alpha1",), "gpupolicies")
 
 _KUEUE: Final = ("v1beta2", "v1beta1")
-_DRA: Final = ("v1", "v1beta2", "v1beta1")
 #: Versions by resource; the first that is served is watched.
 _VERSIONS: Final = {
-    "nodes": ("v1",),
-    "pods": ("v1",),
-    "namespaces": ("v1",),
-    "limitranges": ("v1",),
-    "resourcequotas": ("v1",),
-    "priorityclasses": ("v1",),
-    "runtimeclasses": ("v1",),
-    "localqueues": _KUEUE,
-    "clusterqueues": _KUEUE,
-    "cohorts": _KUEUE,
-    "resourceflavors": _KUEUE,
+    **dict.fromkeys(("nodes", "pods", "namespaces", "limitranges", "resourcequotas", "priorityclasses", "runtimeclasses"), ("v1",)),
+    **dict.fromkeys(("localqueues", "clusterqueues", "cohorts", "resourceflavors"), _KUEUE),
     "topologies": (*_KUEUE, "v1alpha1"),
-    "workloadpriorityclasses": _KUEUE,
-    "workloads": _KUEUE,
+    **dict.fromkeys(("workloadpriorityclasses", "workloads"), _KUEUE),
     "podgroups.scheduling.x-k8s.io": ("v1alpha1",),
     "podgroups.scheduling.volcano.sh": ("v1beta1",),
     "podgroups.scheduling.k8s.io": ("v1beta1", "v1alpha3", "v1alpha2"),
     "noderesourcetopologies": ("v1alpha2", "v1alpha1"),
-    "deviceclasses": _DRA,
-    "resourceclaims": _DRA,
-    "resourceclaimtemplates": _DRA,
+    **dict.fromkeys(("deviceclasses", "resourceclaims", "resourceclaimtemplates"), ("v1", "v1beta2", "v1beta1")),
 }
 
 
-def _watched(resource: str, versions: tuple[str, ...]) -> WatchedKind:
-    kind = BY_RESOURCE[resource]
-    return WatchedKind(kind.kind, kind.group, versions, resource.partition(".")[0], resource=resource)
-
-
-#: Where Kueue's manifests put it (v0.15 ``config/default``).
+#: Namespace of Kueue in its own manifests (v0.15 ``config/default``).
 KUEUE_NAMESPACE: Final = "kueue-system"
-
-
-def _kueue_config(namespace: str) -> WatchedKind:
-    """Return the ConfigMap with Kueue's Configuration (v0.15 ``config/components/manager``).
-
-    Only in Kueue's own namespace: users may create a ConfigMap of this name elsewhere.
-    """
-    selector = f"metadata.name=kueue-manager-config,metadata.namespace={namespace}"
-    return WatchedKind("ConfigMap", "", ("v1",), "configmaps", field_selector=selector, resource=CONFIGURATION.resource)
 
 
 def fact_kinds(kueue_namespace: str = KUEUE_NAMESPACE) -> tuple[WatchedKind, ...]:
     """Return all kinds that snapshots are made from, for a Kueue in this namespace."""
-    return (*(_watched(resource, versions) for resource, versions in _VERSIONS.items()), _kueue_config(kueue_namespace))
+    kinds = [
+        WatchedKind(kind.kind, kind.group, versions, resource.partition(".")[0], resource=resource)
+        for resource, versions in _VERSIONS.items()
+        for kind in (BY_RESOURCE[resource],)
+    ]
+    # The ConfigMap with Kueue's Configuration (v0.15 ``config/components/manager``), only in Kueue's own namespace: users may
+    # create a ConfigMap of this name elsewhere.
+    selector = f"metadata.name=kueue-manager-config,metadata.namespace={kueue_namespace}"
+    configuration = WatchedKind("ConfigMap", "", ("v1",), "configmaps", field_selector=selector, resource=CONFIGURATION.resource)
+    return (*kinds, configuration)
 
 
 FACT_KINDS: Final = fact_kinds()
 #: Kueue's default has 3 KB. Parsing this much takes a second and blocks reviews. Characters.
-_LONGEST_CONFIGURATION: Final = 64 * 1024
+_MAX_CONFIGURATION: Final = 64 * 1024
 
 
 class Observed(NamedTuple):
     """A watched object, reduced to what is kept.
 
     Attributes:
-        key: namespace and name.
         uid: its uid; empty if not kept.
         record: the record for the snapshot; None if no rule uses the object.
         error: why the object is unreadable; empty if it is readable.
@@ -85,16 +67,13 @@ class Observed(NamedTuple):
     error: str = ""
 
 
-#: Kinds whose uids end an entry of the in-flight ledger.
-_WITH_UID: Final = frozenset({"pods"})
-
-
-def reducer_for(kind: WatchedKind) -> Any:  # noqa: ANN401 - a function from an object to its Read
+def reducer_for(kind: WatchedKind) -> Callable[[JsonObject], Observed]:
     """Return the function that reduces objects of ``kind`` to `Observed` on arrival, so that no list is held with all fields."""
     if kind is POLICIES:
         return lambda item: Observed(key_of(item), str(item["metadata"].get("uid") or ""), item)
     read = _configuration if kind.resource == CONFIGURATION.resource else BY_RESOURCE[kind.resource].read
-    with_uid = kind.resource in _WITH_UID
+    # The uid of a pod ends an entry of the in-flight ledger.
+    with_uid = kind.resource == "pods"
 
     def reduce(item: JsonObject) -> Observed:
         key = key_of(item)
@@ -122,8 +101,8 @@ def configuration_in(config_map: JsonObject) -> JsonObject | None:
 
 
 def _yaml(text: str) -> Any:  # noqa: ANN401 - any YAML value
-    if len(text) > _LONGEST_CONFIGURATION:
-        message = f"longer than {_LONGEST_CONFIGURATION} characters, which is no Configuration of Kueue"
+    if len(text) > _MAX_CONFIGURATION:
+        message = f"longer than {_MAX_CONFIGURATION} characters, too long for a Configuration of Kueue"
         raise MalformedError(("data",), message)
     try:
         return YAML(typ="safe", pure=True).load(io.StringIO(text))
@@ -134,5 +113,5 @@ def _yaml(text: str) -> Any:  # noqa: ANN401 - any YAML value
 
 
 def _configuration(config_map: JsonObject) -> Any:  # noqa: ANN401 - a record
-    result = configuration_in(config_map)
-    return None if result is None else CONFIGURATION.read(result)
+    configuration = configuration_in(config_map)
+    return None if configuration is None else CONFIGURATION.read(configuration)

@@ -5,19 +5,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from gpugate.policies.cluster.builder import Key
 from gpugate.policies.cluster.in_flight import Admitted, InFlight
+from gpugate.policies.cluster.kinds import Key
 
 #: Seconds after which an object that the watch never showed counts as rejected later in the admission chain.
 _TIME_OUT: Final = 15.0
 
 
 class InFlightLedger:
-    """Counts an admitted object until the watch shows it, its name is created again, or a timeout.
-
-    Attributes:
-        in_flight: the sums, as rules read them.
-    """
+    """Counts an admitted object until the watch shows it, its name is created again, or a timeout."""
 
     __slots__ = ("_clock", "_due", "_names", "_time_out", "in_flight")
 
@@ -43,9 +39,7 @@ class InFlightLedger:
 
     def supersede(self, kind: str, namespace: str, name: str) -> None:
         """Drop the earlier object of this name: creating the name again means that it was never stored, or is gone."""
-        before = self._names.get((kind, (namespace, name)))
-        if before is not None:
-            self.observe(before)
+        self.observe(self._names.get((kind, (namespace, name)), ""))
 
     def observe(self, uid: str) -> None:
         """Stop counting the object with this ``uid``: the watch shows it, or an object created for it."""
@@ -59,12 +53,8 @@ class InFlightLedger:
         """Stop counting what a watched pod stands for: itself, its controller's object, and any object expected under its name."""
         if not self._due:
             return
-        self.observe(uid)
-        if owner:
-            self.observe(owner)
-        other = self._names.get(("Pod", key))
-        if other is not None:
-            self.observe(other)
+        for admitted in (uid, owner, self._names.get(("Pod", key), "")):
+            self.observe(admitted)
 
     def expire(self) -> None:
         """Stop counting overdue entries."""

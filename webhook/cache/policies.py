@@ -1,6 +1,7 @@
 """Store of the GPUPolicies of the cluster, with the generation in force of each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.policy.models import API_VERSION, KIND, Policy, PolicyError, parse_policy, without_rules
@@ -16,14 +17,9 @@ class SeenPolicy(NamedTuple):
     """A watched GPUPolicy.
 
     Attributes:
-        name: its name.
-        uid: its uid.
-        generation: its newest generation.
-        version: its resourceVersion.
         error: why the newest generation is invalid; empty if it is valid.
         policy: the policy in force: the newest generation, or the last valid one; None if there is none.
         left_out: invalid rules that are disabled while the other rules of the newest generation are in force.
-        status: its stored status.
     """
 
     name: str
@@ -50,9 +46,7 @@ class SeenPolicy(NamedTuple):
         return f"generation {self.in_force} stays in force"
 
 
-class _Kept(NamedTuple):
-    """A parsed policy and the spec it was parsed from."""
-
+class _Parsed(NamedTuple):
     seen: SeenPolicy
     spec: Any
 
@@ -72,34 +66,35 @@ class PolicyStore:
     def __init__(self, log: Log) -> None:
         self.version = 0
         self._log = log
-        self._kept: dict[str, _Kept] = {}
+        self._parsed: dict[str, _Parsed] = {}
 
     def replaced(self, objects: Sequence[Observed]) -> bool:
         """Take a full list; return whether anything but a status changed."""
-        after = {one.key[1]: self._read(one) for one in objects}
-        before, self._kept = self._kept, after
+        after = {observed.key[1]: self._read(observed) for observed in objects}
+        before, self._parsed = self._parsed, after
         self.version += 1
-        return {name: _effective(one) for name, one in before.items()} != {name: _effective(one) for name, one in after.items()}
+        return _effective(before) != _effective(after)
 
     def changed(self, observed: Observed, *, gone: bool) -> bool:
         """Take one event; return whether anything but a status changed."""
         self.version += 1
         name = observed.key[1]
-        before = self._kept.get(name)
+        before = dict(self._parsed)
         if gone:
-            return self._kept.pop(name, None) is not None
-        self._kept[name] = after = self._read(observed)
-        return before is None or _effective(before) != _effective(after)
+            self._parsed.pop(name, None)
+        else:
+            self._parsed[name] = self._read(observed)
+        return _effective(before) != _effective(self._parsed)
 
     def in_force(self) -> list[Policy]:
         """Return the policies in force."""
-        return [one.seen.policy for one in self._kept.values() if one.seen.policy is not None]
+        return [parsed.seen.policy for parsed in self._parsed.values() if parsed.seen.policy is not None]
 
     def seen(self) -> list[SeenPolicy]:
         """Return every GPUPolicy, sorted by name."""
-        return [self._kept[name].seen for name in sorted(self._kept)]
+        return [self._parsed[name].seen for name in sorted(self._parsed)]
 
-    def _read(self, observed: Observed) -> _Kept:
+    def _read(self, observed: Observed) -> _Parsed:
         item: JsonObject = observed.record
         metadata, spec = item["metadata"], item.get("spec")
         generation, status = metadata.get("generation"), item.get("status")
@@ -113,37 +108,29 @@ class PolicyStore:
             left_out=(),
             status=status if isinstance(status, dict) else {},
         )
-        before = self._kept.get(newest.name)
-        if before is not None and before.seen.uid != newest.uid:
-            before = None
-        if before is not None and (before.spec, before.seen.generation) == (spec, newest.generation):
-            known = before.seen
-            return _Kept(newest._replace(error=known.error, policy=known.policy, left_out=known.left_out), spec)
+        parsed = self._parsed.get(newest.name)
+        before = parsed.seen if parsed is not None and parsed.seen.uid == newest.uid else None
+        if before is not None and parsed is not None and (parsed.spec, before.generation) == (spec, newest.generation):
+            return _Parsed(newest._replace(error=before.error, policy=before.policy, left_out=before.left_out), spec)
         named = {key: metadata[key] for key in ("name", "generation") if key in metadata}
         cleaned = {"apiVersion": API_VERSION, "kind": KIND, "metadata": named, "spec": spec}
-        return _Kept(self._parsed(newest, cleaned, before.seen if before else None), spec)
+        return _Parsed(self._parse(newest, cleaned, before), spec)
 
-    def _parsed(self, newest: SeenPolicy, obj: JsonObject, before: SeenPolicy | None) -> SeenPolicy:
+    def _parse(self, newest: SeenPolicy, obj: JsonObject, before: SeenPolicy | None) -> SeenPolicy:
         try:
             return newest._replace(policy=parse_policy(obj))
         except PolicyError as error:
-            result = newest._replace(error=str(error))
+            seen = newest._replace(error=str(error))
             if before is not None and before.policy is not None and not before.left_out:
-                result = result._replace(policy=before.policy)
+                seen = seen._replace(policy=before.policy)
             elif error.rules and newest.generation > _FIRST:
-                result = _without_bad_rules(result, obj, error.rules)
+                with suppress(PolicyError):
+                    seen = seen._replace(policy=without_rules(obj, error.rules), left_out=tuple(sorted(error.rules)))
             message = "GPUPolicy is invalid; its last valid generation stays in force"
-            self._log.error(message, error=str(error), last=result.policy is not None, fate=result.outcome)
-            return result
+            self._log.error(message, error=str(error), last=seen.policy is not None, outcome=seen.outcome)
+            return seen
 
 
-def _without_bad_rules(found: SeenPolicy, obj: JsonObject, rules: frozenset[str]) -> SeenPolicy:
-    try:
-        return found._replace(policy=without_rules(obj, rules), left_out=tuple(sorted(rules)))
-    except PolicyError:
-        return found
-
-
-def _effective(kept: _Kept) -> tuple[Policy | None, str, tuple[str, ...]]:
-    """Return the parts of a policy that admission depends on."""
-    return (kept.seen.policy, kept.seen.error, kept.seen.left_out)
+def _effective(policies: Mapping[str, _Parsed]) -> dict[str, tuple[Policy | None, str, tuple[str, ...]]]:
+    """Return the parts of the policies that admission depends on."""
+    return {name: (parsed.seen.policy, parsed.seen.error, parsed.seen.left_out) for name, parsed in policies.items()}

@@ -22,10 +22,8 @@ class CurrentState:
     """The current snapshot and policies; a review reads them once.
 
     Attributes:
-        in_force: snapshot and policies in force.
         draining: whether the server is shutting down and accepts no new connections.
         watched: returns the current state of every watched kind.
-        policies: returns every watched GPUPolicy.
     """
 
     __slots__ = ("_pending", "draining", "in_force", "policies", "watched")
@@ -57,7 +55,7 @@ class CurrentState:
         if not self._pending:
             return ""
         phases = {state.resource: state.phase for state in self.watched()}
-        troubled = {name: phases[name] for name in self._pending if phases.get(name) in {"failing", "forbidden"}}
-        names = [f"{name} ({troubled[name]})" if name in troubled else name for name in self._pending]
-        remedy = "; gpugate's ClusterRole must allow get, list and watch" if "forbidden" in troubled.values() else ""
+        failing = {name: phases[name] for name in self._pending if phases.get(name) in {"failing", "forbidden"}}
+        names = [f"{name} ({failing[name]})" if name in failing else name for name in self._pending]
+        remedy = "; gpugate's ClusterRole must allow get, list and watch" if "forbidden" in failing.values() else ""
         return f"not synced yet: {', '.join(names)}{remedy}"

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpugate.policies.cluster.builder import Key, SnapshotBuilder
+from gpugate.policies.cluster.builder import SnapshotBuilder
+from gpugate.policies.cluster.kinds import Key
 from gpugate.policies.cluster.nodes import Node
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import NodeUsage
-from gpugate.policies.policy.models import Policy
 from gpugate.webhook.cache.kinds import POLICIES, Observed
 from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.policies import PolicyStore
@@ -21,7 +21,7 @@ from gpugate.webhook.runtime.log import Log
 #: Seconds in which changes are gathered into one snapshot.
 _GATHER: Final = 0.02
 #: Largest share of time for publishing: a larger cluster gathers more changes into one snapshot.
-_MOST_BUSY: Final = 0.05
+_MAX_BUSY: Final = 0.05
 #: Objects of a list per slice: reviews run between slices.
 _SLICE: Final = 200
 
@@ -30,9 +30,6 @@ class SnapshotStore:
     """A sink that keeps records and publishes them as snapshots.
 
     A malformed object is left out and logged. An invalid policy is logged and its last valid generation stays in force.
-
-    Attributes:
-        policies: the GPUPolicies, with the generation in force of each.
     """
 
     def __init__(
@@ -103,7 +100,6 @@ class SnapshotStore:
                 raise
 
     def _schedule_slice(self) -> None:
-        """Schedule the next slice if there is one."""
         if not self._work:
             return
         try:
@@ -126,17 +122,17 @@ class SnapshotStore:
             changed = self.policies.replaced(objects)
         else:
             records: dict[Key, Any] = {}
-            for one in objects:
-                records[one.key] = self._record(kind, one)
+            for item in objects:
+                records[item.key] = self._record(kind, item)
                 yield None
             changed = False
             for differs in self._builder.replacing(kind.resource, records):
                 changed = changed or differs
                 yield None
-            yield from self._builder.settling()
+            yield from self._builder.rebuild()
             # Last: objects must be in the records before the ledger drops them.
-            for one in objects:
-                self._update_ledger(kind, one)
+            for item in objects:
+                self._update_ledger(kind, item)
                 yield None
         if changed or self._known[kind.resource] is not known:
             self._known[kind.resource] = known
@@ -157,45 +153,38 @@ class SnapshotStore:
 
     async def wait_synced(self, resources: Iterable[str]) -> None:
         """Return once the snapshot in force has these resources synced."""
-        wanted = frozenset(resources)
-        while any(self._state.in_force.snapshot.sync_state(name) is SyncState.PENDING for name in wanted):
+        names = frozenset(resources)
+        while any(self._state.in_force.snapshot.sync_state(name) is SyncState.PENDING for name in names):
             self._published.clear()
             await self._published.wait()
 
     def mark_stale(self, stale: Mapping[str, int], unreadable: frozenset[str] = frozenset()) -> None:
-        """Mark facts as unreliable.
-
-        Args:
-            stale: age in minutes of the facts of each kind with a broken watch.
-            unreadable: served kinds that could not be read yet. A kind that was absent before may exist now; readiness is kept.
-        """
+        """Mark facts as unreliable: ``stale`` has ages in minutes of broken watches, ``unreadable`` kinds never read so far."""
         if (stale, unreadable) != (self._stale, self._unreadable):
             self._stale, self._unreadable = dict(stale), unreadable
             self._schedule()
 
     def _update_ledger(self, kind: WatchedKind, observed: Observed) -> None:
-        """Tell the ledger that the watch shows this object."""
         if self._ledger is None:
             return
+        record = observed.record
         if kind.resource == "pods":
-            self._ledger.observe_pod(observed.key, observed.uid, observed.record.owner if observed.record is not None else "")
-        elif (
-            kind.resource == "workloads" and observed.record is not None and (observed.record.reserved or observed.record.finished)
-        ):
+            self._ledger.observe_pod(observed.key, observed.uid, record.owner if record is not None else "")
+        elif kind.resource == "workloads" and record is not None and (record.reserved or record.finished):
             # Before a reservation, ClusterQueue status does not count it either.
-            for owner in observed.record.owners:
+            for owner in record.owners:
                 self._ledger.observe(owner)
 
     def _record(self, kind: WatchedKind, observed: Observed) -> Any:  # noqa: ANN401 - a record
         if observed.error:
-            self._log.warning("object left out of the facts", kind=kind.name, name=observed.key[1], error=observed.error)
+            self._log.warning("object left out of the snapshot", kind=kind.name, name=observed.key[1], error=observed.error)
             return self._builder.get(kind.resource, observed.key)
         return observed.record
 
     def node(self, name: str) -> Node | None:
         """Return the record of the node called ``name``; None if there is none."""
-        value: Node | None = self._builder.get("nodes", ("", name))
-        return value
+        node: Node | None = self._builder.get("nodes", ("", name))
+        return node
 
     def use_of_node(self, name: str) -> NodeUsage:
         """Return what the pods on the node called ``name`` use."""
@@ -210,16 +199,14 @@ class SnapshotStore:
             self.publish()
             return
         self._scheduled = True
-        loop.call_later(max(self._gather, self._publish_seconds / _MOST_BUSY), self.publish)
+        loop.call_later(max(self._gather, self._publish_seconds / _MAX_BUSY), self.publish)
 
     def publish(self) -> None:
         """Put the current records in force; changes publish automatically after a short delay."""
         self._scheduled = False
         started = time.perf_counter()
-        policies: list[Policy] | None = None
-        if self._follows_policies:
-            policies = self.policies.in_force()
-        known = {name: SyncState.PENDING if name in self._unreadable else value for name, value in self._known.items()}
+        policies = self.policies.in_force() if self._follows_policies else None
+        known = {name: SyncState.PENDING if name in self._unreadable else state for name, state in self._known.items()}
         self._state.publish(self._builder.snapshot(known, self._stale) if self._fixed is None else self._fixed, policies)
         self._state.wait_for([name for name, known in self._known.items() if known is SyncState.PENDING])
         self._publish_seconds = time.perf_counter() - started

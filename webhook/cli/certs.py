@@ -15,16 +15,14 @@ from rich.console import Console
 from rich.text import Text
 
 from gpugate.certs import files
-from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import CertificateState, parse, timestamp
+from gpugate.certs.inspect import CertificateError, CertificateState, parse, timestamp
 from gpugate.certs.issue import Lifetimes
 from gpugate.certs.renew import trust_bundle
-from gpugate.certs.store import DirectoryStore, ensure
+from gpugate.certs.store import ensure, paths_in, read
 from gpugate.certs.survey import CertificateEntry, Role, Survey, survey_file, survey_store
+from gpugate.webhook.cli.options import fail
 
-EXIT_ATTENTION: Final = 1
-EXIT_UNUSABLE: Final = 2
-
+_ATTENTION: Final = 1
 _STYLES: Final = {
     CertificateState.VALID: "green",
     CertificateState.RENEW: "yellow",
@@ -65,11 +63,11 @@ def issue(
         lifetimes = Lifetimes(ca=_days("--ca-days", ca_days), serving=_days("--days", days))
         bundle = ensure(directory, hostname, _now(), lifetimes, force=force)
         info = parse(bundle.serving.certificate_pem)[0]
-    _say("action", bundle.plan.action)
-    _say("reason", bundle.plan.reason)
-    _say("directory", str(directory))
-    _say("names", ", ".join(info.sans))
-    _say("ends", timestamp(info.not_after))
+    _print_line("action", bundle.plan.action)
+    _print_line("reason", bundle.plan.reason)
+    _print_line("directory", str(directory))
+    _print_line("names", ", ".join(info.sans))
+    _print_line("ends", timestamp(info.not_after))
 
 
 @app.command()
@@ -91,16 +89,15 @@ def inspect(
     else:
         _print_text(survey)
     if not survey.healthy:
-        raise typer.Exit(EXIT_ATTENTION)
+        raise typer.Exit(_ATTENTION)
 
 
 @app.command()
 def ca_bundle(directory: Directory) -> None:
     """Print the CA of DIR in base64, for the caBundle of a webhook configuration."""
     with _unusable_input():
-        store = DirectoryStore(directory)
-        place = store.paths.ca_certificate
-        pem = store.read().ca_certificate
+        place = paths_in(directory).ca_certificate
+        pem = read(directory).ca_certificate
         if pem is None:
             raise CertificateError(place=place, problem="is not there", remedy="run 'gpugate certs issue' first")
         bundle = trust_bundle(pem, _now(), place)
@@ -112,8 +109,7 @@ def _unusable_input() -> Iterator[None]:
     try:
         yield
     except CertificateError as error:
-        typer.echo(f"gpugate: {_printable(str(error))}", err=True)
-        raise typer.Exit(EXIT_UNUSABLE) from None
+        fail(_printable(str(error)))
 
 
 def _now() -> datetime:
@@ -134,68 +130,59 @@ def _survey(path: Path, hostnames: list[str], now: datetime) -> Survey:
         if hostnames:
             raise CertificateError(place="--hostname", problem="needs a directory", remedy="give the directory of the files")
         return survey_file(files.read(path), str(path), now)
-    store = DirectoryStore(path)
-    return survey_store(store.read(), store.paths, hostnames, now)
+    return survey_store(read(path), paths_in(path), hostnames, now)
 
 
 def _document(survey: Survey, now: datetime) -> dict[str, object]:
     return {
         "healthy": survey.healthy,
         "checkedAt": timestamp(now),
-        "certificates": [_entry_document(entry) for entry in survey.entries],
-        "problems": [{"kind": it.kind, "message": it.message, "remedy": it.remedy} for it in survey.problems],
-    }
-
-
-def _entry_document(entry: CertificateEntry) -> dict[str, object]:
-    info = entry.info
-    return {
-        "file": entry.file,
-        "role": entry.role,
-        "subject": info.subject,
-        "issuer": info.issuer,
-        "sans": list(info.sans),
-        "notBefore": timestamp(info.not_before),
-        "notAfter": timestamp(info.not_after),
-        "daysLeft": entry.validity.remaining // _ONE_DAY,
-        "state": entry.validity.state,
-        "serial": f"{info.serial:x}",
-        "isCA": info.is_ca,
-        "fingerprintSHA256": info.fingerprint_sha256,
+        "certificates": [
+            {
+                "file": entry.file,
+                "role": entry.role,
+                "subject": entry.info.subject,
+                "issuer": entry.info.issuer,
+                "sans": list(entry.info.sans),
+                "notBefore": timestamp(entry.info.not_before),
+                "notAfter": timestamp(entry.info.not_after),
+                "daysLeft": entry.validity.remaining // _ONE_DAY,
+                "state": entry.validity.state,
+                "serial": f"{entry.info.serial:x}",
+                "isCA": entry.info.is_ca,
+                "fingerprintSHA256": entry.info.fingerprint_sha256,
+            }
+            for entry in survey.entries
+        ],
+        "problems": [{"kind": problem.kind, "message": problem.message, "remedy": problem.remedy} for problem in survey.problems],
     }
 
 
 def _print_text(survey: Survey) -> None:
     console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
     for entry in survey.entries:
-        _say("file", entry.file)
-        _say("role", entry.role)
-        _say("subject", entry.info.subject)
-        _say("names", ", ".join(entry.info.sans) or "-")
-        _say("ends", f"{timestamp(entry.info.not_after)} ({_days_left(entry)})")
+        _print_line("file", entry.file)
+        _print_line("role", entry.role)
+        _print_line("subject", entry.info.subject)
+        _print_line("names", ", ".join(entry.info.sans) or "-")
+        _print_line("ends", f"{timestamp(entry.info.not_after)} ({_days_left(entry)})")
         state = entry.validity.state
         style = "" if entry.role is Role.RETIRED_CA else _STYLES[state]
-        console.print(Text.assemble(_label("state"), (state, style)))
+        console.print(Text.assemble(f"{'state':<11}", (state, style)))
         typer.echo()
     for problem in survey.problems:
-        _say("problem", str(problem))
-    verdict = "all good" if survey.healthy else "needs attention"
-    _say("result", verdict)
+        _print_line("problem", str(problem))
+    _print_line("result", "all good" if survey.healthy else "needs attention")
 
 
 def _days_left(entry: CertificateEntry) -> str:
     remaining = entry.validity.remaining
-    if remaining < timedelta(0):
-        return f"ended {-remaining // _ONE_DAY} days ago"
-    return f"{remaining // _ONE_DAY} days left"
+    is_past = remaining < timedelta(0)
+    return f"ended {-remaining // _ONE_DAY} days ago" if is_past else f"{remaining // _ONE_DAY} days left"
 
 
-def _say(label: str, text: str) -> None:
-    typer.echo(_label(label) + _printable(text))
-
-
-def _label(label: str) -> str:
-    return f"{label:<11}"
+def _print_line(label: str, text: str) -> None:
+    typer.echo(f"{label:<11}{_printable(text)}")
 
 
 def _printable(text: str) -> str:

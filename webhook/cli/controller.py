@@ -13,13 +13,11 @@ import uvloop
 
 from gpugate.webhook.audit.evaluate import TEAM_LABELS
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE
-from gpugate.webhook.cli.options import PrometheusCa, PrometheusMatchers, PrometheusToken, PrometheusUrl, address, fail, monitoring
+from gpugate.webhook.cli import options
 from gpugate.webhook.controller.audit_loop import AuditSchedule
 from gpugate.webhook.controller.leader_election import LeaseDurations
 from gpugate.webhook.controller.program import ControllerOptions, run
 from gpugate.webhook.files.inputs import load_policies
-from gpugate.webhook.kube.errors import ClusterError
-from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Bridge, Log
 
 #: File with the pod's own namespace.
@@ -27,19 +25,15 @@ _NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespac
 _DEFAULT_NAMESPACE: Final = "gpugate-system"
 
 
-def controller(  # noqa: PLR0913 - one parameter an option
+def controller(  # noqa: PLR0913 - one parameter per option
     *,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address of the audit page, probes and metrics (HTTP, read only).")
     ] = "127.0.0.1:8080",
-    policy: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="GPUPolicy file; may be repeated. Without it GPUPolicies are watched.")
-    ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="kubeconfig of the cluster.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
-    kueue_namespace: Annotated[
-        str, typer.Option(metavar="NAMESPACE", help="Where Kueue runs: its Configuration is read there.")
-    ] = KUEUE_NAMESPACE,
+    policy: options.WatchedPolicies = None,
+    kubeconfig: options.WatchedKubeconfig = None,
+    context: options.WatchedContext = None,
+    kueue_namespace: options.KueueNamespace = KUEUE_NAMESPACE,
     namespace: Annotated[str, typer.Option(metavar="NAMESPACE", help="Namespace of the Lease; by default the pod's own.")] = "",
     lease_duration: Annotated[
         int, typer.Option(help="Seconds after which another replica takes over from a lost leader.", min=2)
@@ -51,21 +45,19 @@ def controller(  # noqa: PLR0913 - one parameter an option
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Host name of the page behind a proxy; may be repeated.")
     ] = None,
-    team_label: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="Label that says who a workload belongs to; may be repeated.")
-    ] = None,
-    prometheus: PrometheusUrl = "",
-    prometheus_token: PrometheusToken = None,
-    prometheus_ca: PrometheusCa = None,
-    prometheus_matcher: PrometheusMatchers = None,
+    team_label: options.TeamLabels = None,
+    prometheus: options.PrometheusUrl = "",
+    prometheus_token: options.PrometheusToken = None,
+    prometheus_ca: options.PrometheusCa = None,
+    prometheus_matcher: options.PrometheusMatchers = None,
 ) -> None:
     """Audit the cluster, write reports, PodGroups and policy statuses, and serve the audit page.
 
-    Several replicas may run: all watch and serve, one at a time writes.
+    Several replicas may run: all watch and serve, only the leader writes.
     """
-    host, port = address(listen)
-    try:
-        options = ControllerOptions(
+    host, port = options.address(listen)
+    with options.usable_inputs():
+        settings = ControllerOptions(
             host=host,
             port=port,
             namespace=namespace or _own_namespace(),
@@ -80,14 +72,12 @@ def controller(  # noqa: PLR0913 - one parameter an option
             spacing=report_spacing,
             hosts=tuple(allow_host or ()),
             team_labels=tuple(team_label or TEAM_LABELS),
-            monitoring=monitoring(prometheus, prometheus_token, prometheus_ca, prometheus_matcher),
+            monitoring=options.monitoring(prometheus, prometheus_token, prometheus_ca, prometheus_matcher),
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             log = Log()
             logging.basicConfig(level=logging.WARNING, handlers=[Bridge(log)])
-            runner.run(run(options, log))
-    except (InputError, ClusterError) as error:
-        fail(str(error))
+            runner.run(run(settings, log))
 
 
 def _own_namespace() -> str:

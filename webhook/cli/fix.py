@@ -1,4 +1,4 @@
-"""`gpugate fix`: write the webhook's changes into manifests."""
+"""`gpugate fix`: write the changes of the webhook into manifests."""
 
 import difflib
 import os
@@ -8,35 +8,21 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
-from gpugate.policies.policy.binding import PolicySet
-from gpugate.webhook.cli.context import (
-    ClusterFiles,
-    Colour,
-    ColourOption,
-    Context,
-    Kubeconfig,
-    Namespace,
-    PolicyFiles,
-    review_context,
-)
-from gpugate.webhook.cli.options import UNUSABLE, fail
-from gpugate.webhook.files.atomic_write import ReplaceError, Replacement, replace_all
+from gpugate.webhook.cli import options
+from gpugate.webhook.files.atomic_write import Replacement, replace_all
 from gpugate.webhook.files.documents import STDIN, UnreadableInput, files_of
-from gpugate.webhook.kube.errors import ClusterError
+from gpugate.webhook.files.inputs import NO_DOCUMENT
 from gpugate.webhook.review import report
-from gpugate.webhook.review.entry import ReviewEntry
+from gpugate.webhook.review.entry import Outcome, ReviewEntry
 from gpugate.webhook.review.fix import Fixed, open_files
 from gpugate.webhook.review.fix import fix as fixed_files
-from gpugate.webhook.review.review import Outcome
-from gpugate.webhook.runtime.errors import InputError
 
-REMAINS: Final = 1
+_NO_END: Final = "\n\\ No newline at end of file\n"
 
 
-def fix(  # noqa: PLR0913 - one parameter an option
+def fix(  # noqa: PLR0913 - one parameter per option
     paths: Annotated[
         list[str],
         typer.Argument(metavar="PATH...", help="Files, directories, or - for standard input, which is fixed to standard output."),
@@ -47,12 +33,12 @@ def fix(  # noqa: PLR0913 - one parameter an option
     show_diff: Annotated[
         bool | None, typer.Option("--diff/--no-diff", help="Print a unified diff. Default: if no file is written.")
     ] = None,
-    policy: PolicyFiles = None,
-    cluster: ClusterFiles = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = "",
-    color: ColourOption = Colour.AUTO,
+    policy: options.PolicyFiles = None,
+    cluster: options.ClusterFiles = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    namespace: options.Namespace = "",
+    color: options.ColourOption = options.Colour.AUTO,
 ) -> None:
     """Write the changes of the webhook into manifests; everything else in them stays as it is.
 
@@ -63,14 +49,12 @@ def fix(  # noqa: PLR0913 - one parameter an option
     """
     piped = STDIN in paths
     _check_options(paths, write=write, check=check)
-    try:
+    with options.usable_inputs():
         files = _distinct(files_of(paths))
         opened = list(open_files(files, paths))
-        objects = [document for one in opened for document in one.objects()]
-        snapshot, policies = review_context(objects, policy, cluster, kubeconfig, context, namespace)
-    except (InputError, ClusterError) as error:
-        fail(str(error))
-    results = list(fixed_files(opened, PolicySet(policies), snapshot, namespace, now=time.time()))
+        objects = [document for file in opened for document in file.objects()]
+        snapshot, policies = options.review_context(objects, policy, cluster, kubeconfig, context, namespace)
+    results = list(fixed_files(opened, policies, snapshot, namespace, now=time.time()))
     if show_diff or (show_diff is None and not write and (check or not piped)):
         _print_diffs(results, color)
     elif piped and not check:
@@ -83,28 +67,28 @@ def fix(  # noqa: PLR0913 - one parameter an option
 
 def _check_options(paths: Sequence[str], *, write: bool, check: bool) -> None:
     if write and check:
-        fail("--check and --write exclude each other: give one of them")
+        options.fail("--check and --write exclude each other: give one of them")
     if STDIN in paths and len(paths) > 1:
-        fail("standard input (-) must be the only input, since its result goes to standard output: give it alone")
+        options.fail("standard input (-) must be the only input, since its result goes to standard output: give it alone")
     if STDIN in paths and write:
-        fail("standard input (-) cannot be changed in place: omit --write to print the result")
+        options.fail("standard input (-) cannot be changed in place: omit --write to print the result")
 
 
 def _distinct(files: Iterator[str | UnreadableInput]) -> list[str | UnreadableInput]:
     """Return ``files`` without duplicates by real path."""
     result: dict[str, str | UnreadableInput] = {}
-    for one in files:
-        file = one.file if isinstance(one, UnreadableInput) else one
-        result.setdefault(file if file == STDIN else os.path.realpath(file), one)
+    for file in files:
+        name = file.file if isinstance(file, UnreadableInput) else file
+        result.setdefault(name if name == STDIN else os.path.realpath(name), file)
     return list(result.values())
 
 
-def _print_diffs(results: Sequence[Fixed], color: Colour) -> None:
-    console = Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True, **color.settings())
+def _print_diffs(results: Sequence[Fixed], color: options.Colour) -> None:
+    console = color.console(soft_wrap=True)
     for result in results:
         lines = unified_diff(result.before, result.after, result.file) if result.changes else []
         if console.color_system is None:
-            # Bytes, to keep the line breaks of the file.
+            # Write bytes, to keep the line breaks of the file.
             _emit("".join(lines).encode())
             continue
         for line in lines:
@@ -119,12 +103,10 @@ def _emit(content: bytes) -> None:
 
 def _write(results: Sequence[Fixed]) -> None:
     changed = [result for result in results if result.changes]
-    try:
-        replace_all(Replacement(one.file, one.raw, one.content) for one in changed)
-    except ReplaceError as error:
-        fail(str(error))
-    for one in changed:
-        typer.echo(f"fixed {one.file}")
+    with options.usable_inputs():
+        replace_all(Replacement(result.file, result.raw, result.content) for result in changed)
+    for result in changed:
+        typer.echo(f"fixed {result.file}")
 
 
 def _report(results: Sequence[Fixed], paths: Sequence[str], *, write: bool) -> None:
@@ -141,7 +123,7 @@ def _report(results: Sequence[Fixed], paths: Sequence[str], *, write: bool) -> N
 
 
 def _is_no_manifest(entry: ReviewEntry) -> bool:
-    """Return whether a file of a folder holds something else than Kubernetes objects: chart values, CI workflows."""
+    """Return whether a document of a folder is not a Kubernetes object: chart values, CI workflows."""
     return entry.outcome is Outcome.SKIPPED and entry.document > 0 and not entry.kind
 
 
@@ -152,28 +134,21 @@ def _count(number: int, noun: str) -> str:
 def _end(results: Sequence[Fixed], *, check: bool) -> None:
     outcomes = {entry.outcome for result in results for entry in result.entries}
     if Outcome.INVALID in outcomes:
-        raise typer.Exit(UNUSABLE)
+        raise typer.Exit(options.UNUSABLE)
     if not outcomes:
-        typer.echo("gpugate: the input holds no document", err=True)
-        raise typer.Exit(UNUSABLE)
+        options.fail(NO_DOCUMENT)
     if Outcome.REFUSED in outcomes or any(result.unwritten or (check and result.changes) for result in results):
-        raise typer.Exit(REMAINS)
-
-
-_NO_END: Final = "\n\\ No newline at end of file\n"
+        raise typer.Exit(options.REFUSED)
 
 
 def unified_diff(before: str, after: str, file: str) -> list[str]:
     """Return the lines of a unified diff that `patch` and `git apply` accept, each with its line break."""
-    lines = difflib.unified_diff(_lines(before), _lines(after), _name(file), _name(file))
+    name = "stdin" if file == STDIN else file
+    lines = difflib.unified_diff(_lines(before), _lines(after), name, name)
     return [line if line.endswith("\n") else line + _NO_END for line in lines]
 
 
 def _lines(text: str) -> list[str]:
-    # Diff tools only know this line break.
+    # Diff tools split at this line break only.
     parts = text.split("\n")
     return [f"{part}\n" for part in parts[:-1]] + [part for part in parts[-1:] if part]
-
-
-def _name(file: str) -> str:
-    return "stdin" if file == "-" else file

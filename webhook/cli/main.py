@@ -24,8 +24,8 @@ app.command("policies")(policies.policies)
 app.add_typer(certs.app)
 
 
-def _show_version(wanted: bool) -> None:  # noqa: FBT001 - a typer callback
-    if wanted:
+def _show_version(value: bool) -> None:  # noqa: FBT001 - a typer callback
+    if value:
         typer.echo(f"gpugate {version('gpugate')}")
         raise typer.Exit
 

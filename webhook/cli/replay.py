@@ -1,22 +1,15 @@
-"""`gpugate replay`: answer recorded reviews again, by another policy."""
+"""`gpugate replay`: answer recorded reviews again with other policies."""
 
 import sys
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from gpugate.policies.policy.binding import PolicySet
-from gpugate.webhook.cli.context import ClusterFiles, Colour, ColourOption, Context, Kubeconfig, PolicyFiles, review_context
-from gpugate.webhook.cli.options import UNUSABLE, fail
-from gpugate.webhook.kube.errors import ClusterError
+from gpugate.webhook.cli import options
 from gpugate.webhook.review import replay as replaying
 from gpugate.webhook.review import replay_report
 from gpugate.webhook.review.replay import AnswerChange
-from gpugate.webhook.runtime.errors import InputError
-
-REFUSED: Final = 1
 
 
 class ReplayOutput(StrEnum):
@@ -35,31 +28,29 @@ def replay(
         ),
     ],
     *,
-    policy: PolicyFiles = None,
-    cluster: ClusterFiles = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    policy: options.PolicyFiles = None,
+    cluster: options.ClusterFiles = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
     output: Annotated[ReplayOutput, typer.Option("--output", "-o", help="text for people, json for machines.")] = ReplayOutput.TEXT,
-    color: ColourOption = Colour.AUTO,
+    color: options.ColourOption = options.Colour.AUTO,
 ) -> None:
-    """Answer recorded reviews again by another policy, and show the differences.
+    """Answer recorded reviews again with other policies, and show the differences.
 
     Exit code 0: nothing is newly refused; 1: something is; 2: an input is unusable.
     """
-    try:
-        snapshot, policies = review_context((), policy, cluster, kubeconfig, context)
-    except (InputError, ClusterError) as error:
-        fail(str(error))
-    replayed = list(replaying.replay(replaying.read(paths), PolicySet(policies), snapshot))
+    with options.usable_inputs():
+        snapshot, policies = options.review_context((), policy, cluster, kubeconfig, context)
+    replayed = list(replaying.replay(replaying.read(paths), policies, snapshot))
     for line in replay_report.problems(replayed):
         typer.echo(f"gpugate: {line}", err=True)
     if output is ReplayOutput.JSON:
         sys.stdout.write(replay_report.as_json(replayed))
     else:
-        replay_report.print_text(replayed, Console(file=sys.stdout, highlight=False, markup=False, **color.settings()))
+        replay_report.print_text(replayed, color.console())
     if not replayed:
-        fail("the input holds no review")
+        options.fail("the input contains no review")
     if any(review.effect is AnswerChange.INVALID for review in replayed):
-        raise typer.Exit(UNUSABLE)
+        raise typer.Exit(options.UNUSABLE)
     if any(review.effect is AnswerChange.REFUSED for review in replayed):
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(options.REFUSED)

@@ -13,10 +13,8 @@ from gpugate.webhook.admission import tls
 from gpugate.webhook.admission.server import IN_CLUSTER, ServerOptions
 from gpugate.webhook.admission.server import serve as run_server
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE
-from gpugate.webhook.cli.options import address, fail
+from gpugate.webhook.cli import options
 from gpugate.webhook.files.inputs import load_facts, load_policies
-from gpugate.webhook.kube.errors import ClusterError
-from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Bridge, Log
 
 _SMALLEST_RECORD = 1 << 20
@@ -29,11 +27,11 @@ def _size(text: str) -> int:
     except QuantityError:
         size = 0
     if size < _SMALLEST_RECORD:
-        fail(f"--record-limit {text}: write a size of at least 1Mi, for example 64Mi")
+        options.fail(f"--record-limit {text}: write a size of at least 1Mi, for example 64Mi")
     return size
 
 
-def serve(  # noqa: PLR0913 - one parameter an option
+def serve(  # noqa: PLR0913 - one parameter per option
     *,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")] = "127.0.0.1:8443",
     self_signed: Annotated[
@@ -44,17 +42,13 @@ def serve(  # noqa: PLR0913 - one parameter an option
     client_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Require a client certificate signed by this CA for reviews.")
     ] = None,
-    policy: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="GPUPolicy file; may be repeated. Without it GPUPolicies are watched.")
-    ] = None,
+    policy: options.WatchedPolicies = None,
     cluster: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Plain Kubernetes objects as facts, instead of a live cluster.")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(metavar="FILE", help="kubeconfig of the cluster to watch.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig.")] = None,
-    kueue_namespace: Annotated[
-        str, typer.Option(metavar="NAMESPACE", help="Where Kueue runs: its Configuration is read there.")
-    ] = KUEUE_NAMESPACE,
+    kubeconfig: options.WatchedKubeconfig = None,
+    context: options.WatchedContext = None,
+    kueue_namespace: options.KueueNamespace = KUEUE_NAMESPACE,
     events: Annotated[
         bool, typer.Option("--events/--no-events", help="Emit Kubernetes Events about refusals, if a cluster is watched.")
     ] = True,
@@ -71,19 +65,19 @@ def serve(  # noqa: PLR0913 - one parameter an option
 
     Facts come from --cluster files, from the cluster of --kubeconfig, or, in a pod, from its own cluster.
     """
-    host, port = address(listen)
+    host, port = options.address(listen)
     if (self_signed is None) == (tls_dir is None):
-        fail("use one of --self-signed DIR (a certificate for loopback) and --tls-dir DIR (tls.crt and tls.key)")
+        options.fail("use one of --self-signed DIR (a certificate for loopback) and --tls-dir DIR (tls.crt and tls.key)")
     if tls_min_version not in {"1.2", "1.3"}:
-        fail(f"--tls-min-version {tls_min_version}: write 1.2 or 1.3")
-    try:
+        options.fail(f"--tls-min-version {tls_min_version}: write 1.2 or 1.3")
+    with options.usable_inputs():
         if self_signed is not None:
             names = [*_LOOPBACK, *([host] if host not in {*_LOOPBACK, "0.0.0.0", "::"} else [])]  # noqa: S104
             certificate, key = tls.self_signed(self_signed, names)
         else:
             directory = tls_dir or Path()
             certificate, key = directory / "tls.crt", directory / "tls.key"
-        options = ServerOptions(
+        settings = ServerOptions(
             host=host,
             port=port,
             certificate=certificate,
@@ -105,6 +99,4 @@ def serve(  # noqa: PLR0913 - one parameter an option
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             log = Log()
             logging.basicConfig(level=logging.WARNING, handlers=[Bridge(log)])
-            runner.run(run_server(options, log))
-    except (InputError, ClusterError) as error:
-        fail(str(error))
+            runner.run(run_server(settings, log))

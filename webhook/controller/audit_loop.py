@@ -15,7 +15,6 @@ from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit.evaluate import TEAM_LABELS, AuditContext
 from gpugate.webhook.audit.index import AuditInputs
 from gpugate.webhook.audit.model import Audit
-from gpugate.webhook.audit.usage import usage_of
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.controller.informers import WorkloadInformer
@@ -29,7 +28,7 @@ _BATCH: Final = 20
 _SHORTEST_BREAK: Final = 0.05
 _LONGEST_BREAK: Final = 60.0
 #: Largest share of time for partial audits, and the longest time between two of them in seconds.
-_MOST_BUSY: Final = 0.1
+_MAX_BUSY: Final = 0.1
 _LONGEST_GATHER: Final = 60.0
 #: Slow facts: they change seldom, and affect workloads that did not change.
 _SLOW_FACTS: Final = ("namespaces", "shapes", "queues", "limit_ranges", "flavors", "known")
@@ -40,7 +39,6 @@ class AuditSchedule:
     """Intervals and rate, in seconds and workloads per second.
 
     Attributes:
-        interval: time between two full audits.
         gather: time to gather changes before a partial audit; longer if evaluation takes long.
         slow_facts: shortest time between full audits caused by changed nodes, namespaces or queues.
         rate: most workloads evaluated per second.
@@ -53,16 +51,9 @@ class AuditSchedule:
 
 
 class Round(NamedTuple):
-    """One finished audit.
+    """One finished audit, with its duration and the CPU time of this process, in seconds."""
 
-    Attributes:
-        judged: workloads evaluated.
-        full: whether it was a full audit.
-        seconds: its duration.
-        cpu: CPU seconds of this process during it.
-    """
-
-    judged: int
+    evaluated: int
     full: bool
     seconds: float
     cpu: float
@@ -70,20 +61,7 @@ class Round(NamedTuple):
 
 @dataclass(slots=True)
 class AuditSource:
-    """The inputs of the audits.
-
-    Attributes:
-        state: snapshot and policies.
-        store: records of nodes.
-        informer: the workloads.
-        ready: returns once everything was read or cannot be read.
-        name: the cluster, in words.
-        gangs: returns the state of every gang.
-        remarks: returns what cannot be read.
-        team_labels: labels with the team of a workload.
-        problems: returns why the newest generation of a policy is not in force.
-        readings: returns the device figures, the same object until they change; None without figures.
-    """
+    """The inputs of the audits; ``readings`` returns the same object until the device figures change."""
 
     state: CurrentState
     store: SnapshotStore
@@ -98,14 +76,7 @@ class AuditSource:
 
 
 class AuditLoop:
-    """Keeps an audit up to date.
-
-    Attributes:
-        latest: the last audit; None before the first.
-        last: the last round; None before the first.
-        done: number of finished rounds.
-        full_at: time of the last full audit, RFC 3339; empty before.
-    """
+    """Keeps an audit up to date; ``done`` counts the rounds, ``full_at`` is the time of the last full audit (RFC 3339)."""
 
     def __init__(
         self,
@@ -136,7 +107,7 @@ class AuditLoop:
     async def run(self) -> None:
         """Audit until cancelled; a failed round does not stop the loop."""
         await self._source.ready()
-        broken = 0
+        failures = 0
         while True:
             try:
                 await self._round()
@@ -144,10 +115,10 @@ class AuditLoop:
                 self._log.error("an audit round failed", traceback="".join(traceback.format_exception(error)))
                 # The round may be incomplete: run a full audit next.
                 self._policies = None
-                await asyncio.sleep(min(_LONGEST_BREAK, max(self._schedule.gather, _SHORTEST_BREAK) * 2.0 ** min(broken, 16)))
-                broken += 1
+                await asyncio.sleep(min(_LONGEST_BREAK, max(self._schedule.gather, _SHORTEST_BREAK) * 2.0 ** min(failures, 16)))
+                failures += 1
             else:
-                broken = 0
+                failures = 0
             await self._wait()
 
     async def after(self, number: int) -> Audit:
@@ -170,19 +141,17 @@ class AuditLoop:
             await asyncio.sleep(self._gather)
 
     def _full_audit_is_due(self) -> bool:
-        """Return whether a full audit is due."""
         snapshot, policies = self._source.state.in_force
         if self._policies is None or self._policies.policies != policies.policies:
             return True
         if self._wall() >= self._ends_at:
             return True
         age = self._clock() - self._full_at
-        return age >= self._schedule.interval or (age >= self._schedule.slow_facts and self._slow_facts_changed(snapshot))
-
-    def _slow_facts_changed(self, snapshot: ClusterSnapshot) -> bool:
-        """Return whether slow facts differ from those of the last full audit."""
+        if age < self._schedule.slow_facts:
+            return age >= self._schedule.interval
         before = self._facts
-        return before is None or any(getattr(before, name) != getattr(snapshot, name) for name in _SLOW_FACTS)
+        changed = before is None or any(getattr(before, name) != getattr(snapshot, name) for name in _SLOW_FACTS)
+        return changed or age >= self._schedule.interval
 
     async def _round(self) -> None:
         source, started, cpu = self._source, self._clock(), time.process_time()
@@ -190,25 +159,23 @@ class AuditLoop:
         source.informer.updated.clear()
         snapshot, policies = source.state.in_force
         self._policies = policies
-        snapshot, used = self._with_usage(snapshot)
-        judged = 0
+        snapshot, changed = self._with_usage(snapshot)
+        evaluated = 0
         context = AuditContext(policies, snapshot, source.team_labels, self._wall())
-        judging = source.informer.index.judge(context, everything=full, also=used)
-        for looked, value in enumerate(judging):
-            judged += value is not None
-            if looked % _BATCH == 0:
-                await asyncio.sleep(max(0.0, started + judged / self._schedule.rate - self._clock()))
+        for number, result in enumerate(source.informer.index.evaluate(context, everything=full, also=changed)):
+            evaluated += result is not None
+            if number % _BATCH == 0:
+                await asyncio.sleep(max(0.0, started + evaluated / self._schedule.rate - self._clock()))
         self.latest = self._audit(snapshot, policies)
         if full:
             self._full_at, self.full_at, self._facts = started, self.latest.at, snapshot
-        self.last = Round(judged, full, self._clock() - started, time.process_time() - cpu)
+        self.last = Round(evaluated, full, self._clock() - started, time.process_time() - cpu)
         self._ends_at = _next_end(self.latest)
-        if not full:
-            self._gather = min(_LONGEST_GATHER, max(self._schedule.gather, self.last.cpu / _MOST_BUSY))
         if full:
-            self._log.info(
-                "audited", workloads=len(self.latest.workloads), seconds=round(self.last.seconds, 3), cpu=round(self.last.cpu, 3)
-            )
+            seconds, cpu = round(self.last.seconds, 3), round(self.last.cpu, 3)
+            self._log.info("audited", workloads=len(self.latest.workloads), seconds=seconds, cpu=cpu)
+        else:
+            self._gather = min(_LONGEST_GATHER, max(self._schedule.gather, self.last.cpu / _MAX_BUSY))
         async with self._finished:
             self.done += 1
             self._finished.notify_all()
@@ -217,7 +184,7 @@ class AuditLoop:
         """Return ``snapshot`` with the device figures, and the workloads whose figures changed since the last round."""
         before, readings = self._usage, self._source.readings()
         self._readings = readings
-        self._usage = Usage() if readings is None else usage_of(readings, self._source.informer.index.owners_of_pods())
+        self._usage = Usage() if readings is None else self._source.informer.index.usage_of(readings)
         places = before.workloads.keys() | self._usage.workloads.keys()
         changed = frozenset(place for place in places if before.of(place) != self._usage.of(place))
         return (snapshot if readings is None else replace(snapshot, usage=self._usage)), changed
@@ -225,7 +192,7 @@ class AuditLoop:
     def _audit(self, snapshot: ClusterSnapshot, policies: PolicySet) -> Audit:
         """Build the audit with the snapshot and policies of the evaluation: newer ones may exist already."""
         source = self._source
-        around = AuditInputs(
+        inputs = AuditInputs(
             rfc3339(self._wall()),
             source.name,
             policies,
@@ -237,7 +204,7 @@ class AuditLoop:
             gangs=tuple(source.gangs()),
             readings=self._readings,
         )
-        return source.informer.index.build_audit(around)
+        return source.informer.index.build_audit(inputs)
 
 
 def _next_end(audit: Audit) -> float:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from gpugate.policies.cluster.records.pod_groups import GroupKey
-from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.engine.exemptions import bound_without_exemption
 from gpugate.policies.framework.decision import BoundRule
 from gpugate.policies.gangs.gang import gang_of, group_of
@@ -31,32 +31,22 @@ _HOUR: Final = 3600
 
 
 class Planned(NamedTuple):
-    """A gang and its plan.
-
-    Attributes:
-        reference: the workload, or the first of the plain pods.
-        plan: the PodGroup it needs.
-        named: the groups that its pods name.
-    """
+    """A gang, its plan and the groups that its pods name; the reference of plain pods is the first of them."""
 
     reference: Reference
     plan: PodGroupPlan
     named: frozenset[GroupKey]
 
 
-class _KeptGang(NamedTuple):
+class _StoredGang(NamedTuple):
     kind: WorkloadKind
     namespace: str
     text: bytes
     #: The group that a plain pod names; None for a workload that creates its pods.
     joins: tuple[str, GroupKey] | None
 
-
-class _Memo(NamedTuple):
-    """A plan and its sources, compared by identity."""
-
-    sources: tuple[object, ...]
-    planned: Planned
+    def open(self, snapshot: ClusterSnapshot) -> Workload:
+        return open_workload(self.kind, orjson.loads(self.text), snapshot)
 
 
 class GangIndex:
@@ -65,30 +55,31 @@ class GangIndex:
     def __init__(self, state: CurrentState, wall: Callable[[], float] = time.time) -> None:
         self._state = state
         self._wall = wall
-        self._kept: dict[Place, _KeptGang] = {}
+        self._gangs: dict[Place, _StoredGang] = {}
         self._joined: dict[tuple[str, GroupKey], dict[Place, None]] = {}
-        self._memos: dict[object, _Memo] = {}
+        #: Plans with the values that they depend on.
+        self._memos: dict[object, tuple[tuple[object, ...], Planned]] = {}
 
     def update(self, place: Place, item: Object) -> bool:
         """Store an object; return whether it is or was part of a gang."""
         kind = kind_of(str(item.get("apiVersion")), str(item.get("kind")))
         try:
-            kept = None if kind is None else _kept(kind, item)
+            gang = None if kind is None else _stored(kind, item)
         except MalformedError:
-            kept = None
-        if kept is None:
+            gang = None
+        if gang is None:
             return self.remove(place)
-        if self._kept.get(place) == kept:
+        if self._gangs.get(place) == gang:
             return False
         self.remove(place)
-        self._kept[place] = kept
-        if kept.joins is not None:
-            self._joined.setdefault(kept.joins, {})[place] = None
+        self._gangs[place] = gang
+        if gang.joins is not None:
+            self._joined.setdefault(gang.joins, {})[place] = None
         return True
 
     def remove(self, place: Place) -> bool:
         """Remove an object; return whether it was part of a gang."""
-        before = self._kept.pop(place, None)
+        before = self._gangs.pop(place, None)
         if before is None:
             return False
         self._memos.pop(place, None)
@@ -103,8 +94,8 @@ class GangIndex:
     def workloads(self) -> Iterator[Workload]:
         """Yield every gang workload, and every plain pod that joins a gang."""
         snapshot = self._state.in_force.snapshot
-        for kept in list(self._kept.values()):
-            yield open_workload(kept.kind, orjson.loads(kept.text), snapshot)
+        for gang in list(self._gangs.values()):
+            yield gang.open(snapshot)
 
     def object_ref(self, state: GangState) -> Reference | None:
         """Return the object for Events about a gang: the workload, or the first of the plain pods; None if it is gone."""
@@ -112,14 +103,13 @@ class GangIndex:
             if not state.uid and (namespace, key.name) == (state.namespace, state.name):
                 return self._reference(min(members))
         name = state.name.partition("/")[0]
-        for place in self._kept if state.uid else ():
+        for place in self._gangs if state.uid else ():
             if place[1:] == (state.kind, state.namespace, name):
                 return self._reference(place)
         return None
 
     def _reference(self, place: Place) -> Reference:
-        kept = self._kept[place]
-        return reference_of(open_workload(kept.kind, orjson.loads(kept.text), EMPTY_SNAPSHOT))
+        return _reference_to(self._gangs[place].open(EMPTY_SNAPSHOT))
 
     def plans(self) -> Iterator[Planned]:
         """Yield every gang with its plan, recomputed only after changes of the gang, its namespace or the policies.
@@ -127,54 +117,50 @@ class GangIndex:
         A gang that cannot be read in full is left out, and its PodGroup is kept; the audit reports it.
         """
         in_force = self._state.in_force
-        alone: list[tuple[object, list[_KeptGang]]] = [(place, [kept]) for place, kept in self._kept.items() if kept.joins is None]
-        for key, kept in [*alone, *((group, self._members(group)) for group in self._joined)]:
+        groups: list[tuple[object, list[_StoredGang]]] = [
+            (place, [gang]) for place, gang in self._gangs.items() if gang.joins is None
+        ]
+        groups += [(group, [self._gangs[place] for place in sorted(places)]) for group, places in self._joined.items()]
+        for key, gangs in groups:
             with suppress(MalformedError):
-                yield self._planned(key, kept, in_force)
+                yield self._planned(key, gangs, in_force)
 
-    def _members(self, group: tuple[str, GroupKey]) -> list[_KeptGang]:
-        return [self._kept[one] for one in sorted(self._joined[group])]
-
-    def _planned(self, key: object, kept: list[_KeptGang], in_force: InForce) -> Planned:
+    def _planned(self, key: object, gangs: list[_StoredGang], in_force: InForce) -> Planned:
         snapshot, policies = in_force
-        joins = kept[0].joins
-        namespace = kept[0].namespace
+        labels = snapshot.namespace_labels(gangs[0].namespace)
         # An exemption ends without any change of objects: recompute the plan every hour.
         now = self._wall()
-        hour = int(now // _HOUR)
-        sources = (policies.policies, tuple(sorted(snapshot.namespace_labels(namespace).items())), hour, *kept)
+        sources = (policies.policies, tuple(sorted(labels.items())), int(now // _HOUR), *gangs)
         memo = self._memos.get(key)
-        if memo is None or memo.sources != sources:
-            workloads = [open_workload(one.kind, orjson.loads(one.text), snapshot) for one in kept]
-            memo = self._memos[key] = _Memo(
-                sources, _plan(workloads, joins, policies.bind(snapshot.namespace_labels(namespace), workloads[0].labels()), now)
-            )
-        return memo.planned
+        if memo is None or memo[0] != sources:
+            workloads = [gang.open(snapshot) for gang in gangs]
+            planned = _plan(workloads, policies.bind(labels, workloads[0].labels()), now, joined=gangs[0].joins is not None)
+            memo = self._memos[key] = (sources, planned)
+        return memo[1]
 
 
-def _plan(workloads: list[Workload], joins: tuple[str, GroupKey] | None, bound: Sequence[BoundRule], now: float) -> Planned:
+def _plan(workloads: list[Workload], bound: Sequence[BoundRule], now: float, *, joined: bool) -> Planned:
     first = workloads[0]
     named = {key for workload in workloads for pods in workload.pod_sets if (key := group_of(pods)) is not None}
     rule = bound_without_exemption(first, bound, GANG.id, now)
-    plan = plan_of_one(first, rule) if joins is None else plan_together(workloads, rule)
-    return Planned(reference_of(first), plan, frozenset(named))
+    plan = plan_together(workloads, rule) if joined else plan_of_one(first, rule)
+    return Planned(_reference_to(first), plan, frozenset(named))
 
 
-def reference_of(workload: Workload) -> Reference:
-    """Return the workload as the object of an Event."""
+def _reference_to(workload: Workload) -> Reference:
     root = workload.root
     uid = str(workload.metadata().get("uid") or "")
     return Reference(str(root.get("apiVersion")), str(root.get("kind")), workload.namespace, workload.name, uid)
 
 
-def _kept(kind: WorkloadKind, item: Object) -> _KeptGang | None:
+def _stored(kind: WorkloadKind, item: Object) -> _StoredGang | None:
     workload = open_workload(kind, item, EMPTY_SNAPSHOT)
     if not workload.is_pod():
         # A workload that is no gang any more may still name a group that waits for its old size.
-        concerns = gang_of(workload) is not None or any(group_of(pods) is not None for pods in workload.pod_sets)
-        return _KeptGang(kind, workload.namespace, _text(item), None) if concerns else None
+        is_gang = gang_of(workload) is not None or any(group_of(pods) is not None for pods in workload.pod_sets)
+        return _StoredGang(kind, workload.namespace, _text(item), None) if is_gang else None
     key = group_of(workload.pod_sets[0]) if workload.controller() is None else None
-    return None if key is None else _KeptGang(kind, workload.namespace, _text(item), (workload.namespace, key))
+    return None if key is None else _StoredGang(kind, workload.namespace, _text(item), (workload.namespace, key))
 
 
 def _text(item: dict[str, Any]) -> bytes:

@@ -2,11 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import orjson
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.gangs.status import GangState, Place, gang_states
@@ -15,7 +14,7 @@ from gpugate.webhook.audit.subjects import Subject
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.controller.gang_index import GangIndex
 from gpugate.webhook.controller.gang_index import Place as ObjectPlace
-from gpugate.webhook.controller.leader_client import Api
+from gpugate.webhook.controller.leader_election import LeaderOnlyClient
 from gpugate.webhook.controller.pod_groups import PodGroupReconciler
 from gpugate.webhook.kube.errors import ClusterError
 from gpugate.webhook.kube.events import EventSink
@@ -28,26 +27,20 @@ _EVERY: Final = 15.0
 _START: Final = 60.0
 #: Seconds for which an observation is current.
 _CURRENT: Final = 5.0
-#: Most stuck gangs whose controllers' Events are read in one observation.
-_MOST_ASKED: Final = 20
+#: Most stuck gangs with Events to read in one observation.
+_MAX_READ: Final = 20
 #: Seconds until they are read again: for each request the apiserver reads all Events of a namespace.
-_ASK_AGAIN: Final = 300.0
+_READ_AGAIN: Final = 300.0
 #: Reason of Events about pods that a controller could not create.
-_REFUSED: Final = "FailedCreate"
-_STATES: Final = ("running", "queued", "starting", "stuck", "done")
+_FAILED_CREATE: Final = "FailedCreate"
 
 
 class GangObserver:
-    """Observes gangs and manages their PodGroups.
+    """Observes gangs and manages their PodGroups; `run` works only while this controller leads."""
 
-    `on_workload` works from the start; `run` works while this controller leads.
-
-    Attributes:
-        states: the gang states of the last observation.
-        reconciler: reconciles the PodGroups.
-    """
-
-    def __init__(self, api: Api, state: CurrentState, events: EventSink, log: Log, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, api: LeaderOnlyClient, state: CurrentState, events: EventSink, log: Log, now: Callable[[], float] = time.time
+    ) -> None:
         self.states: list[GangState] = []
         self._api = api
         self._state = state
@@ -60,7 +53,7 @@ class GangObserver:
         self._first_observed_at: float | None = None
         self._observed_at = float("-inf")
         self._refusals: dict[str, str] = {}
-        self._asked_at: dict[str, float] = {}
+        self._read_at: dict[str, float] = {}
         self._reported: set[tuple[Place, float | None]] = set()
 
     def on_workload(self, place: ObjectPlace, subject: Subject | None) -> None:
@@ -68,8 +61,8 @@ class GangObserver:
 
         ReplicaSets of Deployments, and pods with a controller, are not part of the index.
         """
-        adopted = subject is not None and subject.owner is not None and subject.kind.is_pod
-        if subject is None or adopted or not subject.requests_gpu or not subject.text:
+        has_controller = subject is not None and subject.owner is not None and subject.kind.is_pod
+        if subject is None or has_controller or not subject.requests_gpu or not subject.text:
             changed = self._index.remove(place)
         else:
             changed = self._index.update(place, orjson.loads(subject.text))
@@ -130,75 +123,51 @@ class GangObserver:
         if self._first_observed_at is None and self._state.in_force.snapshot.sync_state("pods") is SyncState.SYNCED:
             self._first_observed_at = now
         known_before = self._first_observed_at is None or now - self._first_observed_at < _START
-        waiting = {(state.namespace, state.kind, state.name) for state in self.states if state.state in {"starting", "stuck"}}
-        fresh = waiting - self._noticed.keys()
-        since = dict.fromkeys(fresh, 0.0 if known_before else now)
-        self._noticed = {place: self._noticed[place] for place in waiting - fresh} | since
-        return bool(fresh) and not known_before
+        waiting = {_place(gang) for gang in self.states if gang.state in {"starting", "stuck"}}
+        new = waiting - self._noticed.keys()
+        since = dict.fromkeys(new, 0.0 if known_before else now)
+        self._noticed = {place: self._noticed[place] for place in waiting - new} | since
+        return bool(new) and not known_before
 
     async def _read_refusals(self) -> None:
         """Read from Events why controllers created too few pods: nothing else has the reason."""
         now = self._now()
         incomplete = {state.uid: state for state in self.states if state.state == "stuck" and state.missing and state.uid}
-        self._asked_at = {uid: at for uid, at in self._asked_at.items() if uid in incomplete}
-        refusals = {uid: said for uid, said in self._refusals.items() if uid in incomplete}
-        due = [one for one in incomplete.values() if not 0 <= now - self._asked_at.get(one.uid, float("-inf")) < _ASK_AGAIN]
-        for one in due[:_MOST_ASKED]:
-            self._asked_at[one.uid] = now
+        self._read_at = {uid: at for uid, at in self._read_at.items() if uid in incomplete}
+        refusals = {uid: message for uid, message in self._refusals.items() if uid in incomplete}
+        due = [gang for gang in incomplete.values() if not 0 <= now - self._read_at.get(gang.uid, float("-inf")) < _READ_AGAIN]
+        for gang in due[:_MAX_READ]:
+            self._read_at[gang.uid] = now
+            path = f"/api/v1/namespaces/{gang.namespace}/events"
+            selector = f"involvedObject.uid={gang.uid},reason={_FAILED_CREATE}"
             try:
-                answer = await self._api.list(
-                    f"/api/v1/namespaces/{one.namespace}/events",
-                    limit=20,
-                    field_selector=f"involvedObject.uid={one.uid},reason={_REFUSED}",
-                )
+                events = await self._api.list(path, limit=20, field_selector=selector)
             except ClusterError as error:
-                self._log.warning("cannot read Events", namespace=one.namespace, error=str(error))
+                self._log.warning("cannot read Events", namespace=gang.namespace, error=str(error))
                 break
-            refusals.pop(one.uid, None)
-            told = max(answer.get("items") or (), key=_when, default=None)
-            if told is not None:
-                refusals[one.uid] = " ".join(str(told.get("message")).split())[:300]
+            refusals.pop(gang.uid, None)
+            last = max(events.get("items") or (), key=_time_of, default=None)
+            if last is not None:
+                refusals[gang.uid] = " ".join(str(last.get("message")).split())[:300]
         if refusals != self._refusals:
             self._refusals = refusals
             self.observe()
 
     def _report_stuck(self) -> None:
-        for state in self.states:
-            key = ((state.namespace, state.kind, state.name), state.since)
-            if state.state != "stuck" or key in self._reported:
-                continue
-            self._reported.add(key)
-            self._log.warning(
-                "gang is stuck", namespace=state.namespace, kind=state.kind, name=state.name, reason=state.reason, held=state.held
-            )
-            reference = self._index.object_ref(state)
+        stuck = {(_place(gang), gang.since): gang for gang in self.states if gang.state == "stuck"}
+        for gang in [gang for key, gang in stuck.items() if key not in self._reported]:
+            place = {"namespace": gang.namespace, "kind": gang.kind, "name": gang.name}
+            self._log.warning("gang is stuck", **place, reason=gang.reason, held=gang.held)
+            reference = self._index.object_ref(gang)
             if reference is not None:
-                self._events.emit(reference, reason="GangStuck", message=state.reason, action="WatchGang")
-        stuck = {((state.namespace, state.kind, state.name), state.since) for state in self.states if state.state == "stuck"}
-        self._reported &= stuck
-
-    def metrics(self) -> Iterator[Metric]:
-        """Yield the current metrics."""
-        gangs = GaugeMetricFamily("gpugate_gangs", "Gangs by state.", labels=["state"])
-        for state in _STATES:
-            gangs.add_metric([state], sum(one.state == state for one in self.states))
-        yield gangs
-        stuck = [state for state in self.states if state.state == "stuck"]
-        yield GaugeMetricFamily("gpugate_gangs_stuck", "Gangs that are incomplete for too long.", value=len(stuck))
-        held = sum(one.held for one in stuck)
-        yield GaugeMetricFamily(
-            "gpugate_gangs_stuck_accelerators", "Accelerators that stuck gangs hold without using them.", value=held
-        )
-        groups = GaugeMetricFamily("gpugate_pod_groups", "Gangs by owner of their PodGroup.", labels=["state"])
-        for state, count in sorted(self.reconciler.states.items()):
-            groups.add_metric([state.replace(" ", "_")], count)
-        yield groups
-        writes = CounterMetricFamily("gpugate_pod_group_writes", "Write calls for PodGroups, by action.", labels=["action"])
-        for action in ("created", "updated", "deleted", "failed"):
-            writes.add_metric([action], self.reconciler.written[action])
-        yield writes
+                self._events.emit(reference, reason="GangStuck", message=gang.reason, action="WatchGang")
+        self._reported = set(stuck)
 
 
-def _when(event: JsonObject) -> str:
+def _time_of(event: JsonObject) -> str:
     series = event.get("series") or {}
     return str(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+def _place(gang: GangState) -> Place:
+    return (gang.namespace, gang.kind, gang.name)

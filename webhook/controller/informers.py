@@ -16,12 +16,7 @@ Listener = Callable[[Place, Subject | None], None]
 
 
 class ObservedWorkload(NamedTuple):
-    """A watched workload.
-
-    Attributes:
-        place: its key in the index.
-        subject: its reduced form; a text if unreadable, None if the audit does not need it.
-    """
+    """A watched workload, reduced; the subject is a text if unreadable, None if the audit does not need it."""
 
     place: Place
     subject: Subject | str | None
@@ -39,13 +34,7 @@ def observe_workload(item: JsonObject) -> ObservedWorkload:
 
 
 class WorkloadInformer:
-    """A sink that maintains the audit index.
-
-    Attributes:
-        index: the index.
-        updated: set after every change of the index.
-        listeners: called with every change.
-    """
+    """A sink that maintains the audit index; ``updated`` is set after every change."""
 
     def __init__(self) -> None:
         self.index = WorkloadIndex()
@@ -54,12 +43,12 @@ class WorkloadInformer:
 
     def replaced(self, kind: WatchedKind, objects: Sequence[ObservedWorkload], /) -> None:
         """Take a full list of one kind."""
-        kept = {one.place for one in objects}
+        listed = {workload.place for workload in objects}
         for place in self.index.places():
-            if place[:2] == (kind.group, kind.name) and place not in kept:
+            if place[:2] == (kind.group, kind.name) and place not in listed:
                 self._put(place, None)
-        for one in objects:
-            self._put(one.place, one.subject)
+        for workload in objects:
+            self._put(workload.place, workload.subject)
 
     def changed(self, _kind: WatchedKind, event_type: EventType, item: ObservedWorkload, /) -> None:
         """Take one event."""
@@ -77,25 +66,18 @@ class WorkloadInformer:
             listener(place, subject if isinstance(subject, Subject) else None)
 
 
-class Both(NamedTuple):
-    """One object for two sinks."""
-
-    first: object
-    second: object
-
-
 class Tee:
     """A sink for two sinks, so that a kind that both need is watched once."""
 
     def __init__(self, first: Sink, first_kind: WatchedKind, second: Sink, second_kind: WatchedKind) -> None:
         self._sinks = ((first, first_kind), (second, second_kind))
 
-    def replaced(self, _kind: WatchedKind, objects: Sequence[Both], /) -> None:
+    def replaced(self, _kind: WatchedKind, objects: Sequence[tuple[object, object]], /) -> None:
         """Take a full list."""
         for (sink, kind), part in zip(self._sinks, zip(*objects, strict=True) if objects else ((), ()), strict=True):
             sink.replaced(kind, part)
 
-    def changed(self, _kind: WatchedKind, event_type: EventType, item: Both, /) -> None:
+    def changed(self, _kind: WatchedKind, event_type: EventType, item: tuple[object, object], /) -> None:
         """Take one event."""
         for (sink, kind), part in zip(self._sinks, item, strict=True):
             sink.changed(kind, event_type, part)
@@ -108,4 +90,4 @@ class Tee:
 
 def strip_for_both(first: Strip, second: Strip) -> Strip:
     """Return the strip function for :class:`Tee`."""
-    return lambda item: Both(first(item), second(item))
+    return lambda item: (first(item), second(item))

@@ -10,28 +10,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final
 
+from gpugate.webhook.kube.client import ApiClient
 from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
+from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
-
-JsonObject: TypeAlias = dict[str, Any]
 
 #: Name of the Lease of gpugate's controllers.
 NAME: Final = "gpugate-controller"
-
-
-class LeaseApi(Protocol):
-    """The API calls of the elector."""
-
-    async def get(self, path: str) -> JsonObject:
-        """Return the object at ``path``."""
-
-    async def create(self, path: str, item: JsonObject) -> JsonObject:
-        """Create an object in the collection at ``path``."""
-
-    async def replace(self, path: str, item: JsonObject) -> JsonObject:
-        """Put ``item`` in place of the object at ``path``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +37,11 @@ class LeaseDurations:
 
 
 class Elector:
-    """Takes part in the election.
-
-    Attributes:
-        identity: name of this controller.
-        leading: whether it leads.
-        leader: the known leader; empty for none.
-    """
+    """Takes part in the election; ``leader`` is the known leader, empty for none."""
 
     def __init__(
         self,
-        client: LeaseApi,
+        client: ApiClient,
         namespace: str,
         identity: str,
         log: Log,
@@ -106,9 +87,8 @@ class Elector:
         return self.leading and self._clock() - self._renewed_at < self._durations.deadline
 
     async def _try(self) -> None:
-        """Take or renew the Lease if possible."""
-        asked_at = self._clock()
-        left = self._durations.deadline - (asked_at - self._renewed_at) if self.leading else self._durations.deadline
+        sent_at = self._clock()
+        left = self._durations.deadline - (sent_at - self._renewed_at) if self.leading else self._durations.deadline
         try:
             async with asyncio.timeout(max(0.0, left)):
                 won = await self._take()
@@ -117,12 +97,12 @@ class Elector:
             won = self.holds()
         else:
             if won:
-                # Others count from the change of the Lease, long before a late answer.
-                self._renewed_at = asked_at
+                # Others count from the change of the Lease, which may be long before the answer.
+                self._renewed_at = sent_at
         self.leading = won
 
     async def _take(self) -> bool:
-        asked_at = self._clock()
+        sent_at = self._clock()
         try:
             lease = await self._client.get(self._path)
         except ApiError as error:
@@ -135,11 +115,11 @@ class Elector:
         now = (holder, spec.get("renewTime"))
         if now != self._seen:
             self._seen, self._seen_at = now, self._clock()  # latest possible time of the change
-        lasts = spec.get("leaseDurationSeconds")
-        held = asked_at - self._seen_at < (lasts if type(lasts) is int else self._durations.duration)
+        duration = spec.get("leaseDurationSeconds")
+        held = sent_at - self._seen_at < (duration if type(duration) is int else self._durations.duration)
         if holder and holder != self.identity and held:
             return False
-        return await self._replace(lease, spec, holder)
+        return await self._write(self._client.replace(self._path, {**lease, "spec": self._spec(spec, holder)}))
 
     async def _create(self) -> bool:
         lease = {
@@ -148,14 +128,11 @@ class Elector:
             "metadata": {"name": NAME, "labels": {"app.kubernetes.io/name": "gpugate"}},
             "spec": self._spec({}, ""),
         }
-        return await self._written(self._client.create(self._collection, lease))
+        return await self._write(self._client.create(self._collection, lease))
 
-    async def _replace(self, lease: JsonObject, spec: JsonObject, holder: str) -> bool:
-        return await self._written(self._client.replace(self._path, {**lease, "spec": self._spec(spec, holder)}))
-
-    async def _written(self, writing: Awaitable[JsonObject]) -> bool:
+    async def _write(self, call: Awaitable[JsonObject]) -> bool:
         try:
-            await writing
+            await call
         except ApiError as error:
             # Another controller was faster. A leader retries: only a label of the Lease may have changed.
             if error.status != CONFLICT or self.leading:
@@ -187,9 +164,8 @@ class Elector:
                 lease = await self._client.get(self._path)
                 spec = lease.get("spec") or {}
                 if spec.get("holderIdentity") == self.identity:
-                    await self._client.replace(
-                        self._path, {**lease, "spec": {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}}
-                    )
+                    released = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
+                    await self._client.replace(self._path, {**lease, "spec": released})
 
 
 async def _cancel_and_wait(work: asyncio.Task[None]) -> None:
@@ -199,12 +175,47 @@ async def _cancel_and_wait(work: asyncio.Task[None]) -> None:
 
 
 async def _pause(seconds: float, work: asyncio.Task[None] | None) -> None:
-    """Wait; raise if the work of the leader ends by itself, which is a defect."""
+    """Wait; raise if the tasks of the leader end by themselves, which is a defect."""
     if work is None:
         await asyncio.sleep(seconds)
         return
     done, _ = await asyncio.wait([work], timeout=seconds)
     for task in done:
         task.result()
-        message = "the work of the leader ended unexpectedly"
+        message = "the tasks of the leader ended unexpectedly"
         raise RuntimeError(message)
+
+
+class NotLeadingError(ClusterError):
+    """A write was blocked: another controller may lead."""
+
+
+class LeaderOnlyClient:
+    """An API client that refuses to write unless ``leads`` returns true: writes raise NotLeadingError.
+
+    A process that was frozen (a paused machine) continues its work long after another controller took over, and before it checks
+    its Lease: so the Lease's time is checked before each write.
+    """
+
+    def __init__(self, api: ApiClient, leads: Callable[[], bool]) -> None:
+        self.get, self.list, self.served = api.get, api.list, api.served
+        self._api = api
+        self._leads = leads
+
+    async def create(self, path: str, item: JsonObject) -> JsonObject:
+        """Create an object in the collection at `path`."""
+        return await self._leading().create(path, item)
+
+    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
+        """Merge `patch` into the object at `path`."""
+        return await self._leading().patch(path, patch)
+
+    async def delete(self, path: str, *, uid: str = "") -> None:
+        """Delete the object at `path`, with a `uid` only that one."""
+        await self._leading().delete(path, uid=uid)
+
+    def _leading(self) -> ApiClient:
+        if not self._leads():
+            message = "the Lease was not renewed in time: another controller may lead by now"
+            raise NotLeadingError(message)
+        return self._api

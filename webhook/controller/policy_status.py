@@ -5,21 +5,22 @@ status is pending. The health check in ``manifests/gitops/argocd`` gives Argo CD
 """
 
 import asyncio
+import operator
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.policy.coverage import PolicyCoverage, reach_of
+from gpugate.policies.policy.binding import PolicyCoverage, reach_of
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.webhook.admission.response import cut
-from gpugate.webhook.audit.totals import LastAudit
 from gpugate.webhook.cache.kinds import POLICIES
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
+from gpugate.webhook.controller.leader_election import LeaderOnlyClient
 from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
-from gpugate.webhook.kube.events import Recorder, Reference
+from gpugate.webhook.kube.events import EventSink, Reference
 from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.times import rfc3339
@@ -33,112 +34,64 @@ _LONGEST_PAUSE: Final = 30.0
 
 
 def status_of(seen: SeenPolicy, coverage: PolicyCoverage | None, audit: JsonObject | None, now: str) -> JsonObject:
-    """Return the status of one GPUPolicy, with None for unknown fields.
-
-    Args:
-        seen: the policy.
-        coverage: the coverage of its generation in force; None if unknown.
-        audit: its ``lastAudit``.
-        now: the time, RFC 3339.
-    """
-    reason_and_message = _invalid(seen) if seen.error else _in_force(seen, coverage)
+    """Return the status of one GPUPolicy at ``now`` (RFC 3339), with None for unknown fields."""
+    if seen.error:
+        problem = cut(seen.error.removeprefix(f"{seen.name}: "))
+        reason_and_message = INVALID, f"{problem}. {seen.outcome[0].upper()}{seen.outcome[1:]}."
+    else:
+        reason_and_message = IN_FORCE, f"Generation {seen.generation} is in force{_scope(coverage)}."
     before = {str(condition.get("type")): condition for condition in _conditions(seen.status)}
-    conditions = [
-        _condition(kind, *reason_and_message, seen.generation, before.get(kind), now)
-        for kind in (_OURS if seen.error else ("Ready",))
-    ]
-    others = [one for kind, one in before.items() if kind not in _OURS]
+    kinds = ("Ready", "Stalled") if seen.error else ("Ready",)
+    conditions = [_condition(kind, *reason_and_message, seen.generation, before.get(kind), now) for kind in kinds]
+    others = [condition for kind, condition in before.items() if kind not in _OURS]
     return {
         "observedGeneration": seen.generation,
         "generationInForce": seen.in_force,
         "matchedNamespaces": coverage.namespaces if coverage else None,
         "rules": (coverage.rules if coverage else "") or None,
         "lastAudit": audit,
-        "conditions": [*sorted(conditions, key=lambda condition: str(condition["type"])), *others],
+        "conditions": [*conditions, *others],
     }
 
 
 def _condition(kind: str, reason: str, message: str, generation: int, before: JsonObject | None, now: str) -> JsonObject:
     status = "True" if (kind == "Ready") == (reason == IN_FORCE) else "False"
-    same = before is not None and before.get("status") == status
+    since = before.get("lastTransitionTime", now) if before is not None and before.get("status") == status else now
     return {
         "type": kind,
         "status": status,
         "reason": reason,
         "message": message,
         "observedGeneration": generation,
-        "lastTransitionTime": before.get("lastTransitionTime", now) if before is not None and same else now,
+        "lastTransitionTime": since,
     }
 
 
-def _invalid(seen: SeenPolicy) -> tuple[str, str]:
-    return INVALID, f"{cut(seen.error.removeprefix(f'{seen.name}: '))}. {seen.outcome[0].upper()}{seen.outcome[1:]}."
-
-
-def _in_force(seen: SeenPolicy, coverage: PolicyCoverage | None) -> tuple[str, str]:
-    return IN_FORCE, f"Generation {seen.generation} is in force{_where(coverage)}."
-
-
-def _where(coverage: PolicyCoverage | None) -> str:
+def _scope(coverage: PolicyCoverage | None) -> str:
     if coverage is None:
-        return "; which namespaces it selects is not known yet"
+        return "; the namespaces that it selects are not known yet"
     if not coverage.speaks_for:
-        return ", but binds nothing: it names no rule and states no mode"
+        return ", but binds nothing: it names no rule and sets no mode"
     if not coverage.namespaces:
         return ", but binds nothing: its namespaceSelector selects no namespace"
+    others = cut(", ".join(coverage.shadowed_by), 200)
     if not coverage.modes:
-        shadows = cut(", ".join(coverage.shadowed_by), 200)
-        return f", but binds nothing: for each of its rules another policy has precedence ({shadows})"
+        return f", but binds nothing: for each of its rules another policy has precedence ({others})"
     number = sum(coverage.modes.values())
-    text = f": it binds {number} rule{'' if number == 1 else 's'} ({coverage.rules})"
-    where = f"{text} in {coverage.namespaces} namespace{'' if coverage.namespaces == 1 else 's'}"
-    behind = (
-        f"; for some, other policies have precedence ({cut(', '.join(coverage.shadowed_by), 200)})" if coverage.shadowed_by else ""
-    )
-    return where + behind
+    rules = f"{number} rule{'' if number == 1 else 's'} ({coverage.rules})"
+    namespaces = f"{coverage.namespaces} namespace{'' if coverage.namespaces == 1 else 's'}"
+    shadowed = f"; for some, other policies have precedence ({others})" if others else ""
+    return f": it binds {rules} in {namespaces}{shadowed}"
 
 
 def _conditions(status: JsonObject) -> list[JsonObject]:
     value = status.get("conditions")
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [condition for condition in value if isinstance(condition, dict)] if isinstance(value, list) else []
 
 
 def difference(before: JsonObject, after: JsonObject) -> JsonObject:
     """Return the merge patch from one status to another; None in ``after`` deletes a field."""
     return {key: value for key, value in after.items() if before.get(key) != value}
-
-
-class StatusApi(Protocol):
-    """The writing part of an API client; `gpugate.webhook.kube.client.ApiClient` implements it."""
-
-    async def patch(self, path: str, patch: JsonObject, /) -> JsonObject:
-        """Merge ``patch`` into the object at ``path``."""
-
-
-class EmitPolicyEvent(Protocol):
-    """Sends an Event about a policy: kind, reason and message."""
-
-    def __call__(self, seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str, /) -> None:
-        """Never blocks, never raises."""
-
-
-def _emit_nothing(_seen: SeenPolicy, _kind: str, _reason: str, _message: str) -> None:
-    """Send no Event."""
-
-
-def policy_event_emitter(recorder: Recorder) -> EmitPolicyEvent:
-    """Return a function that sends Events by ``recorder``."""
-
-    def emit(seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        regarding = Reference(API_VERSION, KIND, "", seen.name, seen.uid)
-        recorder.emit(regarding, reason=reason, message=message, action="Validate", kind=kind)
-
-    return emit
-
-
-def utc_now() -> str:
-    """Return the time, RFC 3339."""
-    return rfc3339(time.time())
 
 
 class PolicyStatusReconciler:
@@ -149,41 +102,30 @@ class PolicyStatusReconciler:
 
     def __init__(
         self,
-        api: StatusApi,
+        api: LeaderOnlyClient,
         store: SnapshotStore,
         state: CurrentState,
         log: Log,
         *,
-        emit: EmitPolicyEvent = _emit_nothing,
-        clock: Callable[[], str] = utc_now,
+        events: EventSink,
+        clock: Callable[[], str] = lambda: rfc3339(time.time()),
         every: float = _EVERY,
     ) -> None:
-        """Prepare to write; :meth:`run` sends the first request.
-
-        Args:
-            api: the API client.
-            store: store of the policies.
-            state: policies in force, and the namespaces.
-            log: log for failed writes.
-            emit: emits an Event when a policy becomes invalid or valid again.
-            clock: returns the time, RFC 3339.
-            every: seconds between two reconciliations.
-        """
         self._api = api
         self._store = store
         self._state = state
         self._log = log
-        self._emit = emit
+        self._events = events
         self._clock = clock
         self._every = every
-        self._totals: Mapping[str, LastAudit] | None = None
+        self._totals: Mapping[str, JsonObject] | None = None
         #: Last write by policy: uid, resourceVersion and status.
         self._written: dict[str, tuple[str, str, JsonObject]] = {}
         #: Inputs of the last complete reconciliation.
         self._version = -1
         self._seen: tuple[Any, ...] = (None, None, None)
 
-    def audited(self, totals: Mapping[str, LastAudit]) -> None:
+    def audited(self, totals: Mapping[str, JsonObject]) -> None:
         """Take the totals of an audit by policy name; a policy without totals has none."""
         self._totals = dict(totals)
 
@@ -200,19 +142,19 @@ class PolicyStatusReconciler:
         version, seen = self._store.policies.version, (snapshot.namespaces, policies, self._totals)
         if snapshot.known.get(POLICIES.resource) is not SyncState.SYNCED:
             return True
-        if version == self._version and all(one is other for one, other in zip(seen, self._seen, strict=True)):
+        if version == self._version and all(map(operator.is_, seen, self._seen)):
             return True
         namespaces = _labels(snapshot)
-        reaches = {} if namespaces is None else reach_of(policies, namespaces)
-        every = self._store.policies.seen()
-        here = {one.name for one in every}
-        self._written = {name: written for name, written in self._written.items() if name in here}
-        # The watch is ahead of what reviews are judged by: a status says "in force" only of what is.
-        published = [one for one in every if one.policy is None or one.policy in policies.policies]
-        taken = [await self._write_one(one, reaches.get(one.name)) for one in published]
-        if all(taken) and len(published) == len(every):
+        coverages = {} if namespaces is None else reach_of(policies, namespaces)
+        stored = self._store.policies.seen()
+        names = {policy.name for policy in stored}
+        self._written = {name: written for name, written in self._written.items() if name in names}
+        # The watch is ahead of the policies in force: the status of others waits.
+        published = [policy for policy in stored if policy.policy is None or policy.policy in policies.policies]
+        succeeded = [await self._write_one(policy, coverages.get(policy.name)) for policy in published]
+        if all(succeeded) and len(published) == len(stored):
             self._version, self._seen = version, seen
-        return all(taken)
+        return all(succeeded)
 
     async def _write_one(self, seen: SeenPolicy, coverage: PolicyCoverage | None) -> bool:
         audit = self._audit_of(seen)
@@ -240,7 +182,7 @@ class PolicyStatusReconciler:
         if self._totals is None:  # no audit yet since this replica leads: keep the last leader's
             value = seen.status.get("lastAudit")
             return value if isinstance(value, dict) else None
-        return self._totals[seen.name].as_json() if seen.name in self._totals else None
+        return self._totals.get(seen.name)
 
     def _emit_change(self, seen: SeenPolicy, status: JsonObject) -> None:
         """Emit an Event for an invalid generation, once, and for the first valid one after it."""
@@ -251,6 +193,10 @@ class PolicyStatusReconciler:
                 self._emit(seen, "Warning", INVALID, now["message"])
         elif before.get("status") == "False":
             self._emit(seen, "Normal", IN_FORCE, now["message"])
+
+    def _emit(self, seen: SeenPolicy, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        regarding = Reference(API_VERSION, KIND, "", seen.name, seen.uid)
+        self._events.emit(regarding, reason=reason, message=message, action="Validate", kind=kind)
 
 
 def _ready(status: JsonObject) -> JsonObject:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,26 +14,24 @@ from gpugate.policies.gangs.status import GangState
 from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.evaluate import TEAM_LABELS
 from gpugate.webhook.audit.model import Audit
-from gpugate.webhook.audit.page.live import add_page
+from gpugate.webhook.audit.page.live import add_page, only_expected
 from gpugate.webhook.audit.subjects import SUBJECT_KINDS
 from gpugate.webhook.audit.totals import totals_by_policy
-from gpugate.webhook.cache.health import monitor_watches, policy_families
+from gpugate.webhook.cache.health import fact_families, monitor_watches, policy_families
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
-from gpugate.webhook.controller.allowed_hosts import only_expected
 from gpugate.webhook.controller.audit_loop import AuditLoop, AuditSchedule, AuditSource
 from gpugate.webhook.controller.gangs import GangObserver
 from gpugate.webhook.controller.informers import Tee, WorkloadInformer, observe_workload, strip_for_both
-from gpugate.webhook.controller.leader_client import LeaderOnlyClient
-from gpugate.webhook.controller.leader_election import Elector, LeaseDurations
-from gpugate.webhook.controller.metrics import ControllerMetrics, usage_families
-from gpugate.webhook.controller.policy_status import PolicyStatusReconciler, policy_event_emitter
+from gpugate.webhook.controller.leader_election import Elector, LeaderOnlyClient, LeaseDurations
+from gpugate.webhook.controller.metrics import Families, audit_families, gang_families, usage_families, write_families
+from gpugate.webhook.controller.policy_status import PolicyStatusReconciler
 from gpugate.webhook.controller.reports import REPORT_KINDS, ReportReconciler, report_stores, stored_of
 from gpugate.webhook.kube.client import ApiClient
-from gpugate.webhook.kube.discovery import Discovery
 from gpugate.webhook.kube.events import Recorder
 from gpugate.webhook.kube.kubeconfig import connect
+from gpugate.webhook.kube.lister import Discovery
 from gpugate.webhook.kube.reflector import Reflector, run_all, wait_synced
 from gpugate.webhook.kube.types import KindState, WatchedKind
 from gpugate.webhook.prometheus.client import Address
@@ -45,21 +44,15 @@ from gpugate.webhook.runtime.log import Log
 _SYNC_SECONDS: Final = 30.0
 _LONGEST_SYNC_SECONDS: Final = 300.0
 
-Duty = Callable[[], Coroutine[Any, Any, None]]
-
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
     """Options of the controller; `gpugate controller --help` describes those of the same name.
 
     Attributes:
-        identity: name among several controllers.
         policies: policies from files; None watches GPUPolicies instead.
-        durations: durations of the Lease.
-        schedule: intervals and rate of the audits.
         spacing: seconds between two reconciliations of the reports.
         hosts: host names of the page beside those of the cluster.
-        monitoring: address of Prometheus; None for none.
     """
 
     host: str
@@ -91,7 +84,7 @@ async def run(options: ControllerOptions, log: Log) -> None:
     tasks: list[asyncio.Task[None]] = []
     try:
         await listen(runner, options.host, options.port, log)
-        tasks = [asyncio.create_task(one(), name=name) for name, one in controller.tasks().items()]
+        tasks = [asyncio.create_task(task(), name=name) for name, task in controller.tasks().items()]
         await until_signal(tasks)
     finally:
         await runner.cleanup()
@@ -102,16 +95,14 @@ async def run(options: ControllerOptions, log: Log) -> None:
 
 
 class _Controller:
-    """The connected parts of the controller."""
-
     def __init__(self, options: ControllerOptions, client: ApiClient, log: Log) -> None:
         self._log = log
         self._state = CurrentState(policies=options.policies or ())
         self._spacing = options.spacing
         self._hosts = options.hosts
         self._policies_are_given = options.policies is not None
-        snapshot = list(fact_kinds(options.kueue_namespace)) + ([] if options.policies is not None else [POLICIES])
-        self._store = SnapshotStore(self._state, log, snapshot)
+        kinds = list(fact_kinds(options.kueue_namespace)) + ([] if self._policies_are_given else [POLICIES])
+        self._store = SnapshotStore(self._state, log, kinds)
         self._informer = WorkloadInformer()
         self._report_stores = report_stores()
         self._recorder = Recorder(client, log, component="gpugate.io/controller")
@@ -119,8 +110,10 @@ class _Controller:
         leader_client = LeaderOnlyClient(client, self.elector.holds)
         self.gangs = GangObserver(leader_client, self._state, self._recorder, log)
         self._informer.listeners.append(self.gangs.on_workload)
-        self._fact_watchers, self._others = self._watchers(client, snapshot)
-        self._usage = self._usage_poller(options)
+        self._fact_watchers, self._others = self._watchers(client, kinds)
+        self._usage: UsagePoller | None = None
+        if options.monitoring is not None:
+            self._usage = UsagePoller(options.monitoring, lambda: self._state.in_force[1], options.schedule.interval, log)
         source = AuditSource(
             self._state,
             self._store,
@@ -135,24 +128,21 @@ class _Controller:
         )
         self.audit_loop = AuditLoop(source, options.schedule, log)
         self.reports = ReportReconciler(leader_client, self._report_stores, log, spacing=options.spacing)
-        self.statuses = PolicyStatusReconciler(
-            leader_client, self._store, self._state, log, emit=policy_event_emitter(self._recorder)
+        self.statuses = PolicyStatusReconciler(leader_client, self._store, self._state, log, events=self._recorder)
+        self.metrics = Families(
+            lambda: chain(
+                audit_families(self.audit_loop),
+                write_families(self.elector, self.reports.written, client.calls),
+                gang_families(self.gangs),
+                policy_families(self._store.policies.seen()),
+                usage_families(self.audit_loop.latest, self._usage),
+                fact_families(self.states()),
+            )
         )
-        own = (
-            self.gangs.metrics,
-            lambda: policy_families(self._store.policies.seen()),
-            lambda: usage_families(self.audit_loop.latest, self._usage),
-        )
-        self.metrics = ControllerMetrics(self.audit_loop, self.elector, self.reports, self.states, client.calls, *own)
         self._state.watched = self.states
 
-    def _usage_poller(self, options: ControllerOptions) -> UsagePoller | None:
-        if options.monitoring is None:
-            return None
-        return UsagePoller(options.monitoring, lambda: self._state.in_force[1], options.schedule.interval, self._log)
-
-    def _watchers(self, client: ApiClient, snapshot: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
-        """Return the watchers of snapshot kinds, pods shared with the audit, and those of all other kinds."""
+    def _watchers(self, client: ApiClient, kinds: Sequence[WatchedKind]) -> tuple[list[Reflector], list[Reflector]]:
+        """Return the watchers of the snapshot's ``kinds`` (pods are shared with the audit), and those of all other kinds."""
         discovery = Discovery(client)
 
         def watcher(kind: WatchedKind, sink: Any, strip: Any) -> Reflector:  # noqa: ANN401 - a sink takes what its strip makes
@@ -160,20 +150,20 @@ class _Controller:
 
         subjects = {kind.resource: kind for kind in SUBJECT_KINDS}
         pods = subjects.pop("pods")
-        watched = []
-        for kind in snapshot:
+        facts = []
+        for kind in kinds:
             if kind.resource == "pods":
                 both = Tee(self._store, kind, self._informer, pods)
-                watched.append(watcher(kind, both, strip_for_both(reducer_for(kind), observe_workload)))
+                facts.append(watcher(kind, both, strip_for_both(reducer_for(kind), observe_workload)))
             else:
-                watched.append(watcher(kind, self._store, reducer_for(kind)))
+                facts.append(watcher(kind, self._store, reducer_for(kind)))
         others = [watcher(kind, self._informer, observe_workload) for kind in subjects.values()]
-        others += [watcher(REPORT_KINDS[kind], report_store, stored_of) for kind, report_store in self._report_stores.items()]
-        return watched, others
+        others += [watcher(REPORT_KINDS[kind], store, stored_of) for kind, store in self._report_stores.items()]
+        return facts, others
 
     def states(self) -> list[KindState]:
         """Return the state of every watcher."""
-        return [fact_watcher.state for fact_watcher in (*self._fact_watchers, *self._others)]
+        return [watcher.state for watcher in (*self._fact_watchers, *self._others)]
 
     async def _ready(self) -> None:
         """Wait until everything readable is read and in force."""
@@ -186,20 +176,18 @@ class _Controller:
         # Snapshots are published shortly after reading, later in a larger cluster: an earlier audit would be empty.
         with suppress(TimeoutError):
             async with asyncio.timeout(_SYNC_SECONDS):
-                await self._store.wait_synced(
-                    [fact_watcher.kind.resource for fact_watcher in self._fact_watchers if fact_watcher.state.synced]
-                )
+                synced = [watcher.kind.resource for watcher in self._fact_watchers if watcher.state.synced]
+                await self._store.wait_synced(synced)
 
     def _remarks(self) -> tuple[str, ...]:
-        """Return what cannot be read."""
         unread = tuple(_unread(state) for state in self.states() if state.error)
         return (*unread, *self._usage.remarks()) if self._usage else unread
 
     def _problems(self) -> dict[str, str]:
         """Return the policies whose newest generation is not fully in force, and why."""
-        return {one.name: f"{one.error} ({one.outcome})" for one in self._store.policies.seen() if one.error}
+        return {policy.name: f"{policy.error} ({policy.outcome})" for policy in self._store.policies.seen() if policy.error}
 
-    def tasks(self) -> dict[str, Duty]:
+    def tasks(self) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
         """Return the tasks that run as long as the controller."""
         return {
             "watchers": lambda: run_all([*self._fact_watchers, *self._others]),
@@ -211,14 +199,12 @@ class _Controller:
         }
 
     async def _lead(self) -> None:
-        """Run the duties of the leader."""
         async with asyncio.TaskGroup() as group:
-            for duty in self._duties():
-                group.create_task(duty())
-
-    def _duties(self) -> list[Duty]:
-        duties: list[Duty] = [lambda: self.reports.run(self.audit_loop), self.gangs.run]
-        return duties if self._policies_are_given else [*duties, self.statuses.run, self._update_statuses]
+            group.create_task(self.reports.run(self.audit_loop))
+            group.create_task(self.gangs.run())
+            if not self._policies_are_given:
+                group.create_task(self.statuses.run())
+                group.create_task(self._update_statuses())
 
     async def _update_statuses(self) -> None:
         """Pass the totals of each audit to the policy statuses, at the interval of the reports."""
@@ -236,9 +222,9 @@ class _Controller:
             return web.Response(text="ok\n")
 
         async def readyz(_request: web.Request) -> web.Response:
-            reason = "" if self.audit_loop.latest is not None else self._state.not_ready or "the first audit is under way"
-            lines = [reason or "ok", f"leader {self.elector.leader or 'unknown'}, this is {self.elector.identity}"]
-            return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
+            reason = "" if self.audit_loop.latest is not None else self._state.not_ready or "the first audit is running"
+            text = f"{reason or 'ok'}\nleader {self.elector.leader or 'unknown'}, this is {self.elector.identity}\n"
+            return web.Response(status=503 if reason else 200, text=text)
 
         async def metrics(_request: web.Request) -> web.Response:
             headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
@@ -259,7 +245,7 @@ class LatestAudit:
         self._latest = latest
         self._gangs = gangs
         self._audit: Audit | None = None
-        self._shown: Audit | None = None
+        self._current: Audit | None = None
 
     def __call__(self) -> Audit | None:
         """Return the same object until something changes, so that its page is rendered once; None before the first audit."""
@@ -267,12 +253,12 @@ class LatestAudit:
         if audit is None:
             return None
         gangs = tuple(self._gangs())
-        if self._shown is None or self._audit is not audit or self._shown.gangs != gangs:
-            self._audit, self._shown = audit, replace(audit, gangs=gangs)
-        return self._shown
+        if self._current is None or self._audit is not audit or self._current.gangs != gangs:
+            self._audit, self._current = audit, replace(audit, gangs=gangs)
+        return self._current
 
 
 def _unread(state: KindState) -> str:
     if state.synced:
-        return f"{state.resource} cannot be read any more, and are shown as they last were: {state.error}"
+        return f"{state.resource} cannot be read any more, their last known state is shown: {state.error}"
     return f"{state.resource} cannot be read: {state.error}"

@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -19,23 +20,16 @@ from gpugate.webhook.audit.output.policy_reports import (
     reports_of,
 )
 from gpugate.webhook.controller.audit_loop import AuditLoop
+from gpugate.webhook.controller.leader_election import LeaderOnlyClient
 from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
-from gpugate.webhook.kube.types import EventType, WatchedKind
+from gpugate.webhook.kube.types import EventType, JsonObject, WatchedKind
 from gpugate.webhook.runtime.log import Log
-
-JsonObject: TypeAlias = dict[str, Any]
 
 #: The kinds of reports; the first served one is written.
 REPORT_KINDS: Final = {
-    kind: WatchedKind(
-        kind.kind,
-        kind.api_version.partition("/")[0],
-        (kind.api_version.partition("/")[2],),
-        kind.plural,
-        label_selector=SELECTOR,
-        resource=f"{kind.plural}.{kind.api_version.partition('/')[0]}",
-    )
+    kind: WatchedKind(kind.kind, group, (version,), kind.plural, label_selector=SELECTOR, resource=f"{kind.plural}.{group}")
     for kind in (OPEN_REPORT, POLICY_REPORT)
+    for group, _, version in (kind.api_version.partition("/"),)
 }
 #: Transient error statuses: a namespace or kind was just deleted, or another controller wrote.
 _TRANSIENT: Final = frozenset({NOT_FOUND, CONFLICT})
@@ -47,15 +41,7 @@ _LONGEST_BREAK: Final = 60.0
 
 
 class Stored(NamedTuple):
-    """A report in the cluster.
-
-    Attributes:
-        namespace: its namespace.
-        name: its name.
-        uid: its uid.
-        version: its resourceVersion.
-        digest: hash of its content.
-    """
+    """A report in the cluster, with its resourceVersion and a hash of its content."""
 
     namespace: str
     name: str
@@ -67,32 +53,26 @@ class Stored(NamedTuple):
 def stored_of(item: JsonObject) -> Stored:
     """Reduce a report of the cluster to what is kept."""
     metadata = item["metadata"]
-    namespace, uid, version = (str(metadata.get(key) or "") for key in ("namespace", "uid", "resourceVersion"))
-    return Stored(namespace, str(metadata["name"]), uid, version, digest_of(item))
+    namespace, name, uid, version = (str(metadata.get(key) or "") for key in ("namespace", "name", "uid", "resourceVersion"))
+    return Stored(namespace, name, uid, version, digest_of(item))
 
 
 def digest_of(report: JsonObject) -> bytes:
     """Hash the fields of a report that gpugate writes."""
     metadata = report.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    said = [
+    written = [
         {key: labels.get(key) for key in LABELS},
         annotations.get(LEFT_OUT),
         report.get("source"),
         report.get("summary"),
         report.get("results"),
     ]
-    return hashlib.blake2b(orjson.dumps(said, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+    return hashlib.blake2b(orjson.dumps(written, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
 class ReportStore:
-    """A sink with gpugate's reports of one kind.
-
-    Attributes:
-        served: whether the cluster serves the kind; None if unknown.
-        reports: the reports by namespace and name.
-        updated: set after every change.
-    """
+    """A sink with gpugate's reports of one kind; ``served`` is None until that is known."""
 
     def __init__(self, updated: asyncio.Event) -> None:
         self.served: bool | None = None
@@ -103,7 +83,7 @@ class ReportStore:
         """Take a full list."""
         self.served = True
         self.updated.set()
-        self.reports = {(one.namespace, one.name): one for one in objects}
+        self.reports = {(report.namespace, report.name): report for report in objects}
 
     def changed(self, _kind: WatchedKind, event_type: EventType, item: Stored, /) -> None:
         """Take one event."""
@@ -120,73 +100,27 @@ class ReportStore:
         self.reports = {}
 
 
-class ReportApi(Protocol):
-    """The API calls of the report reconciler."""
-
-    async def get(self, path: str) -> JsonObject:
-        """Return the object at ``path``."""
-
-    async def create(self, path: str, item: JsonObject) -> JsonObject:
-        """Create an object in the collection at ``path``."""
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """Merge ``patch`` into the object at ``path``."""
-
-    async def delete(self, path: str, *, uid: str = "") -> None:
-        """Delete the object at ``path``."""
-
-
-class Written(NamedTuple):
-    """Counts of the reconciler's calls.
-
-    Attributes:
-        created: reports created.
-        updated: reports updated.
-        deleted: reports deleted.
-        bytes: bytes of JSON sent.
-        failed: failed calls.
-    """
-
-    created: int = 0
-    updated: int = 0
-    deleted: int = 0
-    bytes: int = 0
-    failed: int = 0
-
-
 class ReportReconciler:
-    """Writes the results of audits into the cluster's reports.
-
-    Attributes:
-        written: counts so far.
-    """
+    """Writes the results of audits into the cluster's reports; ``written`` counts calls by action, and the bytes of JSON sent."""
 
     def __init__(
         self,
-        client: ReportApi,
+        client: LeaderOnlyClient,
         report_stores: Mapping[ReportKind, ReportStore],
         log: Log,
         *,
         pause: float = 0.02,
         spacing: float = 5.0,
     ) -> None:
-        """Prepare a reconciler.
-
-        Args:
-            client: the API client.
-            report_stores: the existing reports, by kind.
-            log: log for failures.
-            pause: seconds after each write call.
-            spacing: seconds after each reconciliation, which limits how often a changing report is written.
-        """
-        self.written = Written()
+        """Prepare a reconciler that waits ``pause`` seconds after each write and ``spacing`` seconds after each reconciliation."""
+        self.written: Counter[str] = Counter()
         self._client = client
         self._report_stores = report_stores
         self._log = log
         self._pause = pause
         self._spacing = spacing
         #: Digests of the sent and the stored report by namespace: an older CRD may drop fields.
-        self._taken: dict[tuple[ReportKind, str], tuple[bytes, bytes]] = {}
+        self._digests: dict[tuple[ReportKind, str], tuple[bytes, bytes]] = {}
         #: Logged reports of other owners with the name, by uid.
         self._reported: set[str] = set()
         #: Last logged error by namespace.
@@ -194,17 +128,17 @@ class ReportReconciler:
 
     async def run(self, audit_loop: AuditLoop) -> None:
         """Reconcile after each audit until cancelled."""
-        number, broken = -1, 0
+        number, failures = -1, 0
         updated = next(iter(self._report_stores.values())).updated
         while True:
             # Retry failed writes without a change: the next audit may be minutes away.
-            again = min(_LONGEST_BREAK, max(self._spacing, _SHORTEST_BREAK) * 2.0 ** min(broken - 1, 16)) if broken else None
-            await _either(audit_loop, number, updated, again)
-            number, failed = audit_loop.done, self.written.failed
+            retry = min(_LONGEST_BREAK, max(self._spacing, _SHORTEST_BREAK) * 2.0 ** min(failures - 1, 16)) if failures else None
+            await _wait_for_change(audit_loop, number, updated, retry)
+            number, failed = audit_loop.done, self.written["failed"]
             updated.clear()
             if audit_loop.latest is not None:
                 await self.reconcile(audit_loop.latest)
-            broken = broken + 1 if self.written.failed > failed else 0
+            failures = failures + 1 if self.written["failed"] > failed else 0
             await asyncio.sleep(self._spacing)
 
     @property
@@ -219,27 +153,25 @@ class ReportReconciler:
         kind = self.kind
         if kind is None:
             return
-        wanted = {report["metadata"]["namespace"]: report for report in reports_of(audit.workloads, kind)}
-        self._taken = {(of, namespace): taken for (of, namespace), taken in self._taken.items() if namespace in wanted}
-        report_store = self._report_stores[kind].reports
-        for namespace, report in wanted.items():
-            before = report_store.get((namespace, NAME))
+        reports = {report["metadata"]["namespace"]: report for report in reports_of(audit.workloads, kind)}
+        self._digests = {key: digests for key, digests in self._digests.items() if key[1] in reports}
+        for namespace, report in reports.items():
+            before = self._report_stores[kind].reports.get((namespace, NAME))
             digest = digest_of(report)
-            if before is None or (before.digest != digest and (digest, before.digest) != self._taken.get((kind, namespace))):
+            if before is None or (before.digest != digest and (digest, before.digest) != self._digests.get((kind, namespace))):
                 await self._write(kind, report, before)
-        for other, value in self._report_stores.items():
-            for one in list(value.reports.values()):
-                if other is not kind or one.name != NAME or one.namespace not in wanted:
-                    await self._delete(other, one)
-        here = wanted.keys() | {report.namespace for value in self._report_stores.values() for report in value.reports.values()}
-        self._failing = {namespace: reported for namespace, reported in self._failing.items() if namespace in here}
+        for other, store in self._report_stores.items():
+            for stored in list(store.reports.values()):
+                if other is not kind or stored.name != NAME or stored.namespace not in reports:
+                    await self._delete(other, stored)
+        present = reports.keys() | {stored.namespace for store in self._report_stores.values() for stored in store.reports.values()}
+        self._failing = {namespace: error for namespace, error in self._failing.items() if namespace in present}
 
     async def _write(self, kind: ReportKind, report: JsonObject, before: Stored | None) -> None:
         namespace = report["metadata"]["namespace"]
         collection = kind.collection(namespace)
-        size = len(orjson.dumps(report))
 
-        async def write() -> Written:
+        async def write() -> None:
             if before is None:
                 try:
                     self._remember(kind, report, await self._client.create(collection, report))
@@ -247,14 +179,15 @@ class ReportReconciler:
                     if error.status == CONFLICT:
                         await self._adopt_or_report(kind, namespace)
                     raise
-                return Written(created=1, bytes=size)
+                self.written.update(created=1, bytes=len(orjson.dumps(report)))
+                return
             # A merge patch replaces whole lists, and removes the annotation if nothing is left out any more.
             annotations = {LEFT_OUT: None, **report["metadata"].get("annotations", {})}
             # The resourceVersion stops a former leader that still writes.
-            held = {"uid": before.uid, "resourceVersion": before.version}
-            patch = {**report, "metadata": {**held, "labels": report["metadata"]["labels"], "annotations": annotations}}
+            metadata = {"uid": before.uid, "resourceVersion": before.version, "labels": report["metadata"]["labels"]}
+            patch = {**report, "metadata": {**metadata, "annotations": annotations}}
             self._remember(kind, report, await self._client.patch(f"{collection}/{NAME}", patch))
-            return Written(updated=1, bytes=size)
+            self.written.update(updated=1, bytes=len(orjson.dumps(report)))
 
         await self._try(write, "cannot write report", namespace)
 
@@ -270,30 +203,29 @@ class ReportReconciler:
             self._log.warning(
                 "another owner has a report of this name",
                 namespace=namespace,
-                error=f"{kind.kind} {namespace}/{NAME} is not gpugate's, since it lacks the label {SELECTOR}, and is not changed:"
-                " this namespace has no report of gpugate until you delete it",
+                error=f"{kind.kind} {namespace}/{NAME} has no label {SELECTOR}, so gpugate does not own it and does not change it:"
+                " the namespace has no report of gpugate until you delete it",
             )
 
     def _remember(self, kind: ReportKind, sent: JsonObject, stored: JsonObject) -> None:
         """Store what the cluster has now, before the watch shows it."""
-        value = stored_of(stored)
-        self._taken[(kind, value.namespace)] = (digest_of(sent), value.digest)
-        self._report_stores[kind].reports[(value.namespace, value.name)] = value
+        report = stored_of(stored)
+        self._digests[(kind, report.namespace)] = (digest_of(sent), report.digest)
+        self._report_stores[kind].reports[(report.namespace, report.name)] = report
 
     async def _delete(self, kind: ReportKind, report: Stored) -> None:
-        async def delete() -> Written:
+        async def delete() -> None:
             await self._client.delete(f"{kind.collection(report.namespace)}/{report.name}", uid=report.uid)
-            # As its watch shows a moment later.
             self._report_stores[kind].reports.pop((report.namespace, report.name), None)
-            return Written(deleted=1)
+            self.written["deleted"] += 1
 
         await self._try(delete, "cannot delete report", report.namespace)
 
-    async def _try(self, call: Callable[[], Any], problem: str, namespace: str) -> None:
+    async def _try(self, call: Callable[[], Awaitable[None]], problem: str, namespace: str) -> None:
         try:
-            done: Written = await call()
+            await call()
         except ClusterError as error:
-            done = Written(failed=1)
+            self.written["failed"] += 1
             transient = isinstance(error, ApiError) and (
                 error.status in _TRANSIENT or any(words in error.message for words in _ENDING)
             )
@@ -303,18 +235,17 @@ class ReportReconciler:
                 self._log.warning(problem, namespace=namespace, error=str(error))
         else:
             self._failing.pop(namespace, None)
-        self.written = Written(*map(sum, zip(self.written, done, strict=True)))
         await asyncio.sleep(self._pause)
 
 
-async def _either(audit_loop: AuditLoop, number: int, updated: asyncio.Event, seconds: float | None) -> None:
+async def _wait_for_change(audit_loop: AuditLoop, number: int, updated: asyncio.Event, seconds: float | None) -> None:
     """Wait for a round after ``number``, or for a change of the reports; at most ``seconds``."""
     waiting = [asyncio.ensure_future(audit_loop.after(number)), asyncio.ensure_future(updated.wait())]
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for one in waiting:
-            one.cancel()
+        for task in waiting:
+            task.cancel()
 
 
 def report_stores(kinds: Iterable[ReportKind] = REPORT_KINDS) -> dict[ReportKind, ReportStore]:

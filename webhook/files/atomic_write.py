@@ -8,25 +8,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gpugate.webhook.runtime.errors import InputError
+
 _NONE: Final = "no file was changed"
 
 
 class Replacement(NamedTuple):
-    """New content for a file.
-
-    Attributes:
-        file: the file, or a symbolic link to it.
-        old: its content when it was read.
-        new: its new content.
-    """
+    """The new content of a file (or of the target of a symbolic link), and its content when it was read."""
 
     file: str
     old: bytes
     new: bytes
-
-
-class ReplaceError(Exception):
-    """A file cannot be replaced; the message names it and the reason."""
 
 
 class _Staged(NamedTuple):
@@ -40,31 +32,31 @@ def replace_all(replacements: Iterable[Replacement]) -> None:
     Readers, and a crash at any time, find the old content of a file or the new one.
 
     Raises:
-        ReplaceError: a file cannot be written. No file is changed, except those moved before a failing move.
+        InputError: a file cannot be written. No file is changed, except those moved before a failing move.
     """
     staged: list[_Staged] = []
     try:
         for replacement in replacements:
             with _explained(replacement.file):
                 staged.append(_stage(replacement))
-        for done, ready in enumerate(staged):
-            with _explained(str(ready.target), f"{done} of {len(staged)} files are written"):
-                ready.temporary.replace(ready.target)
+        for done, file in enumerate(staged):
+            with _explained(str(file.target), f"{done} of {len(staged)} files are written"):
+                file.temporary.replace(file.target)
     finally:
-        for ready in staged:
+        for file in staged:
             with contextlib.suppress(OSError):
-                ready.temporary.unlink(missing_ok=True)
-    for folder in {ready.target.parent for ready in staged}:
+                file.temporary.unlink(missing_ok=True)
+    for folder in {file.target.parent for file in staged}:
         _sync_folder(folder)
 
 
 @contextlib.contextmanager
-def _explained(file: str, so_far: str = _NONE) -> Iterator[None]:
+def _explained(file: str, progress: str = _NONE) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"{file}: cannot be written: {error.strerror or error}; {so_far}"
-        raise ReplaceError(message) from None
+        message = f"{file}: cannot be written: {error.strerror or error}; {progress}"
+        raise InputError(message) from None
 
 
 def _stage(replacement: Replacement) -> _Staged:
@@ -72,10 +64,10 @@ def _stage(replacement: Replacement) -> _Staged:
     before = target.stat()
     if not before.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(target, os.W_OK):
         message = f"{replacement.file}: is read-only; {_NONE}"
-        raise ReplaceError(message)
+        raise InputError(message)
     if target.read_bytes() != replacement.old:
-        message = f"{replacement.file}: another program changed it meanwhile: run it again; {_NONE}"
-        raise ReplaceError(message)
+        message = f"{replacement.file}: another program has changed the file: run the command again; {_NONE}"
+        raise InputError(message)
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".gpugate", dir=target.parent)
     temporary = Path(name)
     try:

@@ -10,13 +10,13 @@ from typing import Any, Final, NamedTuple
 import orjson
 from ruamel.yaml.error import YAMLError, YAMLWarning
 
-from gpugate.webhook.files.yaml_in import DEEPEST, explain, plain_value, yaml_reader
+from gpugate.webhook.files.rewrite.layout import skip_space
+from gpugate.webhook.files.yaml import DEEPEST, explain, plain_value, yaml_reader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 STDIN: Final = "-"
 #: Largest manifest; a larger file is a mistake (a dump, an archive). Bytes.
 _LARGEST: Final = 256 * 1024 * 1024
-_HIDDEN: Final = "."
 
 
 class Document(NamedTuple):
@@ -36,17 +36,19 @@ class Document(NamedTuple):
 
 
 class UnreadableInput(NamedTuple):
-    """An unreadable input.
-
-    Attributes:
-        file: its file.
-        number: its document, from 1; 0 for the file itself.
-        problem: what is wrong, with line and column if known.
-    """
+    """A document of a file (0: the file itself) that cannot be read, and the reason, with line and column if known."""
 
     file: str
     number: int
     problem: str
+
+
+class FileText(NamedTuple):
+    """The bytes of a file, and their text without the byte order mark."""
+
+    file: str
+    raw: bytes
+    text: str
 
 
 def files_of(paths: Iterable[str]) -> Iterator[str | UnreadableInput]:
@@ -62,46 +64,31 @@ def files_of(paths: Iterable[str]) -> Iterator[str | UnreadableInput]:
             yield UnreadableInput(name, 0, f"cannot be read: {error.strerror or error}")
             continue
         if is_directory:
-            value = sorted(
-                one
-                for one in path.rglob("*")
-                if one.suffix in SUFFIXES
-                and one.is_file()
-                and not any(part.startswith(_HIDDEN) for part in one.relative_to(path).parts)
-            )
-            if not value:
-                yield UnreadableInput(name, 0, f"the directory holds no {', '.join(SUFFIXES)} file")
-            yield from (str(one) for one in value)
-        elif exists:
-            yield name
+            files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+            visible = [str(file) for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+            if not visible:
+                yield UnreadableInput(name, 0, f"the directory contains no {', '.join(SUFFIXES)} file")
+            yield from visible
         else:
-            yield UnreadableInput(name, 0, "there is no such file or directory")
+            yield name if exists else UnreadableInput(name, 0, "there is no such file or directory")
 
 
-class FileText(NamedTuple):
-    """The content of a file.
+def read_all(paths: Iterable[str]) -> Iterator[Document | UnreadableInput]:
+    """Yield the documents of ``paths``, Lists expanded, without empty documents.
 
-    Attributes:
-        file: the file, as the user named it.
-        raw: its bytes.
-        text: its text, without the byte order mark.
+    Reading of a file ends at a document that does not parse: the start of the next one is then unknown.
     """
-
-    file: str
-    raw: bytes
-    text: str
+    return expand_lists(read_unexpanded(paths))
 
 
-def read(file: str) -> Iterator[Document | UnreadableInput]:
-    """Yield the documents of one file, Lists expanded, without empty documents.
-
-    Reading ends at a document that does not parse: the start of the next one is then unknown.
-    """
-    source = load(file)
-    if isinstance(source, UnreadableInput):
-        yield source
-        return
-    yield from unfolded(parse(file, source.text))
+def read_unexpanded(paths: Iterable[str]) -> Iterator[Document | UnreadableInput]:
+    """Yield the documents of ``paths`` like `read_all`; Lists are not expanded."""
+    for file in files_of(paths):
+        source = file if isinstance(file, UnreadableInput) else load(file)
+        if isinstance(source, UnreadableInput):
+            yield source
+        else:
+            yield from parse(source.file, source.text)
 
 
 def load(file: str) -> FileText | UnreadableInput:
@@ -118,6 +105,14 @@ def load(file: str) -> FileText | UnreadableInput:
     return FileText(file, raw, text)
 
 
+def _bytes(file: str) -> bytes:
+    """Read ``file`` up to just above the size limit: a device may have no end."""
+    if file != STDIN:
+        with Path(file).open("rb") as stream:
+            return stream.read(_LARGEST + 1)
+    return b"" if sys.stdin is None else sys.stdin.buffer.read(_LARGEST + 1)
+
+
 def parse(file: str, text: str) -> Iterator[Document | UnreadableInput]:
     """Yield the documents of a file's ``text`` without empty ones; Lists are not expanded."""
     values = json_values(text)
@@ -131,59 +126,33 @@ def parse(file: str, text: str) -> Iterator[Document | UnreadableInput]:
             yield Document(file, number, value)
 
 
-def unfolded(documents: Iterable[Document | UnreadableInput]) -> Iterator[Document | UnreadableInput]:
-    """Expand the Lists among ``documents``."""
-    for document in documents:
-        if isinstance(document, UnreadableInput):
-            yield document
-        else:
-            yield from _unfold(document)
-
-
 def json_values(text: str) -> list[Any] | None:
-    """Return the concatenated JSON values in ``text``; None if it is something else."""
-    return _json(text) if text.lstrip()[:1] in {"{", "["} else None
-
-
-def _bytes(file: str) -> bytes:
-    """Read ``file`` up to just above the size limit: a device may have no end."""
-    if file != STDIN:
-        with Path(file).open("rb") as stream:
-            return stream.read(_LARGEST + 1)
-    return b"" if sys.stdin is None else sys.stdin.buffer.read(_LARGEST + 1)
-
-
-def _json(text: str) -> list[Any] | None:
-    """Parse concatenated JSON documents as ``kubectl`` accepts them; None if any part is not JSON.
+    """Parse concatenated JSON values as ``kubectl`` accepts them; None if any part is not JSON.
 
     Other text may be flow-style YAML: the YAML reader accepts that, and reports where it breaks.
     """
+    if text.lstrip()[:1] not in {"{", "["}:
+        return None
     try:
         return [orjson.loads(text)]
     except orjson.JSONDecodeError:
         pass
-    decoder, values, at = json.JSONDecoder(), [], _after_space(text, 0)
+    decoder, values, at = json.JSONDecoder(), [], skip_space(text, 0)
     try:
         while at < len(text):
             value, end = decoder.raw_decode(text, at)
             values.append(plain_value(value))
-            at = _after_space(text, end)
+            at = skip_space(text, end)
     except (ValueError, RecursionError):
         return None
     return values
 
 
-def _after_space(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
-
-
 def _is_deep(value: Any) -> bool:  # noqa: ANN401 - any JSON value
     level = [value]
     for _ in range(DEEPEST + 1):
-        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
-        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+        groups = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list))
+        level = [child for group in groups for child in group if isinstance(child, dict | list)]
         if not level:
             return False
     return True
@@ -196,7 +165,7 @@ def _yaml(file: str, text: str) -> Iterator[Document | UnreadableInput]:
         number += 1
         try:
             with warnings.catch_warnings():
-                # Kubernetes clients read 1e9 without a dot as a number as well.
+                # Kubernetes clients also read 1e9, without a dot, as a number.
                 warnings.simplefilter("ignore", YAMLWarning)
                 value = plain_value(next(documents))
         except StopIteration:
@@ -211,24 +180,21 @@ def _yaml(file: str, text: str) -> Iterator[Document | UnreadableInput]:
             yield Document(file, number, value)
 
 
-def _unfold(document: Document) -> Iterator[Document]:
-    value = document.value
-    kind = value.get("kind") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list):
+def expand_lists(documents: Iterable[Document | UnreadableInput]) -> Iterator[Document | UnreadableInput]:
+    """Replace the Lists among ``documents`` by their items."""
+    for document in documents:
+        if not isinstance(document, Document) or not _is_list(document.value):
+            yield document
+            continue
+        value = document.value
+        kind = value["kind"].removesuffix("List")
+        # Items of a typed list (PodList) omit apiVersion and kind.
+        types = {"apiVersion": value.get("apiVersion"), "kind": kind} if kind else {}
         for at, item in enumerate(value["items"]):
-            inherited = item
-            if isinstance(item, dict) and kind != "List" and "kind" not in item:
-                # Items of a typed list (PodList) omit apiVersion and kind.
-                inherited = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
-            yield from _unfold(Document(document.file, document.number, inherited, (*document.place, "items", at)))
-        return
-    yield document
+            typed = {**types, **item} if isinstance(item, dict) and "kind" not in item else item
+            yield from expand_lists([document._replace(value=typed, place=(*document.place, "items", at))])
 
 
-def read_all(paths: Iterable[str]) -> Iterator[Document | UnreadableInput]:
-    """Yield every document of ``paths``."""
-    for file in files_of(paths):
-        if isinstance(file, UnreadableInput):
-            yield file
-        else:
-            yield from read(file)
+def _is_list(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list)

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from gpugate.policies.cluster.builder import SnapshotBuilder, builder_from_objects, snapshot_from_objects
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.kube.fields import MalformedError, lookup
 from gpugate.policies.policy.models import KIND, Policy, PolicyError, parse_policy
 from gpugate.webhook.cache.kinds import configuration_in
-from gpugate.webhook.files.documents import Document, UnreadableInput, files_of, load, parse, read_all, unfolded
+from gpugate.webhook.files.documents import Document, UnreadableInput, expand_lists, read_all, read_unexpanded
 from gpugate.webhook.runtime.errors import InputError
+
+NO_DOCUMENT: Final = "the input contains no document"
 
 
 def objects_in(paths: Iterable[str]) -> list[dict[str, Any]]:
@@ -22,25 +24,17 @@ def objects_in(paths: Iterable[str]) -> list[dict[str, Any]]:
     return _objects(read_all(paths))
 
 
-def dumped_in(paths: Iterable[str]) -> list[dict[str, Any]]:
-    """Return every object in these files, which must hold at least one document: an empty List is one.
+def dumped_objects(paths: Iterable[str]) -> list[dict[str, Any]]:
+    """Return every object in these files, which must contain at least one document, such as an empty List.
 
     Raises:
         InputError: a file is unreadable or does not parse, or there is no document.
     """
-    documents = [document for file in files_of(paths) for document in _documents(file)]
+    documents = list(read_unexpanded(paths))
     if not documents:
-        message = "the input holds no document"
+        message = NO_DOCUMENT
         raise InputError(message)
-    return _objects(unfolded(documents))
-
-
-def _documents(file: str | UnreadableInput) -> Iterator[Document | UnreadableInput]:
-    source = file if isinstance(file, UnreadableInput) else load(file)
-    if isinstance(source, UnreadableInput):
-        yield source
-    else:
-        yield from parse(source.file, source.text)
+    return _objects(expand_lists(documents))
 
 
 def _objects(documents: Iterable[Document | UnreadableInput]) -> list[dict[str, Any]]:
@@ -58,39 +52,38 @@ def load_policies(paths: Iterable[Path]) -> list[Policy]:
     """Return the GPUPolicies in these files.
 
     Raises:
-        InputError: a file is unreadable, holds no GPUPolicy or an invalid one, or two policies have the same name.
+        InputError: a file is unreadable, contains no GPUPolicy or an invalid one, or two policies have the same name.
     """
     policies: dict[str, Policy] = {}
     for path in paths:
-        objects = objects_in([str(path)])
-        mine = [one for one in objects if one.get("kind") == KIND]
-        if not mine:
-            message = f"{path}: holds no {KIND}"
+        objects = [obj for obj in objects_in([str(path)]) if obj.get("kind") == KIND]
+        if not objects:
+            message = f"{path}: contains no {KIND}"
             raise InputError(message)
-        for one in mine:
+        for obj in objects:
             try:
-                policy = parse_policy(one)
+                policy = parse_policy(obj)
             except PolicyError as error:
                 message = f"{path}: {error}"
                 raise InputError(message) from None
             if policy.name in policies:
-                message = f"{path}: there are two policies called {policy.name}"
+                message = f"{path}: there are two policies with the name {policy.name}"
                 raise InputError(message)
             policies[policy.name] = policy
     return list(policies.values())
 
 
-def load_facts(paths: Iterable[Path], more: Iterable[dict[str, Any]] = ()) -> ClusterSnapshot:
-    """Return a snapshot from files of plain Kubernetes objects, and from ``more`` objects.
+def load_facts(paths: Iterable[Path]) -> ClusterSnapshot:
+    """Return a snapshot from files of plain Kubernetes objects.
 
     Raises:
         InputError: a file is unreadable, or a field of an object has the wrong type.
     """
-    return facts_of([*objects_in(str(path) for path in paths), *more])
+    return snapshot_of(objects_in(str(path) for path in paths))
 
 
-def facts_of(objects: Sequence[dict[str, Any]], known: Mapping[str, SyncState] | None = None) -> ClusterSnapshot:
-    """Return a snapshot from plain Kubernetes objects, as :func:`snapshot_from_objects` makes it.
+def snapshot_of(objects: Sequence[dict[str, Any]], known: Mapping[str, SyncState] | None = None) -> ClusterSnapshot:
+    """Return a snapshot from plain Kubernetes objects; ``known`` overrides the sync state of kinds.
 
     Raises:
         InputError: a field of an object has the wrong type.
@@ -108,7 +101,7 @@ def builder_of(objects: Sequence[dict[str, Any]]) -> tuple[SnapshotBuilder, dict
     try:
         return builder_from_objects(_unwrap_configurations(objects))
     except MalformedError as error:
-        culprit = next((one for one in objects if not gives_facts(one)), {})
+        culprit = next((obj for obj in objects if not gives_facts(obj)), {})
         name = lookup(culprit, ("metadata", "name"))
         message = f"cluster facts: {culprit.get('kind')} {name if isinstance(name, str) else 'without a name'}: {error}"
         raise InputError(message) from None
@@ -124,11 +117,8 @@ def gives_facts(obj: dict[str, Any]) -> bool:
 
 
 def _unwrap_configurations(objects: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Replace the ConfigMap of Kueue's Configuration by the Configuration."""
-    for one in objects:
-        if one.get("kind") != "ConfigMap":
-            yield one
-            continue
-        value = configuration_in(one)
-        if value is not None:
-            yield value
+    """Replace the ConfigMap of Kueue's Configuration by the Configuration, and drop other ConfigMaps."""
+    for obj in objects:
+        configuration = configuration_in(obj) if obj.get("kind") == "ConfigMap" else obj
+        if configuration is not None:
+            yield configuration

@@ -6,14 +6,13 @@
 everything that a watcher does with them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version as installed_version
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import aiohttp
 from kubernetes.aio.client import ApiClient as Transport
@@ -22,13 +21,9 @@ from kubernetes.aio.config import ConfigException
 
 from gpugate.webhook.kube.decode import decode_object, watch_events
 from gpugate.webhook.kube.errors import NOT_FOUND, ApiError, ConnectionLostError, NotServed, refusal
+from gpugate.webhook.kube.types import JsonObject
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-
-    from gpugate.webhook.kube.types import JsonObject
-
-    _Load = Callable[[], Awaitable[Configuration]]
+LoadConfiguration: TypeAlias = Callable[[], Awaitable[Configuration]]
 
 _ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=60.0)  # the apiserver's own limit
 _CONNECT_SECONDS = 10.0
@@ -41,8 +36,6 @@ _JSON, _MERGE = "application/json", "application/merge-patch+json"
 
 
 class _Call(NamedTuple):
-    """One HTTP request; `body` is None for requests without one."""
-
     method: str
     path: str
     query: Mapping[str, str | None]
@@ -55,20 +48,14 @@ logging.getLogger("kubernetes").addHandler(logging.NullHandler())
 
 
 class ApiClient:
-    """A client of one cluster, shared by all watchers and writers of a process.
-
-    Attributes:
-        calls: number of calls sent, by verb (``get``, ``watch``, ``create``, ``replace``, ``patch``, ``delete``).
+    """A client of one cluster, shared by all watchers and writers of a process; ``calls`` counts its calls by verb.
 
     Every call raises `NotServed` if the apiserver does not serve the kind, `ApiError` for any other error status, and
     `ConnectionLostError` for no answer or an incomplete one.
     """
 
-    def __init__(self, configuration: Configuration, renew: _Load | None = None) -> None:
-        """Make a client; the first request opens the first connection.
-
-        If the apiserver answers 401, the client calls `renew` for new credentials.
-        """
+    def __init__(self, configuration: Configuration, renew: LoadConfiguration | None = None) -> None:
+        """Make a client without a connection; it calls `renew` for new credentials if the apiserver answers 401."""
         self._configuration = configuration
         self._renew = renew
         self.calls: Counter[str] = Counter()
@@ -92,7 +79,7 @@ class ApiClient:
         Raises:
             ApiError: the object is missing (status 404), or the call was refused.
         """
-        return await self._read(path, {})
+        return await self._call(_Call("GET", path, {}))
 
     async def list(
         self,
@@ -100,19 +87,12 @@ class ApiClient:
         *,
         limit: int = 500,
         continue_: str | None = None,
-        resource_version: str | None = None,
         field_selector: str | None = None,
         label_selector: str | None = None,
     ) -> JsonObject:
-        """Return one page of the collection at `path`, such as ``/api/v1/nodes``.
+        """Return one page of the collection at `path`, such as ``/api/v1/nodes``; selectors are those of ``kubectl``.
 
-        Args:
-            path: the collection.
-            limit: objects per page; 0 requests all objects at once.
-            continue_: ``metadata.continue`` of the page before.
-            resource_version: None requests the newest state, read consistently.
-            field_selector: as in ``kubectl --field-selector``.
-            label_selector: as in ``kubectl --selector``.
+        A `limit` of 0 requests all objects at once; `continue_` is ``metadata.continue`` of the previous page.
 
         Raises:
             Gone: the continue token has expired.
@@ -120,11 +100,10 @@ class ApiClient:
         query = {
             "limit": str(limit) if limit else None,
             "continue": continue_,
-            "resourceVersion": resource_version,
             "fieldSelector": field_selector,
             "labelSelector": label_selector,
         }
-        return await self._read(path, query)
+        return await self._call(_Call("GET", path, query))
 
     @asynccontextmanager
     async def watch(
@@ -175,25 +154,25 @@ class ApiClient:
         """Create an object in the collection at `path`; return it as stored.
 
         Raises:
-            ApiError: the call was refused (409: there is one of this name).
+            ApiError: the call was refused (409: an object of this name exists).
         """
-        return await self._write("POST", path, item, _JSON)
+        return await self._call(_Call("POST", path, {}, item, _JSON))
 
     async def replace(self, path: str, item: JsonObject) -> JsonObject:
-        """Put `item` in place of the object at `path`; return it as stored.
+        """Replace the object at `path` by `item`; return it as stored.
 
         Raises:
-            ApiError: the call was refused (409: it is not of the resourceVersion that `item` states).
+            ApiError: the call was refused (409: its resourceVersion is not the one in `item`).
         """
-        return await self._write("PUT", path, item, _JSON)
+        return await self._call(_Call("PUT", path, {}, item, _JSON))
 
     async def patch(self, path: str, patch: JsonObject) -> JsonObject:
         """Merge `patch` into the object at `path` (RFC 7386); return it as stored.
 
         Raises:
-            ApiError: the call was refused (409: it is not of the resourceVersion that `patch` states).
+            ApiError: the call was refused (409: its resourceVersion is not the one in `patch`).
         """
-        return await self._write("PATCH", path, patch, _MERGE)
+        return await self._call(_Call("PATCH", path, {}, patch, _MERGE))
 
     async def delete(self, path: str, *, uid: str = "") -> None:
         """Delete the object at `path`, with a `uid` only the object with that uid; a missing object is no error.
@@ -203,17 +182,13 @@ class ApiClient:
         """
         options = {"preconditions": {"uid": uid}} if uid else {}
         try:
-            await self._write("DELETE", path, options, _JSON)
+            await self._call(_Call("DELETE", path, {}, options, _JSON))
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise
 
-    async def _read(self, path: str, query: Mapping[str, str | None]) -> JsonObject:
-        async with await self._open(_Call("GET", path, query), _ANSWER_TIMEOUT) as response:
-            return decode_object(await _body(response))
-
-    async def _write(self, method: str, path: str, item: JsonObject, content_type: str) -> JsonObject:
-        async with await self._open(_Call(method, path, {}, item, content_type), _ANSWER_TIMEOUT) as response:
+    async def _call(self, call: _Call) -> JsonObject:
+        async with await self._open(call, _ANSWER_TIMEOUT) as response:
             return decode_object(await _body(response))
 
     async def _open(self, call: _Call, limit: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
@@ -258,12 +233,12 @@ def _connection_errors() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, OSError, ConfigException) as error:  # OSError: timeouts as well
-        message = f"lost the apiserver: {str(error) or type(error).__name__}"
+        message = f"lost the connection to the apiserver: {str(error) or type(error).__name__}"
         raise ConnectionLostError(message) from error
 
 
 async def _refused(response: aiohttp.ClientResponse) -> ApiError:
-    """Read a refusal: a Status object, or bare text where nothing handles the path."""
+    """Read an error answer: a Status object, or text from a path without a handler."""
     async with response:
         body = await _body(response)
     if body.startswith(b"{"):

@@ -1,4 +1,4 @@
-"""Decode JSON from the apiserver, whatever users have put into it.
+"""Decode JSON from the apiserver, also JSON that strict parsers reject.
 
 The apiserver passes on, byte by byte, what users write into fields of any content (the ``parameters`` of a ResourceClaim):
 thousands of levels, bytes that are not UTF-8, unpaired surrogates. Such an object and all that follow it in the stream must
@@ -46,27 +46,27 @@ def _leniently(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 def _shallow(body: bytes) -> bytes:
     """Replace every value deeper than `_DEEPEST` by null."""
-    kept: list[bytes] = []
+    parts: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(body):
         first = body[token.start()]
         if first in _OPENS:
             depth += 1
             if depth == _DEEPEST + 1:
-                kept += (body[start : token.start()], b"null")
+                parts += (body[start : token.start()], b"null")
                 start = len(body)
         elif first in _CLOSES:
             if depth == _DEEPEST + 1:
                 start = token.end()
             depth -= 1
-    return b"".join((*kept, body[start:]))
+    return b"".join((*parts, body[start:]))
 
 
 def decode_object(body: bytes) -> JsonObject:
     """Return the JSON object in `body`.
 
     Raises:
-        ConnectionLostError: `body` is no JSON object; a proxy in front of the apiserver answered.
+        ConnectionLostError: `body` is not a JSON object; a proxy in front of the apiserver answered.
     """
     try:
         result = decode(body)
@@ -84,7 +84,7 @@ async def watch_events(chunks: AsyncIterable[bytes]) -> AsyncIterator[JsonObject
     Raises:
         Gone: an ERROR event with code 410: the resourceVersion is too old.
         ApiError: any other ERROR event.
-        ConnectionLostError: a line is no JSON object, or the stream ended inside of one.
+        ConnectionLostError: a line is not a JSON object, or the stream ended inside of one.
     """
     tail = b""
     async for chunk in chunks:

@@ -6,11 +6,11 @@ NOT_FOUND, CONFLICT, _GONE = 404, 409, 410
 
 
 class ClusterError(Exception):
-    """Anything that went wrong while reading the cluster."""
+    """The cluster cannot be read or written."""
 
 
 class ClusterConfigError(ClusterError):
-    """No usable way to the cluster is configured; the text names the file and the remedy."""
+    """The configured access to the cluster is unusable; the message names the file and the remedy."""
 
 
 class ConnectionLostError(ClusterError):
@@ -18,23 +18,15 @@ class ConnectionLostError(ClusterError):
 
 
 class ApiError(ClusterError):
-    """An error status of the apiserver.
-
-    Attributes:
-        status: HTTP status code, or the code of a Status object inside a watch.
-        reason: the machine-readable reason, such as ``Forbidden``.
-        message: the message for people.
-    """
+    """An error status of the apiserver: HTTP status code, machine-readable reason (``Forbidden``), message."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
-        """Keep the three parts; the text of the error shows all of them."""
         super().__init__(status, reason, message)
         self.status = status
         self.reason = reason
         self.message = message
 
     def __str__(self) -> str:
-        """Show all three parts in one line."""
         return f"{self.status} {self.reason}: {self.message}"
 
 
@@ -47,12 +39,7 @@ class Gone(ApiError):  # noqa: N818 - the apiserver's own word for it
 
 
 def refusal(code: int, status: JsonObject) -> ApiError:
-    """Return the error for a ``Status`` object of the apiserver.
-
-    Args:
-        code: HTTP status code, or ``status.code`` of an object inside a watch.
-        status: the decoded object; missing fields get defaults.
-    """
+    """Return the error for a ``Status`` object of the apiserver, with the HTTP status, or its own code inside a watch."""
     # A missing object is answered with its name, a missing kind without one.
     named = (status.get("details") or {}).get("name")
     kinds = {_GONE: Gone, NOT_FOUND: ApiError if named else NotServed}

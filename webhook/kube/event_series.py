@@ -26,11 +26,8 @@ class Reference(NamedTuple):
     """The object that an Event is about.
 
     Attributes:
-        api_version: of the object, ``group/version``.
-        kind: of the object.
         namespace: of the object and its Event; empty for cluster-scoped objects, whose Events are in ``default``.
-        name: of the object.
-        uid: of the object; ``kubectl describe`` finds Events by it. Empty if unknown.
+        uid: ``kubectl describe`` finds Events by it; empty if unknown.
     """
 
     api_version: str
@@ -60,14 +57,11 @@ class EventSeries:
     """One Event, and how often it occurred.
 
     Attributes:
-        key: object, reason and text of the Event.
-        name: name of the Event.
         first: first occurrence, seconds of Unix time.
         last: last occurrence, seconds of Unix time.
         last_seen: last occurrence, on the monotonic clock of the limits.
         waits_since: start of waiting to be sent, on that clock.
         due: earliest time of the next count update, on that clock.
-        count: number of occurrences.
         updates: number of count updates sent.
         stored: whether the API has the Event.
     """
@@ -97,15 +91,9 @@ class EventSeries:
         return {"count": self.count, "lastObservedTime": _micro_time(self.last)}
 
     def event(self, component: str, instance: str) -> JsonObject:
-        """Return the whole Event, as ``component`` in its ``instance`` reports it."""
+        """Return the whole Event, reported by ``instance`` of ``component``."""
         key = self.key
-        regarding = {
-            "apiVersion": key.regarding.api_version,
-            "kind": key.regarding.kind,
-            "namespace": key.regarding.namespace,
-            "name": key.regarding.name,
-            "uid": key.regarding.uid,
-        }
+        regarding = dict(zip(("apiVersion", "kind", "namespace", "name", "uid"), key.regarding, strict=True))
         event: JsonObject = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -137,6 +125,6 @@ def _micro_time(seconds: float) -> str:
 
 
 def cut_bytes(text: str, longest: int = _LONGEST_NOTE) -> str:
-    """``text`` in at most ``longest`` bytes of UTF-8, with dots where something is missing at its end."""
+    """Cut ``text`` to at most ``longest`` bytes of UTF-8, with dots for a missing end."""
     raw = text.encode("utf-8", "replace")
     return raw.decode() if len(raw) <= longest else raw[: longest - 3].decode("utf-8", "ignore") + "..."

@@ -8,16 +8,15 @@ import asyncio
 import socket
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
+from gpugate.webhook.kube.client import ApiClient
 from gpugate.webhook.kube.errors import CONFLICT, NOT_FOUND, ApiError, ClusterError
 from gpugate.webhook.kube.event_series import EventSeries, Key, Kind, Reference, about_namespace, cut_bytes, name_of
 from gpugate.webhook.kube.reflector import Backoff
-from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
-from gpugate.webhook.runtime.rate_limit import Buckets, TokenBucket
 
 #: Longest reason, action or instance that the API accepts. Characters.
 _LONGEST_WORD: Final = 128
@@ -25,22 +24,66 @@ _LONGEST_WORD: Final = 128
 _TRANSIENT: Final = frozenset({401, 408, 429})
 _SERVER_ERROR: Final = 500
 Outcome: TypeAlias = Literal["created", "updated", "aggregated", "limited", "overflow", "refused", "expired", "failed"]
-__all__ = ["EventWriter", "Kind", "Limits", "Outcome", "Recorder", "Reference", "about_namespace"]
+__all__ = ["Kind", "Limits", "Outcome", "Recorder", "Reference", "about_namespace"]
 
 
-class EventWriter(Protocol):
-    """The writing part of an API client; `gpugate.webhook.kube.client.ApiClient` implements it."""
+class TokenBucket:
+    """A bucket of ``burst`` tokens, full at the start, refilled at ``rate`` per second; the caller passes the time in seconds."""
 
-    async def create(self, path: str, item: JsonObject) -> JsonObject:
-        """Create an object in the collection at `path`."""
+    __slots__ = ("_at", "_burst", "_left", "_rate")
 
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """Merge `patch` into the object at `path`."""
+    def __init__(self, burst: float, rate: float, now: float) -> None:
+        self._burst = burst
+        self._rate = rate
+        self._left = float(burst)
+        self._at = now
+
+    def _fill(self, now: float) -> None:
+        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        """Take one token; return False if there is none."""
+        self._fill(now)
+        # Accept rounding errors: else a caller that has waited for a token may wait twice.
+        if self._left < 1.0 - 1e-9:
+            return False
+        self._left -= 1.0
+        return True
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until there is a token."""
+        self._fill(now)
+        return 0.0 if self._left >= 1.0 - 1e-9 else (1.0 - self._left) / self._rate
+
+
+class Buckets:
+    """A token bucket per key, at most ``most`` of them: the least recently used one is dropped."""
+
+    def __init__(self, burst: float, rate: float, most: int) -> None:
+        self._burst = burst
+        self._rate = rate
+        self._most = most
+        self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, key: Hashable, now: float) -> bool:
+        """Take one token from the bucket of ``key``; return False if there is none."""
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = TokenBucket(self._burst, self._rate, now)
+            if len(self._buckets) > self._most:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(key)
+        return bucket.take(now)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on what is kept and sent; durations in seconds.
+    """Limits of memory and of calls; durations in seconds.
 
     Attributes:
         queue: new Events in the queue; further ones are dropped.
@@ -67,41 +110,25 @@ class Limits:
     expires: float = 300.0
 
 
-def _uncounted(_outcome: Outcome) -> None:
-    """Count nothing."""
-
-
 class Recorder:
     """Queues Events until `run` sends them. Use it from the thread of the event loop only."""
 
-    __slots__ = (
-        *("_api", "_buckets", "_calls", "_changed", "_component", "_count", "_instance", "_known"),
-        *("_limits", "_log", "_timing", "_queue", "_quiet_until", "_suppressed", "_wake", "_wall"),
-    )
-
     def __init__(  # noqa: PLR0913 - most are for tests
         self,
-        api: EventWriter,
+        api: ApiClient,
         log: Log,
         *,
         component: str = "gpugate.io/webhook",
         instance: str = "",
-        count: Callable[[Outcome], None] = _uncounted,
+        count: Callable[[Outcome], None] = lambda _outcome: None,
         limits: Limits = Limits(),
         timing: Backoff = Backoff(),  # noqa: B008 - it is frozen
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare an empty queue.
+        """Prepare an empty queue; ``count`` is called with the outcome of every Event.
 
-        Args:
-            api: the API client.
-            log: log for Events that cannot be sent.
-            component: the ``reportingController`` of the Events, a qualified name.
-            instance: their ``reportingInstance``; empty for the host name (in a pod: the pod's name).
-            count: called with the outcome of every Event.
-            limits: limits on what is kept and sent.
-            timing: clock, sleep and backoff.
-            wall: clock of the Events' times, seconds of Unix time.
+        The Events have ``component``, a qualified name, as ``reportingController``, and ``instance`` as ``reportingInstance``: by
+        default the host name, in a pod the name of the pod. Their times are those of ``wall``, seconds of Unix time.
         """
         self._api = api
         self._log = log
@@ -123,12 +150,8 @@ class Recorder:
     def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
         """Queue an Event about ``regarding``; never blocks, never raises.
 
-        Args:
-            regarding: the object.
-            reason: why, a CamelCase word for machines (``Refused``).
-            message: what happened, cut to 1024 bytes.
-            action: what was done or tried, a CamelCase word (``Admit``).
-            kind: ``Normal``, or ``Warning`` if somebody must act.
+        ``reason`` (``Refused``) and ``action`` (``Admit``) are CamelCase words for machines, ``message`` is cut to 1024 bytes, and
+        ``kind`` is ``Normal``, or ``Warning`` if a person must act.
         """
         try:
             self._add(Key(regarding, kind, reason[:_LONGEST_WORD], action[:_LONGEST_WORD], cut_bytes(message)))
@@ -200,12 +223,11 @@ class Recorder:
             if self._queue[0].waits_since >= oldest:
                 return self._queue[0]
             self._forget(self._queue.popleft(), "expired")
-        due = [one for one in self._changed.values() if one.due <= now]
-        for one in due:
-            if one.waits_since + self._limits.update_last < oldest:
-                self._forget(one, "expired")
-            else:
-                return one
+        due = [series for series in self._changed.values() if series.due <= now]
+        for series in due:
+            if series.waits_since + self._limits.update_last >= oldest:
+                return series
+            self._forget(series, "expired")
         return None
 
     def _forget(self, series: EventSeries, outcome: Outcome) -> None:
@@ -216,7 +238,7 @@ class Recorder:
             del self._changed[series.key]
 
     async def _sent(self, series: EventSeries) -> bool:
-        """Send one Event; return False if the API should be left alone for a while."""
+        """Send one Event; return False if further calls must wait."""
         try:
             await self._send(series)
         except ApiError as error:
@@ -240,7 +262,7 @@ class Recorder:
             try:
                 await self._api.create(series.collection, series.event(self._component, self._instance))
             except ApiError as error:
-                # A call whose answer was lost created it.
+                # An earlier call, whose answer was lost, created it.
                 if error.status != CONFLICT:
                     raise
             series.stored = True
@@ -270,7 +292,6 @@ class Recorder:
         self._forget(series, outcome)
 
     def _warn_limited(self, message: str, namespace: str, error: str) -> None:
-        """Log a warning, at most one for each interval."""
         now = self._timing.clock()
         if now < self._quiet_until:
             self._suppressed += 1
@@ -281,7 +302,7 @@ class Recorder:
 
 
 class EventSink(Protocol):
-    """Takes Events; `gpugate.webhook.kube.events.Recorder` implements it."""
+    """Receives Events, like `Recorder`."""
 
     def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: Kind = "Warning") -> None:
         """Queue an Event about `regarding`; never blocks, never raises."""

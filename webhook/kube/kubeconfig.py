@@ -2,47 +2,36 @@
 # mypy: untyped-calls-exclude=kubernetes
 """Connect to the cluster that a kubeconfig or a service account names."""
 
-from __future__ import annotations
-
 import asyncio
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import load_incluster_config
 from kubernetes.aio.config.incluster_config import SERVICE_TOKEN_FILENAME
 from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 
-from gpugate.webhook.kube.client import ApiClient
+from gpugate.webhook.kube.client import ApiClient, LoadConfiguration
 from gpugate.webhook.kube.errors import ClusterConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    _Load = Callable[[], Awaitable[Configuration]]
 
 _LOAD_SECONDS = 60.0  # exec plugins may prompt a person
 _SERVICE_TOKEN = Path(SERVICE_TOKEN_FILENAME)
 
 
 async def connect(kubeconfig: Path | None = None, context: str | None = None) -> ApiClient:
-    """Make a client for the cluster of the arguments or the environment.
+    """Make a client for the cluster of a kubeconfig and one of its contexts; no request is sent.
 
-    With neither argument: the service account of the pod if there is one, else the default kubeconfig (``KUBECONFIG``, then
-    ``~/.kube/config``). No request is sent.
-
-    Args:
-        kubeconfig: file to read instead of the default.
-        context: context of that file, instead of its current one.
+    Without both: the service account of the pod if there is one, else the default kubeconfig (``KUBECONFIG``, then
+    ``~/.kube/config``) and its current context.
 
     Raises:
         ClusterConfigError: the configuration is missing or unusable.
     """
     where = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
-    load = partial(_from_kubeconfig, where, context)
+    load: LoadConfiguration = partial(_from_kubeconfig, where, context)
     if kubeconfig is None and context is None and _SERVICE_TOKEN.is_file():  # noqa: ASYNC240
         where, load = f"the service account in {_SERVICE_TOKEN.parent}", partial(_in_cluster)
     with _config_errors(where):
@@ -69,14 +58,14 @@ async def _from_kubeconfig(where: str, context: str | None) -> Configuration:
         user = merged["users"].get_with_name(name, safe=True) or {"user": {}}
         value = configuration.api_key or configuration.cert_file
         if "exec" in user["user"] and not value:  # the loader only logs a failed plugin
-            message = f"the exec plugin of {where} gave no credentials: run its command by hand"
+            message = f"the exec plugin of {where} returned no credentials: run its command by hand"
             raise ClusterConfigError(message)
     return configuration
 
 
 def _context_of(merged: ConfigNode | None, where: str, context: str | None) -> str:
     if merged is None:
-        message = f"there is no kubeconfig at {where}: name another, or set KUBECONFIG"
+        message = f"there is no kubeconfig at {where}: give another file, or set KUBECONFIG"
         raise ClusterConfigError(message)
     known = [entry["name"] for entry in merged.value["contexts"]]
     chosen = context or merged.value.get("current-context")
@@ -92,7 +81,7 @@ def _config_errors(where: str) -> Iterator[None]:
         yield
     except ClusterConfigError:
         raise
-    except Exception as error:  # the loader meets a shape it did not expect with TypeError etc.
+    except Exception as error:  # the loader raises TypeError and others for a malformed file
         reason = str(error) or type(error).__name__
-        message = f"{where} gives no access to a cluster: {reason}; mend it or name another"
+        message = f"{where} gives no access to a cluster: {reason}; correct it or give another"
         raise ClusterConfigError(message) from error

@@ -1,21 +1,19 @@
-"""Keep a sink in step with one kind of the cluster: list, watch, resume, and back off on errors."""
-
-from __future__ import annotations
+"""Keep a sink up to date with one kind of the cluster: list, watch, resume, and back off on errors."""
 
 import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gpugate.webhook.kube.discovery import Discovery
+from gpugate.webhook.kube.client import ApiClient
 from gpugate.webhook.kube.errors import ApiError, ClusterError, ConnectionLostError, Gone, NotServed
-from gpugate.webhook.kube.lister import CHANGES, ListCollector, read_pages, read_streamed
-from gpugate.webhook.kube.types import EventType, JsonObject, KindState, ListWatch, Sink, Strip, WatchedKind, WatchPhase
+from gpugate.webhook.kube.lister import CHANGES, Discovery, ListCollector, read_pages, read_streamed
+from gpugate.webhook.kube.types import EventType, JsonObject, KindState, Sink, Strip, WatchedKind, WatchPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +39,10 @@ class Backoff:
         return longest * (1 + self.jitter()) / 2
 
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["Backoff", "KindState", "ListWatch", "Reflector", "Sink", "Strip", "WatchedKind", "run_all", "wait_synced"]
+__all__ = ["Backoff", "KindState", "Reflector", "Sink", "Strip", "WatchedKind", "run_all", "wait_synced"]
 
 _PAGE = 500
-_MOST_BROKEN_STREAMS = 2  # streamed lists broken in a row, after which one is read page by page
+_MOST_BROKEN_STREAMS = 2  # after so many broken streamed lists in a row, read one page by page
 _COUNT_CHANGES = {"ADDED": 1, "DELETED": -1}
 _FORBIDDEN = frozenset({401, 403})
 _BUSY = frozenset({429, 502, 503, 504})
@@ -56,11 +51,11 @@ _log = logging.getLogger(__name__)
 
 
 class Reflector:
-    """Follows one kind; see `run`."""
+    """Watches one kind; see `run`."""
 
     def __init__(
         self,
-        source: ListWatch,
+        source: ApiClient,
         kind: WatchedKind,
         sink: Sink,
         *,
@@ -68,10 +63,10 @@ class Reflector:
         timing: Backoff | None = None,
         discovery: Discovery | None = None,
     ) -> None:
-        """Prepare to follow `kind`; `run` starts reading.
+        """Prepare to watch `kind`; `run` starts reading.
 
-        `strip` reduces every object as it arrives, so that a long list is never held with all fields; the sink gets its results.
-        `discovery` is shared with the other reflectors of the process.
+        `strip` reduces every object as it arrives, so that a long list is never in memory with all fields; the sink gets its
+        results. `discovery` is shared by the reflectors of the process.
         """
         self.kind = kind
         self._source = source
@@ -98,7 +93,7 @@ class Reflector:
         await self._synced.wait()
 
     async def run(self) -> None:
-        """Keep the sink in step until cancelled; no error ends it."""
+        """Keep the sink up to date until cancelled; no error ends it."""
         while True:
             await self._timing.sleep(await self._cycle())
 
@@ -117,12 +112,12 @@ class Reflector:
             self._resume = None
         except ApiError as error:
             if error.status not in _FORBIDDEN | _BUSY:
-                self._resume = None  # else a resourceVersion it dislikes is sent for ever
+                self._resume = None  # else a rejected resourceVersion is sent again and again
             self._update_state("forbidden" if error.status in _FORBIDDEN else "failing", error=str(error))
         except ClusterError as error:
             self._update_state("failing", error=str(error))
         except Exception as error:  # noqa: BLE001 - a malformed answer must not end it
-            _log.warning("%s: unforeseen", self.kind.name, exc_info=error)
+            _log.warning("%s: unexpected error", self.kind.name, exc_info=error)
             self._resume = None
             self._update_state("failing", error=repr(error))
         return self._backoff()
@@ -150,43 +145,43 @@ class Reflector:
             except ApiError as error:
                 if self._resume or error.status not in _UNSUPPORTED:
                     raise
-                _log.info("%s: the list comes in pages: %s", self.kind.name, error)
+                _log.info("%s: reading the list in pages: %s", self.kind.name, error)
                 self._streams = False
             else:
                 return
         await self._watch(await self._list())
 
     async def _list(self) -> str:
-        """Hand the sink a full list, read page by page; return its resourceVersion."""
-        collected = ListCollector(self._strip)
-        take = partial(self._call_sink, collected.take)
+        """Pass a full list, read page by page, to the sink; return its resourceVersion."""
+        collector = ListCollector(self._strip)
+        take = partial(self._call_sink, collector.take)
         try:
             version = await read_pages(self._source, self.kind, self._path, self._page, take)
         except Gone:
             self._page = 0  # a token that expires once may expire each time: request one page
             raise
-        self._replace(collected, version)
+        self._replace(collector, version)
         return version
 
     async def _stream(self, events: AsyncIterator[JsonObject], on_event: Callable[[], None]) -> None:
-        """Hand the sink a full list, read from the beginning of a watch."""
-        collected = ListCollector(self._strip)
+        """Pass a full list, read from the beginning of a watch, to the sink."""
+        collector = ListCollector(self._strip)
 
         def take(*event: object) -> None:
             on_event()
-            self._call_sink(collected.take, *event)
+            self._call_sink(collector.take, *event)
 
         self._broken_streams += 1
         version = await read_streamed(events, take)
-        self._replace(collected, version)
+        self._replace(collector, version)
 
-    def _replace(self, collected: ListCollector, version: str) -> None:
+    def _replace(self, collector: ListCollector, version: str) -> None:
         self._broken_streams = 0
         self._reject_older(version)
-        if not self._call_sink(self._sink.replaced, self.kind, list(collected.records.values())):
+        if not self._call_sink(self._sink.replaced, self.kind, list(collector.records.values())):
             message = "the sink failed on a full list"
             raise ClusterError(message)
-        self._objects = len(collected.records)
+        self._objects = len(collector.records)
         self._resume, self._page, self._watched = version, _PAGE, False
         self._update_state("synced", last_sync_monotonic=self._timing.clock(), relists=self._lists)
         self._lists += 1
@@ -196,7 +191,7 @@ class Reflector:
         number = int(version) if version.isdecimal() else 0
         if number < self._newest and not self._rejected_older:
             self._rejected_older = True
-            message = f"a list at {version} is older than {self._newest}, seen before"
+            message = f"the list at {version} is older than an earlier one at {self._newest}"
             raise ClusterError(message)
         self._newest, self._rejected_older = number, False
 
@@ -225,7 +220,7 @@ class Reflector:
                 async for event in events:
                     silent.reschedule(loop.time() + silence)
                     self._take(event)
-                    await asyncio.sleep(0)  # a burst must not keep reviews waiting
+                    await asyncio.sleep(0)  # a burst of events must not delay reviews
             if self._timing.clock() - opened >= duration - 1:  # a shorter watch does not prove that the apiserver was current
                 self._update_state(last_event_monotonic=self._timing.clock())
         except TimeoutError:
@@ -240,7 +235,7 @@ class Reflector:
         item: JsonObject = event["object"]
         version: str = item["metadata"]["resourceVersion"]
         number = int(version) if version.isdecimal() else 0
-        late = version.isdecimal() and number < self._newest  # the list or a later event is newer
+        late = version.isdecimal() and number < self._newest  # the list or another event is newer
         # A repeated event is already counted; a failed object never was.
         if event["type"] in CHANGES and not late and self._call_sink(self._change, event["type"], item) and number > self._newest:
             self._objects += _COUNT_CHANGES.get(event["type"], 0)
@@ -262,7 +257,7 @@ class Reflector:
         return self._timing.absent_poll
 
     def _call_sink(self, call: Callable[..., None], *arguments: object) -> bool:
-        """Make a call that must not end the watcher; count and report its exception."""
+        """Make a call that must not end the watch; count and report its exception."""
         try:
             call(*arguments)
         except Exception as error:  # noqa: BLE001 - one object must not stop the others
@@ -273,7 +268,7 @@ class Reflector:
         return True
 
     def _update_state(self, phase: WatchPhase | None = None, error: str | None = None, **rest: Any) -> None:  # noqa: ANN401
-        """Publish a new state; only a change of phase is worth a line in the log."""
+        """Publish a new state; log changes of the phase only."""
         before = self._state
         if phase:
             rest |= {"phase": phase, "error": error}
@@ -297,9 +292,9 @@ async def run_all(reflectors: Iterable[Reflector]) -> None:
 
 async def wait_synced(reflectors: Iterable[Reflector], seconds: float) -> list[KindState]:
     """Wait for all to be synced, at most `seconds`; return the states of those that are not."""
-    waited = list(reflectors)
+    watched = list(reflectors)
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            for reflector in waited:
+            for reflector in watched:
                 await reflector.wait_synced()
-    return [reflector.state for reflector in waited if not reflector.state.synced]
+    return [reflector.state for reflector in watched if not reflector.state.synced]

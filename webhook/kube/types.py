@@ -1,30 +1,25 @@
-"""Types of the Kubernetes client: kinds to watch, watch states, and the protocols of API and sink."""
+"""Types of the Kubernetes client: kinds to watch, watch states, and the receiver of the objects."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import quote
 
 JsonObject: TypeAlias = dict[str, Any]
-"""One decoded JSON object, as the apiserver sent it."""
+#: Reduces an object to a smaller object, or to a record of any type, for the sink.
 Strip: TypeAlias = Callable[[JsonObject], Any]
-"""Reduces an object to what the sink gets: a smaller object, or a record of any type."""
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 WatchPhase: TypeAlias = Literal["pending", "synced", "absent", "forbidden", "failing"]
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedKind:
-    """One kind to follow in the whole cluster.
+    """One kind to watch in the whole cluster.
 
     Attributes:
         name: such as ``ClusterQueue``; also the name in logs and metrics.
-        group: API group, empty for the core group.
         versions: such as ``("v1beta2", "v1beta1")``; the first served one is read.
         plural: the resource in API paths.
-        field_selector: narrows list and watch; None selects all.
-        label_selector: narrows list and watch; None selects all.
         resource: key in snapshots and rules; the plural by default.
     """
 
@@ -44,8 +39,8 @@ class WatchedKind:
     def path(self, version: str, namespace: str = "") -> str:
         """Return the path of the collection in this version, of the whole cluster or of one namespace."""
         root = f"/apis/{self.group}" if self.group else "/api"
-        within = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
-        return f"{root}/{version}/{within}{self.plural}"
+        scope = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
+        return f"{root}/{version}/{scope}{self.plural}"
 
     def type_in(self, version: str) -> JsonObject:
         """Return the apiVersion and kind of its objects: items of a list come without them."""
@@ -57,10 +52,7 @@ class KindState:
     """State of one reflector.
 
     Attributes:
-        kind: name of the kind.
-        resource: key in snapshots and rules, see `WatchedKind`.
         phase: in ``failing`` and ``forbidden`` the sink keeps the last known objects.
-        objects: number of objects in the sink.
         last_event_monotonic: clock in seconds at the last event, bookmark or timely end of a watch.
         last_sync_monotonic: clock in seconds when a list was finished or absence was last found.
         relists: lists finished after the first one.
@@ -82,45 +74,18 @@ class KindState:
 
     @property
     def synced(self) -> bool:
-        """True once the kind was listed or is known to be absent, even if it fails since."""
+        """Return whether the kind was listed or found absent before, even if its watch fails now."""
         return self.last_sync_monotonic is not None
 
     def age(self, now: float) -> float | None:
         """Return the seconds from the last proof that the objects are current until `now`, on the reflector's clock.
 
         Proofs: an event, a bookmark, a finished list, absence found, or a watch that lasted its full time. None before the first.
-        A quiet kind gets a bookmark every minute. If nothing at all changes in etcd there are none, and the end of its watch is
-        the
-        proof (`Backoff.watch`: after four minutes at most).
+        A kind without changes gets a bookmark every minute; if nothing at all changes in etcd, the end of its watch is the proof
+        (`Backoff.watch`: after four minutes at most).
         """
         proofs = [at for at in (self.last_event_monotonic, self.last_sync_monotonic) if at is not None]
         return max(0.0, now - max(proofs)) if self.synced else None
-
-
-class ListWatch(Protocol):
-    """The reading part of an API client; `gpugate.webhook.kube.client.ApiClient` implements it."""
-
-    async def get(self, path: str) -> JsonObject:
-        """Return the object at `path`."""
-
-    async def served(self, group: str, version: str, plural: str) -> bool:
-        """Return whether the cluster serves the resource now."""
-
-    async def list(
-        self, path: str, *, limit: int, continue_: str | None, field_selector: str | None, label_selector: str | None
-    ) -> JsonObject:
-        """Return one page of a consistent, newest list; a limit of 0 means one page."""
-
-    def watch(
-        self,
-        path: str,
-        *,
-        resource_version: str | None,
-        timeout_seconds: int,
-        field_selector: str | None,
-        label_selector: str | None,
-    ) -> AbstractAsyncContextManager[AsyncIterator[JsonObject]]:
-        """Open a stream of events, all objects first where `resource_version` is None; ERROR events come as exceptions."""
 
 
 class Sink(Protocol):

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -27,9 +26,9 @@ MOST_SERIES: Final = 100_000
 #: Seconds for one answer.
 TIMEOUT_SECONDS: Final = 60.0
 _CONNECT: Final = 10.0
-#: Questions under way at once.
-_AT_ONCE: Final = 4
-_LONGEST: Final = 300
+#: Concurrent queries.
+_CONCURRENT: Final = 4
+_MAX_LENGTH: Final = 300
 #: DCGM reports unsupported fields as values near the largest 64-bit integer.
 _BLANK: Final = 1e18
 _MATCHER: Final = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*(?:=|!=|=~|!~)"(?:[^"\\\n]|\\["\\nt])*"')
@@ -57,7 +56,6 @@ class Address:
     Attributes:
         url: its address, without user and password.
         user: user of HTTP basic authentication; empty for none.
-        password: password of that user.
         token_file: file with a bearer token, read for each query: it may be renewed.
         ca_file: file with the trusted CA certificates; None for the system's.
         matchers: label matchers added to every query: ``cluster="a"``.
@@ -83,14 +81,14 @@ def address_of(url: str, *, token_file: Path | None = None, ca_file: Path | None
     except ValueError:
         host, port = None, None
     if not host or parts.scheme not in {"http", "https"} or parts.query or parts.fragment:
-        message = "--prometheus: this is no address; write http://HOST:PORT or https://HOST, with a path where Prometheus has one"
+        message = "--prometheus: invalid address; write http://HOST:PORT or https://HOST, with the path of Prometheus if it has one"
         raise InputError(message)
     for matcher in matchers:
         if not _MATCHER.fullmatch(matcher):
-            message = f"--prometheus-matcher {matcher!r:.80} is no matcher, such as 'cluster=\"a\"'"
+            message = f"--prometheus-matcher {matcher!r:.80} is not a matcher, such as 'cluster=\"a\"'"
             raise InputError(message)
     if parts.username and token_file:
-        message = "--prometheus: give a name and password in the address, or --prometheus-token, not both"
+        message = "give either a user and password in the address of --prometheus or --prometheus-token, not both"
         raise InputError(message)
     name = f"[{host}]" if ":" in host else host
     where = f"{name}:{port}" if port else name
@@ -102,16 +100,11 @@ class Prometheus:
     """A client for one Prometheus; use it as an async context manager."""
 
     def __init__(self, address: Address, timeout: float = TIMEOUT_SECONDS) -> None:
-        """Make a client; the first query opens the first connection.
-
-        Args:
-            address: address and credentials.
-            timeout: seconds for one answer.
-        """
+        """Make a client with ``timeout`` seconds for one answer; the first query opens the first connection."""
         self.address = address
         self._timeout = timeout
-        self._session: aiohttp.ClientSession | None = None
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._session: aiohttp.ClientSession
+        self._turns = asyncio.Semaphore(_CONCURRENT)
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=min(_CONNECT, self._timeout))
@@ -119,11 +112,10 @@ class Prometheus:
         self._session = aiohttp.ClientSession(timeout=timeout, connector=connector)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        if self._session is not None:
-            await self._session.close()
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
 
-    async def ask(self, query: str, at: float) -> list[TimeSeries]:
+    async def query(self, query: str, at: float) -> list[TimeSeries]:
         """Return the series of ``query`` at a time, in seconds since 1970.
 
         Raises:
@@ -142,9 +134,6 @@ class Prometheus:
             raise type(error)(message) from None
 
     async def _send(self, form: Mapping[str, str]) -> tuple[int, bytes]:
-        if self._session is None:
-            message = "is asked outside of its block"
-            raise RuntimeError(message)
         try:
             async with self._session.post(
                 f"{self.address.url}/api/v1/query", data=form, headers=self._authorization(), allow_redirects=False
@@ -159,17 +148,17 @@ class Prometheus:
 
     def _authorization(self) -> dict[str, str]:
         if self.address.user:
-            given = b64encode(f"{self.address.user}:{self.address.password}".encode()).decode()
-            return {"Authorization": f"Basic {given}"}
+            credentials = b64encode(f"{self.address.user}:{self.address.password}".encode()).decode()
+            return {"Authorization": f"Basic {credentials}"}
         if self.address.token_file is None:
             return {}
         try:
             token = self.address.token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            message = f"cannot be asked: the token in {self.address.token_file} cannot be read ({type(error).__name__})"
+            message = f"cannot be queried: the token in {self.address.token_file} cannot be read ({type(error).__name__})"
             raise PrometheusError(message) from None
         if not token or not token.isascii() or not token.isprintable():
-            message = f"cannot be asked: {self.address.token_file} holds no token"
+            message = f"cannot be queried: {self.address.token_file} contains no token"
             raise PrometheusError(message)
         return {"Authorization": f"Bearer {token}"}
 
@@ -179,9 +168,8 @@ class Prometheus:
         try:
             return ssl.create_default_context(cafile=str(self.address.ca_file))
         except (OSError, ssl.SSLError) as error:
-            message = (
-                f"Prometheus at {self.address.url} cannot be asked: {self.address.ca_file} holds no certificates ({_plain(error)})"
-            )
+            problem = f"{self.address.ca_file} contains no certificates ({_plain(error)})"
+            message = f"Prometheus at {self.address.url} cannot be queried: {problem}"
             raise PrometheusError(message) from None
 
 
@@ -190,32 +178,32 @@ async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
     async for chunk in answer.content.iter_chunked(1 << 16):
         body += chunk
         if len(body) > MOST_BYTES:
-            message = f"answers with more than {MOST_BYTES >> 20} MiB: narrow it down by --prometheus-matcher"
+            message = f"answers with more than {MOST_BYTES >> 20} MiB: select fewer with --prometheus-matcher"
             raise QueryError(message)
     return bytes(body)
 
 
 def _series(status: int, body: bytes) -> list[TimeSeries]:
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        message = f"refuses: {_named(status)}; give --prometheus-token FILE, or a name and password in the address"
+        message = f"refuses: {_phrase(status)}; give --prometheus-token FILE, or a user and password in the address"
         raise PrometheusError(message)
     document = _document(body)
     if document is None:
-        what = "answers with no JSON of Prometheus's" if status == HTTPStatus.OK else f"answers {_named(status)}"
+        what = "does not answer with JSON of Prometheus" if status == HTTPStatus.OK else f"answers {_phrase(status)}"
         message = f"{what}: is this the address of Prometheus itself?"
         raise (QueryError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else PrometheusError)(message)
     if document.get("status") != "success":
-        message = f"does not answer a query: {document.get('error')!s:.{_LONGEST}}"
+        message = f"does not answer a query: {document.get('error')!s:.{_MAX_LENGTH}}"
         raise QueryError(message)
     data = document.get("data")
     result = data.get("result") if isinstance(data, dict) else None
     if not isinstance(result, list):
-        message = "gives an answer without a result: is this the address of Prometheus itself?"
+        message = "answers without a result: is this the address of Prometheus itself?"
         raise PrometheusError(message)
     if len(result) > MOST_SERIES:
-        message = f"answers with {len(result)} series, more than {MOST_SERIES}: narrow it down by --prometheus-matcher"
+        message = f"answers with {len(result)} series, more than {MOST_SERIES}: select fewer with --prometheus-matcher"
         raise QueryError(message)
-    return [one for one in map(_one, result) if one is not None]
+    return [series for series in map(_parse, result) if series is not None]
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
@@ -226,8 +214,8 @@ def _document(body: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) and "status" in value else None
 
 
-def _one(item: Any) -> TimeSeries | None:  # noqa: ANN401 - any JSON value
-    """One element of a result; None where its value is none that a card could have."""
+def _parse(item: Any) -> TimeSeries | None:  # noqa: ANN401 - any JSON value
+    """Return one element of a result; None if it is malformed, or its value means that DCGM has none."""
     try:
         labels, value = item["metric"], float(item["value"][1])
     except (KeyError, IndexError, TypeError, ValueError):
@@ -237,7 +225,7 @@ def _one(item: Any) -> TimeSeries | None:  # noqa: ANN401 - any JSON value
     return TimeSeries({str(key): str(text) for key, text in labels.items() if text}, value)
 
 
-def _named(status: int) -> str:
+def _phrase(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -245,4 +233,4 @@ def _named(status: int) -> str:
 
 
 def _plain(error: BaseException) -> str:
-    return re.sub(r"\s+", " ", str(error))[:_LONGEST] or type(error).__name__
+    return re.sub(r"\s+", " ", str(error))[:_MAX_LENGTH] or type(error).__name__

@@ -4,10 +4,10 @@ import asyncio
 import math
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from gpugate.policies.cluster.gpu_usage import IdleBounds, Times, times_of
+from gpugate.policies.cluster.gpu_usage import Times, times_of
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.binding import PolicySet, mode_of, settings_of
 from gpugate.policies.rules.ownership import idle
@@ -17,44 +17,36 @@ from gpugate.webhook.runtime.log import Log
 from gpugate.webhook.runtime.times import rfc3339
 
 
-def times_wanted(*sets: PolicySet) -> Times:
+def idle_times(*sets: PolicySet) -> Times:
     """Return the time windows of the policies' idle rules; the rule's defaults if no policy has the rule."""
-    bounds = list(_bounds(sets))
+    bounds = [
+        idle.bounds_of(settings)
+        for policies in sets
+        for policy in policies.policies
+        if (settings := settings_of(policy, idle.RULE)) is not None and mode_of(policy, idle.RULE) is not Mode.DISABLED
+    ]
     return times_of(bounds or [idle.bounds_of(idle.IdleParams())])
 
 
-def _bounds(sets: Iterable[PolicySet]) -> Iterator[IdleBounds]:
-    for policies in sets:
-        for policy in policies.policies:
-            settings = settings_of(policy, idle.RULE)
-            if settings is not None and mode_of(policy, idle.RULE) is not Mode.DISABLED:
-                yield idle.bounds_of(settings)
-
-
-async def ask(address: Address, wanted: Times, at: float) -> Readings:
+async def fetch_readings(address: Address, times: Times, at: float) -> Readings:
     """Read the figures of all devices at a time, in seconds since 1970.
 
     Raises:
         PrometheusError: Prometheus is not usable.
     """
     async with Prometheus(address) as prometheus:
-        return await read(prometheus, wanted, at, address.matchers)
+        return await read(prometheus, times, at, address.matchers)
 
 
-Ask: TypeAlias = Callable[[Address, Times, float], Awaitable[Readings]]
+Fetch: TypeAlias = Callable[[Address, Times, float], Awaitable[Readings]]
 #: Intervals for which a reading stays valid.
-_GOOD_FOR: Final = 3
+_VALID_INTERVALS: Final = 3
 #: Seconds between two checks whether a changed policy needs other time windows.
 _PAUSE: Final = 5.0
 
 
 class UsagePoller:
-    """Polls Prometheus at an interval.
-
-    Attributes:
-        asked: number of readings tried.
-        failed: number of readings that failed.
-    """
+    """Polls Prometheus at an interval; ``asked`` and ``failed`` count the readings tried and failed."""
 
     def __init__(
         self,
@@ -63,28 +55,18 @@ class UsagePoller:
         interval: float,
         log: Log,
         *,
-        ask: Ask = ask,
+        fetch: Fetch = fetch_readings,
         wall: Callable[[], float] = time.time,
         pause: float = _PAUSE,
     ) -> None:
-        """Prepare a poller.
-
-        Args:
-            address: address of Prometheus.
-            policies: returns the policies in force.
-            interval: seconds between two readings.
-            log: log for failures.
-            ask: reads the figures.
-            wall: returns the time, in seconds since 1970.
-            pause: seconds between two checks of the policies' time windows.
-        """
+        """Prepare a poller with ``interval`` seconds between two readings, and ``pause`` between two checks of the policies."""
         self.asked = 0
         self.failed = 0
         self._address = address
         self._policies = policies
         self._interval = interval
         self._log = log
-        self._ask = ask
+        self._fetch = fetch
         self._wall = wall
         self._pause = pause
         self._latest: Readings | None = None
@@ -93,28 +75,28 @@ class UsagePoller:
     async def run(self) -> None:
         """Poll until cancelled."""
         while True:
-            wanted = times_wanted(self._policies())
-            await self._poll(wanted)
-            await self._wait(wanted)
+            times = idle_times(self._policies())
+            await self._poll(times)
+            await self._wait(times)
 
-    async def _wait(self, wanted: Times) -> None:
+    async def _wait(self, times: Times) -> None:
         """Wait for the end of the interval, or until the policies need other time windows."""
         checks = max(1, math.ceil(self._interval / self._pause))
         for _ in range(checks):
             await asyncio.sleep(self._interval / checks)
-            if times_wanted(self._policies()) != wanted:
+            if idle_times(self._policies()) != times:
                 return
 
-    async def _poll(self, wanted: Times) -> None:
+    async def _poll(self, times: Times) -> None:
         self.asked += 1
         try:
-            self._latest = await self._ask(self._address, wanted, self._wall())
+            self._latest = await self._fetch(self._address, times, self._wall())
         except PrometheusError as error:
             self._fail(str(error))
-            self._log.warning("GPU figures not read", error=self._problem)
+            self._log.warning("cannot read GPU figures", error=self._problem)
         except Exception as error:  # noqa: BLE001 - the audit goes on without figures
             self._fail(f"Prometheus at {self._address.url}: {type(error).__name__}")
-            self._log.error("GPU figures not read", traceback="".join(traceback.format_exception(error)))
+            self._log.error("cannot read GPU figures", traceback="".join(traceback.format_exception(error)))
         else:
             self._problem = ""
 
@@ -125,12 +107,12 @@ class UsagePoller:
     def current(self) -> Readings | None:
         """Return the last reading, the same object until the next one; None if it is too old or there is none."""
         latest = self._latest
-        return None if latest is None or self._wall() - latest.at > _GOOD_FOR * self._interval else latest
+        return None if latest is None or self._wall() - latest.at > _VALID_INTERVALS * self._interval else latest
 
     def remarks(self) -> tuple[str, ...]:
         """Return why there is no reading, or no recent one."""
         if not self._problem:
             return ()
         latest = self.current()
-        shown = "no figures of GPUs are shown" if latest is None else f"figures of GPUs are those of {rfc3339(latest.at)}"
-        return (f"{self._problem}: {shown}",)
+        effect = "no GPU figures are shown" if latest is None else f"GPU figures are those of {rfc3339(latest.at)}"
+        return (f"{self._problem}: {effect}",)

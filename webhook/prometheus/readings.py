@@ -6,27 +6,37 @@ Health compares counters now and a day ago; a counter that is smaller now was re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from gpugate.policies.cluster.gpu_usage import DeviceUse, Health, Span, Times
 from gpugate.policies.kube.quantity import MIB
 from gpugate.webhook.prometheus import queries
 from gpugate.webhook.prometheus.client import QueryError, TimeSeries
-from gpugate.webhook.prometheus.labels import NOBODY, DeviceHolder, DeviceKey, Labels, card_of, exporters_among, holder_of, node_of
-from gpugate.webhook.prometheus.queries import Queries
+from gpugate.webhook.prometheus.queries import (
+    NO_HOLDER,
+    DeviceHolder,
+    DeviceKey,
+    Labels,
+    Queries,
+    card_of,
+    exporters_among,
+    holder_of,
+    node_of,
+)
 
 #: Largest number of time windows: policies with a window for each namespace must not multiply the queries.
 MOST_TIMES: Final = 8
-_RATIO: Final = 100.0
 Key: TypeAlias = tuple[DeviceKey, DeviceHolder]
+_Group = TypeVar("_Group", bound=Hashable)
 
 
-class ReadingQuery(Protocol):
+class QueryApi(Protocol):
     """The query interface that a reading needs."""
 
-    async def ask(self, query: str, at: float) -> list[TimeSeries]:
+    async def query(self, query: str, at: float) -> list[TimeSeries]:
         """Return the series of ``query`` at a time."""
 
 
@@ -47,65 +57,58 @@ class Readings:
     remarks: tuple[str, ...] = ()
 
 
-async def read(prometheus: ReadingQuery, wanted: Times, at: float, matchers: Iterable[str] = ()) -> Readings:
-    """Query everything for the ``wanted`` time windows.
+async def read(prometheus: QueryApi, times: Times, at: float, matchers: Iterable[str] = ()) -> Readings:
+    """Query everything for the time windows.
 
     A failed query becomes a remark. Without the first query, which lists the devices, there is no reading.
 
     Raises:
         PrometheusError: Prometheus is not usable.
     """
-    windows, ages = wanted.windows[:MOST_TIMES], wanted.ages[: 2 * MOST_TIMES]
+    windows, ages = times.windows[:MOST_TIMES], times.ages[: 2 * MOST_TIMES]
+    shortest = windows[0] if windows else None
     session = _ReadingSession(prometheus, Queries(matchers), at)
-    now = await prometheus.ask(session.queries.gauges(), at)
-    there = {row.labels.get("__name__", "") for row in now}
+    now = await prometheus.query(session.queries.gauges(), at)
+    metrics = {row.labels.get("__name__", "") for row in now}
     if not now:
-        return Readings(at, remarks=("Prometheus has no series of dcgm-exporter (DCGM_FI_...): no figures of GPUs are known",))
-    if there.isdisjoint(queries.UTILISATIONS):
+        return Readings(at, remarks=("Prometheus has no series of dcgm-exporter (DCGM_FI_...): no GPU figures are known",))
+    if metrics.isdisjoint(queries.UTILISATIONS):
         names = " nor ".join(queries.UTILISATIONS)
-        session.remarks.add(f"Prometheus has neither {names}: which GPUs are idle is not known")
-    if len(wanted.windows) > MOST_TIMES:
-        session.remarks.add(
-            f"policies name {len(wanted.windows)} times for idle GPUs: only the {MOST_TIMES} shortest are looked at"
-        )
+        session.remarks.add(f"Prometheus has neither {names}: idle GPUs are not known")
+    if len(times.windows) > MOST_TIMES:
+        session.remarks.add(f"policies name {len(times.windows)} times for idle GPUs: only the {MOST_TIMES} shortest are read")
     figures = [
         (metric, seconds, function)
         for metric in queries.UTILISATIONS
-        if metric in there
+        if metric in metrics
         for seconds in windows
         for function in ("max", "sum", "count")
     ]
-    *over, peaks, hot, watts, drawn, health, before = await asyncio.gather(
+    *over, memory, temperature, power, power_samples, health, before = await asyncio.gather(
         *(session.over(function, metric, seconds) for metric, seconds, function in figures),
-        session.over("max", queries.USED, windows[-1]) if windows else _none(),
-        session.over("max", queries.TEMPERATURE, windows[0]) if windows else _none(),
-        session.over("sum", queries.POWER, windows[0]) if windows else _none(),
-        session.over("count", queries.POWER, windows[0]) if windows else _none(),
+        session.over("max", queries.USED, windows[-1] if windows else None),
+        session.over("max", queries.TEMPERATURE, shortest),
+        session.over("sum", queries.POWER, shortest),
+        session.over("count", queries.POWER, shortest),
         session.one(session.queries.health()),
         session.one(session.queries.counters_before(COUNTED_OVER)),
     )
     held = await asyncio.gather(*(session.one(session.queries.held_before(seconds)) for seconds in ages))
-    value = _SeriesByDevice(exporters_among(row.labels for row in now))
-    devices = value.devices(
+    series = _SeriesByDevice(exporters_among(row.labels for row in now))
+    devices = series.devices(
         now,
-        spans=_Spans(value, windows, dict(zip(figures, over, strict=True))),
-        held=dict(zip(ages, (value.keys(rows) for rows in held), strict=True)),
-        memory=value.highest(peaks),
-        temperature=value.highest(hot),
-        power=_averages(value.sums(watts), value.sums(drawn)),
+        spans=_Spans(series, windows, dict(zip(figures, over, strict=True))),
+        held=dict(zip(ages, (series.keys(rows) for rows in held), strict=True)),
+        memory=series.merge(memory, max),
+        temperature=series.merge(temperature, max),
+        power=series.averages(power, power_samples),
         health=healths_of(health, before),
     )
     return Readings(at, windows, devices, tuple(sorted(session.remarks)))
 
 
-async def _none() -> list[TimeSeries]:
-    return []
-
-
 class _ReadingSession:
-    """The queries of one reading; a failed query becomes a remark."""
-
-    def __init__(self, prometheus: ReadingQuery, every: Queries, at: float) -> None:
+    def __init__(self, prometheus: QueryApi, every: Queries, at: float) -> None:
         self.queries = every
         self.remarks: set[str] = set()
         self._prometheus = prometheus
@@ -113,17 +116,13 @@ class _ReadingSession:
 
     async def one(self, query: str) -> list[TimeSeries]:
         try:
-            return await self._prometheus.ask(query, self._at)
+            return await self._prometheus.query(query, self._at)
         except QueryError as error:
-            self.remarks.add(f"{error} (part of the figures of GPUs is missing)")
+            self.remarks.add(f"{error} (some GPU figures are missing)")
             return []
 
-    async def over(self, function: str, metric: str, seconds: int) -> list[TimeSeries]:
-        return await self.one(self.queries.over(function, metric, seconds))
-
-
-def _averages(sums: dict[Key, float], counts: dict[Key, float]) -> dict[Key, float]:
-    return {key: total / counts[key] for key, total in sums.items() if counts.get(key)}
+    async def over(self, function: str, metric: str, seconds: int | None) -> list[TimeSeries]:
+        return [] if seconds is None else await self.one(self.queries.over(function, metric, seconds))
 
 
 class _SeriesByDevice:
@@ -138,19 +137,16 @@ class _SeriesByDevice:
     def keys(self, rows: Iterable[TimeSeries]) -> frozenset[Key]:
         return frozenset(self.key(row.labels) for row in rows)
 
-    def highest(self, rows: Iterable[TimeSeries]) -> dict[Key, float]:
+    def merge(self, rows: Iterable[TimeSeries], combine: Callable[[float, float], float]) -> dict[Key, float]:
         result: dict[Key, float] = {}
         for row in rows:
             key = self.key(row.labels)
-            result[key] = max(row.value, result.get(key, row.value))
+            result[key] = combine(result[key], row.value) if key in result else row.value
         return result
 
-    def sums(self, rows: Iterable[TimeSeries]) -> dict[Key, float]:
-        result: dict[Key, float] = {}
-        for row in rows:
-            key = self.key(row.labels)
-            result[key] = result.get(key, 0.0) + row.value
-        return result
+    def averages(self, sums: Iterable[TimeSeries], counts: Iterable[TimeSeries]) -> dict[Key, float]:
+        numbers = self.merge(counts, operator.add)
+        return {key: total / numbers[key] for key, total in self.merge(sums, operator.add).items() if numbers.get(key)}
 
     def devices(
         self,
@@ -164,10 +160,12 @@ class _SeriesByDevice:
         health: dict[DeviceKey, Health],
     ) -> tuple[DeviceUse, ...]:
         """Return the current devices."""
-        metrics = self._by_key(now)
+        labels_of = {self.key(row.labels): row.labels for row in reversed(now)}
+        metrics = _highest_by_metric(now, self.key)
         result = []
-        for key, (labels, values) in _real(metrics).items():
+        for key in _existing(metrics):
             card, holder = key
+            labels, values = labels_of[key], metrics[key]
             parts = [values.get(name) for name in (queries.USED, queries.FREE)]
             total = None if None in parts else sum(part or 0.0 for part in parts) + values.get(queries.RESERVED, 0.0)
             result.append(
@@ -195,24 +193,25 @@ class _SeriesByDevice:
             )
         return tuple(sorted(result, key=_order))
 
-    def _by_key(self, now: Iterable[TimeSeries]) -> dict[Key, tuple[Labels, dict[str, float]]]:
-        result: dict[Key, tuple[Labels, dict[str, float]]] = {}
-        for row in now:
-            _, values = result.setdefault(self.key(row.labels), (row.labels, {}))
-            name = row.labels.get("__name__", "")
-            values[name] = max(row.value, values.get(name, row.value))
-        return result
+
+def _highest_by_metric(rows: Iterable[TimeSeries], key: Callable[[Labels], _Group]) -> dict[_Group, dict[str, float]]:
+    result: dict[_Group, dict[str, float]] = {}
+    for row in rows:
+        values = result.setdefault(key(row.labels), {})
+        name = row.labels.get("__name__", "")
+        values[name] = max(row.value, values.get(name, row.value))
+    return result
 
 
-def _real(metrics: dict[Key, tuple[Labels, dict[str, float]]]) -> dict[Key, tuple[Labels, dict[str, float]]]:
-    """Drop cards that are partitioned into MIG slices, and free entries of devices that a pod holds."""
-    cut = {card.card for card, _ in metrics if card.slice}
-    had = {card for card, holder in metrics if holder != NOBODY}
-    return {
-        (card, holder): result
-        for (card, holder), result in metrics.items()
-        if not (holder == NOBODY and (card in had or (not card.slice and card.card in cut)))
-    }
+def _existing(keys: Collection[Key]) -> list[Key]:
+    """Return the devices without cards that are partitioned into MIG slices, and without free entries of held devices."""
+    partitioned = {card.card for card, _ in keys if card.slice}
+    held = {card for card, holder in keys if holder != NO_HOLDER}
+    return [
+        (card, holder)
+        for card, holder in keys
+        if holder != NO_HOLDER or not (card in held or (not card.slice and card.card in partitioned))
+    ]
 
 
 def _order(device: DeviceUse) -> tuple[object, ...]:
@@ -226,41 +225,27 @@ def _bytes(mebibytes: float | None) -> int | None:
 
 def _utilisation(percent: float | None, ratio: float | None) -> float | None:
     """Return the larger of both, in percent: a device is idle only if both say so."""
-    result = [one for one in (percent, None if ratio is None else ratio * _RATIO) if one is not None]
-    return min(max(result), 100.0) if result else None
-
-
-class _Figures(NamedTuple):
-    """Utilisation over one time window, by device and holder."""
-
-    peak: dict[Key, float]
-    average: dict[Key, float]
+    values = [value for value in (percent, None if ratio is None else ratio * 100) if value is not None]
+    return min(max(values), 100.0) if values else None
 
 
 class _Spans:
-    """Utilisation over all time windows."""
-
-    def __init__(self, found: _SeriesByDevice, windows: Sequence[int], rows: dict[tuple[str, int, str], list[TimeSeries]]) -> None:
+    def __init__(self, series: _SeriesByDevice, windows: Sequence[int], rows: dict[tuple[str, int, str], list[TimeSeries]]) -> None:
         self._windows = windows
-        self._figures: dict[tuple[str, int], _Figures] = {}
-        for metric, seconds in dict.fromkeys((metric, seconds) for metric, seconds, _ in rows):
-            peak, total, count = (rows[metric, seconds, function] for function in ("max", "sum", "count"))
-            averages = _averages(found.sums(total), found.sums(count))
-            self._figures[metric, seconds] = _Figures(found.highest(peak), averages)
+        pairs = dict.fromkeys((metric, seconds) for metric, seconds, _ in rows)
+        self._peaks = {pair: series.merge(rows[*pair, "max"], max) for pair in pairs}
+        self._averages = {pair: series.averages(rows[*pair, "sum"], rows[*pair, "count"]) for pair in pairs}
 
     def of(self, key: Key) -> tuple[Span, ...]:
         """Return the figures of one device, without windows that have no data."""
-        spans = (self._span(key, seconds) for seconds in self._windows)
+        spans = (
+            Span(seconds, self._at(self._peaks, key, seconds), self._at(self._averages, key, seconds)) for seconds in self._windows
+        )
         return tuple(span for span in spans if span.peak is not None or span.average is not None)
 
-    def _span(self, key: Key, seconds: int) -> Span:
-        empty = _Figures({}, {})
-        percent, ratio = (self._figures.get((metric, seconds), empty) for metric in queries.UTILISATIONS)
-        return Span(
-            seconds,
-            _utilisation(percent.peak.get(key), ratio.peak.get(key)),
-            _utilisation(percent.average.get(key), ratio.average.get(key)),
-        )
+    @staticmethod
+    def _at(figures: dict[tuple[str, int], dict[Key, float]], key: Key, seconds: int) -> float | None:
+        return _utilisation(*(figures.get((metric, seconds), {}).get(key) for metric in queries.UTILISATIONS))
 
 
 #: Time between the compared counters: a day, in seconds.
@@ -271,17 +256,8 @@ _HEAT: Final = 0x08 | 0x20 | 0x40
 
 def healths_of(now: Iterable[TimeSeries], before: Iterable[TimeSeries]) -> dict[DeviceKey, Health]:
     """Return the health signs of every card and slice."""
-    here, there = _by_card(now), _by_card(before)
-    return {card: _health(values, there.get(card, {})) for card, values in here.items()}
-
-
-def _by_card(rows: Iterable[TimeSeries]) -> dict[DeviceKey, dict[str, float]]:
-    result: dict[DeviceKey, dict[str, float]] = {}
-    for row in rows:
-        values = result.setdefault(card_of(row.labels), {})
-        name = row.labels.get("__name__", "")
-        values[name] = max(row.value, values.get(name, row.value))
-    return result
+    start = _highest_by_metric(before, card_of)
+    return {card: _health(values, start.get(card, {})) for card, values in _highest_by_metric(now, card_of).items()}
 
 
 def _health(now: dict[str, float], before: dict[str, float]) -> Health:
@@ -291,7 +267,7 @@ def _health(now: dict[str, float], before: dict[str, float]) -> Health:
             return None
         return int(value - start if value >= start else value)
 
-    errors = [one for one in map(risen, queries.LINK_ERRORS) if one is not None]
+    errors = [count for count in map(risen, queries.LINK_ERRORS) if count is not None]
     heat, linked = risen(queries.THERMAL), risen(queries.NVLINK)
     reasons = [int(now[name]) & _HEAT for name in queries.REASONS if name in now]
     xid = now.get(queries.XID)

@@ -4,14 +4,15 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpugate.policies.findings import Judged
+from gpugate.policies.findings import Finding, Judged, Severity
 from gpugate.policies.framework.decision import Change
-from gpugate.policies.kube.fields import dotted
+from gpugate.policies.kube.fields import dotted, lookup
 from gpugate.webhook.admission.response import strip_immutable_words
+from gpugate.webhook.files.documents import UnreadableInput
 
 
 class Outcome(enum.Enum):
-    """Outcome of one document."""
+    """The outcome of the review of one document."""
 
     CLEAN = "clean"
     CHANGED = "changed"
@@ -25,17 +26,13 @@ class ReviewEntry:
     """The review of one object.
 
     Attributes:
-        file: its file.
-        document: its document in the file, from 1.
-        outcome: its outcome.
+        document: its document in the file, from 1; 0 for the file itself.
         before: the object as read; None for an unreadable one.
         after: the object after the rules' changes; the same as ``before`` if nothing changed or it was refused.
         patch: JSON Patch from ``before`` to ``after``.
-        changes: changes by rule.
         would_change: changes that rules in DryRun would make.
-        findings: the findings.
         note: why a document was skipped or is invalid.
-        policies: the policies it was judged by, as ``name@generation``.
+        policies: the policies that decided it, as ``name@generation``.
     """
 
     file: str
@@ -51,10 +48,8 @@ class ReviewEntry:
     policies: tuple[str, ...] = ()
 
     def _text(self, *path: str) -> str:
-        result = self.before
-        for part in path:
-            result = result.get(part) if isinstance(result, dict) else None
-        return result if isinstance(result, str) else ""
+        value = lookup(self.before, path)
+        return value if isinstance(value, str) else ""
 
     @property
     def api_version(self) -> str:
@@ -82,6 +77,12 @@ class ReviewEntry:
         place = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return f"{self.kind} {place}".strip() or (f"document {self.document}" if self.document else "input")
 
+    def invalidate(self, reason: str, problem: str) -> None:
+        """Make the document invalid: its content cannot be reviewed."""
+        self.outcome, self.note = Outcome.INVALID, problem
+        finding = Finding(reason, (), problem, "Correct the file and run the command again.")
+        self.findings = [Judged("input", Severity.DENY, finding)]
+
     def as_json(self) -> dict[str, Any]:
         """Return the entry for ``-o json``."""
         entry = {
@@ -97,10 +98,17 @@ class ReviewEntry:
             "findings": [finding_as_json(finding) for finding in self.findings],
         }
         if self.would_change:
-            entry["wouldChange"] = [{"rule": one.rule, "notes": list(one.notes)} for one in self.would_change]
+            entry["wouldChange"] = [{"rule": change.rule, "notes": list(change.notes)} for change in self.would_change]
         if self.note:
             entry["note"] = self.note
         return entry
+
+
+def unreadable_entry(unreadable: UnreadableInput) -> ReviewEntry:
+    """Return the entry of an unreadable document or file."""
+    entry = ReviewEntry(unreadable.file, unreadable.number, Outcome.INVALID)
+    entry.invalidate("Unreadable", unreadable.problem)
+    return entry
 
 
 def finding_as_json(judged: Judged) -> dict[str, str]:

@@ -1,32 +1,29 @@
-"""Write the webhook's changes of an object into the manifest that it comes from."""
+"""Write the webhook's changes of objects into their manifests."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding, Judged, Severity
 from gpugate.policies.kube.fields import clone, lookup
 from gpugate.policies.policy.binding import PolicySet
-from gpugate.webhook.files.documents import STDIN, Document, FileText, UnreadableInput, load, parse, unfolded
-from gpugate.webhook.files.parts import Patches, chart_of, is_template
+from gpugate.webhook.files.documents import STDIN, Document, FileText, UnreadableInput, expand_lists, load, parse, read_unexpanded
 from gpugate.webhook.files.rewrite.rewrite import RewriteFailure, rewrite
-from gpugate.webhook.review.entry import ReviewEntry
-from gpugate.webhook.review.review import Outcome, review
+from gpugate.webhook.review.entry import Outcome, ReviewEntry, unreadable_entry
+from gpugate.webhook.review.review import review
 
+_KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+#: Start of a template action, such as Helm's.
+_ACTION: Final = "{{"
 _BOM: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(slots=True)
 class Opened:
-    """A file with its documents.
-
-    Attributes:
-        source: the file; None for an unreadable one.
-        whole_documents: its documents, Lists not expanded.
-        entries: results without a review: the file is no manifest, or unreadable.
-    """
+    """A file with its documents, Lists not expanded; ``entries`` instead of them if it is unreadable or not a manifest."""
 
     source: FileText | None
     whole_documents: list[Document] = field(default_factory=list)
@@ -34,19 +31,14 @@ class Opened:
 
     def objects(self) -> list[Document | UnreadableInput]:
         """Return its objects, Lists expanded."""
-        return list(unfolded(self.whole_documents))
+        return list(expand_lists(self.whole_documents))
 
 
 @dataclass(slots=True)
 class Fixed:
-    """The result for a file.
+    """The result for a file: its text before and after, its bytes as read, and the reviews of its objects.
 
     Attributes:
-        file: the file, as the user named it.
-        before: its text.
-        after: its fixed text.
-        raw: its bytes as read.
-        entries: reviews of its objects.
         unwritten: number of objects whose changes could not be written.
     """
 
@@ -68,104 +60,133 @@ class Fixed:
         return (_BOM if self.raw.startswith(_BOM) else b"") + self.after.encode()
 
 
-def open_files(files: Sequence[str | UnreadableInput], named: Iterable[str]) -> Iterator[Opened]:
-    """Read every file once.
+class _Patches:
+    """The patch files that kustomizations list: those among the files, and in the folders above them."""
 
-    Args:
-        files: the files to read.
-        named: files that the user named one by one; each of them must be a manifest.
-    """
+    def __init__(self, files: Iterable[str]) -> None:
+        self._known: dict[Path, Path] = {}
+        self._seen: set[Path] = set()
+        for file in files:
+            if Path(file).name in _KUSTOMIZATIONS:
+                self._read(Path(os.path.realpath(file)))
+
+    def patched_by(self, file: str) -> Path | None:
+        """Return the kustomization that lists ``file`` as a patch; None if none does."""
+        path = Path(os.path.realpath(file))
+        for folder in path.parents:
+            for name in _KUSTOMIZATIONS:
+                self._read(folder / name)
+            if (folder / ".git").exists():
+                break
+        return self._known.get(path)
+
+    def _read(self, kustomization: Path) -> None:
+        if kustomization in self._seen:
+            return
+        self._seen.add(kustomization)
+        for document in read_unexpanded([str(kustomization)]) if kustomization.is_file() else ():
+            for name in _patch_names(document.value) if isinstance(document, Document) else ():
+                # An inline patch is no file name.
+                if "\n" not in name:
+                    self._known.setdefault(Path(os.path.realpath(kustomization.parent / name)), kustomization)
+
+
+def _patch_names(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON value
+    if not isinstance(value, dict):
+        return
+    for key in ("patches", "patchesStrategicMerge", "patchesJson6902"):
+        patches = value.get(key)
+        for patch in patches if isinstance(patches, list) else ():
+            name = patch.get("path") if isinstance(patch, dict) else patch
+            if isinstance(name, str):
+                yield name
+
+
+def open_files(files: Sequence[str | UnreadableInput], named: Iterable[str]) -> Iterator[Opened]:
+    """Read every file once; those of ``named``, which the user named one by one, must be manifests."""
     named_files = set(named)
-    patches = Patches(file for file in files if isinstance(file, str))
+    patches = _Patches(file for file in files if isinstance(file, str))
     for file in files:
         if isinstance(file, UnreadableInput):
-            yield Opened(None, entries=[_unreadable(file)])
+            yield Opened(None, entries=[unreadable_entry(file)])
         else:
-            yield _open(file, patches, must=file in named_files)
+            yield _open(file, patches, is_named=file in named_files)
 
 
-def _open(file: str, patches: Patches, *, must: bool) -> Opened:
+def _open(file: str, patches: _Patches, *, is_named: bool) -> Opened:
     source = load(file)
     if isinstance(source, UnreadableInput):
-        return Opened(None, entries=[_unreadable(source)])
-    part = _part_of(file, source, patches)
-    if part:
-        return Opened(None, entries=[_unreadable(UnreadableInput(file, 0, part)) if must else _skipped(file, part)])
-    result = list(parse(file, source.text))
-    problems = [one for one in result if isinstance(one, UnreadableInput)]
-    if problems and is_template(source.text):
-        return Opened(None, entries=[_unreadable(UnreadableInput(file, 0, f"is a template, not YAML; {_RENDER}"))])
+        return Opened(None, entries=[unreadable_entry(source)])
+    note = _incomplete(file, source, patches)
+    if note:
+        skipped = ReviewEntry(file, 0, Outcome.SKIPPED, note=note)
+        return Opened(None, entries=[unreadable_entry(UnreadableInput(file, 0, note)) if is_named else skipped])
+    documents = list(parse(file, source.text))
+    problems = [document for document in documents if isinstance(document, UnreadableInput)]
+    if problems and _ACTION in source.text:
+        template = "is a template, not YAML; `gpugate review --helm CHART --values FILE` reviews the output of a Helm chart"
+        problems = [UnreadableInput(file, 0, template)]
     if problems:
-        return Opened(None, entries=[_unreadable(problem) for problem in problems])
-    return Opened(source, [one for one in result if isinstance(one, Document)])
+        return Opened(None, entries=[unreadable_entry(problem) for problem in problems])
+    return Opened(source, [document for document in documents if isinstance(document, Document)])
 
 
-_RENDER: Final = "`gpugate review --helm CHART --values FILE` judges what a Helm chart renders"
-
-
-def _part_of(file: str, source: FileText, patches: Patches) -> str:
-    """Return why a file is no complete manifest; empty if it is one."""
+def _incomplete(file: str, source: FileText, patches: _Patches) -> str:
+    """Return why a file is not a complete manifest; empty if it is one."""
     if file == STDIN:
         return ""
-    chart = chart_of(file)
-    if chart is not None and is_template(source.text):
-        return f"is a template of the Helm chart {chart}, not YAML: `gpugate review --helm {chart}` judges what it renders"
+    chart = _chart_of(file)
+    if chart is not None and _ACTION in source.text:
+        return f"is a template of the Helm chart {chart}, not YAML: `gpugate review --helm {chart}` reviews the output of the chart"
     kustomization = patches.patched_by(file)
     if kustomization is not None:
-        shown = os.path.relpath(kustomization)
-        return f"is a patch of {shown}, no whole object: `gpugate review -k DIR` judges what is built with it"
+        return f"is a patch of {os.path.relpath(kustomization)}, not a complete object: review it by `gpugate review -k DIR`"
     return ""
 
 
-def _unreadable(unreadable: UnreadableInput) -> ReviewEntry:
-    finding = Finding("Unreadable", (), unreadable.problem, "Correct the file and run it again.")
-    return ReviewEntry(
-        unreadable.file,
-        unreadable.number,
-        Outcome.INVALID,
-        findings=[Judged("input", Severity.DENY, finding)],
-        note=unreadable.problem,
-    )
-
-
-def _skipped(file: str, note: str) -> ReviewEntry:
-    return ReviewEntry(file, 0, Outcome.SKIPPED, note=note)
+def _chart_of(file: str) -> Path | None:
+    """Return the Helm chart of the template ``file``; None if it is not in a chart."""
+    folders = (folder for folder in Path(file).parents if folder.name == "templates")
+    return next((folder.parent for folder in folders if (folder.parent / "Chart.yaml").is_file()), None)
 
 
 def fix(
     opened: Iterable[Opened], policies: PolicySet, snapshot: ClusterSnapshot, namespace: str = "", *, now: float | None = None
 ) -> Iterator[Fixed]:
     """Review every object, at the time ``now`` if given, and write the rules' edits into the text of its file."""
-    for one in opened:
-        if one.source is None:
-            yield Fixed(one.entries[0].file, "", "", b"", one.entries)
+    for file in opened:
+        if file.source is None:
+            yield Fixed(file.entries[0].file, "", "", b"", file.entries)
             continue
-        objects = one.objects()
+        objects = file.objects()
         entries = list(review(objects, policies, snapshot, namespace, at_source=True, now=now))
-        yield _written(one.source, one.whole_documents, [(place, entry) for place, entry in zip(objects, entries, strict=True)])
+        yield _fixed(file.source, file.whole_documents, objects, entries)
 
 
-def _written(
-    source: FileText, whole_documents: Sequence[Document], judged: Sequence[tuple[Document | UnreadableInput, ReviewEntry]]
+def _fixed(
+    source: FileText,
+    whole_documents: Sequence[Document],
+    objects: Sequence[Document | UnreadableInput],
+    entries: list[ReviewEntry],
 ) -> Fixed:
     documents = {whole.number: whole.value for whole in whole_documents}
-    wanted: dict[int, Any] = {}
-    for place, entry in judged:
-        if entry.patch and isinstance(place, Document):
-            held = lookup(documents[place.number], place.place)
-            # Items of a typed list (PodList) omit apiVersion and kind.
-            after = {key: value for key, value in entry.after.items() if key in held or key not in {"apiVersion", "kind"}}
-            if place.place:
-                whole = wanted.get(place.number) or clone(documents[place.number])
-                lookup(whole, place.place[:-1])[place.place[-1]] = after
-                wanted[place.number] = whole
-            else:
-                wanted[place.number] = after
-    text, failures = rewrite(source.text, documents, wanted) if wanted else (source.text, {})
-    unwritten = [entry for _, entry in judged if entry.patch and entry.document in failures]
+    desired: dict[int, Any] = {}
+    for document, entry in zip(objects, entries, strict=True):
+        if not entry.patch or not isinstance(document, Document):
+            continue
+        before = lookup(documents[document.number], document.place)
+        # Items of a typed list (PodList) omit apiVersion and kind.
+        after = {key: value for key, value in entry.after.items() if key in before or key not in {"apiVersion", "kind"}}
+        if document.place:
+            whole = desired.get(document.number) or clone(documents[document.number])
+            lookup(whole, document.place[:-1])[document.place[-1]] = after
+            after = whole
+        desired[document.number] = after
+    text, failures = rewrite(source.text, documents, desired) if desired else (source.text, {})
+    unwritten = [entry for entry in entries if entry.patch and entry.document in failures]
     for entry in unwritten:
         entry.findings = [*entry.findings, _not_written(entry, failures[entry.document])]
-    return Fixed(source.file, source.text, text, source.raw, [entry for _, entry in judged], len(unwritten))
+    return Fixed(source.file, source.text, text, source.raw, entries, len(unwritten))
 
 
 def _not_written(entry: ReviewEntry, failure: RewriteFailure) -> Judged:

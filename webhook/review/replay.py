@@ -20,7 +20,7 @@ from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.admission.admission_review import BadRequestError, Request, parse_review
 from gpugate.webhook.admission.handler import open_request
 from gpugate.webhook.admission.recorder import RECORDED, SUFFIX
-from gpugate.webhook.files.documents import STDIN, SUFFIXES, Document, UnreadableInput, files_of, load, parse, unfolded
+from gpugate.webhook.files.documents import STDIN, SUFFIXES, Document, UnreadableInput, expand_lists, files_of, load, parse
 
 _LINES: Final = (SUFFIX, ".ndjson")
 
@@ -29,8 +29,7 @@ class RecordedReview(NamedTuple):
     """One review of an input.
 
     Attributes:
-        file: its file.
-        place: its line or document, from 1; 0 for the file itself.
+        place: its line or document in the file, from 1; 0 for the file itself.
         value: its content; None for an unreadable one.
         problem: why it is unreadable.
     """
@@ -57,11 +56,10 @@ class RecordedAnswer(NamedTuple):
     """The recorded answer to a review.
 
     Attributes:
-        allowed: whether the object was allowed.
-        changed: the rules that changed it.
+        changed: the rules that changed the object.
         denied: rule and reason of each denial.
         policies: the policies in force, with their generations.
-        endpoint: the webhook endpoint that answered.
+        endpoint: the webhook endpoint that answered; empty if unknown.
     """
 
     allowed: bool
@@ -76,12 +74,11 @@ class Replayed:
     """One review, answered again.
 
     Attributes:
-        source: the recorded review.
-        effect: the difference of the answers.
+        effect: the difference between the answers.
         request: the request; None for an unreadable one.
         recorded: the recorded answer; None if none was recorded.
-        changes: the changes now.
-        denied: the denials now.
+        changes: the changes by the new answer.
+        denied: the denials by the new answer.
         note: why the review was skipped or is invalid.
         title: title of its object; reviews of the pods of one controller share it.
     """
@@ -98,8 +95,11 @@ class Replayed:
     def drop_objects(self) -> Replayed:
         """Keep what a report needs and drop the objects: a week of reviews does not fit into memory."""
         if self.request is not None:
-            self.title = _title(self.request)
-            self.request = self.request._replace(object=None, old=None)
+            request = self.request
+            name = request.generated_name or request.name or "without a name"
+            kind = f"{request.kind}/{request.subresource}" if request.subresource else request.kind
+            self.title = f"{request.operation} {kind} {request.namespace}/{name}"
+            self.request = request._replace(object=None, old=None)
         self.source = self.source._replace(value=None)
         return self
 
@@ -137,16 +137,19 @@ def _read_file(file: str) -> Iterator[RecordedReview]:
     if isinstance(source, UnreadableInput):
         yield RecordedReview(file, 0, None, source.problem)
     elif file.endswith(_LINES) or _is_lines(source.text):
-        # Split at newlines only: strings may hold other line separators.
+        # Split at newlines only: strings may contain other line separators.
         for number, line in enumerate(source.text.split("\n"), start=1):
             if line.strip():
-                yield _line(file, number, line)
+                try:
+                    yield RecordedReview(file, number, orjson.loads(line))
+                except orjson.JSONDecodeError as error:
+                    yield RecordedReview(file, number, None, f"is not JSON: {str(error).partition(':')[0]}")
     else:
-        for one in unfolded(parse(file, source.text)):
-            if isinstance(one, Document):
-                yield RecordedReview(file, one.number, one.value)
+        for document in expand_lists(parse(file, source.text)):
+            if isinstance(document, Document):
+                yield RecordedReview(file, document.number, document.value)
             else:
-                yield RecordedReview(file, one.number, None, one.problem)
+                yield RecordedReview(file, document.number, None, document.problem)
 
 
 def _is_lines(text: str) -> bool:
@@ -159,13 +162,6 @@ def _is_lines(text: str) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
-
-
-def _line(file: str, number: int, line: str) -> RecordedReview:
-    try:
-        return RecordedReview(file, number, orjson.loads(line))
-    except orjson.JSONDecodeError as error:
-        return RecordedReview(file, number, None, f"is no JSON: {str(error).partition(':')[0]}")
 
 
 def replay(sources: Iterable[RecordedReview], policies: PolicySet, snapshot: ClusterSnapshot) -> Iterator[Replayed]:
@@ -198,23 +194,15 @@ def _replay_one(source: RecordedReview, policies: PolicySet, snapshot: ClusterSn
     return result
 
 
-def _title(request: Request) -> str:
-    metadata = (request.object or {}).get("metadata")
-    prefix = metadata.get("generateName") if isinstance(metadata, dict) else None
-    name = f"{prefix}*" if isinstance(prefix, str) and prefix else request.name or "without a name"
-    kind = f"{request.kind}/{request.subresource}" if request.subresource else request.kind
-    return f"{request.operation} {kind} {request.namespace}/{name}"
-
-
-def _effect(found: Replayed) -> AnswerChange:
-    allowed = found.recorded is None or found.recorded.allowed
-    if allowed and found.denied:
+def _effect(replayed: Replayed) -> AnswerChange:
+    allowed = replayed.recorded is None or replayed.recorded.allowed
+    if allowed and replayed.denied:
         return AnswerChange.REFUSED
-    if not allowed and not found.denied:
+    if not allowed and not replayed.denied:
         return AnswerChange.FREED
-    if found.gained:
+    if replayed.gained:
         return AnswerChange.CHANGED
-    return AnswerChange.UNCHANGED if allowed and found.lost else AnswerChange.SAME
+    return AnswerChange.UNCHANGED if allowed and replayed.lost else AnswerChange.SAME
 
 
 def _decide(request: Request, recorded: RecordedAnswer | None, policies: PolicySet, snapshot: ClusterSnapshot) -> Decision | None:
@@ -264,4 +252,4 @@ def _recorded_answer(recorded: Any) -> RecordedAnswer | None:  # noqa: ANN401 - 
 
 
 def _texts(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - any JSON value
-    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
+    return tuple(text for text in value if isinstance(text, str)) if isinstance(value, list) else ()

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gpugate.webhook.admission.response import sentence, strip_immutable_words
+from gpugate.webhook.review.entry import finding_as_json
 from gpugate.webhook.review.replay import AnswerChange, Replayed
 from gpugate.webhook.review.report import shown
-from gpugate.webhook.review.review import finding_as_json
 
 _STYLES: Final = {
     AnswerChange.REFUSED: "bold red",
@@ -32,11 +32,12 @@ _COUNTED: Final = {
     AnswerChange.SKIPPED: "skipped",
     AnswerChange.INVALID: "unreadable",
 }
+_DIFFERING: Final = (AnswerChange.REFUSED, AnswerChange.FREED, AnswerChange.CHANGED, AnswerChange.UNCHANGED)
 _WIDTH: Final = max(len(effect.value) for effect in AnswerChange) + 1
 
 
 def _reasons(review: Replayed) -> tuple[str, ...]:
-    """Return the lines below the title: what made the difference."""
+    """Return the reasons for the difference, one per line below the title."""
     if review.effect is AnswerChange.REFUSED:
         return tuple(sentence(denial) for denial in review.denied)
     if review.effect is AnswerChange.FREED:
@@ -47,14 +48,14 @@ def _reasons(review: Replayed) -> tuple[str, ...]:
 
 
 def print_text(replayed: Sequence[Replayed], console: Console) -> None:
-    """Print different answers, equal ones grouped, a table of the rules behind them, and the counts."""
+    """Print the answers that differ, in groups of equal ones, a table of the rules that decided them, and the counts."""
     groups: dict[tuple[AnswerChange, str, tuple[str, ...]], list[Replayed]] = {}
     for review in replayed:
-        if review.effect in {AnswerChange.REFUSED, AnswerChange.FREED, AnswerChange.CHANGED, AnswerChange.UNCHANGED}:
+        if review.effect in _DIFFERING:
             groups.setdefault((review.effect, review.title, _reasons(review)), []).append(review)
     for effect in _COUNTED:
-        for (value, name, reasons), group in groups.items():
-            if value is effect:
+        for (group_effect, name, reasons), group in groups.items():
+            if group_effect is effect:
                 _print_group(effect, name, reasons, group, console)
     _print_rules(replayed, console)
     counts = Counter(review.effect for review in replayed)
@@ -79,16 +80,13 @@ def by_rule(replayed: Sequence[Replayed]) -> dict[str, Counter[AnswerChange]]:
     """Count the reviews in which each rule made the difference."""
     counts: dict[str, Counter[AnswerChange]] = {}
     for review in replayed:
-        rules: set[str] = set()
-        if review.effect is AnswerChange.REFUSED:
-            rules = {denial.rule for denial in review.denied}
-        elif review.effect is AnswerChange.FREED and review.recorded is not None:
-            rules = {reason.partition("/")[0] for reason in review.recorded.denied}
-        elif review.effect is AnswerChange.CHANGED:
-            rules = set(review.gained)
-        elif review.effect is AnswerChange.UNCHANGED:
-            rules = set(review.lost)
-        for rule in rules:
+        rules = {
+            AnswerChange.REFUSED: [denial.rule for denial in review.denied],
+            AnswerChange.FREED: [reason.partition("/")[0] for reason in review.recorded.denied] if review.recorded else [],
+            AnswerChange.CHANGED: review.gained,
+            AnswerChange.UNCHANGED: review.lost,
+        }
+        for rule in set(rules.get(review.effect, ())):
             counts.setdefault(rule, Counter())[review.effect] += 1
     return dict(sorted(counts.items()))
 
@@ -99,11 +97,10 @@ def _print_rules(replayed: Sequence[Replayed], console: Console) -> None:
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("rule")
-    differing = (AnswerChange.REFUSED, AnswerChange.FREED, AnswerChange.CHANGED, AnswerChange.UNCHANGED)
-    for effect in differing:
+    for effect in _DIFFERING:
         table.add_column(_COUNTED[effect], justify="right")
     for rule, counts in rules.items():
-        table.add_row(shown(rule), *(str(counts[effect]) for effect in differing))
+        table.add_row(shown(rule), *(str(counts[effect]) for effect in _DIFFERING))
     console.print()
     console.print(table)
     console.print()

@@ -4,17 +4,17 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 import orjson
 from rich.console import Console
 from rich.text import Text
 
-from gpugate.policies.findings import Judged, Severity
+from gpugate.policies.findings import Severity
 from gpugate.webhook.admission.response import sentence, strip_immutable_words
-from gpugate.webhook.files.yaml_out import dump
-from gpugate.webhook.review.entry import ReviewEntry
-from gpugate.webhook.review.review import Outcome
+from gpugate.webhook.files.yaml import dump
+from gpugate.webhook.review.entry import Outcome, ReviewEntry
 
 _OUTCOME_STYLES: Final = {
     Outcome.CLEAN: "green",
@@ -32,11 +32,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def diff(entry: ReviewEntry) -> Iterator[str]:
     """Yield the lines of a unified diff from the object as read to the object as rewritten."""
     before, after = dump(entry.before).splitlines(), dump(entry.after).splitlines()
-    lines = difflib.unified_diff(before, after, lineterm="", n=_CONTEXT)
-    for number, line in enumerate(lines):
-        # Skip the two file lines: the header names the object.
-        if number > 1:
-            yield line
+    # Skip the two file lines: the header names the object.
+    yield from islice(difflib.unified_diff(before, after, lineterm="", n=_CONTEXT), 2, None)
 
 
 def shown(text: str) -> str:
@@ -84,17 +81,13 @@ def _print_entry(entry: ReviewEntry, console: Console, *, show_diff: bool) -> No
         would = shown("; ".join(change.notes))
         console.print(Text(f"    {change.rule} (dry run) would: {would}", style="blue"), soft_wrap=True)
     for finding in entry.findings if entry.outcome is not Outcome.INVALID else ():
-        console.print(_finding(finding), soft_wrap=True)
+        text = Text("    ")
+        text.append(finding.severity.value.ljust(8), style=_SEVERITY_STYLES[finding.severity])
+        text.append(strip_immutable_words(shown(sentence(finding))))
+        console.print(text, soft_wrap=True)
     if show_diff and entry.patch:
         for line in diff(entry):
             console.print(Text(f"      {line}", style=line_style(line)), soft_wrap=True)
-
-
-def _finding(judged: Judged) -> Text:
-    text = Text("    ")
-    text.append(judged.severity.value.ljust(8), style=_SEVERITY_STYLES[judged.severity])
-    text.append(strip_immutable_words(shown(sentence(judged))))
-    return text
 
 
 def as_json(entries: Sequence[ReviewEntry]) -> str:
@@ -108,7 +101,7 @@ def as_yaml(entries: Sequence[ReviewEntry]) -> str:
 
 
 def problems(entries: Sequence[ReviewEntry]) -> Iterator[str]:
-    """Yield a line for everything that a reader of the rewritten manifests must know."""
+    """Yield a line for each note and finding, beside the rewritten manifests."""
     for entry in entries:
         place = f"{entry.file}: {entry.title}"
         if entry.note:

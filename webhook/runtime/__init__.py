@@ -1,1 +1,1 @@
-"""What all programs share: log, rate limit, lifecycle, times and errors."""
+"""What all programs share: log, lifecycle, times and errors."""

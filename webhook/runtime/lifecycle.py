@@ -49,7 +49,7 @@ async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel ``tasks`` and wait for their end; errors of broken tasks are left to whoever awaited them."""
+    """Cancel ``tasks`` and wait for their end; their errors are not raised."""
     ending = list(tasks)
     for task in ending:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, written in batches so that a review never waits for a pipe."""
+"""Structured logs: one JSON object per line, written in batches so that a review never waits for a pipe."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ class Log:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream if stream is not None else sys.stderr
-        # One buffer, not a list of lines: keeping each line's own memory costs more than making the line.
+        # One buffer, not a list of lines: the memory of each line costs more than its formatting.
         self._waiting = bytearray()
         self._scheduled = False
 
@@ -79,18 +79,15 @@ class Bridge(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, with its traceback unless a client is to blame."""
+        """Write one record, with its traceback unless a client caused it."""
         fields: dict[str, Any] = {"logger": record.name}
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             fields["error"] = f"{type(error).__name__}: {error}"
-            if not _is_clients_fault(error):
+            # aiohttp's errors about bad requests carry the HTTP status.
+            codes = [getattr(cause, "code", None) for cause in (error, error.__cause__)]
+            is_bad_request = any(isinstance(code, int) and 400 <= code < 500 for code in codes)
+            if not isinstance(error, ConnectionError) and not is_bad_request:
                 fields["traceback"] = "".join(traceback.format_exception(error))
         write = self._log.error if record.levelno >= logging.ERROR and "traceback" in fields else self._log.warning
         write(record.getMessage(), **fields)
-
-
-def _is_clients_fault(error: BaseException) -> bool:
-    # aiohttp's errors about bad requests carry the HTTP status.
-    codes = [getattr(one, "code", None) for one in (error, error.__cause__)]
-    return isinstance(error, ConnectionError) or any(isinstance(code, int) and 400 <= code < 500 for code in codes)

@@ -1,8 +1,9 @@
 """Readers for all kinds: names, labels, amounts, selectors, tolerations."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from gpugate.policies.kube.fields import Object, Path, mapping, mappings, sequence, string
 from gpugate.policies.kube.quantity import NO_AMOUNTS, QuantityError, unit_of
@@ -16,29 +17,19 @@ def frozen(items: Mapping[_Key, _Value]) -> Mapping[_Key, _Value]:
     return MappingProxyType(dict(items))
 
 
-class Sharing(Generic[_Value]):
-    """Interns equal values, so that values of many objects are stored once.
-
-    Use one per type of value: a named tuple equals a plain tuple of the same items.
-    """
-
-    __slots__ = ("_met", "_most")
-
-    def __init__(self, most: int = 1 << 16) -> None:
-        """Create an interner that starts over after ``most`` values."""
-        self._met: dict[_Value, _Value] = {}
-        self._most = most
-
-    def __call__(self, value: _Value) -> _Value:
-        """Return ``value``, or an equal one seen before."""
-        met = self._met
-        if len(met) >= self._most:
-            met.clear()
-        return met.setdefault(value, value)
+@lru_cache(maxsize=1 << 16)
+def shared_text(text: str) -> str:
+    """Return ``text``, or an equal string seen before: thousands of objects share names of nodes and values of labels."""
+    return text
 
 
-#: Interned names of nodes, namespaces and owners, and values of labels: thousands of objects share them.
-shared_text: Final[Sharing[str]] = Sharing()
+def change_count(counts: dict[Any, int], key: Any, change: int) -> None:  # noqa: ANN401 - any hashable
+    """Add ``change`` to the count of ``key``; a count of zero is removed."""
+    total = counts.get(key, 0) + change
+    if total:
+        counts[key] = total
+    else:
+        counts.pop(key, None)
 
 
 #: Node labels for the capacity type by platform, and their values for spot.
@@ -71,18 +62,8 @@ def texts(parent: Object, key: str) -> Mapping[str, str]:
     return frozen({name: str(value) for name, value in mapping(parent, key, ()).items()})
 
 
-def amount(quantity: object, unit: Callable[[object], int]) -> int:
-    """Return ``quantity`` in ``unit``; zero if it is absent or invalid."""
-    if quantity is None:
-        return 0
-    try:
-        return unit(quantity)
-    except QuantityError:
-        return 0
-
-
-def amount_or_none(quantity: object, resource: str) -> int | None:
-    """Return ``quantity`` of ``resource``; None if it is absent or invalid."""
+def amount_of(quantity: object, resource: str) -> int | None:
+    """Return ``quantity`` of ``resource`` in bytes, millicores or as a count; None if it is absent or invalid."""
     if quantity is None:
         return None
     try:
@@ -96,8 +77,7 @@ def amounts(parent: Object, key: str) -> Mapping[str, int]:
     stated = mapping(parent, key, ())
     if not stated:
         return NO_AMOUNTS
-    read = {name: amount_or_none(quantity, name) for name, quantity in stated.items()}
-    return frozen({name: value for name, value in read.items() if value is not None})
+    return frozen({name: amount for name, quantity in stated.items() if (amount := amount_of(quantity, name)) is not None})
 
 
 class Taint(NamedTuple):

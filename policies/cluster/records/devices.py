@@ -13,7 +13,6 @@ class RuntimeClass(NamedTuple):
     """A RuntimeClass: its overhead and scheduling.
 
     Attributes:
-        name: its name.
         overhead: ``overhead.podFixed`` by resource, in bytes, millicores or counts.
         node_selector: ``scheduling.nodeSelector``, merged into the pod's.
         tolerations: ``scheduling.tolerations``, added to the pod's.
@@ -29,7 +28,6 @@ class DeviceClass(NamedTuple):
     """A DeviceClass of dynamic resource allocation.
 
     Attributes:
-        name: its name.
         extended_resource: the extended resource that it serves (``spec.extendedResourceName``); empty for none.
         drivers: drivers that its CEL selectors name in a comparison with ``device.driver``.
     """
@@ -93,10 +91,7 @@ def claim_of(obj: Object) -> ClaimDevices:
         spec, path = mapping(spec, "spec", path), ("spec", "spec")  # type: ignore[assignment]
     classes: set[str] = set()
     for request in mappings(mapping(spec, "devices", path), "requests", path):
-        exactly = mapping(request, "exactly", path)
         alternatives = mappings(request, "firstAvailable", path)
-        for asked in (request, exactly, *alternatives):
-            name = asked.get("deviceClassName")
-            if isinstance(name, str):
-                classes.add(name)
+        names = (choice.get("deviceClassName") for choice in (request, mapping(request, "exactly", path), *alternatives))
+        classes.update(name for name in names if isinstance(name, str))
     return ClaimDevices(namespace_in(metadata), name_of(metadata), frozenset(classes))

@@ -1,16 +1,18 @@
-"""Kueue's objects (v0.15; ``v1beta1`` and ``v1beta2``): queues, quota, cohorts, flavors, topologies.
+"""Kueue's objects (v0.15; ``v1beta1`` and ``v1beta2``): queues, quota, cohorts, flavors, topologies, and its Configuration.
 
 Between the versions a ClusterQueue's ``cohort`` became ``cohortName``; a Cohort's parent is ``parentName`` in both.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import (
     Selector,
     Taint,
     Toleration,
-    amount_or_none,
+    amount_of,
     frozen,
     name_of,
     namespace_in,
@@ -20,17 +22,13 @@ from gpugate.policies.cluster.records.common import (
     tolerations_in,
 )
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, string
+from gpugate.policies.kube.quantity import QuantityError, exact
+
+_NOTHING: Final[Mapping[Any, Any]] = frozen({})
 
 
 class LocalQueue(NamedTuple):
-    """A Kueue LocalQueue.
-
-    Attributes:
-        namespace: its namespace.
-        name: its name.
-        cluster_queue: its ClusterQueue.
-        stopped: True if its ``stopPolicy`` admits nothing now.
-    """
+    """A Kueue LocalQueue; ``stopped``: its ``stopPolicy`` admits nothing now."""
 
     namespace: str
     name: str
@@ -68,9 +66,7 @@ class ClusterQueue(NamedTuple):
     """A Kueue ClusterQueue. It admits no workload that requests a resource outside its groups.
 
     Attributes:
-        name: its name.
         covered: the resources of all groups.
-        groups: its resource groups.
         cohort: the cohort that it belongs to; empty for none.
         namespaces: selector of the namespaces that it admits from; None admits from none.
         stopped: True if its ``stopPolicy`` admits nothing now.
@@ -86,7 +82,7 @@ class ClusterQueue(NamedTuple):
     cohort: str = ""
     namespaces: Selector | None = Selector(())
     stopped: bool = False
-    reserved: Mapping[tuple[str, str], int] = frozen({})
+    reserved: Mapping[tuple[str, str], int] = _NOTHING
     pending: int = 0
     inactive: str = ""
     checked: bool = False
@@ -107,7 +103,6 @@ class ResourceFlavor(NamedTuple):
     """A Kueue ResourceFlavor.
 
     Attributes:
-        name: its name.
         labels: labels that its nodes carry and that admitted pods get as node selector.
         taints: taints of its nodes that a workload must tolerate.
         tolerations: tolerations that admitted pods get.
@@ -132,7 +127,6 @@ class PriorityClass(NamedTuple):
     """A PriorityClass or Kueue WorkloadPriorityClass.
 
     Attributes:
-        name: its name.
         value: priority; higher is sooner.
         is_default: True if it is the global default.
         preempts: False if its pods never preempt others (``preemptionPolicy: Never``).
@@ -145,13 +139,7 @@ class PriorityClass(NamedTuple):
 
 
 class KueueWorkload(NamedTuple):
-    """A Kueue Workload: shows that an object has reached its queue.
-
-    Attributes:
-        owners: uids of the objects that it represents.
-        reserved: True if quota is reserved for it.
-        finished: True if it is finished.
-    """
+    """A Kueue Workload: ``owners`` are the uids of the objects that it represents, ``reserved``: it holds quota."""
 
     owners: tuple[str, ...]
     reserved: bool
@@ -171,7 +159,7 @@ def local_queue_of(obj: Object) -> LocalQueue:
 def _groups_of(spec: Object) -> tuple[ResourceGroup, ...]:
     groups = []
     for group in mappings(spec, "resourceGroups", ("spec",)):
-        covered = frozenset(str(name) for name in sequence(group, "coveredResources", ("spec", "resourceGroups")))
+        covered = frozenset(map(str, sequence(group, "coveredResources", ("spec", "resourceGroups"))))
         flavors = tuple((str(flavor.get("name") or ""), _quotas_of(flavor)) for flavor in mappings(group, "flavors", ()))
         groups.append(ResourceGroup(covered, flavors))
     return tuple(groups)
@@ -179,11 +167,12 @@ def _groups_of(spec: Object) -> tuple[ResourceGroup, ...]:
 
 def _quotas_of(flavor: Object) -> Mapping[str, Quota]:
     quotas = {}
-    for one in mappings(flavor, "resources", ()):
-        name = str(one.get("name") or "")
-        nominal = amount_or_none(one.get("nominalQuota"), name)
-        borrowing = amount_or_none(one.get("borrowingLimit"), name)
-        quotas[name] = Quota(nominal or 0, borrowing, amount_or_none(one.get("lendingLimit"), name))
+    for resource in mappings(flavor, "resources", ()):
+        name = str(resource.get("name") or "")
+        nominal, borrowing, lending = (
+            amount_of(resource.get(key), name) for key in ("nominalQuota", "borrowingLimit", "lendingLimit")
+        )
+        quotas[name] = Quota(nominal or 0, borrowing, lending)
     return frozen(quotas)
 
 
@@ -209,9 +198,9 @@ def cluster_queue_of(obj: Object) -> ClusterQueue:
 def _reserved(status: Object) -> Mapping[tuple[str, str], int]:
     amounts = {}
     for flavor in mappings(status, "flavorsReservation", ("status",)):
-        for one in mappings(flavor, "resources", ()):
-            resource = str(one.get("name") or "")
-            amounts[(str(flavor.get("name") or ""), resource)] = amount_or_none(one.get("total"), resource) or 0
+        for resource in mappings(flavor, "resources", ()):
+            name = str(resource.get("name") or "")
+            amounts[(str(flavor.get("name") or ""), name)] = amount_of(resource.get("total"), name) or 0
     return frozen(amounts)
 
 
@@ -260,8 +249,101 @@ def priority_class_of(obj: Object) -> PriorityClass:
 def kueue_workload_of(obj: Object) -> KueueWorkload:
     """Return the record of a Workload."""
     status = mapping(obj, "status", ())
-    holds = {
-        str(condition.get("type")) for condition in mappings(status, "conditions", ("status",)) if condition.get("status") == "True"
-    }
+    conditions = mappings(status, "conditions", ("status",))
+    met = {str(condition.get("type")) for condition in conditions if condition.get("status") == "True"}
     owners = mappings(mapping(obj, "metadata", ()), "ownerReferences", ("metadata",))
-    return KueueWorkload(tuple(str(owner.get("uid") or "") for owner in owners), "QuotaReserved" in holds, "Finished" in holds)
+    return KueueWorkload(tuple(str(owner.get("uid") or "") for owner in owners), "QuotaReserved" in met, "Finished" in met)
+
+
+class CohortTree:
+    """All cohorts, with and without an object, and their members.
+
+    Attributes:
+        cohorts: Cohort objects by name.
+        queues: ClusterQueues by cohort.
+        children: names of cohorts by parent.
+        memo: results of :mod:`gpugate.policies.queueing.cohort_quota`.
+    """
+
+    __slots__ = ("children", "cohorts", "memo", "queues")
+
+    def __init__(self, queues: Iterable[ClusterQueue] = (), cohorts: Mapping[str, Cohort] = _NOTHING) -> None:
+        self.cohorts = cohorts
+        self.queues: dict[str, list[ClusterQueue]] = {}
+        self.children: dict[str, list[str]] = {}
+        self.memo: dict[Any, Any] = {}
+        for queue in queues:
+            if queue.cohort:
+                self.queues.setdefault(queue.cohort, []).append(queue)
+        for cohort in cohorts.values():
+            if cohort.parent:
+                self.children.setdefault(cohort.parent, []).append(cohort.name)
+
+    def parent(self, name: str) -> str:
+        """Return the parent of cohort ``name``; empty for none, and for a cohort without an object."""
+        cohort = self.cohorts.get(name)
+        return cohort.parent if cohort else ""
+
+    def path_to_root(self, name: str) -> list[str] | None:
+        """Return cohort ``name`` and its ancestors up to the root; None for a cycle."""
+        path = [name]
+        while parent := self.parent(path[-1]):
+            if parent in path:
+                return None
+            path.append(parent)
+        return path
+
+
+class Transformation(NamedTuple):
+    """A resource that Kueue counts as others (``resources.transformations``).
+
+    Attributes:
+        resource: the resource that pods request.
+        replaces: True if the resource itself is not counted.
+        outputs: amounts per unit (a core, a byte, a device) by resource: cores, bytes or counts, not rounded.
+    """
+
+    resource: str
+    replaces: bool
+    outputs: Mapping[str, Fraction]
+
+
+class KueueConfiguration(NamedTuple):
+    """Kueue's Configuration: which resources it counts how, and which kinds it manages.
+
+    Attributes:
+        excluded: prefixes of resources that Kueue does not count (``resources.excludeResourcePrefixes``).
+        transformations: resources that it counts as others.
+        frameworks: kinds that it manages (``integrations.frameworks``), as written there: ``batch/job``, ``pod``.
+        device_classes: device class of dynamic resource allocation to the resource it counts as.
+    """
+
+    excluded: tuple[str, ...] = ()
+    transformations: tuple[Transformation, ...] = ()
+    frameworks: frozenset[str] = frozenset()
+    device_classes: Mapping[str, str] = _NOTHING
+
+
+def _transformation_of(stated: Object) -> Transformation:
+    factors = {}
+    for name, quantity in mapping(stated, "outputs", ()).items():
+        with suppress(QuantityError):
+            factors[str(name)] = exact(quantity)
+    return Transformation(str(stated.get("input") or ""), stated.get("strategy") == "Replace", frozen(factors))
+
+
+def kueue_configuration_of(obj: Object) -> KueueConfiguration:
+    """Return the record of a Configuration (``config.kueue.x-k8s.io``, ``v1beta1`` or ``v1beta2``)."""
+    resources = mapping(obj, "resources", ())
+    transformations = map(_transformation_of, mappings(resources, "transformations", ("resources",)))
+    classes = {
+        str(name): str(counted_as.get("name") or "")
+        for counted_as in mappings(resources, "deviceClassMappings", ("resources",))
+        for name in sequence(counted_as, "deviceClassNames", ("resources",))
+    }
+    return KueueConfiguration(
+        tuple(sorted(map(str, sequence(resources, "excludeResourcePrefixes", ("resources",))))),
+        tuple(sorted(transformations, key=lambda transformation: transformation.resource)),
+        frozenset(map(str, sequence(mapping(obj, "integrations", ()), "frameworks", ("integrations",)))),
+        frozen(classes),
+    )

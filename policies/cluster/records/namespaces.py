@@ -1,7 +1,6 @@
 """Namespaces, LimitRanges and ResourceQuotas."""
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import Expression, amounts, frozen, labels_of, name_of, namespace_in, shared_text
@@ -26,16 +25,14 @@ class LimitRangeItem(NamedTuple):
 
     Attributes:
         type: ``Container``, ``Pod`` or ``PersistentVolumeClaim``.
-        most: ``max``.
-        least: ``min``.
         default: the limit that a container without one gets.
         default_request: the request that a container without one gets.
         ratios: ``maxLimitRequestRatio``, as text, since it may be fractional.
     """
 
     type: str
-    most: Mapping[str, int]
-    least: Mapping[str, int]
+    max: Mapping[str, int]
+    min: Mapping[str, int]
     default: Mapping[str, int]
     default_request: Mapping[str, int]
     ratios: Mapping[str, str]
@@ -53,8 +50,6 @@ class ResourceQuota(NamedTuple):
     """A ResourceQuota: bounds on all objects in a namespace, or on those in its scopes.
 
     Attributes:
-        namespace: its namespace.
-        name: its name.
         hard: hard limits by name as written there (``requests.memory``, ``pods``, ``count/jobs.batch``).
         used: current usage by the same names.
         scopes: expressions that a pod must all meet to count (``spec.scopes`` are ``Exists``).
@@ -77,12 +72,10 @@ def namespace_of(obj: Object) -> Namespace:
 
 def _annotations_of(metadata: Object) -> Mapping[str, str]:
     """Return the short annotations without JSON, gpugate's own first if there are too many."""
-    found = mapping(metadata, "annotations", ("metadata",))
-    if not found:
-        return _NO_TEXTS
-    short = (key for key, value in found.items() if type(value) is str and 0 < len(value) <= _LONGEST and value[0] not in "{[")
-    kept = islice(sorted(short, key=lambda key: (not key.startswith("gpugate.io/"), key)), _MOST)
-    return frozen({key: shared_text(found[key]) for key in kept})
+    stated = mapping(metadata, "annotations", ("metadata",))
+    short = [key for key, value in stated.items() if type(value) is str and 0 < len(value) <= _LONGEST and value[0] not in "{["]
+    short.sort(key=lambda key: (not key.startswith("gpugate.io/"), key))
+    return frozen({key: shared_text(stated[key]) for key in short[:_MOST]}) if short else _NO_TEXTS
 
 
 def limit_range_of(obj: Object) -> LimitRange:
@@ -110,9 +103,10 @@ def resource_quota_of(obj: Object) -> ResourceQuota:
     """
     metadata, spec, status = mapping(obj, "metadata", ()), mapping(obj, "spec", ()), mapping(obj, "status", ())
     scopes = [Expression(str(name), "Exists", frozenset()) for name in sequence(spec, "scopes", ("spec",))]
-    for one in mappings(mapping(spec, "scopeSelector", ("spec",)), "matchExpressions", ("spec", "scopeSelector")):
-        name = string(one, "scopeName", ("spec", "scopeSelector")) or ""
-        scopes.append(Expression(name, str(one.get("operator")), frozenset(map(str, sequence(one, "values", ())))))
+    path = ("spec", "scopeSelector")
+    for scope in mappings(mapping(spec, "scopeSelector", ("spec",)), "matchExpressions", path):
+        name, values = string(scope, "scopeName", path) or "", frozenset(map(str, sequence(scope, "values", ())))
+        scopes.append(Expression(name, str(scope.get("operator")), values))
     hard, enforced = amounts(spec, "hard"), amounts(status, "hard")
     if hard and enforced:
         hard = frozen({name: max(amount, enforced[name]) for name, amount in hard.items() if name in enforced})

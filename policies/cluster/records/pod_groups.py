@@ -4,6 +4,7 @@ Names are those of each system: Kueue v0.15 ``pkg/controller/jobs/pod``, the cos
 Volcano v1.10, Kubernetes 1.36 ``scheduling.k8s.io``.
 """
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.kube.fields import Object, mapping, mappings
@@ -30,7 +31,6 @@ class GroupKey(NamedTuple):
     Attributes:
         system: scheduler or queue of the group: ``Kueue``, ``Coscheduling``, ``Volcano``, ``Kubernetes``, ``KAI`` or ``gpugate``
             (by gpugate's own annotation alone).
-        name: its name.
     """
 
     system: str
@@ -42,8 +42,6 @@ class PodGroup(NamedTuple):
 
     Attributes:
         system: ``Coscheduling``, ``Volcano`` or ``Kubernetes``.
-        namespace: its namespace.
-        name: its name.
         minimum: ``minMember`` or ``minCount``; None if it states none.
         phase: ``status.phase`` (``Running``, ``Finished``, ...); empty for none.
         managed: True if its label names gpugate as manager.
@@ -64,26 +62,19 @@ _SYSTEMS: Final = {"scheduling.x-k8s.io": "Coscheduling", "scheduling.volcano.sh
 
 def group_key(labels: Object, annotations: Object, spec: Object) -> GroupKey | None:
     """Return the group of a pod by its labels, annotations and spec; None for a pod on its own."""
-    for system, where, key in (
-        ("Kueue", labels, KUEUE_GROUP),
-        ("Coscheduling", labels, COSCHEDULING_GROUP),
-        ("Coscheduling", labels, f"{COSCHEDULING_LEGACY}/name"),
-        ("Volcano", annotations, VOLCANO_GROUP),
-    ):
-        if key in where:
-            name = where[key]
-            if type(name) is str and name:
-                return GroupKey(system, name)
-    if "schedulingGroup" in spec:
-        name = mapping(spec, "schedulingGroup", ("spec",)).get("podGroupName")
-        if type(name) is str and name:
-            return GroupKey("Kubernetes", name)
-    if KAI_GROUP in annotations and spec.get("schedulerName") == KAI_SCHEDULER:
-        name = annotations[KAI_GROUP]
-        if type(name) is str and name:
-            return GroupKey("KAI", name)
-    name = annotations.get(OWN_GROUP)
-    return GroupKey("gpugate", name) if type(name) is str and name else None
+    names = _names(labels, annotations, spec)
+    return next((GroupKey(system, name) for system, name in names if type(name) is str and name), None)
+
+
+def _names(labels: Object, annotations: Object, spec: Object) -> Iterator[tuple[str, object]]:
+    yield "Kueue", labels.get(KUEUE_GROUP)
+    yield "Coscheduling", labels.get(COSCHEDULING_GROUP)
+    yield "Coscheduling", labels.get(f"{COSCHEDULING_LEGACY}/name")
+    yield "Volcano", annotations.get(VOLCANO_GROUP)
+    yield "Kubernetes", mapping(spec, "schedulingGroup", ("spec",)).get("podGroupName")
+    if spec.get("schedulerName") == KAI_SCHEDULER:
+        yield "KAI", annotations.get(KAI_GROUP)
+    yield "gpugate", annotations.get(OWN_GROUP)
 
 
 def pod_group_of(obj: Object) -> PodGroup:

@@ -1,19 +1,47 @@
-"""Pod records: the resources that each holds, and its group."""
+"""Pod records: the resources that each holds, its group, and why it does not run."""
 
+from datetime import datetime
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpugate.policies.cluster.records.common import CAPACITY, Sharing, shared_text
+from gpugate.policies.cluster.records.common import CAPACITY, shared_text
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUEUE_COUNT, OWN_SIZE, GroupKey, group_key
-from gpugate.policies.cluster.records.pod_problems import PodProblem, trouble_of
 from gpugate.policies.kube.fields import Object, mapping, mappings, sequence, whole_number
-from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME, REQUIRED_AFFINITY
+from gpugate.policies.kube.memo import remember
+from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME
 from gpugate.policies.workloads.kinds import KINDS
+from gpugate.policies.workloads.node_affinity import required_terms
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests, limited_memory_of, pod_requests
 from gpugate.policies.workloads.resources import memo_key
 
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[Object] = {}
+#: Maximum length of a message: thousands of pods may keep one each, and its first words tell the reason.
+_LONGEST: Final = 300
+#: Reason of a running pod whose containers are not ready.
+NOT_READY: Final = "NotReady"
+#: Reason of a pod that a queue gates until admission.
+GATED: Final = "SchedulingGated"
+#: Waiting reasons of a container that starts normally.
+_ORDINARY: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
+
+
+class PodProblem(NamedTuple):
+    """Reason why one pod does not run.
+
+    Attributes:
+        since: start in seconds since 1970; 0 if unknown.
+        reason: one word: ``Unschedulable``, ``SchedulingGated``, ``ImagePullBackOff``, ``NotReady``, ``Evicted``, ``Leaving``, ...;
+            ``Starting`` if nothing is wrong so far.
+        message: message of the scheduler, the kubelet or another component.
+        node: its node; empty for none.
+    """
+
+    since: float
+    reason: str
+    message: str
+    node: str
 
 
 class Member(NamedTuple):
@@ -46,10 +74,9 @@ class PodRecord(NamedTuple):
         memory_limit: bytes that it may grow to: its limits, or its requests without a limit.
         cpu: requested millicores.
         devices: accelerators, sorted by name.
-        group: its group.
         member: the properties that its group must share.
         owner_group: its owner or group, from :func:`owner_group_of`; empty for a pod on its own, or without accelerators.
-        trouble: why it does not run; None if it runs, has ended, or has no owner group.
+        problem: why it does not run; None if it runs, has ended, or has no owner group.
     """
 
     uid: str
@@ -63,10 +90,10 @@ class PodRecord(NamedTuple):
     group: GroupKey | None
     member: Member | None
     owner_group: str = ""
-    trouble: PodProblem | None = None
+    problem: PodProblem | None = None
 
 
-class _Held(NamedTuple):
+class _Requests(NamedTuple):
     """Requests of a pod; see :class:`PodRecord`, and :class:`Member` for ``asks``."""
 
     memory: int
@@ -77,10 +104,17 @@ class _Held(NamedTuple):
 
 
 #: Requests of pods by the resources that their containers state: many pods of a cluster state the same.
-_held: Final[dict[bytes, _Held]] = {}
-_REMEMBERED: Final = 4096
-_shared_members: Final[Sharing[Member]] = Sharing()
-_shared_groups: Final[Sharing[GroupKey]] = Sharing()
+_requests: Final[dict[bytes, _Requests]] = {}
+
+
+@lru_cache(maxsize=1 << 16)
+def _shared_member(member: Member) -> Member:
+    return member
+
+
+@lru_cache(maxsize=1 << 16)
+def _shared_group(group: GroupKey) -> GroupKey:
+    return group
 
 
 def pod_record_of(obj: Object) -> PodRecord | None:
@@ -95,26 +129,26 @@ def pod_record_of(obj: Object) -> PodRecord | None:
     group = group_key(mapping(metadata, "labels", ("metadata",)), mapping(metadata, "annotations", ("metadata",)), spec)
     ended = phase in {"Succeeded", "Failed"}
     node = "" if ended else str(spec.get("nodeName") or "")
-    if group is None and (ended or (not node and not _may_ask(spec))):
+    if group is None and (ended or (not node and not _may_request(spec))):
         return None
-    held = _held_by(obj, spec)
-    if group is None and not node and not held.devices:
+    requests = _requests_of(obj, spec)
+    if group is None and not node and not requests.devices:
         return None
     owner = shared_text(_owner(metadata))
-    crew = owner_group_of(mapping(metadata, "labels", ("metadata",)), owner, group) if held.devices else ""
+    owner_group = owner_group_of(mapping(metadata, "labels", ("metadata",)), owner, group) if requests.devices else ""
     return PodRecord(
         uid=str(metadata.get("uid") or ""),
         owner=owner,
         node=shared_text(node),
         phase=shared_text("Leaving" if metadata.get("deletionTimestamp") and not ended else phase),
-        memory=held.memory,
-        memory_limit=held.memory_limit,
-        cpu=held.cpu,
-        devices=held.devices,
-        group=None if group is None else _shared_groups(group),
-        member=None if group is None else _shared_members(_member_of(PodSet(obj, spec, (), 1, _NO_CLAIMS), held.asks)),
-        owner_group=crew,
-        trouble=trouble_of(metadata, status, phase, node) if crew else None,
+        memory=requests.memory,
+        memory_limit=requests.memory_limit,
+        cpu=requests.cpu,
+        devices=requests.devices,
+        group=group and _shared_group(group),
+        member=group and _shared_member(_member_of(PodSet(obj, spec, (), 1, _NO_CLAIMS), requests.asks)),
+        owner_group=owner_group,
+        problem=_problem_of(metadata, status, phase, node) if owner_group else None,
     )
 
 
@@ -136,50 +170,99 @@ def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
     return owner
 
 
-def _held_by(obj: Object, spec: Object) -> _Held:
+def _requests_of(obj: Object, spec: Object) -> _Requests:
     """Return the requests of one pod, computed once for all pods whose containers state the same."""
-    key = _stated(spec)
-    requests = _held.get(key) if key is not None else None
+    key = _requests_key(spec)
+    requests = _requests.get(key) if key is not None else None
     if requests is None:
         pods = PodSet(obj, spec, (), 1, _NO_CLAIMS)
         demand = pod_requests(pods)
         devices = tuple(sorted(demand.devices.items()))
-        requests = _Held(demand.memory, limited_memory_of(pods), demand.cpu, devices, _asks(demand))
+        requests = _Requests(demand.memory, limited_memory_of(pods), demand.cpu, devices, _asks(demand))
         if key is not None:
-            if len(_held) >= _REMEMBERED:
-                _held.clear()
-            _held[key] = requests
+            remember(_requests, key, requests)
     return requests
 
 
-def _stated(spec: Object) -> bytes | None:
+def _requests_key(spec: Object) -> bytes | None:
     """Return a key of the requests of a pod; None if it has no short, exact one."""
     if "resources" in spec or "overhead" in spec or "ephemeralContainers" in spec:
         return None
     parts: list[object] = []
-    for place in ("initContainers", "containers"):
-        for container in mappings(spec, place, ("spec",)) if place in spec else ():
+    for field in ("initContainers", "containers"):
+        for container in mappings(spec, field, ("spec",)):
             resources = container.get("resources", _NOTHING)
             if type(resources) is not dict or type(container.get("name")) is not str:
                 return None
-            parts += (resources, container.get("restartPolicy") == "Always" if place == "initContainers" else place)
+            parts += (resources, container.get("restartPolicy") == "Always" if field == "initContainers" else field)
     return memo_key(parts)
 
 
-def _may_ask(spec: Object) -> bool:
+def _may_request(spec: Object) -> bool:
     """Return whether a container names an extended resource: most pending pods do not, and need no sum."""
-    for key in ("containers", "initContainers"):
-        for container in mappings(spec, key, ("spec",)) if key in spec else ():
-            if any("/" in name for name in mapping(mapping(container, "resources", ()), "limits", ())):
-                return True
-    return False
+    return any(
+        "/" in name
+        for key in ("containers", "initContainers")
+        for container in mappings(spec, key, ("spec",))
+        for name in mapping(mapping(container, "resources", ()), "limits", ())
+    )
 
 
 def _owner(metadata: Object) -> str:
-    for owner in mappings(metadata, "ownerReferences", ("metadata",)) if "ownerReferences" in metadata else ():
-        if owner.get("controller") is True:
-            return str(owner.get("uid") or "")
-    return ""
+    owners = mappings(metadata, "ownerReferences", ("metadata",))
+    return next((str(owner.get("uid") or "") for owner in owners if owner.get("controller") is True), "")
+
+
+def moment(written: object) -> float:
+    """Return a Kubernetes timestamp in seconds since 1970; 0 if it is absent or invalid."""
+    if type(written) is not str:
+        return 0.0
+    try:
+        return datetime.fromisoformat(written).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _problem_of(metadata: Object, status: Object, phase: str, node: str) -> PodProblem | None:
+    """Return why a pod does not run; None if it runs or succeeded."""
+    since, deleted = moment(metadata.get("creationTimestamp")), metadata.get("deletionTimestamp")
+    state: Object = {}
+    if phase == "Succeeded":
+        return None
+    if phase == "Failed":
+        reason, state = status.get("reason") or "Failed", status
+    elif deleted:
+        reason, since = "Leaving", moment(deleted)
+    elif phase == "Pending":
+        state = _condition(status, "PodScheduled")
+        if not node and state.get("status") == "False":
+            reason = state.get("reason") or "Unschedulable"
+        else:
+            state = _waiting(status)
+            reason = state.get("reason") or "Starting"
+    else:
+        state = _condition(status, "Ready")
+        reason, since = NOT_READY, moment(state.get("lastTransitionTime"))
+        if state.get("status") in {None, "True"}:
+            return None
+    text = " ".join(str(state.get("message") or "").split())
+    text = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return PodProblem(since, shared_text(str(reason)[:80]), shared_text(text), shared_text(node))
+
+
+def _condition(status: Object, kind: str) -> Object:
+    conditions = mappings(status, "conditions", ("status",))
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
+
+
+def _waiting(status: Object) -> Object:
+    """Return the waiting state of the first container that does not start normally; empty if there is none."""
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for container in mappings(status, key, ("status",)):
+            waiting = mapping(mapping(container, "state", ("status", key)), "waiting", ("status", key, "state"))
+            if str(waiting.get("reason") or "") not in _ORDINARY:
+                return waiting
+    return {}
 
 
 def member_of(pods: PodSet) -> Member:
@@ -203,29 +286,23 @@ def _member_of(pods: PodSet, asks: tuple[tuple[str, int], ...]) -> Member:
 
 
 def _size(annotations: Object, labels: Object) -> int:
-    for written in (annotations.get(KUEUE_COUNT), annotations.get(OWN_SIZE), labels.get(f"{COSCHEDULING_LEGACY}/min-available")):
-        size = whole_number(written)
-        if size is not None:
-            return size
-    return 0
+    stated = (annotations.get(KUEUE_COUNT), annotations.get(OWN_SIZE), labels.get(f"{COSCHEDULING_LEGACY}/min-available"))
+    return next((size for size in map(whole_number, stated) if size is not None), 0)
 
 
 def capacity_of(pods: PodSet) -> str:
     """Return ``spot`` or ``on-demand`` if nodeSelector or required affinity of the pods requires either; else empty."""
-    spec = pods.spec
-    capacities = {_kind(key, [value]) for key, value in mapping(spec, "nodeSelector", pods.field()).items() if key in CAPACITY}
-    if "affinity" in spec:
-        affinity = mapping(mapping(spec, "affinity", pods.field()), "nodeAffinity", pods.field("affinity"))
-        required = mapping(affinity, REQUIRED_AFFINITY, pods.field("affinity"))
-        for term in mappings(required, "nodeSelectorTerms", pods.field("affinity")):
-            for expression in mappings(term, "matchExpressions", pods.field("affinity")):
-                key = str(expression.get("key"))
-                if key in CAPACITY and expression.get("operator") == "In":
-                    capacities.add(_kind(key, sequence(expression, "values", pods.field("affinity"))))
+    stated = [(key, [value]) for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items()]
+    for term in required_terms(pods) if "affinity" in pods.spec else ():
+        for expression in mappings(term, "matchExpressions", pods.field("affinity")):
+            key = str(expression.get("key"))
+            if key in CAPACITY and expression.get("operator") == "In":
+                stated.append((key, sequence(expression, "values", pods.field("affinity"))))
+    capacities = {_capacity(key, values) for key, values in stated if key in CAPACITY}
     return capacities.pop() if len(capacities) == 1 else ""
 
 
-def _kind(key: str, values: list[object]) -> str:
+def _capacity(key: str, values: list[object]) -> str:
     if len(values) != 1:
         return ""
     return "spot" if str(values[0]) == CAPACITY[key] else "on-demand"

@@ -1,37 +1,33 @@
-"""GPUs that a workload holds and hardly uses are listed, with the part of a card that would have been enough.
+"""GPUs that a workload holds and hardly uses are listed, with the part of a GPU that would have been enough.
 
 ## What it does
 
-Speaks in an audit that monitoring was given to (`gpugate audit --prometheus URL`, `gpugate controller --prometheus URL`), and
-nowhere else: at admission nothing is known of what a workload will do. For each GPU or MIG slice that a pod of the workload holds:
+Reports only in an audit that reads Prometheus (`gpugate audit --prometheus URL`, `gpugate controller --prometheus URL`): at
+admission the use of a workload is unknown. For each GPU or MIG slice that a pod of the workload holds:
 
 - **idle**: in the last `idleFor` its utilisation never reached `below` percent;
-- **too large**: over `averageOver`, or as long as the pod has had it, its utilisation averaged less than `averageBelow` percent.
+- **too large**: over `averageOver`, or as long as the pod has held it, its utilisation averaged less than `averageBelow` percent.
 
 Pods that have held their GPUs for less than `ignoreYounger` are not judged, nor are averages of less than `averageFrom`. The
-utilisation is the larger of `DCGM_FI_DEV_GPU_UTIL` and `DCGM_FI_PROF_GR_ENGINE_ACTIVE`; where Prometheus has neither, nothing is
-said.
+utilisation is the larger of `DCGM_FI_DEV_GPU_UTIL` and `DCGM_FI_PROF_GR_ENGINE_ACTIVE`; without these the rule reports nothing.
 
-The hint is worked out from the highest utilisation and the most memory used over the longest of the times: the smallest MIG
-slice of that card that has as much of both; else with how many of its like the workload could share a card in turn; for several
-GPUs, how many of them would have done the same work.
-
-It refuses nothing and changes nothing, whatever its mode.
+The hint is computed from the highest utilisation and the maximum memory over the longest of the times: the smallest MIG slice
+of that GPU with as much of both; or else how many such workloads could time-share a GPU; for several GPUs, how many of them
+would have done the same work. The rule refuses nothing and changes nothing in any mode.
 
 ## Why
 
-A GPU that is held and not used costs as much as one that is used, and nobody else can have it. Utilisation that stays low says
-that the work waits for memory, storage or the network, that a smaller part of a card would do, or that somebody has forgotten
-a notebook.
+An idle GPU costs as much as a busy one, and no other workload can have it. A low utilisation means that the work waits for
+memory, storage or the network, that a smaller part of a GPU would be enough, or that somebody has forgotten a notebook.
 
 ## Practice
 
-- NUMA guide, "Monitoring GPU Workloads": GPUs whose utilisation stays below 30 % are told of.
+- NUMA guide, "Monitoring GPU Workloads": GPUs whose utilisation stays below 30 % are reported.
 - NUMA guide, "GPU Instance Selection: Cost vs Performance": an average below 40 % over a month means fewer GPUs, a smaller part,
   or time-slicing.
-- Orchestration guide, "Idle GPU Mitigation": each team sees which of its GPUs stand idle, and shares where work is small.
+- Orchestration guide, "Idle GPU Mitigation": each team sees which of its GPUs are idle, and small workloads share.
 - Field guide, "GPU monitoring": utilisation against allocation over the whole fleet is one figure of the audit.
-- Field guide, "Fractional GPU sharing": a model that uses a small part of a card gets a hint to the MIG slice that holds it.
+- Field guide, "Fractional GPU sharing": a model that uses a small part of a GPU gets a hint to the MIG slice that holds it.
 
 ## Example
 
@@ -40,7 +36,7 @@ A notebook has held one A100 of 80 GB for days; over 30 days it reached 12 % and
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -76,95 +72,88 @@ class IdleParams(Params):
     below: _Percent = 30.0
     """Utilisation in percent: a GPU that never reached it in `idleFor` is idle."""
     idle_for: Seconds = HOUR
-    """How long a GPU must have stayed below that."""
+    """How long a GPU must stay below that."""
     average_below: _Percent = 40.0
     """Utilisation in percent: a GPU that averaged less over `averageOver` is too large for its work."""
     average_over: Seconds = 30 * DAY
-    """Over how long the average and the peaks are taken; Prometheus must keep its series as long."""
+    """The time over which the average and the peaks are taken; Prometheus must retain its series as long."""
     average_from: Seconds = DAY
-    """How long a GPU must have been held before its average is judged."""
+    """How long a pod must hold a GPU before its average is judged."""
     ignore_younger: Seconds = HOUR
-    """Pods that have held their GPUs for less than this are not judged."""
+    """Pods that hold their GPUs for less than this are not judged."""
 
 
 def bounds_of(params: IdleParams) -> IdleBounds:
-    """What ``params`` say of held devices."""
+    """Return the bounds in ``params``."""
     return IdleBounds(
         params.below, params.idle_for, params.average_below, params.average_over, params.average_from, params.ignore_younger
     )
 
 
 def check(workload: Workload, params: IdleParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    """Tell of the devices that the workload's pods hold and do not use."""
+    """Yield findings for the devices that the workload's pods hold and hardly use."""
     if snapshot.usage is None:
         return
     devices = snapshot.usage.of(place_of(workload))
-    if not devices:
-        return
     bounds = bounds_of(params)
-    states = [state_of(one, bounds) for one in devices]
-    idle = [one for one, state in zip(devices, states, strict=True) if state is DeviceState.IDLE]
+    idle = [device for device in devices if state_of(device, bounds) is DeviceState.IDLE]
     if idle:
         yield Finding(
             "HeldIdle",
             (),
-            f"{_of(idle, devices)} never reached {bounds.below:g} % in {lasting(bounds.idle_for)}:"
+            f"{_count(idle, devices)} never reached {bounds.below:g} % in {lasting(bounds.idle_for)}:"
             f" {_listed(idle, bounds.idle_for, 'peak')}",
             _remedy(idle, devices),
             measure=len(idle),
         )
-    low = [one for one, state in zip(devices, states, strict=True) if state is DeviceState.LOW]
+    low = [device for device in devices if state_of(device, bounds) is DeviceState.LOW]
     if low:
         yield Finding(
             "LowAverage",
             (),
-            f"{_of(low, devices)} averaged less than {bounds.average_below:g} % over {lasting(bounds.average_over)}, or as"
-            f" long as they were held: {_listed(low, bounds.average_over, 'average')}",
+            f"{_count(low, devices)} averaged less than {bounds.average_below:g} % over {lasting(bounds.average_over)}, or"
+            f" as long as they have been held: {_listed(low, bounds.average_over, 'average')}",
             _remedy(low, devices),
             measure=len(low),
         )
 
 
-def _of(some: Sequence[DeviceUse], devices: Sequence[DeviceUse]) -> str:
-    what = "MIG slice" if all(one.profile for one in devices) else "GPU"
-    return f"{len(some)} of {len(devices)} {what}{'' if len(devices) == 1 else 's'} held"
+def _count(some: Sequence[DeviceUse], devices: Sequence[DeviceUse]) -> str:
+    device = "MIG slice" if all(device.profile for device in devices) else "GPU"
+    return f"{len(some)} of {len(devices)} {device}{'' if len(devices) == 1 else 's'} held"
 
 
-def _listed(devices: Sequence[DeviceUse], seconds: int, figure: str) -> str:
-    shown = [f"{one.place} of pod {one.pod} {_percent(one, seconds, figure)}" for one in devices[:_SHOWN]]
-    more = f" and {len(devices) - _SHOWN} more" if len(devices) > _SHOWN else ""
-    return ", ".join(shown) + more
-
-
-def _percent(device: DeviceUse, seconds: int, figure: str) -> str:
-    span = device.span(seconds)
-    value = None if span is None else span.peak if figure == "peak" else span.average
-    return f"{value or 0.0:.0f} %"
+def _listed(devices: Sequence[DeviceUse], seconds: int, figure: Literal["peak", "average"]) -> str:
+    shown = []
+    for device in devices[:_SHOWN]:
+        span = device.span(seconds)
+        percent = (span.peak if figure == "peak" else span.average) if span else None
+        shown.append(f"{device.place} of pod {device.pod} {percent or 0.0:.0f} %")
+    return ", ".join(shown) + (f" and {len(devices) - _SHOWN} more" if len(devices) > _SHOWN else "")
 
 
 def _remedy(devices: Sequence[DeviceUse], every: Sequence[DeviceUse]) -> str:
-    """What would have been enough, as a sentence."""
     peak = peak_of(devices)
     hint = hint_of(peak)
     if peak is None or hint.kind == "unknown":
-        return "See where the work waits, or ask for less: monitoring does not tell what its peak was."
-    time = lasting(peak.seconds) if peak.whole else "the time since they were given"
+        return "Find out what the work waits for, or request less: the peak is not in Prometheus."
+    time = lasting(peak.seconds) if peak.whole else "the time that they have been held"
     needed = f"the peak of {time} ({_needs(peak)})"
     fewer = enough_cards(every)
     few = f" {fewer} of the {len(every)} GPUs would have done the work of all." if fewer is not None and fewer < len(every) else ""
     if hint.kind == "nothing":
-        return f"Nothing ran there in {time}: scale it to zero or delete it."
+        return f"Scale the workload to zero or delete it: nothing ran in {time}."
     if hint.kind == "slice" and hint.slice is not None:
         return f"nvidia.com/mig-{hint.slice.profile} would have held {needed}.{few}"
     if hint.kind == "shares":
-        shared = f"{hint.shares} like it could share a card by time-slicing"
-        return f"No MIG slice of {peak.card or 'that card'} would have held {needed}; {shared}.{few}"
-    return f"No smaller part of a card would have held {needed}: see where the work waits.{few}"
+        shared = f"{hint.shares} such pods could share a GPU by time-slicing"
+        return f"No MIG slice of {peak.card or 'that GPU'} would have held {needed}; {shared}.{few}"
+    return f"Find out what the work waits for: no smaller part of a GPU would have held {needed}.{few}"
 
 
 def _needs(peak: Peak) -> str:
     memory = f", {-(-peak.memory * 10 // GIB) / 10:g}Gi" if peak.memory is not None else ""
-    of = " of a card" if peak.part < 1 else ""
+    of = " of a GPU" if peak.part < 1 else ""
     return f"{peak.utilisation:.0f} %{of}{memory}"
 
 
@@ -175,7 +164,7 @@ REASONS: Final[dict[str, Reason]] = {
 
 RULE = Rule(
     id="idle",
-    title="GPUs that are held and hardly used are listed, with what would have been enough",
+    title="Lists GPUs that are held and hardly used, and what would have been enough",
     since="0.1.0",
     params=IdleParams,
     reasons=REASONS,
@@ -183,5 +172,5 @@ RULE = Rule(
     needs=frozenset({"usage"}),
     documentation=__doc__,
     default_max_mode=Mode.WARN,
-    default_mode_reason="What counts as idle is for a team to say, and an audit that is given no monitoring says nothing.",
+    default_mode_reason="Each team decides what counts as idle, and an audit without Prometheus reports nothing.",
 )

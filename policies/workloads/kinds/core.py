@@ -30,10 +30,6 @@ def _retries_of_job(spec: Path) -> RetryLimit:
     return RetryLimit((*spec, "backoffLimit"), API_BACKOFF_LIMIT, by_pod=True, unless=(*spec, "backoffLimitPerIndex"))
 
 
-def _deadline_of_job(spec: Path) -> Deadline:
-    return Deadline((*spec, "activeDeadlineSeconds"))
-
-
 POD: Final = WorkloadKind(
     "",
     "Pod",
@@ -67,7 +63,7 @@ JOB: Final = WorkloadKind(
     template_labels=("batch.kubernetes.io/job-name", "job-name"),
     job_spec=_JOB_SPEC,
     retry=_retries_of_job(_JOB_SPEC),
-    deadline=_deadline_of_job(_JOB_SPEC),
+    deadline=Deadline((*_JOB_SPEC, "activeDeadlineSeconds")),
     ttl=TimeToLive(("spec", "ttlSecondsAfterFinished")),
     recovery=Recovery.BACKOFF,
     grouped_by_kai=False,
@@ -77,7 +73,7 @@ JOB: Final = WorkloadKind(
 
 _CRON_TEMPLATE: Final = ("spec", "jobTemplate")
 _CRON_SPEC: Final = (*_CRON_TEMPLATE, "spec")
-#: It keeps a few finished Jobs and deletes the others, so a time to live has no place in its Jobs.
+#: It keeps a few finished Jobs and deletes the others, so its Jobs need no time to live.
 CRON_JOB: Final = WorkloadKind(
     "batch",
     "CronJob",
@@ -89,7 +85,7 @@ CRON_JOB: Final = WorkloadKind(
     managed_by=(*_CRON_SPEC, "managedBy"),
     job_spec=_CRON_SPEC,
     retry=_retries_of_job(_CRON_SPEC),
-    deadline=_deadline_of_job(_CRON_SPEC),
+    deadline=Deadline((*_CRON_SPEC, "activeDeadlineSeconds")),
     recovery=Recovery.BACKOFF,
     grouped_by_kai=False,
     framework="batch/job",

@@ -1,14 +1,13 @@
-"""The kinds of Kubeflow: the training operator's and the MPI operator's jobs, and the trainer's TrainJob.
+"""The kinds of Kubeflow: the jobs of the training operator and the MPI operator, and the trainer's TrainJob.
 
 Sources: training operator v1.9 (``pkg/apis/kubeflow.org/v1``, ``pkg/controller.v1/common``), MPI operator v0.7
-(``pkg/controller``), trainer v2.1 (``manifests/base/crds``). A TrainJob states neither retries nor a time to live: its runtime
-does. From v2.2 on it has ``activeDeadlineSeconds``.
+(``pkg/controller``), trainer v2.1 (``manifests/base/crds``). A TrainJob has neither retries nor a time to live: its runtime
+has them. From v2.2 on it has ``activeDeadlineSeconds``.
 """
 
 from dataclasses import replace
 from typing import Final
 
-from gpugate.policies.workloads.kinds.jobset import JOB_SET
 from gpugate.policies.workloads.kinds.model import (
     Deadline,
     HeldAfterEnd,
@@ -20,23 +19,23 @@ from gpugate.policies.workloads.kinds.model import (
     TimeToLive,
     WorkloadKind,
 )
+from gpugate.policies.workloads.kinds.operators import JOB_SET
 
-#: Roles whose pods wait for the others themselves: MPI's launcher, and the evaluator of checkpoints.
+#: Roles whose pods wait for the other pods: MPI's launcher, and the evaluator of checkpoints.
 _LATE_ROLES: Final = frozenset({"Evaluator", "Launcher"})
 _RUN_POLICY: Final = ("spec", "runPolicy")
 _SCHEDULING_POLICY: Final = (*_RUN_POLICY, "schedulingPolicy")
 
 
 def _kubeflow(kind: str, roles: str, *names: str, elastic: bool = False, workers: int = 1) -> WorkloadKind:
-    """Return a kind with pods by role; ``workers`` is the number of workers if the object states none."""
-    min_count = ("spec", "elasticPolicy", "minReplicas") if elastic else None
-    # The operator takes the names of roles in any case (``setTypeNameToCamelCase``).
+    """Return a kind with pods by role; ``workers`` is the default number of workers."""
+    # The operator accepts the names of roles in any case (``setTypeNameToCamelCase``).
     pod_sets = tuple(
         PodSetSpec(
             ("spec", roles, "*", "template"),
             (("spec", roles, "*", "replicas"),),
             default=workers if name == "Worker" else 1,
-            min_count=min_count if name == "Worker" else None,
+            min_count=("spec", "elasticPolicy", "minReplicas") if elastic and name == "Worker" else None,
             starts_late=name in _LATE_ROLES,
             role=name,
         )
@@ -68,7 +67,7 @@ def _kubeflow(kind: str, roles: str, *names: str, elastic: bool = False, workers
 
 
 def _held(role: str, what: str) -> HeldAfterEnd:
-    # The training operator's own MPIJob has the field beside the run policy, too.
+    # The training operator's own MPIJob also has the field beside the run policy.
     paths = ((*_RUN_POLICY, "cleanPodPolicy"), ("spec", "cleanPodPolicy"))
     return HeldAfterEnd(paths, "Running", ("None",), what, role=role)
 
@@ -83,8 +82,8 @@ TF_JOB: Final = replace(
 XGBOOST_JOB: Final = replace(_kubeflow("XGBoostJob", "xgbReplicaSpecs", "Master", "Worker"), default_restart_policy="Never")
 JAX_JOB: Final = replace(_kubeflow("JAXJob", "jaxReplicaSpecs", "Worker"), default_restart_policy="Never")
 PADDLE_JOB: Final = _kubeflow("PaddleJob", "paddleReplicaSpecs", "Master", "Worker", elastic=True)
-#: Workers wait for the launcher's orders until they are deleted. The retry limit is that of the launcher's Job, whose failure fails
-#: all, and in v2beta1 the time to live goes to that Job, too (``newLauncherJob``).
+#: Workers run until they are deleted. The retry limit applies to the launcher's Job, whose failure fails the MPIJob; in v2beta1 so
+#: does the time to live (``newLauncherJob``).
 MPI_JOB: Final = replace(
     _kubeflow("MPIJob", "mpiReplicaSpecs", "Launcher", "Worker", workers=0),
     versions=("v1", "v2beta1"),

@@ -1,28 +1,24 @@
-"""What a workload kind states about itself. The entries are in the modules of this package, one module per API family.
+"""The model of a workload kind. The entries are in the modules of this package.
 
-To add a kind, write one :class:`WorkloadKind` in the module of its API family and name it in ``KINDS`` of the package. Rules, lint
-and the audit follow from the entry, and ``make docs`` writes the webhook configurations from it. Tests then ask for two more
-lines: one in ``manifests/base/controller-rbac.yaml`` (the controller reads the kind) and one in ``docs/kinds.md``.
+``docs/develop/adding-a-kind.md`` lists the steps to add a kind. A new kind must state:
 
-A new kind must state:
-
-- ``group``, ``kind`` and ``resource``, and ``versions`` where it is served under another version than ``v1``;
-- ``pod_sets``: one :class:`PodSetSpec` per place that holds a pod template, with the paths of the pod counts. A kind that wraps
+- ``group``, ``kind`` and ``resource``, and ``versions`` if the API serves another version than ``v1``;
+- ``pod_sets``: one :class:`PodSetSpec` per field that holds a pod template, with the paths of the pod counts. A kind that wraps
   other objects states ``wraps`` instead;
 - ``template_mutable=False`` if the API rejects changes of the pod template.
 
-It should state, where it applies: ``batch``, ``suspend``, ``running``, ``managed_by`` with ``controller``, ``framework`` (then its
-name also goes into ``QueuedKind`` of the package), ``groups_itself``, ``members`` (gang states need it) and ``pod_label``.
+It should state, if it applies: ``batch``, ``suspend``, ``running``, ``managed_by`` with ``controller``, ``framework`` (then also
+its name in ``QueuedKind`` of the package), ``groups_itself``, ``members`` (gang states need it) and ``pod_label``.
 
-Every other field is an optional capability. A rule that needs one skips a kind that does not state it. State a capability with
-its source: the document or source file, and the version.
+Every other field is an optional capability: a rule that needs it skips a kind without it. State a capability with its source: the
+document or source file, and the version.
 """
 
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from gpugate.policies.kube.fields import Path
+from gpugate.policies.kube.fields import Object, Path, lookup
 
 #: The ``backoffLimit`` that the API gives a Job without one (``k8s.io/kubernetes`` 1.36 ``pkg/apis/batch/v1/defaults.go``).
 API_BACKOFF_LIMIT: Final = 6
@@ -30,22 +26,21 @@ API_BACKOFF_LIMIT: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class PodSetSpec:
-    """Where a kind keeps one set of equal pods.
+    """The fields of a kind for one set of equal pods.
 
-    In all paths a ``"*"`` matches every key of a map or element of a list; it has the same value in all paths of one spec.
+    In all paths a ``"*"`` matches every key of a map or element of a list, with the same value in all paths of one spec.
 
     Attributes:
         template: path of the object with the pods' ``metadata`` and ``spec``.
         counts: paths of numbers whose product is the pod count. The first is the number of pods per child object.
-        default: the pod count if the number is absent; None if the object does not state a count.
+        default: the pod count if the number is absent; None if the object sets no count.
         at_most: path of the total number of pods, which limits how many run at once in one child (a Job's completions).
-        leader: path of a template that, if set, creates one pod of each child in place of this template.
+        leader: path of a template that, if set, replaces this template for one pod of each child.
         min_count: path of the number of pods that is enough to run.
         elastic: path of the switch that enables ``min_count``; None if it needs no switch.
-        after: path of a field that, if set, makes these pods start after others have run.
-        resources: path of one container's resources, for a kind that states nothing else of its pods. ``template`` is then the
-            object that holds them.
-        starts_late: whether the pods wait for the others themselves, so that a gang may start without them (MPI's launcher).
+        after: path of a field that, if set, makes these pods start after other pods have run.
+        resources: path of one container's resources, for a kind without a pod template; ``template`` is then their parent.
+        starts_late: whether the pods wait for the other pods, so that a gang may start without them (MPI's launcher).
         unless: path of a field that, if set, means that another object provides these pods.
         role: the key of a map that the ``"*"`` matches, in any case; empty for every key or element.
     """
@@ -109,12 +104,12 @@ class TimeToLive(NamedTuple):
 
 
 class HeldAfterEnd(NamedTuple):
-    """Pods that keep running after a job has ended, unless a field releases them.
+    """Pods that keep running after a job has ended, unless a field stops them.
 
     Attributes:
-        paths: paths where the field may be stated; gpugate writes the first.
-        value: the value that gpugate writes to release the pods.
-        held_by: values of the field, besides an absent one, that keep the pods running.
+        paths: alternative paths of the field; gpugate writes the first.
+        value: the value that stops the pods, which gpugate writes.
+        held_by: values of the field that keep the pods running; so does an absent field.
         what: the pods, in words.
         unless: path of a field that, if set, replaces this one.
         role: the role whose pods are held; empty for all pods.
@@ -129,7 +124,7 @@ class HeldAfterEnd(NamedTuple):
 
 
 class MinAvailable(NamedTuple):
-    """The field that states how many pods of all pod sets together are enough to start.
+    """The field for the number of pods of all pod sets that is enough to start.
 
     Attributes:
         path: path of the field.
@@ -141,13 +136,13 @@ class MinAvailable(NamedTuple):
 
 
 class Members(NamedTuple):
-    """How the pods of a workload are found among the pods of its namespace.
+    """The relation of the pods of a namespace to their workload.
 
     Attributes:
-        label: the pod label with the workload's name; empty if the pods name the workload as their controller.
-        kind: the kind whose name the label carries.
+        label: the pod label with the workload's name; empty if the workload is the controller of the pods.
+        kind: the kind of the object whose name is in the label.
         name: path of that name in the object.
-        index_label: the pod label with the index of the gang, for a kind that creates several; empty for one gang.
+        index_label: the pod label with the index of the gang, for a kind with several gangs; empty for one gang.
     """
 
     label: str = ""
@@ -161,7 +156,7 @@ class Members(NamedTuple):
 
 
 class RayClusterSpec(NamedTuple):
-    """Where a kind that Kueue manages keeps the spec of a Ray cluster.
+    """The fields of a Ray cluster in a kind that Kueue manages.
 
     Attributes:
         path: path of the spec.
@@ -175,7 +170,7 @@ class RayClusterSpec(NamedTuple):
 
 
 class Recovery(Enum):
-    """What restarts the pods of a kind after a node was lost."""
+    """The mechanism that restarts the pods of a kind after the loss of a node."""
 
     BACKOFF = auto()
     """The Job controller; each failed pod counts against ``backoffLimit``."""
@@ -191,46 +186,46 @@ class Recovery(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadKind:
-    """One kind of workload.
+    """A kind of workload.
 
-    All paths start at the object. A ``"*"`` in a path of a capability matches as in the ``template`` of the pod set in question.
+    All paths start at the object. A ``"*"`` in a path of a capability matches as in the ``template`` of the same pod set.
 
     Attributes:
         group: the API group, empty for the core group.
         kind: the name in manifests.
         resource: the plural name in URLs and RBAC rules.
-        pod_sets: where it keeps its pods.
+        pod_sets: its sets of equal pods.
         versions: the API versions that the webhooks receive, the newest last.
 
         template_mutable: whether the API accepts changes of the pod template.
-        immutable: fields below ``spec``, besides the template, that the API accepts no change of.
-        batch: whether it runs to completion, so that several pods of it are one gang.
-        gangs: path of the number of gangs that it creates, each with an equal part of the pods; None for one.
+        immutable: fields below ``spec``, besides the template, whose changes the API rejects.
+        batch: whether it runs to completion, so its pods are one gang.
+        gangs: path of the number of its gangs, each with an equal part of the pods; None for one.
         wraps: path of a list whose elements hold objects of other kinds in ``template``.
         per_node: whether it runs one pod on every node that it selects.
-        one_by_one: whether its controller starts and replaces pods one by one, each complete in itself.
-        scheduled: whether it creates jobs on a schedule: it has no pods of its own, and each job is a workload of its own.
-        serving: whether it serves requests (inference), rather than run to completion.
-        only_trains: whether it exists for training alone and states whole pods, so that resources belong into them.
-        shares_model: whether its pods may hold one copy of a model together although they are no gang.
+        one_by_one: whether its controller starts and replaces independent pods one by one.
+        scheduled: whether it creates jobs on a schedule: it has no pods itself, and each job is another workload.
+        serving: whether it serves requests (inference) instead of running to completion.
+        only_trains: whether it is for training alone and has pod templates, so resources belong into them.
+        shares_model: whether its pods may share one copy of a model although they are no gang.
 
-        owner_creates_once: whether an owner creates it and never updates it (a CronJob its Jobs, a JobSet its own).
-        is_revision_of_owner: whether its owner finds it by an equal template and creates another if it finds none: the Deployment
+        owner_creates_once: whether an owner creates it and never updates it (a CronJob or JobSet its Jobs).
+        is_revision_of_owner: whether its owner finds it by an equal template and creates another otherwise: the Deployment
             controller a ReplicaSet (``k8s.io/kubernetes`` ``pkg/controller/deployment/util`` ``EqualIgnoreHash``). gpugate does
-            not edit such an object; its pods are reviewed on their own.
-        creates: the resource of the object that its controller creates, as a ResourceQuota counts it; empty if none is counted.
-        default_restart_policy: the restart policy that its API gives pods without one, if it is not ``Always``; empty otherwise.
-        controller: the name of its own controller in the field at ``managed_by``.
-        managed_by: path of the field that names the controller which runs it.
-        suspend: path of the switch that stops it as a whole.
+            not edit such an object, and reviews its pods instead.
+        creates: the resource of the objects that its controller creates, as a ResourceQuota counts them; empty if it counts none.
+        default_restart_policy: the default of its API for the pods' restart policy, if it is not ``Always``; empty otherwise.
+        controller: the name of its controller in the field at ``managed_by``.
+        managed_by: path of the field with the name of the controller that runs it.
+        suspend: path of the switch that stops all its pods.
         running: paths in the status of values above zero, or ``Running``, while its pods run.
-        reports_start: whether ``status.startTime`` tells when its pods began; before that they hold nothing.
+        reports_start: whether ``status.startTime`` is the start of its pods; before that they hold nothing.
 
-        members: how its pods are found; None if they cannot be told from others.
-        pod_label: the label with the object's name that its controller puts on exactly the pods of one run; empty if none.
-        template_labels: labels with the object's name that the API itself writes into the template.
+        members: the relation of pods to it; None if its pods cannot be told apart from other pods.
+        pod_label: the label with the object's name that its controller sets on exactly the pods of one run; empty if none.
+        template_labels: labels with the object's name that the API writes into the template.
         selector: path of the label selector of its pods.
-        revision_label: for a kind whose replicas serve one by one, the label that tells the pods of its revisions apart; empty
+        revision_label: for a kind whose replicas serve one by one, the label that distinguishes the pods of its revisions; empty
             if it has one revision, None for every other kind.
 
         job_spec: path of the batch/v1 Job spec around each template.
@@ -238,21 +233,21 @@ class WorkloadKind:
         deadline: the limit of the run time.
         ttl: the field that deletes it after its end.
         held_after_end: pods that keep running after its end.
-        recovery: what restarts its pods after the loss of a node; None if they are always re-created.
-        volumes: path of volumes that its controller mounts in every container, each with ``mountPath`` and ``volumeClaimName``.
+        recovery: the mechanism that restarts its pods after the loss of a node; None if they are always re-created.
+        volumes: path of volumes that its controller mounts in every container, with ``mountPath`` and ``volumeClaimName``.
         claim_templates: path of the volumeClaimTemplates.
 
-        groups_itself: whether its own operator creates the pod groups that gang schedulers read.
+        groups_itself: whether its operator creates the pod groups that gang schedulers read.
         grouped_by_kai: whether KAI puts all of its pods into one pod group.
         min_available: the field for the number of pods that is enough to start.
         priority_class: path of one priority class for all of its pods.
-        topology: path of the field by which its own scheduler places the pods close together.
-        exclusive_topology: the annotation by which its controller gives each child a topology domain of its own; empty if none.
+        topology: path of the field by which its scheduler places the pods close together.
+        exclusive_topology: the annotation for a topology domain per child object; empty if none.
 
         framework: the name of the kind in Kueue's Configuration; empty if Kueue does not manage it.
-        queue: path of the object whose labels Kueue reads the queue name from.
-        counted_as_pods: whether Kueue counts its pods as the API keeps them, and not the template as written.
-        admitted_by_pod: whether each of its pods is a Kueue Workload of its own.
+        queue: path of the object with the queue-name label that Kueue reads.
+        counted_as_pods: whether Kueue counts its pods as the API stores them, and not the template as written.
+        admitted_by_pod: whether Kueue creates a Workload for each of its pods.
         partial_admission: whether Kueue may admit it with fewer pods than its parallelism.
         ray_cluster: the Ray cluster that Kueue's webhooks check.
     """
@@ -262,7 +257,6 @@ class WorkloadKind:
     resource: str
     pod_sets: tuple[PodSetSpec, ...]
     versions: tuple[str, ...] = ("v1",)
-
     template_mutable: bool = True
     immutable: tuple[str, ...] = ()
     batch: bool = False
@@ -274,7 +268,6 @@ class WorkloadKind:
     serving: bool = False
     only_trains: bool = False
     shares_model: bool = False
-
     owner_creates_once: bool = False
     is_revision_of_owner: bool = False
     creates: str = ""
@@ -284,13 +277,11 @@ class WorkloadKind:
     suspend: Path | None = None
     running: tuple[Path, ...] = ()
     reports_start: bool = False
-
     members: Members | None = None
     pod_label: str = ""
     template_labels: tuple[str, ...] = ()
     selector: Path | None = None
     revision_label: str | None = None
-
     job_spec: Path | None = None
     retry: RetryLimit | None = None
     deadline: Deadline | None = None
@@ -299,14 +290,12 @@ class WorkloadKind:
     recovery: Recovery | None = None
     volumes: Path | None = None
     claim_templates: Path | None = None
-
     groups_itself: bool = False
     grouped_by_kai: bool = True
     min_available: MinAvailable | None = None
     priority_class: Path | None = None
     topology: Path | None = None
     exclusive_topology: str = ""
-
     framework: str = ""
     queue: Path = ()
     counted_as_pods: bool = False
@@ -319,6 +308,10 @@ class WorkloadKind:
         """Whether Kueue can manage the kind."""
         return bool(self.framework)
 
+    def is_suspended(self, root: Object) -> bool:
+        """Whether ``root``, an object of the kind, is suspended."""
+        return self.suspend is not None and lookup(root, self.suspend) is True
+
     @property
     def is_pod(self) -> bool:
         """Whether an object of the kind is itself a pod."""
@@ -326,7 +319,7 @@ class WorkloadKind:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether Kubernetes itself has the kind: the groups of its own workloads have no dot."""
+        """Whether Kubernetes itself has the kind: the groups of its workloads have no dot."""
         return "." not in self.group
 
     @property

@@ -55,7 +55,7 @@ RAY_CLUSTER: Final = WorkloadKind(
 
 _SELECTOR: Final = ("spec", "clusterSelector")
 _SHUTDOWN: Final = ("spec", "shutdownAfterJobFinishes")
-#: Its time to live deletes the Ray cluster alone, so ``ttl`` is not stated.
+#: Its time to live deletes the Ray cluster alone, so it has no ``ttl``.
 RAY_JOB: Final = WorkloadKind(
     "ray.io",
     "RayJob",

@@ -53,7 +53,7 @@ class Way:
         raise AssertionError(f"{self.name} drew nothing in {_TRIES} tries")
 
 
-_NEVER_FITS = Answer("refused", "host-memory", "could ever hold the pod")
+_NEVER_FITS = Answer("refused", "host-memory", "can ever hold the pod")
 _NONE_SELECTED = Answer("warned", "node-terms", "nodes that offer")
 
 

@@ -9,7 +9,7 @@ from gpugate.policies.cluster.kinds import fact_kind_of
 from gpugate.policies.cluster.records.kueue import cluster_queue_of, flavor_of
 from gpugate.policies.cluster.records.namespaces import limit_range_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.engine.admitted import in_flight_entry
+from gpugate.policies.engine.engine import in_flight_entry
 from gpugate.policies.findings import Severity
 from tests.shared.builders import bind, container, decided, opened, templated
 

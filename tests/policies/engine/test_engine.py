@@ -200,7 +200,7 @@ def test_a_deployment_that_an_operator_owns_is_recorded_and_what_it_states_is_no
     root["metadata"]["ownerReferences"] = [owner]
     decision = decided(root, every_rule())
     assert root["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["memory"] == "16Gi"
-    assert any("the owner states" in one.finding.message for one in decision.findings)
+    assert any("the owner sets" in one.finding.message for one in decision.findings)
     assert ANNOTATION in root["metadata"]["annotations"]
 
 

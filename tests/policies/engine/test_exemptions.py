@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpugate.policies.engine.exemptions import EXEMPT, OWNER, REASON, UNTIL, exempted, requested_exemption
+from gpugate.policies.engine.exemptions import EXEMPT, OWNER, REASON, UNTIL, report_of, requested_exemption
 from gpugate.policies.kube.fields import MalformedError, clone
 from gpugate.policies.kube.times import instant_of
 from tests.shared.builders import bind, container, decided, opened, pod, reasons, templated
@@ -150,7 +150,7 @@ def test_an_exemption_holds_up_to_its_end_and_says_so_and_then_no_longer(end: st
     assert message == f"exempt from shared-memory until {end}: mounts its own at run time"
     found, message, alone = _until(end, first)
     assert (found, alone) == ([("shared-memory", "ExemptionEnded", "warn")], False)
-    assert message == f"the exemption from shared-memory has ended ({end}): the rule applies"
+    assert message == f"the exemption from shared-memory has ended ({end}), so the rule applies"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_an_exemption_holds_up_to_its_end_and_says_so_and_then_no_longer(end: st
 def test_an_end_that_is_no_date_is_said_to_be_none_and_the_exemption_does_not_hold(end: str) -> None:
     found, message, alone = _until(end, "2026-01-01")
     assert (found, alone) == ([("shared-memory", "ExemptionUnreadable", "warn")], False)
-    assert "which is no date" in message
+    assert "which is not a date" in message
 
 
 def test_without_a_time_no_exemption_has_ended() -> None:
@@ -185,7 +185,7 @@ def test_without_a_time_no_exemption_has_ended() -> None:
 def test_whoever_answers_for_an_exemption_is_named() -> None:
     root = pod(container(), annotations={**_PLEA, OWNER: "ml-platform"})
     (one,) = decided(root, _bound(["*"])).findings
-    assert one.finding.message.endswith("(ml-platform answers for it)")
+    assert one.finding.message.endswith("(contact: ml-platform)")
 
 
 def test_a_policy_may_ask_that_exemptions_end() -> None:
@@ -203,7 +203,7 @@ def test_an_exemption_may_end_as_many_days_ahead_as_the_policy_says_and_no_more(
     bound = bind({"shared-memory": {}}, exemptions={"rules": ["*"], "longestDays": 30})
     decision = decided(root, bound, now=_at("2026-01-01T12:00:00Z"))
     assert reasons(decision) == [("shared-memory", "ExemptionTooLong", "warn")]
-    assert "more than 30 days ahead" in decision.findings[0].finding.message
+    assert "at most 30 days ahead" in decision.findings[0].finding.message
     assert decision.findings[0].finding.remedy.startswith("Write 2026-01-31 or an earlier day")
     assert root["spec"]["volumes"]
 
@@ -242,5 +242,6 @@ def test_a_plea_tells_all_that_an_audit_shows() -> None:
     assert plea.end == _at("2026-02-01T00:00:00Z") == _at("2026-01-31")
     assert [plea.has_ended(now) for now in (None, plea.end - 1, plea.end)] == [False, False, True]
     bound = bind({"gang": {}, "numa": {}, "queue": {}}, exemptions={"rules": ["numa"]})
-    found = [(one.rule, one.policy, one.holds, one.finding.reason) for one in exempted(plea, bound, plea.end - 1)]
-    assert found == [("numa", "test", True, "Exempt"), ("gang", "test", False, "ExemptionNotAllowed")]
+    reports = [(one.rule.id, one.policy, report_of(plea, one, plea.end - 1)) for one in bound]
+    found = [(rule, policy, report.reason) for rule, policy, report in reports if report is not None]
+    assert found == [("numa", "test", "Exempt"), ("gang", "test", "ExemptionNotAllowed")]

@@ -21,7 +21,8 @@ from gpugate.policies.kube.fields import clone
 from gpugate.policies.rules.gangs.gang.minimum import check_minimum
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by, largest, pods_on
-from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind, kind_of
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.kinds.model import PodSetSpec, WorkloadKind
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodRequests

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from gpugate.policies.cluster.builder import SnapshotBuilder, snapshot_from_objects
-from gpugate.policies.cluster.records.pod_problems import moment
-from gpugate.policies.cluster.records.pods import pod_record_of
+from gpugate.policies.cluster.records.pods import moment, pod_record_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.gangs.status import GangState, gang_states
 from tests.shared.builders import container, node, opened, pod, templated

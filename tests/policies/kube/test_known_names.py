@@ -9,11 +9,11 @@ from gpugate.policies.rules.lifecycle.environment.nccl import DOCUMENTED, READ
 from gpugate.policies.rules.lifecycle.environment.variables import is_of_interest, lesson
 from gpugate.policies.rules.placement.node_terms import node_labels
 from gpugate.policies.rules.placement.node_terms.node_labels import (
+    DEPRECATED,
     MEMORY,
     PRESENT,
     PRODUCT,
     WRITTEN,
-    deprecated_label,
     intended_label,
     means_numa,
     names_cards,
@@ -52,18 +52,18 @@ def test_a_letter_too_many_is_told_where_there_are_enough_to_tell(name: str) -> 
 
 
 def test_what_is_written_instead_of_a_label_is_written_by_some_component() -> None:
-    assert {*node_labels._MEANT.values(), *(proper for proper, _ in node_labels._FORMER.values())} <= WRITTEN
+    assert {*node_labels._MEANT.values(), *(proper for proper, _ in node_labels.DEPRECATED.values())} <= WRITTEN
 
 
 def test_no_label_is_written_and_a_slip_or_given_up() -> None:
-    assert {*node_labels._MEANT, *node_labels._FORMER}.isdisjoint(WRITTEN)
+    assert {*node_labels._MEANT, *node_labels.DEPRECATED}.isdisjoint(WRITTEN)
     assert [key for key in node_labels._MEANT if key != key.lower()] == []
 
 
 @pytest.mark.parametrize("key", sorted(WRITTEN))
 def test_nothing_is_said_of_a_label_that_some_component_writes(key: str) -> None:
     assert intended_label(key) is None
-    assert deprecated_label(key) is None
+    assert DEPRECATED.get(key) is None
 
 
 @pytest.mark.parametrize(

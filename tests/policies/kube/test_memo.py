@@ -16,7 +16,7 @@ from gpugate.policies.framework.decision import Phase
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.kube.memo import keep, recall, remembered
 from gpugate.policies.queueing.budget import pod_fingerprint
-from gpugate.policies.workloads.kinds import PodSetSpec, WorkloadKind
+from gpugate.policies.workloads.kinds.model import PodSetSpec, WorkloadKind
 from gpugate.policies.workloads.open import open_workload
 from tests.shared.builders import bind, container, decided, node, pod, templated
 

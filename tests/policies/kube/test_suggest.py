@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.kube.suggest import _is_one_slip, closest_match, distance
+from gpugate.policies.kube.suggest import _is_one_edit, closest_match, distance
 
 _WORDS = st.text("abc/._1", max_size=8)
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
@@ -41,9 +41,9 @@ def test_a_bound_changes_nothing_below_it(one: str, other: str, most: int) -> No
 @_SETTINGS
 @given(_WORDS, _WORDS)
 def test_one_slip_at_most_is_what_is_no_further_apart(one: str, other: str) -> None:
-    assert _is_one_slip(one, other) == (distance(one, other, 1) <= 1)
-    assert _is_one_slip(one, one + other[:1])
-    assert _is_one_slip(f"{one}ab", f"{one}ba")
+    assert _is_one_edit(one, other) == (distance(one, other, 1) <= 1)
+    assert _is_one_edit(one, one + other[:1])
+    assert _is_one_edit(f"{one}ab", f"{one}ba")
 
 
 @_SETTINGS

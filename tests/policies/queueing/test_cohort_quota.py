@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from gpugate.policies.cluster.builder import SnapshotBuilder, snapshot_from_objects
 from gpugate.policies.cluster.in_flight import Admitted
-from gpugate.policies.cluster.records.cohorts import CohortTree
 from gpugate.policies.cluster.records.common import frozen
-from gpugate.policies.cluster.records.kueue import ClusterQueue, Cohort, Quota, ResourceGroup
+from gpugate.policies.cluster.records.kueue import ClusterQueue, Cohort, CohortTree, Quota, ResourceGroup
 from gpugate.policies.queueing.cohort_quota import Capacity, bound_without_cohort, capacity
 from gpugate.policies.queueing.flavor_fit import fit_of, in_flight_into
 from gpugate.policies.queueing.workload_demand import demands_of

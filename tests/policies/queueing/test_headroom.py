@@ -69,7 +69,7 @@ def test_without_quota_limit_range_or_queue_nothing_but_nodes_bounds_a_pod() -> 
     assert _stands_in_the_way(pod(container()), EMPTY_SNAPSHOT, 1 << 20) == ""
 
 
-@pytest.mark.parametrize(("memory", "text"), [(32, ""), (33, "33Gi of requests.memory > 32Gi, what is set for one pod")])
+@pytest.mark.parametrize(("memory", "text"), [(32, ""), (33, "33Gi of requests.memory > 32Gi, the maximum per pod")])
 def test_a_quota_is_shared_by_all_pods(memory: int, text: str) -> None:
     snapshot = snapshot_from_objects([_quota({"requests.memory": "96Gi"}, {"requests.memory": "90Gi"})])
     found = _stands_in_the_way(templated("Deployment", container(memory="8Gi"), replicas=3), snapshot, memory)
@@ -99,7 +99,7 @@ def test_a_quota_of_other_pods_is_no_bound() -> None:
 def test_nodes_that_hold_the_pod_as_it_is_hold_it_still() -> None:
     snapshot = snapshot_from_objects([node("small", memory="64Gi"), node("large", memory="1000Gi")])
     assert _stands_in_the_way(pod(container(memory="8Gi")), snapshot, 64) == ""
-    assert _stands_in_the_way(pod(container(memory="8Gi")), snapshot, 65) == "more than a node small has"
+    assert _stands_in_the_way(pod(container(memory="8Gi")), snapshot, 65) == "it would no longer fit small nodes"
     assert _stands_in_the_way(pod(container(memory="100Gi")), snapshot, 1000) == ""
 
 
@@ -140,4 +140,4 @@ def test_what_the_queue_does_not_cover_is_not_put_in() -> None:
         {"coveredResources": ["memory"], "flavors": [{"name": "f", "resources": [{"name": "memory", "nominalQuota": "100Gi"}]}]}
     ]
     found = _stands_in_the_way(_queued_job(), snapshot_from_objects(objects), 8, 1000)
-    assert found == "1 of cpu > 0, what is set for one pod by ClusterQueue c, which covers no cpu"
+    assert found == "1 of cpu > 0, the maximum per pod in ClusterQueue c, which covers no cpu"

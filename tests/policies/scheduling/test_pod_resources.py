@@ -90,8 +90,8 @@ def test_a_container_must_stay_within_the_narrowest_bounds() -> None:
         ),
         "team-a",
     )
-    assert (bounds.least["memory"], bounds.most["memory"]) == (2 * GIB, 64 * GIB)
-    assert limit_range_bounds(EMPTY_SNAPSHOT, "team-a").most == {}
+    assert (bounds.min["memory"], bounds.max["memory"]) == (2 * GIB, 64 * GIB)
+    assert limit_range_bounds(EMPTY_SNAPSHOT, "team-a").max == {}
 
 
 def test_init_containers_count_at_their_peak() -> None:

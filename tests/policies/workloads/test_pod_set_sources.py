@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gpugate.policies.kube.fields import MalformedError, dotted
-from gpugate.policies.workloads.kinds import KINDS, PodSetSpec, WorkloadKind, kind_of
+from gpugate.policies.workloads.kinds import KINDS, kind_of
+from gpugate.policies.workloads.kinds.model import PodSetSpec, WorkloadKind
 from gpugate.policies.workloads.pod_set_sources import find_pods
 from tests.shared.builders import container, opened, pod, templated
 from tests.shared.paths import ROOT

@@ -235,7 +235,7 @@ def test_a_refusal_stays_short_and_keeps_its_remedy_however_many_containers_ther
     door = InProcess(snapshot=load_facts([CLUSTER]))
     refused = door.ask(admission(obj), "validate")
     (line,) = [one for one in refused["status"]["message"].splitlines() if "host-memory" in one]
-    assert "could ever hold the pod" in line
+    assert "can ever hold the pod" in line
     assert "Ask for at most" in line
     assert len(line) < 2000
     assert max(len(one) for one in door.lines[-1]["denied"]) <= 1024
@@ -329,7 +329,7 @@ def test_kinds_that_nobody_knows_share_one_series() -> None:
 
 def test_an_exemption_from_a_rule_that_does_not_exist_is_a_warning() -> None:
     response = InProcess().ask(admission(pod(annotations={"gpugate.io/exempt": "no-such-rule"})), "validate")
-    assert any("no-such-rule" in one and "which is no rule" in one for one in response["warnings"])
+    assert any("no-such-rule" in one and "which is not a rule" in one for one in response["warnings"])
 
 
 # Rules that break.

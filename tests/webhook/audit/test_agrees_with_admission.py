@@ -17,7 +17,7 @@ from gpugate.policies.rules.registry import RULES
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.webhook.admission.response import strip_immutable_words
 from gpugate.webhook.audit.evaluate import AuditContext
-from gpugate.webhook.audit.index import filled
+from gpugate.webhook.audit.index import index_of
 from gpugate.webhook.audit.model import AuditedWorkload, Effect
 from gpugate.webhook.audit.subjects import subjects_in
 from gpugate.webhook.files.inputs import load_facts, load_policies, objects_in
@@ -32,7 +32,7 @@ MEMBERS = {"Pod-sweep-2"}
 
 @cache
 def snapshot() -> ClusterSnapshot:
-    return load_facts([CLUSTER], objects_in([str(WORKLOADS / "26-dra-claim.yaml")]))
+    return load_facts([CLUSTER, WORKLOADS / "26-dra-claim.yaml"])
 
 
 def policies(mode: Mode) -> list[Policy]:
@@ -67,8 +67,8 @@ def stored(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def audited(obj: dict[str, Any], mode: Mode) -> AuditedWorkload | None:
-    books = filled(subjects_in([obj]))
-    list(books.judge(AuditContext(PolicySet(policies(mode)), snapshot()), everything=True))
+    books = index_of(subjects_in([obj]))
+    list(books.evaluate(AuditContext(PolicySet(policies(mode)), snapshot()), everything=True))
     assert books.remarks() == ()
     found = books.workloads()
     return found[0] if found else None

@@ -6,8 +6,9 @@ import pytest
 
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import Policy
-from gpugate.webhook.audit.compare import Compared, ComparisonOutcome, as_json, compare
+from gpugate.webhook.audit.compare import Compared, ComparisonOutcome, compare
 from gpugate.webhook.audit.model import Effect, Item
+from gpugate.webhook.audit.output.json import comparison_document
 from tests.shared.audits import a_pod, audited, item, workload
 from tests.shared.reviews import overcommitted_pod, policy
 
@@ -103,6 +104,6 @@ def test_the_same_policy_changes_nothing() -> None:
 
 def test_json_has_what_differs_and_leaves_out_what_does_not() -> None:
     found = compare([workload("a"), workload("b")], [workload("a", REFUSED), workload("b")])
-    assert [(one["verdict"], one["name"], len(one["newly"]), one["noLonger"]) for one in as_json(found)] == [
+    assert [(one["verdict"], one["name"], len(one["newly"]), one["noLonger"]) for one in comparison_document(found)] == [
         ("newly refused", "a", 1, [])
     ]

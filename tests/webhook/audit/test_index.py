@@ -9,7 +9,7 @@ from gpugate.policies.cluster.gpu_usage import place_of
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit.evaluate import AuditContext
-from gpugate.webhook.audit.index import WorkloadIndex, filled
+from gpugate.webhook.audit.index import WorkloadIndex, index_of
 from gpugate.webhook.audit.model import AuditedWorkload
 from gpugate.webhook.audit.subjects import subjects_in
 from tests.shared.audits import Json, a_pod, books_of, job, named, owned, subject
@@ -27,7 +27,7 @@ def judged(books: WorkloadIndex, *, everything: bool = False, context: AuditCont
     """Names of what was judged this time."""
     return sorted(
         one.name if isinstance(one, AuditedWorkload) else one
-        for one in books.judge(context, everything=everything)
+        for one in books.evaluate(context, everything=everything)
         if one is not None
     )
 
@@ -130,7 +130,7 @@ def test_what_comes_while_a_round_is_under_way_is_for_the_next() -> None:
     books = WorkloadIndex()
     put(books, a_pod("a"))
     put(books, a_pod("b"))
-    round_ = books.judge(LENS, everything=True)
+    round_ = books.evaluate(LENS, everything=True)
     next(round_)
     put(books, a_pod("c"))
     books.put(place_of(subject(a_pod("b"))), None)
@@ -166,5 +166,5 @@ def test_the_order_of_the_objects_changes_nothing(objects: list[Json]) -> None:
 
 
 def test_every_object_that_cannot_be_read_has_its_own_line() -> None:
-    books = filled(subjects_in({**a_pod(name), "spec": []} for name in ("a", "b")))
+    books = index_of(subjects_in({**a_pod(name), "spec": []} for name in ("a", "b")))
     assert len(books.remarks()) == 2

@@ -18,20 +18,20 @@ from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import Policy
 from gpugate.webhook.audit.evaluate import AuditContext
-from gpugate.webhook.audit.index import AuditInputs, filled
+from gpugate.webhook.audit.index import AuditInputs, index_of
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import document_of
 from gpugate.webhook.audit.output.text import print_usage, usage_in_words
-from gpugate.webhook.audit.owners import choose_targets, owners_of_pods
+from gpugate.webhook.audit.owners import owners_of_pods
 from gpugate.webhook.audit.subjects import subjects_in, trim
-from gpugate.webhook.audit.usage import free_in_all, held_by_owner, held_in_all, lines_of, usage_of
+from gpugate.webhook.audit.totals import device_lines, free_in_all, held_by_owner, held_in_all
 from gpugate.webhook.cli import controller
 from gpugate.webhook.cli.main import app
 from gpugate.webhook.cli.options import monitoring
 from gpugate.webhook.controller.informers import observe_workload
 from gpugate.webhook.controller.metrics import usage_families
 from gpugate.webhook.prometheus.client import Address, PrometheusError
-from gpugate.webhook.prometheus.poller import UsagePoller, times_wanted
+from gpugate.webhook.prometheus.poller import UsagePoller, idle_times
 from gpugate.webhook.prometheus.readings import Readings
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Log
@@ -56,14 +56,14 @@ def readings(*devices: DeviceUse, at: float = AT, remarks: tuple[str, ...] = ())
 
 def owner_names(*objects: Json) -> dict[tuple[str, str], tuple[str, ...]]:
     subjects = [subject(one) for one in objects]
-    return dict(owners_of_pods(subjects, choose_targets(subjects)))
+    return dict(owners_of_pods(subjects))
 
 
 def audited(found: Readings | None, *objects: Json, policies: list[Policy] | None = None) -> Audit:
-    index = filled(subjects_in(objects))
-    snapshot = EMPTY_SNAPSHOT if found is None else replace(EMPTY_SNAPSHOT, usage=usage_of(found, index.owners_of_pods()))
+    index = index_of(subjects_in(objects))
+    snapshot = EMPTY_SNAPSHOT if found is None else replace(EMPTY_SNAPSHOT, usage=index.usage_of(found))
     chosen = PolicySet([policy(rules={"idle": {}}, mode=None)] if policies is None else policies)
-    for _ in index.judge(AuditContext(chosen, snapshot), everything=True):
+    for _ in index.evaluate(AuditContext(chosen, snapshot), everything=True):
         pass
     return index.build_audit(
         AuditInputs("2026-01-01T00:00:00Z", "tests", chosen, snapshot, lambda _: None, lambda _: None, readings=found)
@@ -99,7 +99,7 @@ def test_what_the_controller_keeps_of_pods_is_enough_to_find_their_workload() ->
     front = deployment()
     middle = owned(replica_set(), front)
     kept = [one for one in (trim(subject(one)) for one in (front, middle, owned(a_pod("x"), middle))) if one is not None]
-    assert owners_of_pods(kept, choose_targets(kept)) == {("team-a", "x"): ("apps", "Deployment", "team-a", "serve")}
+    assert owners_of_pods(kept) == {("team-a", "x"): ("apps", "Deployment", "team-a", "serve")}
 
 
 def test_pods_that_claim_to_have_made_each_other_end_the_search() -> None:
@@ -137,13 +137,15 @@ def test_sums_stand_by_team_and_count_slices_as_the_part_that_they_are() -> None
     whole = held_in_all(found)
     assert (whole.devices, whole.idle, free_in_all(found)) == (3, 1, 1)
     assert whole.window_use[0].percent == pytest.approx(100 * (0.01 + 0.7 * 3 / 7 + 0.5) / (2 + 3 / 7), abs=0.01)
-    assert [(one.state, one.device.pod) for one in lines_of(found)] == [
+    assert [(one.state, one.device.pod) for one in device_lines(found)] == [
         ("idle", "x"),
         ("busy", "y"),
         ("stray", "gone"),
         ("free", ""),
     ]
-    assert usage_in_words(found) == "3 GPUs held: used 33 % over 1h, 33 % over 30 days, the work of 0.8; 1 idle; 1 free."
+    assert (
+        usage_in_words(found) == "3 GPUs held: used 33 % over 1h, 33 % over 30 days, equal to 0.8 fully used GPUs; 1 idle; 1 free."
+    )
 
 
 def test_sums_go_by_the_owner_that_is_told_before_the_team() -> None:
@@ -166,12 +168,12 @@ def test_a_workload_that_is_exempt_is_not_counted_as_idle() -> None:
 def test_a_policy_that_turns_the_rule_off_leaves_the_figures() -> None:
     found = audited(readings(device("x")), a_pod("x"), policies=[policy(rules={"idle": {"mode": "Disabled"}}, mode=None)])
     assert said(found) == {"Pod x": []}
-    assert [one.state for one in lines_of(found)] == [""]
+    assert [one.state for one in device_lines(found)] == [""]
 
 
 def test_devices_of_other_namespaces_are_left_out_where_some_are_asked_for() -> None:
     found = audited(readings(device("x"), device("y", namespace="b"), device("")), a_pod("x")).only(frozenset({"team-a"}))
-    assert [one.device.pod for one in lines_of(found)] == ["x"]
+    assert [one.device.pod for one in device_lines(found)] == ["x"]
 
 
 def test_what_needs_a_look_is_told_at_the_terminal() -> None:
@@ -179,25 +181,25 @@ def test_what_needs_a_look_is_told_at_the_terminal() -> None:
     found = audited(readings(device("x", health=bad), remarks=("Prometheus is slow",)), a_pod("x"))
     out = io.StringIO()
     print_usage(found, Console(file=out, width=200))
-    assert "look at n1 GPU 0: last Xid 63, 1 double-bit ECC error in 24h, held by team-a/x" in out.getvalue()
+    assert "check n1 GPU 0: last Xid 63, 1 double-bit ECC error in 24h, held by team-a/x" in out.getvalue()
     assert "Prometheus is slow" in found.remarks
 
 
 def test_times_are_those_of_every_policy_that_binds_the_rule() -> None:
-    default = times_wanted(PolicySet([]))
+    default = idle_times(PolicySet([]))
     assert default == Times((3600, MONTH), (3600, 86_400, MONTH))
     off = policy("off", rules={"idle": {"mode": "Disabled", "idleFor": "9h"}}, mode=None)
     other = policy("other", rules={"host-memory": {}}, mode=None)
     short = policy("short", rules={"idle": {"idleFor": "10m"}}, mode=None)
-    assert times_wanted(PolicySet([off, other])) == default
-    assert times_wanted(PolicySet([short]), PolicySet([policy(mode="Warn")])).windows == (600, 3600, MONTH)
+    assert idle_times(PolicySet([off, other])) == default
+    assert idle_times(PolicySet([short]), PolicySet([policy(mode="Warn")])).windows == (600, 3600, MONTH)
 
 
 def test_options_for_prometheus_need_its_address(tmp_path: Path) -> None:
     assert monitoring("", None, None, None) is None
     assert monitoring("http://h", tmp_path, None, ['a="b"']) == Address("http://h", token_file=tmp_path, matchers=('a="b"',))
     for rest in ((tmp_path, None, None), (None, tmp_path, None), (None, None, ['a="b"'])):
-        with pytest.raises(InputError, match="go with --prometheus URL"):
+        with pytest.raises(InputError, match="need --prometheus URL"):
             monitoring("", *rest)
 
 
@@ -238,7 +240,7 @@ async def kept(asked: Asked, *, wall: float = AT, interval: float = 0.001) -> tu
     """A keeper after the last of the answers, and its log."""
     out = io.StringIO()
     log = Log(out)
-    keeper = UsagePoller(Address("http://h"), lambda: PolicySet([]), interval, log, ask=asked, wall=lambda: wall)
+    keeper = UsagePoller(Address("http://h"), lambda: PolicySet([]), interval, log, fetch=asked, wall=lambda: wall)
     task = asyncio.create_task(keeper.run())
     async with asyncio.timeout(10):
         await asked.arrived.wait()
@@ -254,11 +256,11 @@ async def test_the_last_reading_is_kept_through_a_failure_with_a_remark_until_it
     first = readings(device("x"))
     keeper, out = await kept(Asked(first, PrometheusError("Prometheus at http://h cannot be reached: no")), interval=0.001)
     assert keeper.current() is first
-    assert keeper.remarks() == ("Prometheus at http://h cannot be reached: no: figures of GPUs are those of 2026-03-02T09:30:00Z",)
+    assert keeper.remarks() == ("Prometheus at http://h cannot be reached: no: GPU figures are those of 2026-03-02T09:30:00Z",)
     assert "cannot be reached" in out.getvalue()
     keeper._wall = lambda: AT + 1
     assert keeper.current() is None
-    assert keeper.remarks() == ("Prometheus at http://h cannot be reached: no: no figures of GPUs are shown",)
+    assert keeper.remarks() == ("Prometheus at http://h cannot be reached: no: no GPU figures are shown",)
 
 
 @pytest.mark.asyncio
@@ -276,7 +278,7 @@ async def test_a_policy_with_other_times_is_asked_for_soon() -> None:
     policies = [PolicySet([])]
     asked = Asked(readings(), readings())
     keeper = UsagePoller(
-        Address("http://h"), lambda: policies[0], 3600.0, Log(io.StringIO()), ask=asked, wall=lambda: AT, pause=0.001
+        Address("http://h"), lambda: policies[0], 3600.0, Log(io.StringIO()), fetch=asked, wall=lambda: AT, pause=0.001
     )
     task = asyncio.create_task(keeper.run())
     async with asyncio.timeout(10):

@@ -104,7 +104,7 @@ async def test_what_may_not_be_read_is_named_and_the_rest_goes_on(audited: Any) 
 async def test_policies_that_may_not_be_read_are_not_taken_for_none(audited: Any, tmp_path: Path) -> None:
     found = await audited(allowed={"pods"})
     assert found.returncode == 2
-    assert "the policies in force are unknown; name policy files by --policy" in found.stderr
+    assert "the policies in force are unknown; give policy files by --policy" in found.stderr
     given = tmp_path / "policy.yaml"
     given.write_text("apiVersion: gpugate.io/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec: {mode: DryRun}\n")
     found = await audited("--policy", str(given), "--no-findings", allowed={"pods"})
@@ -159,4 +159,4 @@ async def test_a_review_goes_on_without_what_may_not_be_read_and_says_so(told: A
     assert all("cannot be read, and checks that need them report unknown" in line for line in lines)
     found = await told("review", str(manifest), allowed=allowed - {"gpupolicies"})
     assert found.returncode == 2
-    assert "the policies in force are unknown; name policy files by --policy" in found.stderr
+    assert "the policies in force are unknown; give policy files by --policy" in found.stderr

@@ -16,7 +16,8 @@ from typer.testing import CliRunner, Result
 
 from gpugate.webhook.cli.main import app
 from gpugate.webhook.files import atomic_write as replace
-from gpugate.webhook.files.atomic_write import ReplaceError, Replacement, replace_all
+from gpugate.webhook.files.atomic_write import Replacement, replace_all
+from gpugate.webhook.runtime.errors import InputError
 from tests.shared.reviews import CLUSTER, POLICY, WORKLOADS, cpu_pod, overcommitted_pod, pod
 
 JOB = """\
@@ -239,9 +240,7 @@ def test_what_cannot_be_written_is_told_with_its_line_and_what_to_write(tmp_path
     assert result.exit_code == 1
     assert path.read_text() == text
     assert "fix: the changes could not be written into" in result.stderr
-    assert (
-        "line 11: spec.containers[0].resources.limits[alpha.kubernetes.io/nvidia-gpu]: comes through a merge key" in result.stderr
-    )
+    assert "line 11: spec.containers[0].resources.limits[alpha.kubernetes.io/nvidia-gpu]: comes from a merge key" in result.stderr
     assert "Write them by hand: " in result.stderr
     assert "1 object not written" in result.stderr
 
@@ -269,7 +268,7 @@ def test_a_patch_of_a_kustomization_is_no_manifest(tmp_path: Path) -> None:
     assert fix(tmp_path / "pod.yaml", "--check").exit_code == 0
     named = fix(patch)
     assert named.exit_code == 2
-    assert "`gpugate review -k DIR` judges what is built with it" in named.stderr
+    assert "review it by `gpugate review -k DIR`" in named.stderr
 
 
 @pytest.mark.parametrize(
@@ -333,13 +332,13 @@ def test_a_read_only_file_keeps_every_file_from_being_changed(file: Path) -> Non
 
 
 def test_a_file_that_somebody_changes_meanwhile_is_not_overwritten(file: Path) -> None:
-    with pytest.raises(ReplaceError, match="another program changed it meanwhile"):
+    with pytest.raises(InputError, match="another program has changed the file"):
         replace_all([Replacement(str(file), b"what was read", b"new")])
     assert file.read_text() == JOB
 
 
 def test_a_file_that_vanishes_meanwhile_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ReplaceError, match=r"gone\.yaml: cannot be written: No such file or directory; no file was changed"):
+    with pytest.raises(InputError, match=r"gone\.yaml: cannot be written: No such file or directory; no file was changed"):
         replace_all([Replacement(str(tmp_path / "gone.yaml"), b"", b"new")])
 
 

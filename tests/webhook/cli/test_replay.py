@@ -205,7 +205,7 @@ def test_an_input_that_is_not_there_or_holds_nothing_is_unusable(
 def test_an_empty_recording_is_unusable(tmp_path: Path) -> None:
     (tmp_path / "reviews.jsonl").write_bytes(b"")
     done = run("replay", str(tmp_path))
-    assert (done.returncode, done.stderr) == (2, "gpugate: the input holds no review\n")
+    assert (done.returncode, done.stderr) == (2, "gpugate: the input contains no review\n")
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_it_ends_with_2_where_an_input_cannot_be_used_and_still_judges_the_other
 def test_it_ends_with_2_where_there_is_nothing_to_judge(put: Any, content: str) -> None:
     result = review(put(content))
     assert result.exit_code == 2
-    assert "holds no document" in result.stderr
+    assert "contains no document" in result.stderr
 
 
 def test_warnings_alone_refuse_nothing(put: Any) -> None:
@@ -259,7 +259,7 @@ def test_what_is_no_kubernetes_object_is_named_and_skipped_with_a_warning(put: A
     result = review(file)
     assert result.exit_code == 0
     assert f"{file}" in result.stdout
-    assert "is no Kubernetes object" in result.stdout
+    assert "is not a Kubernetes object" in result.stdout
     assert "1 skipped" in result.stdout
 
 

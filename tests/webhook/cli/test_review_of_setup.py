@@ -116,7 +116,7 @@ def test_the_spec_of_a_pod_is_a_part_as_well(key: str) -> None:
 )
 def test_the_values_of_a_chart_are_no_part_of_a_manifest(values: Any) -> None:
     (entry,) = entries(values)
-    assert (entry["outcome"], entry["note"]) == ("skipped", "is no Kubernetes object (no apiVersion and kind)")
+    assert (entry["outcome"], entry["note"]) == ("skipped", "is not a Kubernetes object (no apiVersion and kind)")
 
 
 def test_findings_of_a_part_are_told_on_stderr_beside_the_rewritten_manifests() -> None:
@@ -129,7 +129,7 @@ def test_findings_of_a_part_are_told_on_stderr_beside_the_rewritten_manifests() 
 def test_a_line_that_stands_too_far_left_is_told_so() -> None:
     result = run("review", "a:\n    b:\n  - c\n")
     assert "line 3, column 3: expected <block end>" in result.stdout
-    assert ": the line is not indented as the lines above it are\n" in result.stdout
+    assert ": the line is not indented like the lines above it\n" in result.stdout
 
 
 @pytest.mark.parametrize(

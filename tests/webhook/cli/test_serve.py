@@ -113,8 +113,8 @@ def test_a_self_signed_directory_that_is_a_file_is_named(tmp_path: Path) -> None
     ("content", "words"),
     [
         (None, ["there is no such file"]),
-        ("", ["holds no GPUPolicy"]),
-        ("kind: Pod\napiVersion: v1\n", ["holds no GPUPolicy"]),
+        ("", ["contains no GPUPolicy"]),
+        ("kind: Pod\napiVersion: v1\n", ["contains no GPUPolicy"]),
         ("a: b: c\n", ["line 1, column"]),
         ("apiVersion: gpugate.io/v9\nkind: GPUPolicy\nmetadata: {name: mine}\n", ["gpugate.io/v9", "gpugate.io/v1alpha1"]),
         ("apiVersion: gpugate.io/v1alpha1\nkind: GPUPolicy\n", ["metadata.name"]),
@@ -123,7 +123,7 @@ def test_a_self_signed_directory_that_is_a_file_is_named(tmp_path: Path) -> None
         (_POLICY + "{rules: {queue: {required: [1]}}}\n", ["spec.rules.queue.required"]),
         (_POLICY + "{exemptions: {rules: [nothing]}}\n", ["nothing", "host-memory"]),
         (_POLICY + "7\n", ["mine", "spec"]),
-        (_POLICY + "{}\n---\n" + _POLICY + "{}\n", ["two policies called mine"]),
+        (_POLICY + "{}\n---\n" + _POLICY + "{}\n", ["two policies with the name mine"]),
     ],
     ids=["missing", "empty", "pod", "yaml", "version", "nameless", "mode", "rule", "type", "exemption", "number", "twice"],
 )

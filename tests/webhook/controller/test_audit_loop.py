@@ -74,7 +74,7 @@ class Stand:
     @property
     def last(self) -> tuple[int, bool]:
         assert self.audit_loop.last is not None
-        return (self.audit_loop.last.judged, self.audit_loop.last.full)
+        return (self.audit_loop.last.evaluated, self.audit_loop.last.full)
 
     @property
     def effects(self) -> list[str]:
@@ -212,16 +212,16 @@ async def test_no_more_is_judged_in_a_second_than_the_rate() -> None:
 
 async def during(stand: Stand, change: Callable[[], object]) -> None:
     """Do ``change`` in the midst of the first round."""
-    judge = stand.informer.index.judge
+    evaluate = stand.informer.index.evaluate
 
-    def judging(*arguments: object, **options: bool) -> object:
-        for at, found in enumerate(judge(*arguments, **options)):  # type: ignore[arg-type]
+    def evaluating(*arguments: object, **options: bool) -> object:
+        for at, found in enumerate(evaluate(*arguments, **options)):  # type: ignore[arg-type]
             yield found
             if at == 0:
                 change()
-                stand.informer.index.judge = judge  # type: ignore[method-assign]
+                stand.informer.index.evaluate = evaluate  # type: ignore[method-assign]
 
-    stand.informer.index.judge = judging  # type: ignore[method-assign, assignment]
+    stand.informer.index.evaluate = evaluating  # type: ignore[method-assign, assignment]
 
 
 async def test_a_policy_that_comes_during_a_round_is_not_named_for_what_another_judged() -> None:

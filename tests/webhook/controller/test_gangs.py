@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gpugate.policies.cluster.builder import SnapshotBuilder
-from gpugate.policies.cluster.records.pod_problems import moment
-from gpugate.policies.cluster.records.pods import pod_record_of
+from gpugate.policies.cluster.records.pods import moment, pod_record_of
 from gpugate.policies.cluster.snapshot import SyncState
 from gpugate.policies.policy.models import parse_policy
 from gpugate.webhook.audit.evaluate import gangs_among
@@ -17,6 +16,7 @@ from gpugate.webhook.audit.subjects import SUBJECT_KINDS, Subject, subjects_in
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.controller.gangs import GangObserver
 from gpugate.webhook.controller.informers import WorkloadInformer, observe_workload
+from gpugate.webhook.controller.metrics import gang_families
 from gpugate.webhook.runtime.log import Log
 from tests.shared.audits import a_pod, deployment, named, owned, replica_set
 from tests.shared.recorded_pod_groups import PodGroupApi, RecordedEvents
@@ -104,7 +104,7 @@ async def test_a_stuck_gang_is_told_of_once_with_what_the_apiserver_said() -> No
     assert await stand.observe(1, 15) == "stuck"
     wanted = f"1 of 2 run and 8 accelerators are held meanwhile; 1 of 2 is not there: {_TOLD}"
     assert stand.events.told == [("Warning", "GangStuck", wanted)]
-    families = {one.name: one.samples[0].value for one in stand.gangs.metrics() if len(one.samples) == 1}
+    families = {one.name: one.samples[0].value for one in gang_families(stand.gangs) if len(one.samples) == 1}
     assert families == {"gpugate_gangs_stuck": 1, "gpugate_gangs_stuck_accelerators": 8}
 
 

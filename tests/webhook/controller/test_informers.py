@@ -12,7 +12,7 @@ from gpugate.webhook.audit.subjects import SUBJECT_KINDS, Subject
 from gpugate.webhook.cache.kinds import FACT_KINDS, reducer_for
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
-from gpugate.webhook.controller.informers import Both, Tee, WorkloadInformer, observe_workload, strip_for_both
+from gpugate.webhook.controller.informers import Tee, WorkloadInformer, observe_workload, strip_for_both
 from gpugate.webhook.runtime.log import Log
 from tests.shared.audits import Json, a_pod, deployment, job, made, owned, replica_set
 from tests.shared.reviews import cpu_pod
@@ -151,7 +151,3 @@ def test_a_pod_that_cannot_be_read_is_left_out_of_the_facts_and_told_in_the_book
     both.tee.replaced(PODS, [both.strip(running("a")), both.strip({**running("b"), "spec": []})])
     assert both.store.use_of_node("n1").pods == 1
     assert len(both.heard.informer.index.remarks()) == 1
-
-
-def test_both_are_two() -> None:
-    assert tuple(Both(1, 2)) == (1, 2)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpugate.webhook.controller.leader_client import LeaderOnlyClient, NotLeadingError
-from gpugate.webhook.controller.leader_election import Elector, LeaseDurations
+from gpugate.webhook.controller.leader_election import Elector, LeaderOnlyClient, LeaseDurations, NotLeadingError
 from gpugate.webhook.kube.errors import ApiError
 from gpugate.webhook.runtime.log import Log
 

@@ -11,13 +11,12 @@ from gpugate.policies.cluster.builder import key_of
 from gpugate.policies.findings import Mode
 from gpugate.policies.policy.models import API_VERSION, KIND
 from gpugate.policies.rules.registry import RULES
-from gpugate.webhook.audit.totals import LastAudit
 from gpugate.webhook.cache.kinds import FACT_KINDS, POLICIES, reducer_for
-from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.controller.policy_status import PolicyStatusReconciler
 from gpugate.webhook.kube.errors import ApiError, ConnectionLostError
+from gpugate.webhook.kube.event_series import Reference
 from gpugate.webhook.kube.types import JsonObject
 from gpugate.webhook.runtime.log import Log
 
@@ -46,10 +45,11 @@ class Cluster:
     def start(self) -> None:
         """Another controller takes over."""
         log = Log(io.StringIO())
-        self.writer = PolicyStatusReconciler(self, self.store, self.state, log, emit=self.emit, clock=lambda: self.time)
+        self.writer = PolicyStatusReconciler(self, self.store, self.state, log, events=self, clock=lambda: self.time)
 
-    def emit(self, seen: SeenPolicy, kind: str, reason: str, message: str) -> None:
-        self.reason_and_message.append((seen.name, kind, reason, message))
+    def emit(self, regarding: Reference, *, reason: str, message: str, action: str, kind: str) -> None:
+        assert (regarding.kind, action) == (KIND, "Validate")
+        self.reason_and_message.append((regarding.name, kind, reason, message))
 
     async def patch(self, path: str, patch: JsonObject, /) -> JsonObject:
         if self.error is not None:
@@ -145,7 +145,7 @@ async def test_a_generation_that_reviews_are_not_judged_by_yet_is_not_said_to_be
 @pytest.mark.parametrize(
     ("policies", "text"),
     [
-        ([gpu_policy()], "binds nothing: it names no rule and states no mode."),
+        ([gpu_policy()], "binds nothing: it names no rule and sets no mode."),
         (
             [gpu_policy(mode="Enforce", match={"namespaceSelector": {"matchLabels": {"team": "none"}}})],
             "binds nothing: its namespaceSelector selects no namespace.",
@@ -202,10 +202,10 @@ async def test_a_controller_that_takes_over_says_nothing_twice() -> None:
     cluster = Cluster(gpu_policy(generation=2, mode="Loud"))
     await cluster.gather()
     assert (len(cluster.reason_and_message), len(cluster.patches)) == (1, 1)
-    cluster.writer.audited({"p": LastAudit("2026-01-01T00:00:00Z", 10, 3, 2, 1)})
+    audit = {"time": "2026-01-01T00:00:00Z", "workloads": 10, "wouldChange": 3, "wouldRefuse": 2, "exempt": 1}
+    cluster.writer.audited({"p": audit})
     await cluster.gather()
-    audit = cluster.status()["lastAudit"]
-    assert audit == {"time": "2026-01-01T00:00:00Z", "workloads": 10, "wouldChange": 3, "wouldRefuse": 2, "exempt": 1}
+    assert cluster.status()["lastAudit"] == audit
     cluster.start()
     await cluster.gather()
     assert (len(cluster.reason_and_message), len(cluster.patches)) == (1, 2)

@@ -168,7 +168,7 @@ async def test_what_the_apiserver_did_not_take_is_written_though_no_audit_follow
                 await asyncio.sleep(0.005)
     finally:
         running.cancel()
-    assert stand.keeper.written.failed == 3
+    assert stand.keeper.written["failed"] == 3
     assert _named(api.stored[_PATH]) == {"w"}
 
 
@@ -188,5 +188,5 @@ async def test_nothing_is_kept_of_namespaces_that_are_gone() -> None:
         await stand.keeper.reconcile(audit(*(workload("w", item(), namespace=name) for name in names)))
         api.stored.clear()
         stand.show()
-    assert {namespace for _, namespace in stand.keeper._taken} == {"team-2"}
+    assert {namespace for _, namespace in stand.keeper._digests} == {"team-2"}
     assert stand.keeper._failing.keys() == {"broken-2"}

@@ -112,7 +112,7 @@ def test_files_and_rendered_sources_are_judged_together(tools: Path, tmp_path: P
     ("options", "said"),
     [
         (["-k", "overlay"], "-k needs kustomize or kubectl, and neither is on the PATH: install kustomize"),
-        (["--helm", "chart"], "--helm needs helm, and it is not on the PATH: install Helm 3"),
+        (["--helm", "chart"], "--helm needs helm, which is not on the PATH: install Helm 3"),
     ],
 )
 def test_a_missing_tool_is_named_with_the_way_to_get_it(tools: Path, options: list[str], said: str) -> None:
@@ -133,11 +133,11 @@ def test_what_a_tool_says_when_it_fails_is_shown(tools: Path) -> None:
 
 def test_a_tool_that_says_nothing_when_it_fails_is_told_so(tools: Path) -> None:
     tool(tools, "kustomize", "sys.exit(3)")
-    assert review("-k", ".").stderr == "gpugate: kustomize build . failed: it said nothing\n"
+    assert review("-k", ".").stderr == "gpugate: kustomize build . failed: no error output\n"
 
 
 def test_a_tool_that_does_not_end_is_given_up(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "PATIENCE", 0.2)
+    monkeypatch.setattr(rendering, "TIMEOUT", 0.2)
     tool(tools, "helm", "time.sleep(60)")
     result = review("--helm", "chart")
     assert result.exit_code == 2
@@ -165,7 +165,7 @@ def test_what_is_rendered_and_does_not_parse_is_said(tools: Path) -> None:
     assert result.exit_code == 2
     assert "line 2" in result.stdout
     tool(tools, "helm", "sys.stdout.buffer.write(b'\\xff')")
-    assert "no UTF-8 text" in review("--helm", "chart").stderr
+    assert "is not UTF-8 text" in review("--helm", "chart").stderr
 
 
 def test_a_tool_that_cannot_be_run_is_said(tools: Path) -> None:
@@ -181,7 +181,7 @@ def test_values_without_a_chart_are_refused() -> None:
 def test_nothing_to_judge_is_said() -> None:
     result = review()
     assert result.exit_code == 2
-    assert "name files or directories, or use -k DIR or --helm CHART" in result.stderr
+    assert "give files or directories, -k DIR or --helm CHART" in result.stderr
 
 
 def test_the_refused_end_with_1_as_with_files(tools: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from gpugate.webhook.files.yaml_out import dump
+from gpugate.webhook.files.yaml import dump
 
 
 class _Plain(yaml.SafeLoader):

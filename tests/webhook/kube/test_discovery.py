@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gpugate.webhook.kube.discovery import Discovery
 from gpugate.webhook.kube.errors import ConnectionLostError
+from gpugate.webhook.kube.lister import Discovery
 from gpugate.webhook.kube.reflector import Reflector
 from gpugate.webhook.kube.types import WatchedKind
 from tests.shared.scripted_api import LOST, NODES, QUEUES, FakeApi, FakeTime, Recorder

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from gpugate.webhook.kube.errors import ApiError, ClusterError, NotServed
 from gpugate.webhook.kube.event_series import cut_bytes
-from gpugate.webhook.kube.events import Limits, Recorder, Reference, about_namespace
+from gpugate.webhook.kube.events import Buckets, Limits, Recorder, Reference, TokenBucket, about_namespace
 from gpugate.webhook.runtime.log import Log
-from gpugate.webhook.runtime.rate_limit import Buckets, TokenBucket
 from tests.shared.scripted_api import LOST, FakeTime, settle
 
 JOB = Reference("batch/v1", "Job", "team-a", "train", "11111111-2222-3333-4444-555555555555")

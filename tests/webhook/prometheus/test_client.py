@@ -52,7 +52,7 @@ async def served(answer: Answer) -> AsyncIterator[str]:
 
 async def asked(answer: Answer, *, seconds: float = 10.0, **address: Any) -> Any:
     async with served(answer) as url, Prometheus(Address(url, **address), seconds) as prometheus:
-        return await prometheus.ask("up", 12.5)
+        return await prometheus.query("up", 12.5)
 
 
 async def test_values_that_no_card_could_have_are_left_out() -> None:
@@ -83,9 +83,9 @@ async def test_a_token_is_read_anew_for_each_question_and_a_name_and_password_ar
         async with Prometheus(Address(url, token_file=token)) as prometheus:
             for text in ("first\n", "second\n"):
                 token.write_text(text)
-                await prometheus.ask("up", 1)
+                await prometheus.query("up", 1)
         async with Prometheus(Address(url, user="me", password="p:w")) as prometheus:  # noqa: S106 - none
-            await prometheus.ask("up", 1)
+            await prometheus.query("up", 1)
     assert seen == ["Bearer first", "Bearer second", f"Basic {base64.b64encode(b'me:p:w').decode()}"]
 
 
@@ -105,14 +105,14 @@ async def test_a_token_that_cannot_be_sent_is_an_error_that_names_the_file(tmp_p
         (answering(b"no", status=401), "refuses: 401 Unauthorized; give --prometheus-token", False),
         (answering(b"no", status=403), "refuses: 403 Forbidden", False),
         (answering(b"not found", status=404), "answers 404 Not Found: is this the address of Prometheus itself?", False),
-        (answering(b"<html>", status=200), "answers with no JSON of Prometheus's", False),
-        (answering([1]), "answers with no JSON of Prometheus's", False),
+        (answering(b"<html>", status=200), "does not answer with JSON of Prometheus", False),
+        (answering([1]), "does not answer with JSON of Prometheus", False),
         (answering(b"busy", status=503), "answers 503 Service Unavailable", True),
         (answering(b"odd", status=599), "answers 599", True),
         (answering({"status": "error", "errorType": "timeout", "error": "query timed out"}, status=503), "query timed out", True),
         (answering({"status": "error", "error": "x" * 999}, status=422), "does not answer a query: " + "x" * 300, True),
-        (answering({"status": "success", "data": {}}), "gives an answer without a result", False),
-        (answering({"status": "success", "data": {"result": "no"}}), "gives an answer without a result", False),
+        (answering({"status": "success", "data": {}}), "answers without a result", False),
+        (answering({"status": "success", "data": {"result": "no"}}), "answers without a result", False),
     ],
 )
 async def test_an_answer_that_is_none_is_one_line(answer: Answer, said: str, one_query: bool) -> None:
@@ -163,13 +163,13 @@ async def test_questions_wait_for_their_turn_and_not_for_their_patience() -> Non
         return web.json_response(vector())
 
     async with served(answer) as url, Prometheus(Address(url), 0.5) as prometheus, asyncio.timeout(30):
-        assert await asyncio.gather(*(prometheus.ask("up", 1) for _ in range(60))) == [[]] * 60
+        assert await asyncio.gather(*(prometheus.query("up", 1) for _ in range(60))) == [[]] * 60
     assert under_way[1] <= 4
 
 
 async def test_what_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 1 << 20)
-    with pytest.raises(QueryError, match="answers with more than 1 MiB: narrow it down by --prometheus-matcher"):
+    with pytest.raises(QueryError, match="answers with more than 1 MiB: select fewer with --prometheus-matcher"):
         await asked(answering(b" " * (2 << 20)))
     monkeypatch.setattr(module, "MOST_SERIES", 2)
     with pytest.raises(QueryError, match="answers with 3 series, more than 2"):
@@ -191,7 +191,7 @@ async def test_certificates_that_are_none_are_an_error_that_names_the_file(tmp_p
         file = tmp_path / f"ca-{content is None}"
         if content:
             file.write_text(content)
-        with pytest.raises(PrometheusError, match=f"{file} holds no certificates"):
+        with pytest.raises(PrometheusError, match=f"{file} contains no certificates"):
             await asked(answering(vector()), ca_file=file)
 
 
@@ -201,20 +201,20 @@ async def test_an_address_keeps_its_path_and_hides_its_password() -> None:
     assert "p@ss" not in repr(found)
     assert address_of("http://[::1]:9090").url == "http://[::1]:9090"
     async with served(answering(vector())) as url, Prometheus(address_of(f"{url}/prom")) as prometheus:
-        assert await prometheus.ask("up", 1) == []
+        assert await prometheus.query("up", 1) == []
 
 
 @pytest.mark.parametrize(
     "bad", ["", "prometheus:9090", "ftp://h", "http://", "http://h:x", "http://h/?a=1", "http://h/#a", "http://[::1"]
 )
 async def test_what_is_no_address_is_said_so_without_repeating_what_may_be_a_secret(bad: str) -> None:
-    with pytest.raises(InputError, match="this is no address; write http://HOST:PORT"):
+    with pytest.raises(InputError, match="invalid address; write http://HOST:PORT"):
         address_of(bad)
 
 
 @pytest.mark.parametrize("bad", ["cluster", "cluster=a", 'cluster="a"} or up{', 'a="b\n"', '="x"', 'a="b" ,c="d"'])
 async def test_what_is_no_matcher_cannot_change_the_query(bad: str) -> None:
-    with pytest.raises(InputError, match="is no matcher"):
+    with pytest.raises(InputError, match="is not a matcher"):
         address_of("http://h", matchers=(bad,))
 
 

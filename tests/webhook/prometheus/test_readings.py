@@ -9,8 +9,7 @@ import pytest
 
 from gpugate.policies.cluster.gpu_usage import Times
 from gpugate.webhook.prometheus.client import PrometheusError, QueryError, TimeSeries
-from gpugate.webhook.prometheus.labels import NOBODY, DeviceHolder, exporters_among, holder_of
-from gpugate.webhook.prometheus.queries import Queries
+from gpugate.webhook.prometheus.queries import NO_HOLDER, DeviceHolder, Queries, exporters_among, holder_of
 from gpugate.webhook.prometheus.readings import MOST_TIMES, Readings, read
 
 pytestmark = pytest.mark.asyncio
@@ -31,7 +30,7 @@ class Fake:
         self._error = error
         self.asked: list[str] = []
 
-    async def ask(self, query: str, at: float) -> list[TimeSeries]:
+    async def query(self, query: str, at: float) -> list[TimeSeries]:
         assert at == 1e9
         self.asked.append(query)
         if self._broken and self._broken in query:
@@ -73,10 +72,10 @@ async def reading(rows: dict[str, list[Row]], wanted: Times = WANTED, **fake: st
             DeviceHolder("a", "p", "main"),
         ),
         ({**EXPORTER, "pod_namespace": "a", "pod_name": "p", "container_name": "main"}, DeviceHolder("a", "p", "main")),
-        (EXPORTER, NOBODY),
-        ({**EXPORTER, "container": "exporter"}, NOBODY),
-        ({"namespace": "m", "pod": "gpu-metrics-1"}, NOBODY),
-        ({}, NOBODY),
+        (EXPORTER, NO_HOLDER),
+        ({**EXPORTER, "container": "exporter"}, NO_HOLDER),
+        ({"namespace": "m", "pod": "gpu-metrics-1"}, NO_HOLDER),
+        ({}, NO_HOLDER),
         ({"namespace": "a", "pod": "p", "container": "exporter"}, DeviceHolder("a", "p", "exporter")),
     ],
 )
@@ -175,9 +174,7 @@ async def test_a_query_that_is_not_answered_is_a_remark_and_the_rest_is_there() 
     rows = gauges(*now(labels, DEV_GPU_UTIL=10)) | over("DEV_GPU_UTIL", labels, HOUR, 20, 600, 60)
     found = await reading(rows, broken="2592000s")
     assert found.devices[0].spans == ((HOUR, 20, 10),)
-    assert found.remarks == (
-        "Prometheus at http://h does not answer a query: too many samples (part of the figures of GPUs is missing)",
-    )
+    assert found.remarks == ("Prometheus at http://h does not answer a query: too many samples (some GPU figures are missing)",)
 
 
 async def test_without_the_first_answer_there_is_no_reading() -> None:
@@ -193,8 +190,8 @@ async def test_what_is_not_there_is_not_asked_for_and_is_said() -> None:
     fake = Fake(gauges(*now(CARD, DEV_FB_USED=5)))
     found = await read(fake, WANTED, 1e9)
     assert not any("over_time(DCGM_FI_DEV_GPU_UTIL" in one or "over_time(DCGM_FI_PROF" in one for one in fake.asked)
-    assert [remark for remark in found.remarks if "which GPUs are idle is not known" in remark]
-    assert (await reading({})).remarks == ("Prometheus has no series of dcgm-exporter (DCGM_FI_...): no figures of GPUs are known",)
+    assert [remark for remark in found.remarks if "idle GPUs are not known" in remark]
+    assert (await reading({})).remarks == ("Prometheus has no series of dcgm-exporter (DCGM_FI_...): no GPU figures are known",)
 
 
 async def test_the_number_of_questions_does_not_grow_with_policies_or_devices() -> None:
@@ -204,7 +201,7 @@ async def test_the_number_of_questions_does_not_grow_with_policies_or_devices() 
     found = await read(fake, many, 1e9)
     assert len(found.devices) == 100
     assert len(fake.asked) <= 7 + 6 * MOST_TIMES + 2 * MOST_TIMES
-    assert any("only the 8 shortest are looked at" in one for one in found.remarks)
+    assert any("only the 8 shortest are read" in one for one in found.remarks)
     usual = Fake(gauges(*now(CARD, DEV_GPU_UTIL=1)))
     await read(usual, WANTED, 1e9)
     assert len(usual.asked) == 15

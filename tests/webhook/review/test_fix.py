@@ -18,10 +18,10 @@ from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.recorded_edits import ANNOTATION
-from gpugate.webhook.files.documents import Document, parse, read, unfolded
-from gpugate.webhook.files.inputs import load_facts, load_policies, objects_in
+from gpugate.webhook.files.documents import Document, expand_lists, parse, read_all
+from gpugate.webhook.files.inputs import load_facts, load_policies
+from gpugate.webhook.review.entry import Outcome
 from gpugate.webhook.review.fix import Fixed, fix, open_files
-from gpugate.webhook.review.review import Outcome
 from tests.shared.reviews import CLUSTER, POLICY, WORKLOADS
 
 FILES = sorted(WORKLOADS.glob("*.yaml"))
@@ -32,7 +32,7 @@ APPLIED_BY = {"nobody's Git": {}, "Argo CD": ARGO_CD, "Flux": FLUX}
 
 @pytest.fixture(scope="module")
 def snapshot() -> ClusterSnapshot:
-    return load_facts([CLUSTER], objects_in([str(WORKLOADS / "26-dra-claim.yaml")]))
+    return load_facts([CLUSTER, WORKLOADS / "26-dra-claim.yaml"])
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def mutated(obj: dict[str, Any], policies: PolicySet, snapshot: ClusterSnapshot)
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    return [one.value for one in unfolded(parse("", text)) if isinstance(one, Document)]
+    return [one.value for one in expand_lists(parse("", text)) if isinstance(one, Document)]
 
 
 def with_metadata(obj: dict[str, Any], more: dict[str, dict[str, str]]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_a_fixed_example_is_what_the_webhook_would_have_made_of_it(
     file: Path, policies: PolicySet, snapshot: ClusterSnapshot
 ) -> None:
     result = fixed(file, policies, snapshot)
-    before = [one.value for one in read(str(file)) if isinstance(one, Document)]
+    before = [one.value for one in read_all([str(file)]) if isinstance(one, Document)]
     wanted = [without_record(mutated(obj, policies, snapshot)[0]) for obj in before]
     assert [without_record(obj) for obj in objects(result.after)] == wanted
     assert ANNOTATION not in result.after

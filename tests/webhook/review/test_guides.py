@@ -42,7 +42,7 @@ def row(first: str, *outcomes: str, **more: Any) -> Row:
 
 CHANGED = ("tolerations", "/dev/shm")
 PART = "is a part of a manifest: "
-NO_OBJECT = "is no Kubernetes object"
+NO_OBJECT = "is not a Kubernetes object"
 TABLE: dict[tuple[str, int], Row] = {
     ("NUMA", 3): row("resources:", "changed", note=PART, changes=("memory", "64Gi")),
     ("NUMA", 6): row(
@@ -120,7 +120,7 @@ TABLE: dict[tuple[str, int], Row] = {
     ("orchestration", 11): row(
         "affinity:",
         "invalid",
-        says=(("input", "deny", "Unreadable", "line 5, column 3|not indented as the lines above"),),
+        says=(("input", "deny", "Unreadable", "line 5, column 3|not indented like the lines above"),),
         note="line 5",
     ),
     ("orchestration", 12): row(

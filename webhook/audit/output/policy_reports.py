@@ -25,7 +25,7 @@ LEFT_OUT: Final = "gpugate.io/results-left-out"
 MOST_RESULTS: Final = 1000
 MOST_BYTES: Final = 256 * 1024
 #: Longest message; the page and `gpugate audit` have the whole. Characters.
-_LONGEST: Final = 600
+_MAX_LENGTH: Final = 600
 
 
 class ReportKind(NamedTuple):
@@ -68,9 +68,9 @@ def report_of(namespace: str, workloads: Sequence[AuditedWorkload], kind: Report
     ``pass`` counts workloads without items, the other fields count results.
     """
     pairs = [(workload, item) for workload in workloads for item in workload.items]
-    pairs.sort(key=_gravest_first)
+    pairs.sort(key=_most_severe_first)
     counts = Counter(_RESULTS[item.effect][0] for _, item in pairs)
-    results = list(_as_many_as_fit(_result(one, item) for one, item in pairs[:MOST_RESULTS]))
+    results = list(_as_many_as_fit(_result(workload, item) for workload, item in pairs[:MOST_RESULTS]))
     metadata: JsonObject = {"name": NAME, "namespace": namespace, "labels": dict(LABELS)}
     if len(results) < len(pairs):
         metadata["annotations"] = {LEFT_OUT: str(len(pairs) - len(results))}
@@ -87,7 +87,7 @@ def report_of(namespace: str, workloads: Sequence[AuditedWorkload], kind: Report
     }
 
 
-def _gravest_first(pair: tuple[AuditedWorkload, Item]) -> tuple[object, ...]:
+def _most_severe_first(pair: tuple[AuditedWorkload, Item]) -> tuple[object, ...]:
     workload, item = pair
     return (_ORDER[item.effect], workload.key, item.rule, item.path, item.reason, item.message)
 
@@ -104,21 +104,21 @@ def _as_many_as_fit(results: Iterable[JsonObject]) -> Iterator[JsonObject]:
 def _result(workload: AuditedWorkload, item: Item) -> JsonObject:
     result, severity = _RESULTS[item.effect]
     # The name of an owner of an unknown kind has no length limit.
-    named = {
+    resource = {
         "apiVersion": workload.api_version,
         "kind": workload.kind,
         "namespace": workload.namespace,
         "name": workload.name,
         "uid": workload.uid,
     }
-    resource = {key: cut(text, _LONGEST) for key, text in named.items() if text}
-    properties = {"effect": item.effect.value, "mode": item.mode.value, "reason": item.reason}
-    if item.path:
-        properties["path"] = item.path
-    if workload.team:
-        properties["team"] = workload.team
-    if workload.devices:
-        properties["accelerators"] = ", ".join(f"{count} {name}" for name, count in workload.devices)
+    properties = {
+        "effect": item.effect.value,
+        "mode": item.mode.value,
+        "reason": item.reason,
+        "path": item.path,
+        "team": workload.team,
+        "accelerators": ", ".join(f"{count} {name}" for name, count in workload.devices),
+    }
     return {
         "source": NAME,
         "policy": item.policy.partition("@")[0] or NAME,
@@ -128,12 +128,16 @@ def _result(workload: AuditedWorkload, item: Item) -> JsonObject:
         "result": result,
         "scored": True,
         "message": _message(item),
-        "resources": [resource],
-        "properties": {key: cut(text, _LONGEST) for key, text in properties.items()},
+        "resources": [_texts(resource)],
+        "properties": _texts(properties),
     }
+
+
+def _texts(texts: JsonObject) -> JsonObject:
+    return {key: cut(text, _MAX_LENGTH) for key, text in texts.items() if text}
 
 
 def _message(item: Item) -> str:
     would = "would be " if item.rehearsed and item.effect in {Effect.REFUSE, Effect.CHANGE} else ""
     head = {Effect.REFUSE: f"{would}refused: ", Effect.CHANGE: f"{would}changed: "}.get(item.effect, "")
-    return cut(f"{head}{item.message}" + (f". {item.remedy}" if item.remedy else ""), _LONGEST)
+    return cut(f"{head}{item.message}" + (f". {item.remedy}" if item.remedy else ""), _MAX_LENGTH)

@@ -13,8 +13,17 @@ from gpugate.policies.kube.times import lasting
 from gpugate.webhook.audit.compare import Compared, ComparisonOutcome
 from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, Item
 from gpugate.webhook.audit.ownership import Division, divisions_of, hours
-from gpugate.webhook.audit.totals import Totals, totals_by, totals_by_rule, totals_of
-from gpugate.webhook.audit.usage import HeldTotals, free_in_all, held_by_owner, held_in_all, lines_of
+from gpugate.webhook.audit.totals import (
+    HeldTotals,
+    Totals,
+    device_lines,
+    free_in_all,
+    held_by_owner,
+    held_in_all,
+    totals_by,
+    totals_by_rule,
+    totals_of,
+)
 from gpugate.webhook.review.report import shown
 
 _STYLES: Final = {
@@ -24,29 +33,30 @@ _STYLES: Final = {
     Effect.UNKNOWN: "magenta",
     Effect.EXEMPT: "dim",
 }
-_VERDICTS: Final = {
+_OUTCOME_STYLES: Final = {
     ComparisonOutcome.NEWLY_REFUSED: "bold red",
-    ComparisonOutcome.REFUSED_OTHERWISE: "red",
     ComparisonOutcome.NEWLY_CHANGED: "cyan",
     ComparisonOutcome.CHANGED_OTHERWISE: "cyan",
+    ComparisonOutcome.REFUSED_OTHERWISE: "red",
     ComparisonOutcome.NO_LONGER_CHANGED: "green",
     ComparisonOutcome.FREED: "bold green",
 }
-_FIGURES: Final = ("workloads", "refused", "changed", "warned", "exempt", "accelerators")
-_HOURS: Final = ("workloads", "accelerators", "hours so far", "to stated end", "no end")
+#: Team or owner of workloads without one.
+_NONE: Final = "(none)"
+_BREAKS: Final = re.compile("[\t\n\v\f\r\x85\u2028\u2029]")
 
 
 def headline(audit: Audit) -> str:
     """Return the audit in one sentence."""
-    sums = totals_of(audit.workloads)
-    if not sums.workloads:
+    totals = totals_of(audit.workloads)
+    if not totals.workloads:
         return "No workload requests accelerators."
-    refusing = [workload for workload in audit.workloads if workload.outcome == "refuse"]
-    teams = len({one.team for one in refusing if one.team})
+    teams = len({workload.team for workload in audit.workloads if workload.team and workload.outcome == "refuse"})
     by = f" of {_number(teams, 'team')}" if teams else ""
     return (
-        f"Enforcing would refuse {sums.refused} of {_number(sums.workloads, 'workload')}{by}"
-        f" ({_number(sums.refused_accelerators, 'accelerator')}) and change {sums.changed}; {sums.exempt} exempt."
+        f"Enforcing would refuse {totals.effects['refuse']} of {_number(totals.workloads, 'workload')}{by}"
+        f" ({_number(totals.refused_accelerators, 'accelerator')})"
+        f" and change {totals.changed}; {totals.effects['exempt']} exempt."
     )
 
 
@@ -56,70 +66,77 @@ def _number(count: int, noun: str) -> str:
 
 def print_audit(audit: Audit, console: Console, *, findings: bool = True) -> None:
     """Print the audit: totals by rule, team and namespace, then each workload with findings."""
-    console.print(Text(headline(audit), style="bold"), soft_wrap=True)
+    _print_line(console, headline(audit), "bold")
     for policy in audit.policies:
         if policy.problem:
-            line = f"GPUPolicy {plain(policy.name)} is not in force as it stands: {plain(policy.problem)}"
-            console.print(Text(line, style="red"), soft_wrap=True)
+            _print_line(console, f"GPUPolicy {policy.name} is not fully in force: {policy.problem}", "red")
     if audit.workloads:
-        _print_sums(console, "rule", totals_by_rule(audit.workloads))
-        _print_sums(console, "team", totals_by(audit.workloads, lambda workload: workload.team or NOBODY))
-        _print_sums(console, "namespace", totals_by(audit.workloads, lambda workload: workload.namespace))
+        _print_totals(console, "rule", totals_by_rule(audit.workloads))
+        _print_totals(console, "team", totals_by(audit.workloads, lambda workload: workload.team or _NONE))
+        _print_totals(console, "namespace", totals_by(audit.workloads, lambda workload: workload.namespace))
         for division in divisions_of(audit):
             _print_division(division, console)
     _print_shapes(audit, console)
-    _print_gangs(audit, console)
+    for gang in audit.gangs:
+        if gang.state == "stuck":
+            place = f"{gang.kind} {gang.namespace}/{gang.name}"
+            line = f"stuck: {place}: {gang.running} of {gang.size} run, {gang.held} accelerators held: {gang.reason}"
+            _print_line(console, line, "red")
     print_usage(audit, console)
     if findings:
         _print_workloads(audit.workloads, console)
     for remark in audit.remarks:
-        console.print(Text(f"not looked at: {plain(remark)}", style="yellow"), soft_wrap=True)
+        _print_line(console, f"remark: {remark}", "yellow")
 
 
-def _print_sums(console: Console, what: str, sums: Mapping[str, Totals]) -> None:
-    table = table_of(what, *_FIGURES, numbers=len(_FIGURES))
-    for name, one in sums.items():
-        figures = (one.workloads, one.refused, one.changed, one.warned, one.exempt, one.accelerators)
-        table.add_row(Text(plain(name)), *(str(figure) if figure else "-" for figure in figures))
-    if sums:
+def _print_line(console: Console, text: str, style: str) -> None:
+    console.print(Text(plain(text), style=style), soft_wrap=True)
+
+
+def _print_table(console: Console, columns: Sequence[str], rows: Iterable[tuple[str, Iterable[object]]]) -> None:
+    """Print a table without lines; all columns but the first are right-aligned."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title_justify="left")
+    table.add_column(columns[0], overflow="fold")
+    for column in columns[1:]:
+        table.add_column(column, justify="right")
+    for name, cells in rows:
+        table.add_row(Text(plain(name)), *map(str, cells))
+    console.print(table)
+
+
+def _print_totals(console: Console, what: str, totals: Mapping[str, Totals]) -> None:
+    rows = []
+    for name, total in totals.items():
+        effects = total.effects
+        figures = (total.workloads, effects["refuse"], total.changed, effects["warn"], effects["exempt"], total.accelerators)
+        rows.append((name, [figure or "-" for figure in figures]))
+    if rows:
         console.print()
-        console.print(table)
+        _print_table(console, (what, "workloads", "refused", "changed", "warned", "exempt", "accelerators"), rows)
 
 
 def _print_division(division: Division, console: Console) -> None:
-    table = table_of(division.what, *_HOURS, numbers=len(_HOURS))
-    for value, one in division.shares:
-        past = f"{'>= ' if one.without_start else ''}{hours(one.so_far):.1f}" if one.so_far else "-"
-        until = f"{hours(one.until_end):.1f}" if one.until_end else "-"
-        figures = (str(one.workloads), str(one.accelerators), past, until, str(one.without_end) if one.without_end else "-")
-        table.add_row(Text(plain(value or NOBODY)), *figures)
+    rows = []
+    for value, share in division.shares:
+        past = f"{'>= ' if share.without_start else ''}{hours(share.so_far):.1f}" if share.so_far else "-"
+        until = f"{hours(share.until_end):.1f}" if share.until_end else "-"
+        rows.append((value or _NONE, (share.workloads, share.accelerators, past, until, share.without_end or "-")))
     console.print()
-    console.print(table)
+    _print_table(console, (division.what, "workloads", "accelerators", "hours so far", "to stated end", "no end"), rows)
 
 
 def _print_shapes(audit: Audit, console: Console) -> None:
     if not audit.shapes:
         return
-    table = table_of("nodes", "of", "accelerators", "held", "idle", "stranded", numbers=5)
+    rows = []
     for shape in audit.shapes:
-        figures = [
-            sum(figure)
-            for figure in zip(*((node.devices, node.held, node.idle, node.stranded) for node in shape.nodes), strict=True)
-        ]
-        table.add_row(Text(plain(shape.title)), str(len(shape.nodes)), *map(str, figures))
+        total = shape.total
+        rows.append((shape.title, (len(shape.nodes), total.devices, total.held, total.idle, total.stranded)))
     console.print()
-    console.print(table)
+    _print_table(console, ("nodes", "of", "accelerators", "held", "idle", "stranded"), rows)
     for shape in audit.shapes:
         if shape.why_stranded:
-            console.print(Text(f"{plain(shape.title)}: {plain(shape.why_stranded)}", style="yellow"), soft_wrap=True)
-
-
-def _print_gangs(audit: Audit, console: Console) -> None:
-    stuck = [gang for gang in audit.gangs if gang.state == "stuck"]
-    for one in stuck:
-        place = plain(f"{one.kind} {one.namespace}/{one.name}")
-        line = f"stuck: {place}: {one.running} of {one.size} run, {one.held} accelerators held: {plain(one.reason)}"
-        console.print(Text(line, style="red"), soft_wrap=True)
+            _print_line(console, f"{shape.title}: {shape.why_stranded}", "yellow")
 
 
 def _print_workloads(workloads: Sequence[AuditedWorkload], console: Console) -> None:
@@ -128,10 +145,8 @@ def _print_workloads(workloads: Sequence[AuditedWorkload], console: Console) -> 
             continue
         console.print()
         head = Text(plain(f"{workload.kind} {workload.namespace}/{workload.name}"), style="bold")
-        head.append(
-            f"  {_number(workload.accelerators, 'accelerator')}" + (f", team {plain(workload.team)}" if workload.team else ""),
-            style="dim",
-        )
+        team = f", team {plain(workload.team)}" if workload.team else ""
+        head.append(f"  {_number(workload.accelerators, 'accelerator')}{team}", style="dim")
         console.print(head, soft_wrap=True)
         for item in workload.items:
             console.print(_line(item), soft_wrap=True)
@@ -150,33 +165,23 @@ def _line(item: Item) -> Text:
 def print_comparison(compared: Sequence[Compared], console: Console) -> None:
     """Print the workloads that differ between two policies."""
     counts = Counter(comparison.verdict for comparison in compared)
-    parts = [f"{counts[verdict]} {verdict.value}" for verdict in ComparisonOutcome if counts[verdict]]
+    parts = [f"{counts[outcome]} {outcome.value}" for outcome in ComparisonOutcome if counts[outcome]]
     console.print(Text(f"{_number(len(compared), 'workload')}: {', '.join(parts) or 'none'}", style="bold"))
-    for verdict in ComparisonOutcome:
+    for outcome in _OUTCOME_STYLES:
         for comparison in compared:
-            if comparison.verdict is verdict and verdict is not ComparisonOutcome.SAME:
+            if comparison.verdict is outcome:
                 _print_compared(comparison, console)
 
 
 def _print_compared(comparison: Compared, console: Console) -> None:
     workload = comparison.workload
     console.print()
-    head = Text(f"{comparison.verdict.value}: ", style=_VERDICTS[comparison.verdict])
+    head = Text(f"{comparison.verdict.value}: ", style=_OUTCOME_STYLES[comparison.verdict])
     head.append(plain(f"{workload.kind} {workload.namespace}/{workload.name}"), style="bold")
     console.print(head, soft_wrap=True)
-    for sign, items in (("-", comparison.gone), ("+", comparison.come)):
-        _print_items(sign, items, console)
-
-
-def _print_items(sign: str, items: Iterable[Item], console: Console) -> None:
-    for item in items:
-        line = Text(f"  {sign} ", style="red" if sign == "-" else "green")
-        console.print(line.append_text(_line(item)), soft_wrap=True)
-
-
-_BREAKS: Final = re.compile("[\t\n\v\f\r\x85\u2028\u2029]")
-#: Team or owner of workloads without one.
-NOBODY: Final = "(nobody named)"
+    for sign, style, items in (("-", "red", comparison.gone), ("+", "green", comparison.come)):
+        for item in items:
+            console.print(Text(f"  {sign} ", style=style).append_text(_line(item)), soft_wrap=True)
 
 
 def plain(text: str) -> str:
@@ -184,30 +189,19 @@ def plain(text: str) -> str:
     return shown(_BREAKS.sub(" ", text))
 
 
-def table_of(*columns: str, numbers: int) -> Table:
-    """Return a table without lines; its last ``numbers`` columns are right-aligned."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title_justify="left")
-    for at, column in enumerate(columns):
-        if at >= len(columns) - numbers:
-            table.add_column(column, justify="right")
-        else:
-            table.add_column(column, overflow="fold")
-    return table
-
-
 def usage_in_words(audit: Audit) -> str:
     """Return utilisation against allocation over all devices, in one sentence."""
-    sums = held_in_all(audit)
+    totals = held_in_all(audit)
     free = free_in_all(audit)
-    held = f"{sums.devices} GPU{'' if sums.devices == 1 else 's'} held"
-    used = ", ".join(f"{one.percent:.0f} % over {lasting(one.seconds)}" for one in sums.window_use if one.percent is not None)
-    work = next((f", the work of {one.work:.1f}" for one in reversed(sums.window_use) if one.percent is not None), "")
-    parts = [f"used {used}{work}" if used else "", _count(sums), f"{free} free" if free else ""]
-    return f"{held}: {'; '.join(part for part in parts if part) or 'nothing is known of their use'}."
+    known = [use for use in totals.window_use if use.percent is not None]
+    used = ", ".join(f"{use.percent:.0f} % over {lasting(use.seconds)}" for use in known)
+    work = f"used {used}, equal to {known[-1].work:.1f} fully used GPUs" if known else ""
+    parts = [work, _states(totals), f"{free} free" if free else ""]
+    return f"{_number(totals.devices, 'GPU')} held: {'; '.join(part for part in parts if part) or 'utilisation unknown'}."
 
 
-def _count(sums: HeldTotals) -> str:
-    words = ((sums.idle, "idle"), (sums.low, "too large for their work"), (sums.unknown, "of unknown use"))
+def _states(totals: HeldTotals) -> str:
+    words = ((totals.idle, "idle"), (totals.low, "too large for their work"), (totals.unknown, "with unknown utilisation"))
     return ", ".join(f"{count} {word}" for count, word in words if count)
 
 
@@ -216,20 +210,16 @@ def print_usage(audit: Audit, console: Console) -> None:
     if audit.fleet is None:
         return
     console.print()
-    console.print(Text(usage_in_words(audit), style="bold"), soft_wrap=True)
-    owners = held_by_owner(audit)
-    if owners:
-        windows = [f"used {lasting(seconds)}" for seconds in audit.fleet.windows]
-        table = table_of("held by owner", "GPUs", "idle", "too large", *windows, numbers=3 + len(windows))
-        for owner, sums in owners.items():
-            percents = ["-" if one.percent is None else f"{one.percent:.0f} %" for one in sums.window_use]
-            counts = [str(count) if count else "-" for count in (sums.devices, sums.idle, sums.low)]
-            table.add_row(Text(plain(owner or NOBODY)), *counts, *percents)
-        console.print(table)
-    for line in lines_of(audit):
-        if line.device.health.signs:
-            held = f", held by {line.device.namespace}/{line.device.pod}" if line.device.pod else ""
-            text = (
-                f"look at {line.device.place}: {', '.join(line.device.health.signs)} in {lasting(line.device.health.seconds)}{held}"
-            )
-            console.print(Text(plain(text), style="yellow"), soft_wrap=True)
+    _print_line(console, usage_in_words(audit), "bold")
+    rows = []
+    for owner, totals in held_by_owner(audit).items():
+        percents = ("-" if use.percent is None else f"{use.percent:.0f} %" for use in totals.window_use)
+        rows.append((owner or _NONE, (totals.devices or "-", totals.idle or "-", totals.low or "-", *percents)))
+    if rows:
+        windows = (f"used {lasting(seconds)}" for seconds in audit.fleet.windows)
+        _print_table(console, ("held by owner", "GPUs", "idle", "too large", *windows), rows)
+    for line in device_lines(audit):
+        device, health = line.device, line.device.health
+        if health.signs:
+            held = f", held by {device.namespace}/{device.pod}" if device.pod else ""
+            _print_line(console, f"check {device.place}: {', '.join(health.signs)} in {lasting(health.seconds)}{held}", "yellow")

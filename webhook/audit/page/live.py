@@ -7,10 +7,12 @@ until the next audit. Concurrent requests wait for the same rendering.
 import asyncio
 import gzip
 import hashlib
-from collections.abc import Callable
+import ipaddress
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
 
 from gpugate.webhook.audit.model import Audit
 from gpugate.webhook.audit.output.json import as_json
@@ -19,60 +21,54 @@ from gpugate.webhook.audit.page.render import content_security_policy, render, w
 #: Seconds after which a browser reloads before the first audit.
 RETRY: Final = 10
 _LEVEL: Final = 6
-_HTML: Final = "text/html; charset=utf-8"
-_JSON: Final = "application/json"
-
-Latest = Callable[[], Audit | None]
+#: Names that only resolve inside the cluster.
+_CLUSTER_DOMAINS: Final = (".svc", ".cluster.local")
 
 
-class Made(NamedTuple):
+class Rendering(NamedTuple):
     """One rendering of an audit: gzip-compressed bytes, and its ETag."""
 
     compressed: bytes
     tag: str
 
 
-class _Representation:
+class _Renderer:
     """One rendering of the latest audit, made in a thread and kept until the next audit."""
 
     def __init__(self, make: Callable[[Audit], bytes]) -> None:
         self._make = make
         self._audit: Audit | None = None
-        self._made: Made | None = None
+        self._rendering: Rendering | None = None
         self._lock = asyncio.Lock()
 
-    async def of(self, audit: Audit) -> Made:
+    async def of(self, audit: Audit) -> Rendering:
         # One rendering at a time: two would need twice the memory for the same result.
         async with self._lock:
-            if self._made is None or self._audit is not audit:
-                self._made = await asyncio.to_thread(_made, self._make, audit)
+            if self._rendering is None or self._audit is not audit:
+                self._rendering = await asyncio.to_thread(_render, self._make, audit)
                 self._audit = audit
-            return self._made
+            return self._rendering
 
 
-def _made(make: Callable[[Audit], bytes], audit: Audit) -> Made:
+def _render(make: Callable[[Audit], bytes], audit: Audit) -> Rendering:
     body = make(audit)
-    return Made(gzip.compress(body, _LEVEL, mtime=0), hashlib.sha256(body).hexdigest()[:32])
+    return Rendering(gzip.compress(body, _LEVEL, mtime=0), hashlib.sha256(body).hexdigest()[:32])
 
 
-def add_page(app: web.Application, latest: Latest) -> None:
+def add_page(app: web.Application, latest: Callable[[], Audit | None]) -> None:
     """Add the routes ``/`` and ``/audit.json`` to ``app``; ``latest`` returns the audit, None before the first."""
-    page, document = _Representation(render), _Representation(as_json)
 
-    async def html(request: web.Request) -> web.StreamResponse:
-        audit = latest()
-        if audit is None:
-            return _not_yet(waiting(), _HTML)
-        return await _answer(request, await page.of(audit), _HTML)
+    def handler(make: Callable[[Audit], bytes], kind: str, before_first: bytes) -> Handler:
+        renderer = _Renderer(make)
 
-    async def json(request: web.Request) -> web.StreamResponse:
-        audit = latest()
-        if audit is None:
-            return _not_yet(b'{"error": "the first audit is under way"}\n', _JSON)
-        return await _answer(request, await document.of(audit), _JSON)
+        async def handle(request: web.Request) -> web.StreamResponse:
+            audit = latest()
+            return _not_yet(before_first, kind) if audit is None else await _answer(request, await renderer.of(audit), kind)
 
-    app.router.add_get("/", html)
-    app.router.add_get("/audit.json", json)
+        return handle
+
+    app.router.add_get("/", handler(render, "text/html; charset=utf-8", waiting()))
+    app.router.add_get("/audit.json", handler(as_json, "application/json", b'{"error": "the first audit is running"}\n'))
 
 
 def _headers(kind: str) -> dict[str, str]:
@@ -94,25 +90,62 @@ def _not_yet(body: bytes, kind: str) -> web.Response:
     return web.Response(status=503, body=body, headers=headers)
 
 
-async def _answer(request: web.Request, made: Made, kind: str) -> web.Response:
-    headers = _headers(kind) | {hdrs.ETAG: f'"{made.tag}"'}
-    if _is_current(request, made.tag):
+async def _answer(request: web.Request, rendering: Rendering, kind: str) -> web.Response:
+    headers = _headers(kind) | {hdrs.ETAG: f'"{rendering.tag}"'}
+    if _is_current(request, rendering.tag):
         return web.Response(status=304, headers=headers)
     if _takes_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, "")):
-        return web.Response(body=made.compressed, headers=headers | {hdrs.CONTENT_ENCODING: "gzip"})
-    return web.Response(body=await asyncio.to_thread(gzip.decompress, made.compressed), headers=headers)
+        return web.Response(body=rendering.compressed, headers=headers | {hdrs.CONTENT_ENCODING: "gzip"})
+    return web.Response(body=await asyncio.to_thread(gzip.decompress, rendering.compressed), headers=headers)
 
 
 def _is_current(request: web.Request, tag: str) -> bool:
     """Return whether the browser has the rendering with ``tag`` (proxies that compress mark it as weak)."""
-    return any(one.value in {tag, "*"} for one in request.if_none_match or ())
+    return any(known.value in {tag, "*"} for known in request.if_none_match or ())
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """Return whether an ``Accept-Encoding`` accepts gzip with a positive weight."""
-    for one in accepted.split(","):
-        coding, *rest = (part.strip() for part in one.lower().split(";"))
+    for option in accepted.split(","):
+        coding, *rest = (part.strip() for part in option.lower().split(";"))
         if coding in {"gzip", "x-gzip", "*"}:
             weight = next((part[2:] for part in rest if part.startswith("q=")), "1")
             return weight.strip("0.") != ""
     return False
+
+
+def is_expected(host: str, allowed: Collection[str]) -> bool:
+    """Return whether ``host``, with or without port, is an address, this machine, the Service, or one of ``allowed``."""
+    name = _name_of(host).lower().rstrip(".")
+    return _is_address(name) or name in {"localhost", *allowed} or name.endswith(_CLUSTER_DOMAINS)
+
+
+def _name_of(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host if host.count(":") > 1 else host.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def only_expected(allowed: Collection[str]) -> Middleware:
+    """Return the middleware that answers requests with an expected Host header only, against DNS rebinding.
+
+    The page has no authentication. Behind `kubectl port-forward` every page of the browser can reach it, and a site whose name
+    resolves to 127.0.0.1 after loading could read it. Such a request has that site's name as its host.
+    """
+    known = frozenset(name.lower() for name in allowed)
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if is_expected(request.host, known):
+            return await handler(request)
+        text = "unexpected host name: start the controller with --allow-host NAME to allow it\n"
+        return web.Response(status=421, text=text)
+
+    return check

@@ -17,7 +17,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from gpugate.policies.rules.registry import BY_ID
-from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect
+from gpugate.webhook.audit.model import Audit, AuditedWorkload, Effect, most_severe
 from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.page import format as formatting
 from gpugate.webhook.audit.page.sections import (
@@ -27,13 +27,13 @@ from gpugate.webhook.audit.page.sections import (
     exemptions_of,
     gangs_of,
     idle_of,
-    policies_of,
     queues_of,
     quotas_of,
+    rules_by_mode,
     stocks_of,
 )
 from gpugate.webhook.audit.page.tiles import share
-from gpugate.webhook.audit.totals import figures_of, gravest, modes_of, outcome_of
+from gpugate.webhook.audit.totals import figures_of, modes_of
 
 #: Largest size of the list of workloads in bytes; further workloads are counted, not listed.
 WORKLOADS_BUDGET: Final = 10_000_000
@@ -41,7 +41,7 @@ WORKLOADS_BUDGET: Final = 10_000_000
 _BLOCK: Final = 50
 #: Findings of one workload that the page shows.
 MOST_FINDINGS: Final = 40
-_OUTCOMES: Final = (*(one.value for one in Effect), "clean")
+_OUTCOMES: Final = (*(effect.value for effect in Effect), "clean")
 
 
 class Block(NamedTuple):
@@ -65,7 +65,6 @@ def render(audit: Audit) -> bytes:
     """Render ``audit`` as one self-contained HTML page in UTF-8."""
     environment = _environment()
     figures = figures_of(audit)
-    exemptions = exemptions_of(audit)
     groups = list(_groups(audit, environment))
     text = environment.get_template("page.html").render(
         audit=audit,
@@ -78,10 +77,10 @@ def render(audit: Audit) -> bytes:
         gangs=gangs_of(audit),
         divisions=divisions_of(audit),
         idle=idle_of(audit),
-        exemptions=exemptions,
+        exemptions=exemptions_of(audit),
         queues=queues_of(audit),
         quotas=quotas_of(audit),
-        policies=policies_of(audit),
+        policies=audit.policies[:MOST_LINES],
         groups=groups,
         listed=sum(group.listed for group in groups),
         devices=sum(group.devices for group in groups),
@@ -138,6 +137,7 @@ def _environment() -> Environment:
         share=share,
         query=_query,
         outcome_of=outcome_of,
+        rules_by_mode=rules_by_mode,
         label_of=_label,
         script_items=_script_items,
         rules_of=lambda workload: sorted({item.rule for item in workload.items}),
@@ -149,26 +149,30 @@ def _environment() -> Environment:
     return environment
 
 
-def _final(value: Any) -> Any:  # noqa: ANN401 - whatever an expression of a template comes to
-    """Make every text that a template prints harmless to its reader; autoescape makes it harmless to the browser."""
+def _final(value: Any) -> Any:  # noqa: ANN401 - the value of any expression of a template
+    """Replace deceptive characters in every text that a template prints; autoescape makes it harmless to the browser."""
     return formatting.shown(value) if type(value) is str else value
 
 
-def _query(**wanted: str) -> str:
-    """Return the filter for ``wanted`` workloads, as the script reads it from the address."""
-    return urlencode({key: formatting.shown(value) for key, value in sorted(wanted.items())})
+def _query(**criteria: str) -> str:
+    return urlencode({key: formatting.shown(value) for key, value in sorted(criteria.items())})
+
+
+def outcome_of(workload: AuditedWorkload) -> str:
+    """Return the most severe effect of any rule on ``workload``; ``clean`` for none."""
+    effect = most_severe(workload.items)
+    return "clean" if effect is None else effect.value
 
 
 def _label(workload: AuditedWorkload) -> str:
-    """Return the outcome of ``workload`` in one or two words."""
-    effect = gravest(workload.items)
+    effect = most_severe(workload.items)
     if effect is None:
         return "clean"
     would = all(item.rehearsed for item in workload.items if item.effect is effect)
-    return effect_label(effect.value, would=would)
+    return _effect_label(effect.value, would=would)
 
 
-def effect_label(effect: str, *, would: bool) -> str:
+def _effect_label(effect: str, *, would: bool) -> str:
     """Return the name of an effect: ``would refuse`` in DryRun."""
     if effect in {"unknown", "exempt"}:
         return effect
@@ -193,16 +197,13 @@ def _groups(audit: Audit, environment: Environment) -> Iterator[OutcomeGroup]:
             continue
         rows: list[Markup] = []
         devices = 0
-        for one in sorted(workloads, key=lambda workload: (-workload.accelerators, workload.key)):
-            text = row(one, effect_label)
+        for workload in sorted(workloads, key=lambda workload: (-workload.accelerators, workload.key)):
+            text = row(workload, _effect_label)
             left -= len(text.encode())
             if left < 0:
                 break
             rows.append(text)
-            devices += one.accelerators
-        blocks = [Block(len(some), Markup("").join(some)) for some in _in_blocks(rows)]
+            devices += workload.accelerators
+        parts = [rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)]
+        blocks = [Block(len(part), Markup("").join(part)) for part in parts]
         yield OutcomeGroup(outcome, len(workloads), len(rows), devices, blocks)
-
-
-def _in_blocks(rows: Sequence[Markup]) -> Iterator[Sequence[Markup]]:
-    return (rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK))

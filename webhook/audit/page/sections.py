@@ -1,40 +1,45 @@
 """Prepare the sections of the page: devices, nodes, gangs, exemptions, quotas and policies."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.times import lasting
-from gpugate.webhook.audit.model import Audit, Exemption, NamespaceQuota, PolicyLine, QueueLine, ShapeSummary
+from gpugate.webhook.audit.model import (
+    Audit,
+    AuditedWorkload,
+    Exemption,
+    NamespaceQuota,
+    NodeSummary,
+    PolicyLine,
+    QueueLine,
+    ShapeSummary,
+)
 from gpugate.webhook.audit.output.text import usage_in_words
 from gpugate.webhook.audit.page.format import lasted
 from gpugate.webhook.audit.page.tiles import MOST_TILES, Tile, tiles_of
-from gpugate.webhook.audit.usage import HeldTotals, Line, held_by_owner, lines_of
+from gpugate.webhook.audit.totals import DeviceLine, HeldTotals, device_lines, held_by_owner
 from gpugate.webhook.runtime.times import moment, rfc3339
 
 
 class Idle(NamedTuple):
-    """The section on held devices.
-
-    Attributes:
-        words: utilisation against allocation, in one sentence.
-        windows: the time windows of the figures, in words.
-        owners: the devices of each owner, most idle devices first.
-        lines: the devices, idle ones first.
-    """
+    """The section on held devices: owners with most idle devices first, and all devices, idle ones first."""
 
     words: str
     windows: Sequence[str]
     owners: Sequence[tuple[str, HeldTotals]]
-    lines: Sequence[Line]
+    lines: Sequence[DeviceLine]
 
 
 def idle_of(audit: Audit) -> Idle:
     """Return the section on the devices of ``audit``."""
     windows = audit.fleet.windows if audit.fleet else ()
-    return Idle(usage_in_words(audit), [lasting(window) for window in windows], list(held_by_owner(audit).items()), lines_of(audit))
+    return Idle(
+        usage_in_words(audit), [lasting(window) for window in windows], list(held_by_owner(audit).items()), device_lines(audit)
+    )
 
 
 #: Most lines of one table; further lines are counted below it.
@@ -44,70 +49,29 @@ MOST_SHAPES: Final = 60
 MOST_NODES: Final = 1200
 #: An exemption that ends within this time ends soon.
 _SOON: Final = timedelta(days=7)
-_GANGS_BY_NEED: Final = ("stuck", "starting", "queued", "running", "done")
-_EXEMPTIONS_BY_NEED: Final = ("expired", "refused", "soon", "active")
+_GANG_STATES: Final = ("stuck", "starting", "queued", "running", "done")
+_EXEMPTION_STATES: Final = ("expired", "refused", "soon", "active")
 
 
 class Stock(NamedTuple):
-    """The nodes of one shape, with their requests and limits.
-
-    Attributes:
-        shape: the shape.
-        tiles: its picture.
-        devices: number of accelerators.
-        held: held ones.
-        idle: idle ones.
-        stranded: stranded ones.
-        memory: allocatable memory, bytes.
-        requested: memory requests.
-        limited: memory limits.
-        cpu: allocatable CPU, millicores.
-        cpu_requested: CPU requests.
-        fullest: the node with the highest memory limits, and their percentage of its memory; None without nodes.
-    """
+    """The nodes of one shape with their sums, and the node with the highest memory limits in percent of its memory."""
 
     shape: ShapeSummary
     tiles: Sequence[Tile]
-    devices: int
-    held: int
-    idle: int
-    stranded: int
-    memory: int
-    requested: int
-    limited: int
-    cpu: int
-    cpu_requested: int
+    total: NodeSummary
     fullest: tuple[str, int] | None
 
 
 def stocks_of(audit: Audit) -> list[Stock]:
     """Return a line for each node shape."""
     stocks: list[Stock] = []
-    room = MOST_TILES
+    tiles_left = MOST_TILES
     for shape in audit.shapes[:MOST_SHAPES]:
-        stocks.append(_stock(shape, room))
-        room -= len(shape.nodes) if len(shape.nodes) <= room else 0
+        limits = [(-round(100 * node.limited / node.memory), node.name) for node in shape.nodes if node.memory > 0]
+        percent, name = min(limits, default=(0, ""))
+        stocks.append(Stock(shape, tiles_of(shape, tiles_left), shape.total, (name, -percent) if limits else None))
+        tiles_left -= len(shape.nodes) if len(shape.nodes) <= tiles_left else 0
     return stocks
-
-
-def _stock(shape: ShapeSummary, room: int) -> Stock:
-    nodes = shape.nodes
-    promised = [(round(100 * node.limited / node.memory), node.name) for node in nodes if node.memory > 0]
-    worst = min(promised, key=lambda pair: (-pair[0], pair[1]), default=None)
-    return Stock(
-        shape=shape,
-        tiles=tiles_of(shape, room),
-        devices=sum(node.devices for node in nodes),
-        held=sum(node.held for node in nodes),
-        idle=sum(node.idle for node in nodes),
-        stranded=sum(node.stranded for node in nodes),
-        memory=sum(node.memory for node in nodes),
-        requested=sum(node.requested for node in nodes),
-        limited=sum(node.limited for node in nodes),
-        cpu=sum(node.cpu for node in nodes),
-        cpu_requested=sum(node.cpu_requested for node in nodes),
-        fullest=(worst[1], worst[0]) if worst else None,
-    )
 
 
 class GangLine(NamedTuple):
@@ -119,40 +83,28 @@ class GangLine(NamedTuple):
 
 
 class GangSection(NamedTuple):
-    """The gangs.
-
-    Attributes:
-        counts: number of gangs by state, states that need attention first.
-        wanting: gangs that do not run, stuck ones first, then most accelerators.
-        well: gangs that run or are done.
-        stuck: number of stuck gangs.
-        held_for_nothing: accelerators that stuck gangs hold.
-    """
+    """The gangs: those that do not run, stuck ones first, and those that run or are done."""
 
     counts: Sequence[tuple[str, int]]
-    wanting: Sequence[GangLine]
-    well: Sequence[GangLine]
+    unfinished: Sequence[GangLine]
+    others: Sequence[GangLine]
     stuck: int
-    held_for_nothing: int
+    held_by_stuck: int
 
 
 def gangs_of(audit: Audit) -> GangSection:
     """Return the gangs of ``audit``, those that need attention first."""
     now = moment(audit.at)
-    states = [*_GANGS_BY_NEED, *sorted({gang.state for gang in audit.gangs}.difference(_GANGS_BY_NEED))]
-    lines = [
-        _gang_line(one, now)
-        for one in sorted(
-            audit.gangs, key=lambda gang: (states.index(gang.state), -gang.held, gang.namespace, gang.name, gang.kind)
-        )
-    ]
-    counts = [(state, sum(1 for gang in audit.gangs if gang.state == state)) for state in states]
+    states = [*_GANG_STATES, *sorted({gang.state for gang in audit.gangs}.difference(_GANG_STATES))]
+    gangs = sorted(audit.gangs, key=lambda gang: (states.index(gang.state), -gang.held, gang.namespace, gang.name, gang.kind))
+    lines = [_gang_line(gang, now) for gang in gangs]
+    counts = Counter(gang.state for gang in gangs)
     return GangSection(
-        counts=[(state, count) for state, count in counts if count],
-        wanting=[line for line in lines if line.gang.state not in {"running", "done"}],
-        well=[line for line in lines if line.gang.state in {"running", "done"}],
-        stuck=sum(1 for gang in audit.gangs if gang.state == "stuck"),
-        held_for_nothing=sum(gang.held for gang in audit.gangs if gang.state == "stuck"),
+        counts=list(counts.items()),
+        unfinished=[line for line in lines if line.gang.state not in {"running", "done"}],
+        others=[line for line in lines if line.gang.state in {"running", "done"}],
+        stuck=counts["stuck"],
+        held_by_stuck=sum(gang.held for gang in gangs if gang.state == "stuck"),
     )
 
 
@@ -168,94 +120,50 @@ class ExemptionLine(NamedTuple):
 
     exemption: Exemption
     state: str
-    kind: str
-    namespace: str
-    name: str
-    team: str
+    workload: AuditedWorkload
     left: str
 
 
 def exemptions_of(audit: Audit) -> list[ExemptionLine]:
     """Return every exemption, those that need attention first."""
     now = moment(audit.at)
-    lines: list[ExemptionLine] = []
-    for workload in audit.workloads:
-        if workload.exemption is not None:
-            state, left = _state(workload.exemption, now)
-            lines.append(
-                ExemptionLine(workload.exemption, state, workload.kind, workload.namespace, workload.name, workload.team, left)
-            )
-    ranks = {state: rank for rank, state in enumerate(_EXEMPTIONS_BY_NEED)}
-    return sorted(
-        lines,
-        key=lambda line: (ranks.get(line.state, len(ranks)), line.exemption.until or "~", line.namespace, line.name, line.kind),
-    )
+    lines = [_exemption_line(workload.exemption, workload, now) for workload in audit.workloads if workload.exemption is not None]
+    ranks = {state: rank for rank, state in enumerate(_EXEMPTION_STATES)}
+
+    def sort_key(line: ExemptionLine) -> tuple[object, ...]:
+        workload = line.workload
+        end = line.exemption.until or "~"
+        return (ranks.get(line.state, len(ranks)), end, workload.namespace, workload.name, workload.kind)
+
+    return sorted(lines, key=sort_key)
 
 
-def _state(exemption: Exemption, now: datetime | None) -> tuple[str, str]:
+def _exemption_line(exemption: Exemption, workload: AuditedWorkload, now: datetime | None) -> ExemptionLine:
     end = moment(exemption.until) if exemption.until else None
     if now is None or end is None:
-        return exemption.state, ""
+        return ExemptionLine(exemption, exemption.state, workload, "")
     if end <= now:
-        return exemption.state, f"{lasted(now - end)} ago"
+        return ExemptionLine(exemption, exemption.state, workload, f"{lasted(now - end)} ago")
     soon = exemption.state == "active" and end - now <= _SOON
-    return ("soon" if soon else exemption.state), f"in {lasted(end - now)}"
+    return ExemptionLine(exemption, "soon" if soon else exemption.state, workload, f"in {lasted(end - now)}")
 
 
-class QueueGroup(NamedTuple):
-    """One ClusterQueue and its quotas."""
-
-    queue: str
-    cohort: str
-    pending: int
-    stopped: str
-    lines: Sequence[QueueLine]
-
-
-def queues_of(audit: Audit) -> list[QueueGroup]:
+def queues_of(audit: Audit) -> list[list[QueueLine]]:
     """Return the quotas by ClusterQueue."""
-    ordered = sorted(audit.queues, key=lambda queue: (queue.queue, queue.cohort, queue.flavor, queue.resource))
-    groups = [(key, list(lines)) for key, lines in groupby(ordered[:MOST_LINES], key=lambda one: (one.queue, one.cohort))]
-    return [
-        QueueGroup(
-            queue, cohort, max(line.pending for line in lines), next((line.stopped for line in lines if line.stopped), ""), lines
-        )
-        for (queue, cohort), lines in groups
-    ]
+    ordered = sorted(audit.queues, key=lambda line: (line.queue, line.cohort, line.flavor, line.resource))
+    return [list(lines) for _, lines in groupby(ordered[:MOST_LINES], key=lambda line: (line.queue, line.cohort))]
 
 
-class QuotaGroup(NamedTuple):
-    """One ResourceQuota and its lines."""
-
-    namespace: str
-    name: str
-    lines: Sequence[NamespaceQuota]
-
-
-def quotas_of(audit: Audit) -> list[QuotaGroup]:
+def quotas_of(audit: Audit) -> list[list[NamespaceQuota]]:
     """Return the lines by ResourceQuota."""
     ordered = sorted(audit.quotas)[:MOST_LINES]
-    groups = groupby(ordered, key=lambda one: (one.namespace, one.name))
-    return [QuotaGroup(namespace, name, list(lines)) for (namespace, name), lines in groups]
+    return [list(lines) for _, lines in groupby(ordered, key=lambda line: (line.namespace, line.name))]
 
 
-class PolicyShown(NamedTuple):
-    """A policy and its rules by mode."""
-
-    policy: PolicyLine
-    by_mode: Sequence[tuple[str, Sequence[str]]]
-
-
-def policies_of(audit: Audit) -> list[PolicyShown]:
-    """Return the policies by precedence, each with its rules by mode."""
-    return [PolicyShown(policy, _by_mode(policy.modes)) for policy in audit.policies[:MOST_LINES]]
-
-
-def _by_mode(modes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    groups: dict[str, list[str]] = {}
-    for rule, mode in modes:
-        groups.setdefault(mode, []).append(rule)
+def rules_by_mode(policy: PolicyLine) -> list[tuple[str, list[str]]]:
+    """Return the rules of a policy by mode, the strictest mode first."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for rule, mode in policy.modes:
+        groups[mode].append(rule)
     known = ("Enforce", "Warn", "DryRun", "Disabled")
-    return [
-        (mode, groups[mode]) for mode in sorted(groups, key=lambda mode: (known.index(mode) if mode in known else len(known), mode))
-    ]
+    return sorted(groups.items(), key=lambda pair: (known.index(pair[0]) if pair[0] in known else len(known), pair[0]))

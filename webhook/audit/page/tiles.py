@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpugate.webhook.audit.model import NodeSummary, ShapeSummary
+from gpugate.webhook.audit.model import NodeSummary, ShapeSummary, total_of
 from gpugate.webhook.audit.page.format import cores, memory, number
 
 #: Most nodes with a tile each; in further shapes, equal nodes share a tile with their number.
 MOST_TILES: Final = 600
 #: Most tiles of such a shape: enough for every combination of 16 held, idle and stranded accelerators.
-_MOST_ALIKE: Final = 160
+_MOST_GROUPS: Final = 160
 #: Most accelerators drawn for a node; with more (shared cards) the title has the numbers.
 MOST_CELLS: Final = 64
 #: Up to how many tiles the nodes' names are written out.
@@ -24,14 +24,7 @@ class Tile(NamedTuple):
     """One tile of the picture.
 
     Attributes:
-        label: text below it; empty for none.
-        title: its content in words.
-        width: width of the drawing.
         height: height of the drawing, without the two bars of memory and CPU.
-        held: SVG path of held accelerators.
-        idle: SVG path of idle ones.
-        stranded: SVG path of stranded ones.
-        crosses: strokes that mark stranded ones.
         memory: requested share of the node's memory, in percent; at most 100.
         cpu: requested share of its CPU, in percent; at most 100.
     """
@@ -55,42 +48,28 @@ def share(part: int, whole: int, most: float = 100.0) -> float:
     return round(min(most, max(0.0, 100 * part / whole)), 1)
 
 
-def tiles_of(shape: ShapeSummary, room: int = MOST_TILES) -> list[Tile]:
-    """Return one tile for each node of ``shape`` if ``room`` allows, else one for each group of equal nodes, stranded first."""
-    if len(shape.nodes) <= room:
+def tiles_of(shape: ShapeSummary, most: int = MOST_TILES) -> list[Tile]:
+    """Return one tile for each node of ``shape`` if ``most`` allows, else one for each group of equal nodes, stranded first."""
+    if len(shape.nodes) <= most:
         named = len(shape.nodes) <= _NAMED
         return [_tile(node, label=node.name if named else "", title=_title(node)) for node in shape.nodes]
-    alike: dict[tuple[int, int, int], list[NodeSummary]] = {}
+    equal: dict[tuple[int, int, int], list[NodeSummary]] = {}
     for node in shape.nodes:
-        alike.setdefault((node.stranded, node.idle, node.devices), []).append(node)
-    return [_together(alike[key]) for key in sorted(alike, reverse=True)[:_MOST_ALIKE]]
+        equal.setdefault((node.stranded, node.idle, node.devices), []).append(node)
+    return [_group_tile(equal[key]) for key in sorted(equal, reverse=True)[:_MOST_GROUPS]]
 
 
-def _together(nodes: Sequence[NodeSummary]) -> Tile:
+def _group_tile(nodes: Sequence[NodeSummary]) -> Tile:
     first = nodes[0]
-    total = NodeSummary(
-        first.name,
-        first.devices,
-        first.held,
-        first.stranded,
-        *(
-            sum(values)
-            for values in zip(
-                *((node.memory, node.requested, node.limited, node.cpu, node.cpu_requested) for node in nodes), strict=True
-            )
-        ),
-    )
-    words = f"{number(len(nodes))} equal nodes, such as {first.name}: {accelerators_in_words(first)} each"
-    return _tile(total, label=f"{number(len(nodes))} \N{MULTIPLICATION SIGN}", title=words)
+    total = total_of(nodes)._replace(devices=first.devices, held=first.held, stranded=first.stranded)
+    title = f"{number(len(nodes))} equal nodes, such as {first.name}: {accelerators_in_words(first)} each"
+    return _tile(total, label=f"{number(len(nodes))} \N{MULTIPLICATION SIGN}", title=title)
 
 
 def accelerators_in_words(node: NodeSummary) -> str:
     """Describe the node's accelerators: ``8 GPUs: 5 held, 3 idle``."""
-    parts = [
-        f"{number(count)} {word}"
-        for count, word in ((node.held, "held"), (node.idle, "idle"), (node.stranded, "stranded"))
-        if count
-    ]
+    counts = ((node.held, "held"), (node.idle, "idle"), (node.stranded, "stranded"))
+    parts = [f"{number(count)} {state}" for count, state in counts if count]
     return f"{number(node.devices)} GPU{'' if node.devices == 1 else 's'}" + (f": {', '.join(parts)}" if parts else "")
 
 

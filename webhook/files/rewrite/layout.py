@@ -11,30 +11,16 @@ BREAKS = ("\r\n", "\n", "\r", "\x85", "\u2028", "\u2029")
 
 
 class CannotWriteError(Exception):
-    """A change that cannot be written without side effects.
-
-    Attributes:
-        path: the field.
-        at: its index in the text.
-        problem: the reason.
-    """
+    """A change of the field ``path``, at index ``at`` of the text, that cannot be written without side effects."""
 
     def __init__(self, path: Path, at: int, problem: str) -> None:
         super().__init__(f"{dotted(path)}: {problem}")
-        self.path = path
         self.at = at
-        self.problem = problem
 
 
 @dataclass(slots=True, eq=False)
 class LayoutNode:
-    """A node of a document.
-
-    Attributes:
-        start: index of its first character, including an anchor or tag.
-        end: index after its last character, without trailing comments and blank lines.
-        path: its path in the data, by the text that defines it.
-    """
+    """A node of a document: its path, and the indexes of its start (anchor and tag included) and end (without comments)."""
 
     start: int
     end: int
@@ -46,7 +32,7 @@ class Scalar(LayoutNode):
     """A scalar.
 
     Attributes:
-        style: its quotes (``'`` or ``"``), ``|`` or ``>`` for a block, empty for a plain one.
+        style: ``'`` or ``"`` for a quoted scalar, ``|`` or ``>`` for a block scalar, empty for a plain one.
         content: index after its anchor.
     """
 
@@ -55,7 +41,7 @@ class Scalar(LayoutNode):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is written, which means null."""
+        """Return whether the scalar has no text, which means null."""
         return self.start == self.end
 
 
@@ -71,10 +57,8 @@ class MapEntry:
     """A key of a map with its value.
 
     Attributes:
-        key: position of the key.
-        name: the key as data; None for a key that is no scalar.
-        value: the value.
-        colon: index of the colon between both; -1 without one.
+        name: the key as data; None for a key that is not a scalar.
+        colon: index of the colon between key and value; -1 without one.
     """
 
     key: LayoutNode
@@ -105,12 +89,7 @@ class Collection(LayoutNode):
 
 @dataclass(slots=True, eq=False)
 class Mapping(Collection):
-    """A map.
-
-    Attributes:
-        entries: its own entries.
-        merged: the values of its ``<<`` keys.
-    """
+    """A map: its own entries, and the values of its ``<<`` keys."""
 
     entries: list[MapEntry] = field(default_factory=list)
     merged: list[LayoutNode] = field(default_factory=list)
@@ -125,13 +104,7 @@ class Sequence(Collection):
 
 @dataclass(slots=True)
 class Layout:
-    """The text of a document and its nodes.
-
-    Attributes:
-        text: the text.
-        root: the root node.
-        has_aliases: whether there is an alias.
-    """
+    """The text of a document and its nodes."""
 
     text: str
     root: LayoutNode
@@ -140,14 +113,21 @@ class Layout:
 
 def walk(node: LayoutNode) -> Iterator[tuple[LayoutNode, LayoutNode | None]]:
     """Yield ``node`` and every node below it, each with its parent; aliases are not followed."""
-    waiting: list[tuple[LayoutNode, LayoutNode | None]] = [(node, None)]
-    while waiting:
-        one, holder = waiting.pop()
-        yield one, holder
-        if isinstance(one, Mapping):
-            waiting.extend((entry.value, one) for entry in one.entries)
-        elif isinstance(one, Sequence):
-            waiting.extend((item, one) for item in one.items)
+    pairs: list[tuple[LayoutNode, LayoutNode | None]] = [(node, None)]
+    while pairs:
+        current, parent = pairs.pop()
+        yield current, parent
+        if isinstance(current, Mapping):
+            pairs.extend((entry.value, current) for entry in current.entries)
+        elif isinstance(current, Sequence):
+            pairs.extend((item, current) for item in current.items)
+
+
+def skip_space(text: str, at: int) -> int:
+    """Return the index of the next character from ``at`` that is no white space."""
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
 
 
 def line_end(text: str, at: int) -> int:
@@ -170,10 +150,32 @@ def line_start(text: str, at: int) -> int:
     return at
 
 
+def indentation(text: str, at: int) -> str:
+    """Return the white space at the start of the line around ``at``."""
+    start = line_start(text, at)
+    end = start
+    while end < len(text) and text[end] in " \t":
+        end += 1
+    return text[start:end]
+
+
+def begins_line(text: str, at: int) -> bool:
+    """Return whether only white space precedes ``at`` in its line."""
+    return not text[line_start(text, at) : at].strip(" \t")
+
+
 def line_number(text: str, at: int) -> int:
     """Return the number of the line around ``at``, from 1."""
     before = text[:at]
-    return 1 + sum(before.count(one) for one in BREAKS[1:]) - before.count("\r\n")
+    return 1 + sum(before.count(line_break) for line_break in BREAKS[1:]) - before.count("\r\n")
+
+
+class Chunk(NamedTuple):
+    """The part of a text with one document: its number, from 1, and the indexes of its start and end."""
+
+    number: int
+    start: int
+    end: int
 
 
 class Splice(NamedTuple):
@@ -185,11 +187,7 @@ class Splice(NamedTuple):
 
 
 class OverlapError(Exception):
-    """Two splices touch the same characters.
-
-    Attributes:
-        at: index of the overlap.
-    """
+    """Two splices touch the same characters, at index ``at``."""
 
     def __init__(self, at: int) -> None:
         super().__init__(f"two changes at {at}")

@@ -5,31 +5,26 @@ import re
 from typing import Final
 
 from gpugate.policies.kube.fields import Path
-from gpugate.webhook.files.rewrite.layout import Layout, LayoutNode, MapEntry, Mapping, Scalar, Sequence
+from gpugate.webhook.files.rewrite.layout import Chunk, Layout, LayoutNode, MapEntry, Mapping, Scalar, Sequence, skip_space
 
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BARE: Final = re.compile(r"[^\s,\]}]+")
-_SPACE: Final = re.compile(r"\s*")
 
 
 def json_layout(text: str) -> Layout:
     """Return the layout of the one JSON value in ``text``."""
-    return Layout(text, _value(text, _after_space(text, 0), ()))
+    return Layout(text, _value(text, skip_space(text, 0), ()))
 
 
-def json_spans(text: str) -> list[tuple[int, int]]:
-    """Return the positions of the concatenated JSON values in ``text``."""
-    spans, at = [], _after_space(text, 0)
+def json_chunks(text: str) -> list[Chunk]:
+    """Return the concatenated JSON values of ``text``."""
+    chunks: list[Chunk] = []
+    at = skip_space(text, 0)
     while at < len(text):
         end = _value(text, at, ()).end
-        spans.append((at, end))
-        at = _after_space(text, end)
-    return spans
-
-
-def _after_space(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
-    return match.end() if match else at
+        chunks.append(Chunk(len(chunks) + 1, at, end))
+        at = skip_space(text, end)
+    return chunks
 
 
 def _value(text: str, at: int, path: Path) -> LayoutNode:
@@ -43,24 +38,24 @@ def _value(text: str, at: int, path: Path) -> LayoutNode:
 
 
 def _entries(text: str, node: Mapping) -> Mapping:
-    found: dict[str, MapEntry] = {}
-    at = _after_space(text, node.opening + 1)
+    entries: dict[str, MapEntry] = {}
+    at = skip_space(text, node.opening + 1)
     while text[at] != "}":
         key = _value(text, at, node.path)
         name = json.loads(text[key.start : key.end])
-        colon = _after_space(text, key.end)
-        value = _value(text, _after_space(text, colon + 1), (*node.path, name))
+        colon = skip_space(text, key.end)
+        value = _value(text, skip_space(text, colon + 1), (*node.path, name))
         # The last of duplicate keys wins.
-        found.pop(name, None)
-        found[name] = MapEntry(key, name, value, colon)
+        entries.pop(name, None)
+        entries[name] = MapEntry(key, name, value, colon)
         at = _next(text, value.end)
-    node.entries = list(found.values())
+    node.entries = list(entries.values())
     node.end = at + 1
     return node
 
 
 def _items(text: str, node: Sequence) -> Sequence:
-    at = _after_space(text, node.opening + 1)
+    at = skip_space(text, node.opening + 1)
     while text[at] != "]":
         item = _value(text, at, (*node.path, len(node.items)))
         node.items.append(item)
@@ -71,5 +66,5 @@ def _items(text: str, node: Sequence) -> Sequence:
 
 def _next(text: str, at: int) -> int:
     """Return the index of the next element or of the closing bracket."""
-    at = _after_space(text, at)
-    return _after_space(text, at + 1) if text[at] == "," else at
+    at = skip_space(text, at)
+    return skip_space(text, at + 1) if text[at] == "," else at

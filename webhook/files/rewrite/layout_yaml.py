@@ -1,4 +1,4 @@
-"""Find the layout of a YAML document from parser events."""
+"""Split a YAML file into its documents, and find the layout of a document from parser events."""
 
 import re
 from collections.abc import Iterator
@@ -7,13 +7,63 @@ from typing import Any, Final
 from ruamel.yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
 from gpugate.policies.kube.fields import Path
-from gpugate.webhook.files.rewrite.layout import Alias, CannotWriteError, Layout, LayoutNode, MapEntry, Mapping, Scalar, Sequence
-from gpugate.webhook.files.yaml_in import plain_key, yaml_reader
+from gpugate.webhook.files.rewrite.layout import (
+    BREAKS,
+    Alias,
+    CannotWriteError,
+    Chunk,
+    Layout,
+    LayoutNode,
+    MapEntry,
+    Mapping,
+    Scalar,
+    Sequence,
+    next_line,
+)
+from gpugate.webhook.files.yaml import plain_key, yaml_reader
 
 _ANCHOR: Final = re.compile(r"&[^\s,\[\]{}]+\s+")
 _MERGE: Final = "<<"
 #: Spaces, line breaks and comments between a key and its colon.
 _GAP: Final = re.compile(r"(?:\s|(?<=\s)#[^\n\r\x85\u2028\u2029]*)*")
+_BREAKS: Final = "\n\r\x85\u2028\u2029"
+#: At the start of a line these end a document, even inside a quoted or literal scalar.
+_MARKER: Final = re.compile(rf"(?:(?<=[{_BREAKS}])|\A)(---|\.\.\.)(?=[ \t{_BREAKS}]|\Z)")
+_IGNORED: Final = re.compile(
+    r"(?:[ \t]*(?:#[^\n\r\x85\u2028\u2029]*)?|%[^\n\r\x85\u2028\u2029]*)(?:\r\n|[\n\r\x85\u2028\u2029]|\Z)"
+)
+
+
+def yaml_chunks(text: str) -> list[Chunk]:
+    """Return the YAML documents of ``text``, each with its directives, markers and surrounding comments."""
+    chunks: list[Chunk] = []
+    start, opened = 0, False
+    for match in _MARKER.finditer(text):
+        at = match.start()
+        if match[1] == "---":
+            if opened or _has_content(text[start:at]):
+                chunks.append(Chunk(len(chunks) + 1, start, at))
+                start = at
+            opened = True
+        else:
+            end = next_line(text, at)
+            if opened or _has_content(text[start:at]):
+                chunks.append(Chunk(len(chunks) + 1, start, end))
+            start, opened = end, False
+    if opened or _has_content(text[start:]):
+        chunks.append(Chunk(len(chunks) + 1, start, len(text)))
+    return chunks
+
+
+def _has_content(text: str) -> bool:
+    """Return whether ``text`` contains more than comments, directives and blank lines."""
+    at = 0
+    while at < len(text):
+        match = _IGNORED.match(text, at)
+        if match is None or match.end() == at:
+            return True
+        at = match.end()
+    return False
 
 
 def yaml_layout(text: str) -> Layout | None:
@@ -77,9 +127,8 @@ class _Reader:
         style = event.style or ""
         if style in {"|", ">"}:
             header = text[start : start + 3]
-            kept = "+" in header
-            written = text[start:end]
-            end = start + (len(written) - len(_last_break(written)) if kept else len(written.rstrip()))
+            last_break = next((line_break for line_break in BREAKS if text.endswith(line_break, start, end)), "")
+            end = end - len(last_break) if "+" in header else start + len(text[start:end].rstrip())
         anchor = _ANCHOR.match(text, start, end) if event.anchor is not None else None
         return Scalar(start, end, path, style, anchor.end() if anchor else start)
 
@@ -89,15 +138,12 @@ class _Reader:
             if isinstance(event, SequenceEndEvent):
                 return event.end_mark.index if node.flow else end
             item = self._node(event, (*node.path, len(node.items)))
-            self._place_empty_item(item)
+            if isinstance(item, Scalar) and item.is_empty:
+                # Move an empty item to its dash: the parser reports it after the comments.
+                item.start = item.end = item.content = len(self._text[: item.start].rstrip())
             node.items.append(item)
             end = max(end, item.end)
         return end
-
-    def _place_empty_item(self, node: LayoutNode) -> None:
-        """Move the position of an empty item to its dash: the parser reports it after the comments."""
-        if isinstance(node, Scalar) and node.is_empty:
-            node.start = node.end = node.content = len(self._text[: node.start].rstrip())
 
     def _entries(self, node: Mapping) -> int:
         end = node.end
@@ -105,7 +151,7 @@ class _Reader:
             if isinstance(event, MappingEndEvent):
                 return event.end_mark.index if node.flow else end
             entry = self._entry(node, event)
-            if entry.name is not None and self._is_merge(entry):
+            if entry.name == _MERGE and isinstance(entry.key, Scalar) and not entry.key.style:
                 node.merged.extend(entry.value.items if isinstance(entry.value, Sequence) else [entry.value])
             else:
                 node.entries.append(entry)
@@ -118,21 +164,12 @@ class _Reader:
         if isinstance(event, ScalarEvent):
             name = plain_key(event.value) if event.implicit[0] and not event.style else event.value
         elif isinstance(event, AliasEvent):
-            raise CannotWriteError(node.path, event.start_mark.index, "has an alias for a key")
+            raise CannotWriteError(node.path, event.start_mark.index, "has an alias as a key")
         value = self._node(next(self._events), (*node.path, name if name is not None else ""))
-        colon = self._colon(key)
+        gap = _GAP.match(self._text, key.end)
+        colon = gap.end() if gap else key.end
+        if self._text[colon : colon + 1] != ":":
+            colon = -1
         if isinstance(value, Scalar) and value.is_empty:
             value.start = value.end = value.content = max(colon + 1, key.end)
         return MapEntry(key, name, value, colon)
-
-    def _colon(self, key: LayoutNode) -> int:
-        gap = _GAP.match(self._text, key.end)
-        at = gap.end() if gap else key.end
-        return at if self._text[at : at + 1] == ":" else -1
-
-    def _is_merge(self, entry: MapEntry) -> bool:
-        return entry.name == _MERGE and isinstance(entry.key, Scalar) and not entry.key.style
-
-
-def _last_break(text: str) -> str:
-    return next((one for one in ("\r\n", "\n", "\r", "\x85", "\u2028", "\u2029") if text.endswith(one)), "")

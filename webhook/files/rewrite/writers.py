@@ -1,12 +1,25 @@
-"""Format values in the style of the surrounding text."""
+"""Detect the style of a document, and format values in it."""
 
 import json
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpugate.webhook.files.yaml_out import AMBIGUOUS
+from gpugate.webhook.files.rewrite.layout import (
+    Collection,
+    Layout,
+    LayoutNode,
+    Mapping,
+    Scalar,
+    Sequence,
+    begins_line,
+    indentation,
+    walk,
+)
+from gpugate.webhook.files.yaml import AMBIGUOUS, yaml_float
 
 #: Strings that YAML 1.1 and 1.2 both read as plain text, unless they are ambiguous.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./$\\^+~(][A-Za-z0-9_./@%+=~$\\^();-]*(?:(?: |:(?! ))[A-Za-z0-9_./@%+=~$\\^();-]+)*")
@@ -15,8 +28,11 @@ _PLAIN_IN_FLOW: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./@%+=~-]*")
 _SINGLE: Final = re.compile(r"[\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]*")
 #: Characters that YAML reads as line breaks, or rejects.
 _UNSEEN: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
+_STEP: Final = 2
+_QUOTES: Final = ('"', "'")
 
 
+@dataclass(slots=True)
 class FlowWriter(ABC):
     """Formats values in flow style.
 
@@ -48,9 +64,6 @@ class FlowWriter(ABC):
 class JsonWriter(FlowWriter):
     """Formats JSON."""
 
-    colon: str = ": "
-    comma: str = ", "
-
     def scalar(self, value: Any, *, flow: bool = True, style: str = "") -> str:  # noqa: ANN401, ARG002 - any JSON value
         """Format ``value`` as JSON."""
         return _json(value)
@@ -81,8 +94,6 @@ class YamlWriter(FlowWriter):
     quote: str = '"'
     step: int = 2
     dash: int = 2
-    colon: str = ": "
-    comma: str = ", "
 
     def scalar(self, value: Any, *, flow: bool = True, style: str = "") -> str:  # noqa: ANN401 - any JSON value
         """Format a scalar on one line."""
@@ -91,7 +102,7 @@ class YamlWriter(FlowWriter):
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, float):
-            return _float(value)
+            return yaml_float(value)
         if not isinstance(value, str):
             return str(value)
         plain = (_PLAIN_IN_FLOW if flow else _PLAIN).fullmatch(value) and not AMBIGUOUS.fullmatch(value)
@@ -125,14 +136,6 @@ class YamlWriter(FlowWriter):
         return [dash + (self.inline(value) if isinstance(value, dict | list) else self.scalar(value, flow=False, style=style))]
 
 
-def _float(value: float) -> str:
-    text = repr(value)
-    if "e" in text and "." not in text:
-        # YAML 1.1 takes 1e-07 for a string.
-        text = text.replace("e", ".0e", 1)
-    return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
-
-
 def _quoted(text: str, quote: str) -> str:
     if quote == "'" and _SINGLE.fullmatch(text):
         return "'" + text.replace("'", "''") + "'"
@@ -140,6 +143,61 @@ def _quoted(text: str, quote: str) -> str:
 
 
 def _json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Format ``value`` as JSON that a YAML parser reads the same."""
-    # YAML knows all escapes of JSON except unpaired surrogates, which no manifest holds.
+    """Format ``value`` as JSON that a YAML parser reads the same: it knows all escapes but unpaired surrogates."""
     return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def line_break(text: str) -> str:
+    """Return the most frequent line break of ``text``."""
+    pairs = text.count("\r\n")
+    counts = {"\n": text.count("\n") - pairs, "\r\n": pairs, "\r": text.count("\r") - pairs}
+    return max(counts, key=counts.__getitem__)
+
+
+def yaml_writer(layout: Layout) -> YamlWriter:
+    """Return a writer with the indentation and quotes of the document."""
+    steps: Counter[int] = Counter()
+    dashes: Counter[int] = Counter()
+    quotes: Counter[str] = Counter()
+    for node, parent in walk(layout.root):
+        if isinstance(node, Scalar) and node.style in _QUOTES:
+            quotes[node.style] += 1
+        if isinstance(parent, Mapping) and isinstance(node, Collection) and not parent.flow and not node.flow:
+            (steps if isinstance(node, Mapping) else dashes)[node.column - parent.column] += 1
+    step = _most_used(steps, _STEP)
+    quote = "'" if quotes["'"] > quotes['"'] else '"'
+    return YamlWriter(quote=quote, step=max(step, 1), dash=max(_most_used(dashes, step), 0))
+
+
+def _most_used(counts: Counter[int], default: int) -> int:
+    return min(counts, key=lambda count: (-counts[count], count)) if counts else default
+
+
+def json_writer(layout: Layout) -> JsonWriter:
+    """Return a writer with the spacing of the document."""
+    text = layout.text
+    for node, parent in walk(layout.root):
+        if isinstance(parent, Mapping):
+            entry = next(entry for entry in parent.entries if entry.value is node)
+            colon = ": " if text[entry.colon + 1 : entry.colon + 2].isspace() else ":"
+            spaced = colon == ": " or "\n" in text
+            return JsonWriter(colon=colon, comma=", " if spaced else ",")
+    return JsonWriter()
+
+
+def json_step(layout: Layout) -> str:
+    """Return the indentation step of a JSON document; empty for a single-line one."""
+    root = layout.root
+    if isinstance(root, Mapping):
+        children = [entry.key for entry in root.entries]
+    else:
+        children = root.items if isinstance(root, Sequence) else []
+    if not children or not begins_line(layout.text, children[0].start):
+        return ""
+    return indentation(layout.text, children[0].start).removeprefix(indentation(layout.text, root.start))
+
+
+def shared_quotes(nodes: Iterable[LayoutNode]) -> str:
+    """Return the quotes that all of these scalars have in common; empty if they differ or one has none."""
+    styles = {node.style if isinstance(node, Scalar) else "" for node in nodes}
+    return styles.pop() if len(styles) == 1 and styles <= set(_QUOTES) else ""

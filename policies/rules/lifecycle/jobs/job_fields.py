@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpugate.policies.kube.fields import Object, Path, integer_at, lookup, mapping, string
-from gpugate.policies.workloads.kinds import RetryLimit, WorkloadKind
+from gpugate.policies.workloads.kinds.model import RetryLimit, WorkloadKind
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 

@@ -19,7 +19,7 @@ from gpugate.policies.rules.lifecycle.jobs.job_fields import (
     ttl_of,
 )
 from gpugate.policies.rules.lifecycle.jobs.params import JobsParams
-from gpugate.policies.workloads.kinds import API_BACKOFF_LIMIT
+from gpugate.policies.workloads.kinds.model import API_BACKOFF_LIMIT
 from gpugate.policies.workloads.workload import Workload
 
 #: Objects that a GitOps tool runs once for each sync, and does not miss when they are gone.

@@ -1,7 +1,7 @@
-"""Labels and taints of nodes whose names are known, what writes them, and what people write in their place by mistake.
+"""Known labels of nodes, their former names, and wrong names that users write for them.
 
-Labels follow the kubelet and the cloud controllers of Kubernetes 1.36, NVIDIA's GPU feature discovery v0.20 and its GPU
-operator, AMD's node labeller, and the managed Kubernetes of the large clouds.
+The labels are those of the kubelet and the cloud controllers of Kubernetes 1.36, of NVIDIA's GPU feature discovery v0.20
+and GPU operator, of AMD's node labeller, and of the managed Kubernetes services of the large clouds.
 """
 
 from functools import lru_cache
@@ -18,14 +18,11 @@ PRODUCT: Final = "nvidia.com/gpu.product"
 PRESENT: Final = "nvidia.com/gpu.present"
 MEMORY: Final = "nvidia.com/gpu.memory"
 
-_KUBERNETES: Final = frozenset(
+#: Labels that some component sets on nodes.
+WRITTEN: Final = frozenset(
     {
         *(HOSTNAME, ZONE, REGION, "kubernetes.io/os", "kubernetes.io/arch", "node.kubernetes.io/instance-type"),
         *("node.kubernetes.io/windows-build", "node-role.kubernetes.io/control-plane"),
-    }
-)
-_NVIDIA: Final = frozenset(
-    {
         *(f"nvidia.com/cuda.driver-version.{part}" for part in ("full", "major", "minor", "revision")),
         *(f"nvidia.com/cuda.runtime-version.{part}" for part in ("full", "major", "minor")),
         *(f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev")),
@@ -37,10 +34,6 @@ _NVIDIA: Final = frozenset(
         *("nvidia.com/mig.capable", "nvidia.com/mig.config", "nvidia.com/mig.config.state", "nvidia.com/mig.strategy"),
         *("nvidia.com/mps.capable", "nvidia.com/vgpu.present", "nvidia.com/vgpu.host-driver-version"),
         *("nvidia.com/vgpu.host-driver-branch", "nvidia.com/device-plugin.config", "nvidia.com/gpu-driver-upgrade-state"),
-    }
-)
-_OTHERS: Final = frozenset(
-    {
         *(
             f"amd.com/gpu.{part}"
             for part in ("cu-count", "device-id", "driver-version", "family", "product-name", "simd-count", "vram")
@@ -52,18 +45,16 @@ _OTHERS: Final = frozenset(
         *("kubernetes.azure.com/accelerator", "kubernetes.azure.com/agentpool", "kubernetes.azure.com/scalesetpriority"),
     }
 )
-#: Labels that some component writes on nodes.
-WRITTEN: Final = _KUBERNETES | _NVIDIA | _OTHERS
 
-#: Labels by which Kubernetes once named what it names otherwise now, and since when it should be no more (``LabelXxxBeta``).
-_FORMER: Final = {
+#: Deprecated labels of Kubernetes (``LabelXxxBeta``), each with its successor and the version of the deprecation.
+DEPRECATED: Final = {
     "failure-domain.beta.kubernetes.io/zone": (ZONE, "1.17"),
     "failure-domain.beta.kubernetes.io/region": (REGION, "1.17"),
     "beta.kubernetes.io/instance-type": ("node.kubernetes.io/instance-type", "1.17"),
     "beta.kubernetes.io/arch": ("kubernetes.io/arch", "1.14"),
     "beta.kubernetes.io/os": ("kubernetes.io/os", "1.14"),
 }
-#: What is written for a label that means the same, where the two names do not look alike.
+#: Wrong names in lower case that do not look like the right one.
 _MEANT: Final = {
     "nvidia.com/gpu": PRESENT,
     "nvidia.com/gpus": "nvidia.com/gpu.count",
@@ -91,53 +82,42 @@ _MEANT: Final = {
     "kubernetes.io/region": REGION,
     "kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
 }
-#: Prefixes under which nobody but the component that owns them writes labels.
+#: Prefixes under which only the component that owns them sets labels.
 _OWNED: Final = (
-    "nvidia.com/",
-    "amd.com/gpu",
-    "kubernetes.io/",
-    "topology.kubernetes.io/",
-    "node.kubernetes.io/",
-    "topology.k8s.io/",
+    *("nvidia.com/", "amd.com/gpu", "topology.k8s.io/"),
+    *("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/"),
 )
-#: Prefixes under which components write names that depend on the node.
+#: Prefixes under which components set names that depend on the node.
 _OPEN: Final = ("nvidia.com/mig-", "nvidia.com/gpu.deploy.", "nvidia.com/gpu.imex", "node-role.kubernetes.io/")
 _SPEAKING: Final = frozenset({"gpu", "gpus", "accelerator", "accelerators", "nvidia", "cuda"})
 _KIND: Final = frozenset({"card", "class", "kind", "model", "name", "node", "product", "type"})
 
 
-def deprecated_label(key: str) -> tuple[str, str] | None:
-    """The name that Kubernetes gives a label now, and the version that replaced ``key`` by it; None where it is not replaced."""
-    return _FORMER.get(key)
-
-
 @lru_cache(maxsize=1024)
 def intended_label(key: str) -> str | None:
-    """The label that some component writes, for ``key`` that none does; None where nothing says what is meant."""
-    if key in WRITTEN or key in _FORMER or key.startswith(_OPEN):
+    """Return the known label that ``key``, an unknown one, stands for; None if there is none."""
+    if key in WRITTEN or key in DEPRECATED or key.startswith(_OPEN):
         return None
     lowered = key.lower()
     if lowered in _MEANT:
         return _MEANT[lowered]
-    if lowered.startswith(_OWNED):
-        return closest_match(key, WRITTEN)
-    return None
+    return closest_match(key, WRITTEN) if lowered.startswith(_OWNED) else None
 
 
 @lru_cache(maxsize=1024)
 def means_numa(key: str) -> bool:
-    """Whether a label is meant to tell the NUMA nodes within a machine, which no label of a node can do."""
+    """Return whether a label is meant for the NUMA nodes of a machine, which no label of a node can tell apart."""
     return "numa" in words_in(key) or key.lower().endswith(("numanode", "numa-node", "numa_node"))
 
 
 @lru_cache(maxsize=1024)
 def speaks_of_accelerators(key: str) -> bool:
-    """Whether somebody who selects nodes by the label, or tolerates the taint, has accelerators in mind."""
+    """Return whether a label or taint is about accelerators."""
     return may_be_accelerator(key) or not _SPEAKING.isdisjoint(words_in(key))
 
 
 @lru_cache(maxsize=1024)
 def names_cards(key: str) -> bool:
-    """Whether a label's name says "which card" or "a card", and nothing more: ``accelerator``, ``gpu-type``."""
+    """Return whether a label means only "a GPU" or "this GPU model": ``accelerator``, ``gpu-type``."""
     words = words_in(key.rpartition("/")[2])
     return not _SPEAKING.isdisjoint(words) and words <= _SPEAKING | _KIND

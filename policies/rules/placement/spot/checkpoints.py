@@ -1,4 +1,4 @@
-"""Whether what a run says it keeps its checkpoints in outlives the pod and its node."""
+"""Decide whether the checkpoints of a workload outlive its pods and their nodes."""
 
 import re
 from typing import Final, NamedTuple
@@ -8,9 +8,9 @@ from gpugate.policies.workloads.container import Container, normal_path
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
-#: What says that there is nothing to keep: a replica that serves from what others hold.
-NOTHING: Final = "none"
-#: Schemes of object stores and of file systems over the network, as frameworks and ``fsspec`` write them.
+#: The annotation of replicas that have no work to lose.
+NO_CHECKPOINT: Final = "none"
+#: Schemes of object stores and network file systems, as frameworks and ``fsspec`` write them.
 _STORES: Final = frozenset(
     [
         *("s3", "s3a", "s3n", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "wasb", "wasbs", "oss", "cos", "cosn"),
@@ -20,117 +20,118 @@ _STORES: Final = frozenset(
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://[^\s/]\S*", re.ASCII)
 _CLAIM: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 _LONGEST: Final = 1024
-#: Volumes that go with the pod or with its node, and what they are called.
-_GONE: Final = {
-    "emptyDir": "an emptyDir goes with the pod",
+#: Volumes that do not keep a checkpoint, and why.
+_LOST: Final = {
+    "emptyDir": "an emptyDir is deleted with the pod",
     "ephemeral": "the claim of an ephemeral volume is deleted with the pod",
-    "hostPath": "a hostPath goes with the node",
-    "gitRepo": "a gitRepo goes with the pod",
-    "configMap": "a configMap cannot be written to",
-    "secret": "a secret cannot be written to",
-    "downwardAPI": "a downwardAPI volume cannot be written to",
-    "projected": "a projected volume cannot be written to",
-    "image": "an image volume cannot be written to",
+    "hostPath": "a hostPath is lost with the node",
+    "gitRepo": "a gitRepo is deleted with the pod",
+    "configMap": "a configMap is read-only",
+    "secret": "a secret is read-only",
+    "downwardAPI": "a downwardAPI volume is read-only",
+    "projected": "a projected volume is read-only",
+    "image": "an image volume is read-only",
 }
 
 
 class Loss(NamedTuple):
-    """Why a checkpoint would be lost: where, and what is wrong there."""
+    """Why a checkpoint is lost: the field, and the reason in words."""
 
     path: Path
-    what: str
+    why: str
 
 
-def is_readable(written: str) -> bool:
-    """Whether ``written`` is a form that can be read: a path, a URL of a store, a claim's name, or nothing to keep."""
-    if len(written) > _LONGEST:
+def is_readable(checkpoint: str) -> bool:
+    """Return whether ``checkpoint`` is a path, the URL of an object store, the name of a claim, or ``none``."""
+    if len(checkpoint) > _LONGEST:
         return False
-    url = _URL.fullmatch(written)
+    url = _URL.fullmatch(checkpoint)
     if url is not None:
         return url[1] in _STORES
-    return (written.startswith("/") and normal_path(written) != "//") or _CLAIM.fullmatch(written) is not None
+    return (checkpoint.startswith("/") and normal_path(checkpoint) != "//") or _CLAIM.fullmatch(checkpoint) is not None
 
 
-def loss_of(workload: Workload, pods: PodSet, written: str, place: Path) -> Loss | None:
-    """Why what ``written`` names does not outlive the pods; None where it does.
+def loss_of(workload: Workload, pods: PodSet, checkpoint: str, path: Path) -> Loss | None:
+    """Return why ``checkpoint`` does not outlive the pods; None if it does.
 
     Args:
         workload: the workload.
-        pods: those of its pods that are interrupted.
-        written: a checkpoint that :func:`is_readable`.
-        place: where it is written.
+        pods: the pods that are interrupted.
+        checkpoint: a checkpoint that :func:`is_readable`.
+        path: the path of the annotation.
     """
-    if written == NOTHING or _URL.fullmatch(written) is not None:
+    if checkpoint == NO_CHECKPOINT or _URL.fullmatch(checkpoint) is not None:
         return None
-    holders = pods.holders()
-    found = [_loss_in(workload, pods, one, written, place) for one in holders]
-    # One container that writes it is enough: a sidecar may upload what others leave it.
-    return None if not found or None in found else found[0]
+    losses = [_loss_in(workload, pods, container, checkpoint, path) for container in pods.holders()]
+    # One container that writes it is enough: a sidecar may upload what the others write.
+    return None if not losses or None in losses else losses[0]
 
 
-def _loss_in(workload: Workload, pods: PodSet, container: Container, written: str, place: Path) -> Loss | None:
+def _loss_in(workload: Workload, pods: PodSet, container: Container, checkpoint: str, path: Path) -> Loss | None:
     mounts = mappings(container.spec, "volumeMounts", container.path)
-    if _is_on_jobs_volume(workload, pods, written, mounts):
+    if _is_on_volume_of_job(workload, pods, checkpoint, mounts):
         return None
-    if not written.startswith("/"):
-        claimed = [at for at, mount in enumerate(mounts) if _claim_of(workload, pods, mount.get("name")) == written]
+    if checkpoint.startswith("/"):
+        at = _deepest_mount(mounts, checkpoint)
+        if at is None:
+            return Loss(path, f"container {container.name} mounts no volume at {checkpoint}, so the checkpoint is lost with it")
+        writable = mounts[at].get("readOnly") is not True
+    else:
+        claimed = [at for at, mount in enumerate(mounts) if _claim_of(workload, pods, mount.get("name")) == checkpoint]
         if not claimed:
-            return Loss(place, f"no volume of the claim {written} is mounted in {container.name}")
-        return None if any(mounts[at].get("readOnly") is not True for at in claimed) else _read_only(container, claimed[0])
-    at = _nearest(mounts, written)
-    if at is None:
-        return Loss(place, f"{written} lies on no volume that is mounted in {container.name}, and so goes with the container")
-    if mounts[at].get("readOnly") is True:
-        return _read_only(container, at)
-    return _loss_on(pods, mounts[at].get("name"), container, at)
+            return Loss(path, f"container {container.name} mounts no volume of the claim {checkpoint}")
+        if any(mounts[at].get("readOnly") is not True for at in claimed):
+            return None
+        at, writable = claimed[0], False
+    mount_path = (*container.path, "volumeMounts", at)
+    if not writable:
+        return Loss((*mount_path, "readOnly"), f"container {container.name} mounts it read-only")
+    why = _volume_loss(pods, mounts[at].get("name"))
+    return None if why is None else Loss(mount_path, why)
 
 
-def _is_on_jobs_volume(workload: Workload, pods: PodSet, written: str, mounts: list[Object]) -> bool:
-    """Whether it is on a claim that the job's controller mounts in every container."""
+def _is_on_volume_of_job(workload: Workload, pods: PodSet, checkpoint: str, mounts: list[Object]) -> bool:
+    """Return whether the checkpoint is on a claim that the job's controller mounts in every container."""
     if pods.kind.volumes is None:
         return False
-    stated = lookup(workload.root, (*workload.owner_path(pods), *pods.kind.volumes))
-    volumes = [one for one in stated if type(one) is dict] if type(stated) is list else []
-    if not written.startswith("/"):
-        return any(one.get("volumeClaimName") == written for one in volumes)
-    both = [*mounts, *volumes]
-    at = _nearest(both, written)
+    listed = lookup(workload.root, (*workload.owner_path(pods), *pods.kind.volumes))
+    volumes = [volume for volume in listed if type(volume) is dict] if type(listed) is list else []
+    if not checkpoint.startswith("/"):
+        return any(volume.get("volumeClaimName") == checkpoint for volume in volumes)
+    at = _deepest_mount([*mounts, *volumes], checkpoint)
     return at is not None and at >= len(mounts)
 
 
-def _nearest(mounts: list[Object], written: str) -> int | None:
-    """The mount that holds the path ``written``: the deepest one at it or above."""
-    wanted = normal_path(written)
-    found: dict[str, int] = {}
+def _deepest_mount(mounts: list[Object], checkpoint: str) -> int | None:
+    """Return the index of the deepest mount at or above the path ``checkpoint``; None if there is none."""
+    path = normal_path(checkpoint)
+    holding: dict[str, int] = {}
     for at, mount in enumerate(mounts):
-        path = mount.get("mountPath")
-        if type(path) is str and (wanted == normal_path(path) or wanted.startswith(f"{normal_path(path).rstrip('/')}/")):
-            found[normal_path(path)] = at
-    return found[max(found, key=len)] if found else None
+        mount_path = mount.get("mountPath")
+        if type(mount_path) is str:
+            normal = normal_path(mount_path)
+            if path == normal or path.startswith(f"{normal.rstrip('/')}/"):
+                holding[normal] = at
+    return holding[max(holding, key=len)] if holding else None
 
 
-def _loss_on(pods: PodSet, name: object, container: Container, at: int) -> Loss | None:
+def _volume_loss(pods: PodSet, name: object) -> str | None:
     volume = pods.volume(name)
     if volume is None:
-        # The API takes no mount of a volume that nobody states, but for those that a StatefulSet's templates make.
+        # The API accepts mounts of undeclared volumes only for the claim templates of a StatefulSet.
         return None
     sources = [key for key in volume[1] if key != "name"]
-    gone = next((_GONE[key] for key in sources if key in _GONE), "an emptyDir goes with the pod" if not sources else None)
-    return None if gone is None else Loss((*container.path, "volumeMounts", at), gone)
-
-
-def _read_only(container: Container, at: int) -> Loss:
-    return Loss((*container.path, "volumeMounts", at, "readOnly"), f"{container.name} mounts it read-only")
+    return next((_LOST[key] for key in sources if key in _LOST), None) if sources else _LOST["emptyDir"]
 
 
 def _claim_of(workload: Workload, pods: PodSet, name: object) -> object:
-    """The claim behind the volume called ``name``, or the template of a StatefulSet that makes it."""
+    """Return the claim of the volume ``name``, or the claim template of a StatefulSet with that name."""
     volume = pods.volume(name)
     if volume is not None:
         return lookup(volume[1], ("persistentVolumeClaim", "claimName"))
     path = workload.kind.claim_templates
-    if path is not None:
-        holder = lookup(workload.root, path[:-1]) or {}
-        made = [lookup(one, ("metadata", "name")) for one in sequence(holder, str(path[-1]), path[:-1])]
-        return name if name in made else None
-    return None
+    if path is None:
+        return None
+    holder = lookup(workload.root, path[:-1]) or {}
+    templates = sequence(holder, str(path[-1]), path[:-1])
+    return name if name in [lookup(template, ("metadata", "name")) for template in templates] else None

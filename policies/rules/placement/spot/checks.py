@@ -1,16 +1,23 @@
 """Findings of the rule `spot`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.fields import Path, integer, mapping
-from gpugate.policies.rules.placement.spot.checkpoints import NOTHING, is_readable, loss_of
-from gpugate.policies.rules.placement.spot.job_restarts import check_restarts
-from gpugate.policies.rules.placement.spot.mutate import KEYS, runs_to_an_end
-from gpugate.policies.rules.placement.spot.params import SpotParams, clouds_of, labels_of, spot_of
+from gpugate.policies.rules.placement.spot.checkpoints import NO_CHECKPOINT, is_readable, loss_of
+from gpugate.policies.rules.placement.spot.mutate import (
+    KEYS,
+    Labels,
+    SpotParams,
+    all_labels,
+    clouds_of,
+    has_work_to_lose,
+    selected_labels,
+)
+from gpugate.policies.rules.placement.spot.restarts import check_restarts
 from gpugate.policies.scheduling.node_selection import node_candidates
 from gpugate.policies.scheduling.spot_capacity import (
     CHECKPOINT,
@@ -27,163 +34,165 @@ from gpugate.policies.workloads.metadata import annotation_for, annotation_path,
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
-#: What the API writes where a pod states no grace period. Seconds.
+#: Default of terminationGracePeriodSeconds in the API.
 _DEFAULT_GRACE: Final = 30
 
 
-class _Ask(NamedTuple):
-    """What some pods ask of spot capacity: a word of the annotation, or how they choose it by hand."""
+class _SpotRequest(NamedTuple):
+    """How pods request spot capacity: the value of the annotation, and how they select spot nodes themselves."""
 
-    word: str
-    hand: SpotSelection | None
+    value: str
+    selection: SpotSelection | None
     path: Path
 
     @property
-    def wants(self) -> bool:
-        return self.word in {REQUIRED, PREFER} or (self.word != NEVER and self.hand is not None)
+    def may_run_on_spot(self) -> bool:
+        return self.value in {REQUIRED, PREFER} or (self.value != NEVER and self.selection is not None)
 
 
-def _ask(workload: Workload, pods: PodSet, params: SpotParams) -> _Ask:
-    word = annotation_for(workload, pods, SPOT) or ""
-    hand = chosen_by_hand(pods, spot_of(params))
-    return _Ask(word, hand, annotation_path(pods, SPOT) if word or hand is None else hand.path)
+def _request_of(workload: Workload, pods: PodSet, params: SpotParams) -> _SpotRequest:
+    value = annotation_for(workload, pods, SPOT) or ""
+    selection = chosen_by_hand(pods, dict(all_labels(params)))
+    return _SpotRequest(value, selection, annotation_path(pods, SPOT) if value or selection is None else selection.path)
 
 
 def check(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    """Refuse what would lose its work on spot nodes."""
-    spoken = has_any_annotation(workload, KEYS)
-    asking = (
-        workload.templated_gpu_pod_sets() if spoken else [pods for pods in workload.templated_gpu_pod_sets() if _may_choose(pods)]
+    """Yield findings for pods that would lose their work on spot nodes."""
+    pod_sets = workload.templated_gpu_pod_sets()
+    annotated = has_any_annotation(workload, KEYS)
+    if not annotated:
+        pod_sets = [pods for pods in pod_sets if "nodeSelector" in pods.spec or "affinity" in pods.spec]
+    # The owner, or the object that this is a part of, was reviewed as a whole.
+    if not pod_sets or workload.owner_was_reviewed() or workload.is_child():
+        return
+    requests = [(pods, _request_of(workload, pods, params)) for pods in pod_sets]
+    yield from dict.fromkeys(
+        finding
+        for pods, request in requests
+        if annotated or request.selection is not None
+        for finding in _check(workload, pods, request, params, snapshot)
     )
-    # What made the pods, and what a part is a part of, was judged as a whole.
-    if not asking or workload.owner_was_reviewed() or workload.is_child():
+
+
+def _check(
+    workload: Workload, pods: PodSet, request: _SpotRequest, params: SpotParams, snapshot: ClusterSnapshot
+) -> Iterator[Finding]:
+    if request.value and request.value not in WORDS:
+        message = f"{SPOT}: {request.value!r:.40} is not a known value"
+        yield Finding("Unreadable", request.path, message, f"Write one of {', '.join(WORDS)}.")
         return
-    if not spoken:
-        asking = [pods for pods in asking if chosen_by_hand(pods, spot_of(params)) is not None]
-    found = [finding for pods in asking for finding in _check(workload, pods, params, snapshot)]
-    yield from dict.fromkeys(found)
-
-
-def _may_choose(pods: PodSet) -> bool:
-    return "nodeSelector" in pods.spec or "affinity" in pods.spec
-
-
-def _check(workload: Workload, pods: PodSet, params: SpotParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    ask = _ask(workload, pods, params)
-    if ask.word and ask.word not in WORDS:
-        yield Finding("Unreadable", ask.path, f"{SPOT}: {ask.word!r:.40} is no word of it", f"Write one of {', '.join(WORDS)}.")
+    yield from _check_contradictions(pods, request, params)
+    if not request.may_run_on_spot:
         return
-    yield from _contradictions(pods, ask, params)
-    if not ask.wants:
-        return
-    judged = _check_losses(workload, pods, ask, params, snapshot)
-    if ask.word or params.by_hand == "Deny":
-        yield from judged
-    else:
-        yield from (finding if finding.reason == "Unreadable" else finding.as_warning() for finding in judged)
+    for finding in _check_losses(workload, pods, request, params, snapshot):
+        keeps_level = request.value or params.by_hand == "Deny" or finding.reason == "Unreadable"
+        yield finding if keeps_level else finding.as_warning()
 
 
-def _check_losses(workload: Workload, pods: PodSet, ask: _Ask, params: SpotParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    """Find what the pods lose when their spot node is reclaimed."""
-    gang = gang_of(workload)
-    if gang is not None and _is_mixed(ask, params):
+def _check_losses(
+    workload: Workload, pods: PodSet, request: _SpotRequest, params: SpotParams, snapshot: ClusterSnapshot
+) -> Iterator[Finding]:
+    """Yield findings for what the pods lose when their spot node is reclaimed."""
+    gang, selection = gang_of(workload), request.selection
+    mixed_by_annotation = request.value == PREFER and params.preferred_gang == "Deny"
+    mixed_by_hand = not request.value and selection is not None and not selection.only
+    if gang is not None and (mixed_by_annotation or mixed_by_hand):
         yield Finding(
             "GangMixed",
-            ask.path,
-            f"the gang of {gang.size} pods may run on spot and on-demand nodes at once: a spot node that goes ends all of it,"
-            " and what the others cost is lost with it",
+            request.path,
+            f"the gang of {gang.size} pods may run on spot and on-demand nodes at once, so one reclaimed spot node ends the whole"
+            " gang and wastes the on-demand nodes",
             f"Write {SPOT}: {REQUIRED}, or {NEVER}.",
         )
-    kept = annotation_for(workload, pods, CHECKPOINT)
-    yield from _check_checkpoint(workload, pods, ask, kept)
-    if kept != NOTHING:
-        yield from _check_grace(pods, ask, params, snapshot)
+    checkpoint = annotation_for(workload, pods, CHECKPOINT)
+    yield from _check_checkpoint(workload, pods, request, checkpoint)
+    if checkpoint != NO_CHECKPOINT:
+        yield from _check_grace(pods, request, params, snapshot)
         yield from check_restarts(workload, pods, params.interruptions)
-    if ask.word:
-        yield from _check_nodes(pods, ask, labels_of(params, snapshot), snapshot)
+    if request.value:
+        yield from _check_nodes(pods, request, selected_labels(params, snapshot), snapshot)
 
 
-def _is_mixed(ask: _Ask, params: SpotParams) -> bool:
-    if ask.word:
-        return ask.word == PREFER and params.preferred_gang == "Deny"
-    return ask.hand is not None and not ask.hand.only
-
-
-def _contradictions(pods: PodSet, ask: _Ask, params: SpotParams) -> Iterator[Finding]:
-    if ask.word == NEVER and ask.hand is not None and ask.hand.only:
+def _check_contradictions(pods: PodSet, request: _SpotRequest, params: SpotParams) -> Iterator[Finding]:
+    selection = request.selection
+    if request.value == NEVER and selection is not None and selection.only:
         yield Finding(
             "Contradicts",
-            ask.hand.path,
-            f"{SPOT}: {NEVER}, and the pods select spot nodes by {ask.hand.label}",
-            f"Remove {ask.hand.label} there, or write {SPOT}: {REQUIRED}.",
+            selection.path,
+            f"{SPOT}: {NEVER}, but the pods select spot nodes by {selection.label}",
+            f"Remove {selection.label} there, or write {SPOT}: {REQUIRED}.",
         )
-    spot = spot_of(params)
+    spot = dict(all_labels(params))
     selector = mapping(pods.spec, "nodeSelector", pods.field())
-    for key in selector if ask.word == REQUIRED else ():
+    for key in selector if request.value == REQUIRED else ():
         if key in spot and selector[key] != spot[key]:
             yield Finding(
                 "Contradicts",
                 pods.field("nodeSelector", key),
-                f"{SPOT}: {REQUIRED}, and the node selector asks for {key}: {selector[key]}, which is not spot capacity",
-                f"Remove {key} from the node selector, or write {SPOT}: {NEVER}.",
+                f"{SPOT}: {REQUIRED}, but the nodeSelector {key}: {selector[key]} excludes spot nodes",
+                f"Remove {key} from the nodeSelector, or write {SPOT}: {NEVER}.",
             )
 
 
-def _check_checkpoint(workload: Workload, pods: PodSet, ask: _Ask, kept: str | None) -> Iterator[Finding]:
-    ways = f"Write {CHECKPOINT}: a path on a volume that outlives the node (a claim, NFS), a claim's name, or s3://bucket/run."
-    place = annotation_path(pods, CHECKPOINT)
-    if kept is None or (kept == NOTHING and runs_to_an_end(workload)):
-        what = "says nowhere" if kept is None else "says nothing of"
-        asks = f"{SPOT}: {ask.word}" if ask.word else f"the pods select spot nodes by {ask.hand.label if ask.hand else ''}"
-        remedy = ways if runs_to_an_end(workload) else f"{ways} Where nothing can be lost, write {CHECKPOINT}: {NOTHING}."
-        yield Finding(
-            "NoCheckpoint", ask.path, f"{asks}, and the workload {what} where it goes on from once a node is taken back", remedy
+def _check_checkpoint(workload: Workload, pods: PodSet, request: _SpotRequest, checkpoint: str | None) -> Iterator[Finding]:
+    remedy = f"Write {CHECKPOINT} with a path on a volume that outlives the node (a claim, NFS), a claim's name, or s3://bucket/run"
+    path = annotation_path(pods, CHECKPOINT)
+    if checkpoint is None or (checkpoint == NO_CHECKPOINT and has_work_to_lose(workload)):
+        label = request.selection.label if request.selection else ""
+        cause = f"{SPOT}: {request.value}" if request.value else f"the pods select spot nodes by {label}"
+        loss = (
+            f"{cause}, but the workload names no checkpoint to resume from when a node is reclaimed"
+            if checkpoint is None
+            else f"{cause} and {CHECKPOINT}: {NO_CHECKPOINT}, but the workload loses its work when a node is reclaimed"
         )
-    elif not is_readable(kept):
-        yield Finding("Unreadable", place, f"{CHECKPOINT}: {kept!r:.60} is no path, claim or store", ways)
+        none = "" if has_work_to_lose(workload) else f", or {NO_CHECKPOINT} if there is nothing to lose"
+        yield Finding("NoCheckpoint", request.path, loss, f"{remedy}{none}.")
+    elif not is_readable(checkpoint):
+        message = f"{CHECKPOINT}: {checkpoint!r:.60} is no path, claim or URL of an object store"
+        yield Finding("Unreadable", path, message, f"{remedy}.")
     else:
-        loss = loss_of(workload, pods, kept, place)
-        if loss is not None:
-            yield Finding("CheckpointLost", loss.path, f"{CHECKPOINT}: {kept}: {loss.what}", ways)
+        lost = loss_of(workload, pods, checkpoint, path)
+        if lost is not None:
+            yield Finding("CheckpointLost", lost.path, f"{CHECKPOINT}: {checkpoint}: {lost.why}", f"{remedy}.")
 
 
-def _check_grace(pods: PodSet, ask: _Ask, params: SpotParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    stated = integer(pods.spec, "terminationGracePeriodSeconds", pods.field())
-    grace = _DEFAULT_GRACE if stated is None else stated
-    place = pods.field("terminationGracePeriodSeconds")
-    named = () if ask.hand is None else (ask.hand.label,)
-    notice = notice_of(named, () if named else clouds_of(params, snapshot))
-    if grace < params.least_grace:
+def _check_grace(pods: PodSet, request: _SpotRequest, params: SpotParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    written = integer(pods.spec, "terminationGracePeriodSeconds", pods.field())
+    grace = _DEFAULT_GRACE if written is None else written
+    path = pods.field("terminationGracePeriodSeconds")
+    labels = () if request.selection is None else (request.selection.label,)
+    notice = notice_of(labels, () if labels else clouds_of(params, snapshot))
+    least = params.least_grace
+    if grace < least:
         yield Finding(
             "GraceTooShort",
-            place,
-            f"the pods are killed {grace} s after they are told to end: {grace} < {params.least_grace}",
-            f"Write terminationGracePeriodSeconds: {max(params.least_grace, notice or _DEFAULT_GRACE)}.",
-            measure=params.least_grace - grace,
+            path,
+            f"the pods are killed {grace} s after SIGTERM, too early to write a checkpoint: {grace} < {least}",
+            f"Write terminationGracePeriodSeconds: {max(least, notice or _DEFAULT_GRACE)}.",
+            measure=least - grace,
         )
     elif notice is not None and grace > notice:
         yield Finding(
             "GraceTooLong",
-            place,
-            f"the node is gone {notice} s after its notice, before the grace period ends: {grace} > {notice}",
-            # Less than the policy asks for would be refused.
-            f"Write terminationGracePeriodSeconds: {notice}, and checkpoint so that less is enough."
-            if params.least_grace <= notice
-            else f"Checkpoint so that {notice} s are enough, and have leastGrace of the policy lowered from {params.least_grace} to"
-            " that: no node here gives more.",
+            path,
+            f"a spot node is removed {notice} s after its notice, before the grace period ends: {grace} > {notice}",
+            # A grace period below leastGrace would be refused.
+            f"Write terminationGracePeriodSeconds: {notice}, and write the checkpoint in that time."
+            if least <= notice
+            else f"Write the checkpoint in {notice} s, and lower leastGrace in the policy from {least} to that.",
         )
 
 
-def _check_nodes(pods: PodSet, ask: _Ask, labels: Sequence[tuple[str, str]], snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    offering = node_candidates(pods, snapshot).with_resource
-    if snapshot.sync_state("nodes") is not SyncState.SYNCED or not offering:
+def _check_nodes(pods: PodSet, request: _SpotRequest, labels: Labels, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    shapes = node_candidates(pods, snapshot).with_resource
+    if snapshot.sync_state("nodes") is not SyncState.SYNCED or not shapes:
         return
-    if not any(value in shape.labels.get(key, ()) for shape in offering for key, value in labels):
-        nodes = sum(len(shape.nodes) for shape in offering)
+    if not any(value in shape.labels.get(key, ()) for shape in shapes for key, value in labels):
+        nodes = sum(len(shape.nodes) for shape in shapes)
         yield Finding(
             "NoSpotNodes",
-            ask.path,
-            f"{SPOT}: {ask.word}: none of the {nodes} nodes that offer {' and '.join(sorted(pods.accelerators()))} carries"
-            f" {' or '.join(f'{key}={value}' for key, value in labels)}",
-            "Nothing is to be done where such nodes are made when pods wait for them; or name your own labels in the policy.",
+            request.path,
+            f"{SPOT}: {request.value}: none of the {nodes} nodes that offer {' and '.join(sorted(pods.accelerators()))} has the"
+            f" label {' or '.join(f'{key}={value}' for key, value in labels)}",
+            "List the labels of your spot nodes in the policy; do nothing if an autoscaler adds such nodes for waiting pods.",
         )

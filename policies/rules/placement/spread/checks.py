@@ -4,68 +4,59 @@ from collections.abc import Iterator
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding
-from gpugate.policies.rules.placement.spread.fabric import gang_labels
 from gpugate.policies.rules.placement.spread.mutate import (
+    SpreadParams,
+    gang_labels,
     gang_to_pack,
     has_fabric,
-    is_left,
+    is_placed,
     known_domains,
-    serving,
-    spread_topologies,
+    missing_topologies,
+    replicated_pod_sets,
+    selector_of,
 )
-from gpugate.policies.rules.placement.spread.params import SpreadParams
-from gpugate.policies.rules.placement.spread.replicas import selector_of
-from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
 
 def check(workload: Workload, params: SpreadParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    """Say what could not be spread or packed."""
+    """Yield findings for replicas that are not spread and gangs that are not packed."""
     if workload.is_pod():
         return
-    for pods in serving(workload, params):
-        wanted = spread_topologies(pods, params, snapshot)
-        if wanted and selector_of(workload, pods) is None:
-            yield _without_selector(pods)
+    for pods in replicated_pod_sets(workload, params):
+        topologies = missing_topologies(pods, params, snapshot)
+        if topologies and selector_of(workload, pods) is None:
+            yield Finding(
+                "SelectorMissing",
+                (*pods.path[:-1], "selector"),
+                "the workload has no selector, so its pods cannot be told apart from other pods",
+                "Write spec.selector, which the API requires.",
+            )
             continue
-        for topology, obstacle in wanted:
+        for topology, obstacle in topologies:
             if obstacle:
                 yield Finding(
                     "NotSpread",
                     pods.field("topologySpreadConstraints"),
                     f"the replicas are not spread over {topology.key}: {obstacle}",
-                    f"Label the nodes with {topology.key}, or leave it out of the policy."
-                    if not known_domains(topology.key, pods, snapshot)
-                    else "Add nodes, or let the policy prefer it.",
+                    "Add nodes, or set whenUnsatisfiable: ScheduleAnyway in the policy."
+                    if known_domains(topology.key, pods, snapshot)
+                    else f"Label the nodes with {topology.key}, or remove it from the policy.",
                 )
-    gang = gang_to_pack(workload, params)
-    for part in gang.parts if gang is not None else ():
-        yield from _check_packing(workload, part, params.fabric_key or "", snapshot)
-
-
-def _without_selector(pods: PodSet) -> Finding:
-    return Finding(
-        "SelectorMissing",
-        (*pods.path[:-1], "selector"),
-        "the workload has no selector, so that nothing tells its pods from others",
-        "Write spec.selector, as the API asks for it.",
-    )
-
-
-def _check_packing(workload: Workload, part: PodSet, key: str, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    if is_left(workload, part, key, snapshot):
-        return
-    if gang_labels(workload, part) is None:
-        yield Finding(
-            "NotPacked",
-            part.field("affinity"),
-            f"the gang is not kept within one {key}: its pods get no label of their own that is known beforehand",
-            f"Write podAffinity over {key} with a label of the pods, or leave it to the queue's topology.",
-        )
-    elif not has_fabric(key, part, snapshot):
-        yield Finding(
-            "FabricUnknown",
-            part.field("affinity"),
-            f"the gang is not kept within one {key}: no node that it may land on carries that label",
-            f"Have the nodes labelled with {key}, or name in the policy a label that they carry.",
-        )
+    key = params.fabric_key or ""
+    for pods in gang_to_pack(workload, params):
+        if is_placed(workload, pods, key, snapshot):
+            continue
+        if gang_labels(workload, pods) is None:
+            yield Finding(
+                "NotPacked",
+                pods.field("affinity"),
+                f"the gang is not kept within one {key}: no label that only its pods have is known before they are created",
+                f"Write podAffinity over {key} with a label of the pods, or use the topology of the queue.",
+            )
+        elif not has_fabric(key, pods, snapshot):
+            yield Finding(
+                "FabricUnknown",
+                pods.field("affinity"),
+                f"the gang is not kept within one {key}: no node that it may run on has that label",
+                f"Label the nodes with {key}, or set fabricKey in the policy to a label that they have.",
+            )

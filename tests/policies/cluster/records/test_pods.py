@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.policies.cluster.records.common import Sharing
+from gpugate.policies.cluster.records.common import shared_text
 from gpugate.policies.cluster.records.pods import pod_record_of
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.workloads.pod_set import PodSet
@@ -66,10 +66,5 @@ def test_equal_texts_and_groups_of_pods_are_kept_once() -> None:
     assert one.member is other.member
 
 
-def test_sharing_starts_anew_before_it_grows_without_bound() -> None:
-    share: Sharing[tuple[int]] = Sharing(most=2)
-    first = share((1,))
-    assert share((1,)) is first
-    share((2,))
-    assert share((3,)) == (3,)
-    assert share((1,)) == first
+def test_shared_texts_are_bounded() -> None:
+    assert shared_text.cache_info().maxsize == 1 << 16

@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from gpugate.policies.cluster.builder import snapshot_from_objects
-from gpugate.policies.cluster.nodes import node_of
+from gpugate.policies.cluster.nodes import node_of, node_topology_of
 from gpugate.policies.cluster.records.common import Selector, Taint, Toleration, selector_in
 from gpugate.policies.cluster.records.devices import device_class_of, runtime_class_of
 from gpugate.policies.cluster.records.kueue import (
     Quota,
+    Transformation,
     cluster_queue_of,
     cohort_of,
     flavor_of,
+    kueue_configuration_of,
     kueue_workload_of,
     local_queue_of,
     priority_class_of,
     topology_of,
 )
-from gpugate.policies.cluster.records.kueue_config import Transformation, kueue_configuration_of
 from gpugate.policies.cluster.records.namespaces import limit_range_of, namespace_of, resource_quota_of
-from gpugate.policies.cluster.records.numa import node_topology_of
 from gpugate.policies.cluster.records.pod_groups import GroupKey, pod_group_of
 from gpugate.policies.cluster.records.pods import capacity_of, pod_record_of
 from gpugate.policies.kube.fields import MalformedError
@@ -119,7 +119,7 @@ def test_kueues_configuration_says_what_is_counted_otherwise() -> None:
 def test_limit_ranges_and_quotas_are_read_with_their_units_and_scopes() -> None:
     item = {"type": "Container", "max": {"memory": "64Gi", "cpu": "500m"}, "maxLimitRequestRatio": {"memory": "1.5"}}
     limit = limit_range_of({"metadata": {"name": "l", "namespace": "a"}, "spec": {"limits": [item]}}).limits[0]
-    assert (limit.most, limit.ratios) == ({"memory": 64 * _GIB, "cpu": 500}, {"memory": "1.5"})
+    assert (limit.max, limit.ratios) == ({"memory": 64 * _GIB, "cpu": 500}, {"memory": "1.5"})
     expression = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
     spec = {
         "hard": {"limits.cpu": "2", "pods": "4"},

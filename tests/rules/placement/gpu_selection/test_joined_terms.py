@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.patch import PatchBuilder
-from gpugate.policies.rules.placement.gpu_selection.products import is_name, products_called
-from gpugate.policies.rules.placement.gpu_selection.requirements import (
+from gpugate.policies.rules.placement.gpu_selection.mutate import (
     COMPUTE_LABELS,
     DRIVER_LABELS,
     FAMILIES,
@@ -21,6 +20,7 @@ from gpugate.policies.rules.placement.gpu_selection.requirements import (
     memory_labels,
     requirements_of,
 )
+from gpugate.policies.rules.placement.gpu_selection.products import is_name, products_called
 from gpugate.policies.scheduling.node_selection import meets
 from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.node_affinity import both, fits, growth, implies, require, required_terms, rules_out
@@ -100,7 +100,7 @@ def a_pod(annotations: dict[str, str], own: list[dict[str, Any]]) -> tuple[Workl
 
 def wanted_of(annotations: dict[str, str]) -> list[Any]:
     workload, pods = a_pod(annotations, [])
-    wanted, bad = requirements_of(workload, pods, Labels("Old", shared=False, found=frozenset()))
+    wanted, bad = requirements_of(workload, pods, Labels("Old", shared=False, products=frozenset()))
     assert not bad
     return wanted
 
@@ -274,4 +274,4 @@ def test_terms_that_meet_what_is_asked_for_are_left_out_of_the_sum() -> None:
     terms.append({"matchExpressions": [{"key": key, "operator": "Gt", "values": [value]} for key, value in newer]})
     decision = decided(pod(container(), annotations=_ALIKE, affinity=affinity), bind({"placement": {}}, mode="Enforce"))
     found = [one.finding.message for one in decision.findings if one.finding.reason == "TooManyTerms"]
-    assert found == ["6 nodeSelectorTerms x 12 alternatives + 1 that ask for it already = 73 > 64"]
+    assert found == ["6 nodeSelectorTerms x 12 alternatives + 1 that require it already = 73 > 64"]

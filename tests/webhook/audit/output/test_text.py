@@ -31,9 +31,14 @@ def printed(found: Audit, **options: Any) -> str:
     return stream.getvalue()
 
 
+def figures(totals: Totals) -> tuple[int, ...]:
+    counts = (totals.effects[effect] for effect in ("refuse", "warn", "unknown", "exempt"))
+    return (totals.workloads, totals.changed, *counts, totals.accelerators, totals.refused_accelerators)
+
+
 def test_sums_of_workloads() -> None:
-    assert totals_of(ALL) == Totals(4, refused=1, changed=1, warned=1, unknown=1, exempt=1, accelerators=13, refused_accelerators=8)
-    assert totals_of([]) == Totals(*[0] * 8)
+    assert figures(totals_of(ALL)) == (4, 1, 1, 1, 1, 1, 13, 8)
+    assert figures(totals_of([])) == (0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def test_sums_by_team_and_rule() -> None:
@@ -41,8 +46,8 @@ def test_sums_by_team_and_rule() -> None:
     assert {team: one.workloads for team, one in by_team.items()} == {"": 2, "vision": 2}
     by_rule = totals_by_rule(ALL)
     assert list(by_rule) == ["host-memory", "numa", "tolerations", "vram"]
-    assert by_rule["tolerations"] == Totals(2, 0, 2, 0, 0, 0, 9, 0), "a rule's own sums, whatever others say"
-    assert by_rule["host-memory"] == Totals(2, 1, 0, 0, 0, 1, 9, 8)
+    assert figures(by_rule["tolerations"]) == (2, 2, 0, 0, 0, 0, 9, 0), "a rule's own sums, whatever others say"
+    assert figures(by_rule["host-memory"]) == (2, 0, 1, 0, 0, 1, 9, 8)
 
 
 WORKLOADS = st.lists(
@@ -60,9 +65,10 @@ WORKLOADS = st.lists(
 @given(WORKLOADS)
 def test_sums_of_parts_come_to_the_sums_of_the_whole(workloads: list[AuditedWorkload]) -> None:
     parts = totals_by(workloads, lambda one: one.team).values()
-    assert Totals(*(sum(figures) for figures in zip(*parts, strict=True))) == totals_of(workloads) if workloads else not parts
     whole = totals_of(workloads)
-    assert whole.refused + whole.changed <= whole.workloads == len(workloads)
+    sums = tuple(map(sum, zip(*map(figures, parts), strict=True)))
+    assert sums == (figures(whole) if workloads else ())
+    assert whole.effects["refuse"] + whole.changed <= whole.workloads == len(workloads)
     assert whole.refused_accelerators <= whole.accelerators
 
 
@@ -91,7 +97,7 @@ def test_the_tables_have_a_line_for_each_rule_team_and_namespace() -> None:
     assert ["rule", "workloads", "refused", "changed", "warned", "exempt", "accelerators"] in lines
     assert ["host-memory", "2", "1", "-", "-", "1", "9"] in lines
     assert ["vision", "2", "1", "1", "1", "-", "9"] in lines
-    assert ["(nobody", "named)", "2", "-", "-", "-", "1", "4"] in lines
+    assert ["(none)", "2", "-", "-", "-", "1", "4"] in lines
     assert ["team-b", "1", "-", "-", "-", "1", "1"] in lines
 
 
@@ -115,13 +121,13 @@ def test_remarks_and_stuck_gangs_and_stranded_accelerators_are_told() -> None:
     text = printed(audit(shapes=(shape,), remarks=("pods cannot be read: no",)))
     assert ["H100", "2", "16", "9", "0", "7"] in [line.split() for line in text.splitlines()]
     assert "H100: 7 free accelerators are stranded\n" in text
-    assert "not looked at: pods cannot be read: no\n" in text
+    assert "remark: pods cannot be read: no\n" in text
 
 
 def test_a_policy_that_is_not_in_force_is_told() -> None:
     lines = (PolicyLine("fine", 1, 0, (), ""), PolicyLine("broken", 0, 0, (), "broken: spec.mode: must be one of Enforce"))
     text = printed(audit(CLEAN, policies=lines))
-    assert "GPUPolicy broken is not in force as it stands: broken: spec.mode: must be one of Enforce\n" in text
+    assert "GPUPolicy broken is not fully in force: broken: spec.mode: must be one of Enforce\n" in text
     assert "fine" not in text
 
 

@@ -55,7 +55,7 @@ def test_what_is_not_known_is_a_dash_and_no_zero() -> None:
     text = plain(section(audit))
     assert re.search("unknown pod n1 GPU 0NVIDIA L4 Pod a/p [^0-9a-z]* unknown", text)
     assert text.count("\N{EN DASH}") == 4
-    assert "1 GPU held: nothing is known of their use." in text
+    assert "1 GPU held: utilisation unknown." in text
 
 
 def test_a_prometheus_without_series_and_none_at_all_are_told_apart() -> None:

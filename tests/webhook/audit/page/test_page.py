@@ -19,10 +19,10 @@ from gpugate.policies.rules.registry import BY_ID
 from gpugate.webhook.audit.model import Audit, Effect, Exemption, Item, NodeSummary, PolicyLine, ShapeSummary
 from gpugate.webhook.audit.ownership import divisions_of
 from gpugate.webhook.audit.page.format import hours, number
-from gpugate.webhook.audit.page.render import MOST_FINDINGS, asset, content_security_policy, render, waiting
+from gpugate.webhook.audit.page.render import MOST_FINDINGS, asset, content_security_policy, outcome_of, render, waiting
 from gpugate.webhook.audit.page.sections import MOST_LINES, exemptions_of, gangs_of, stocks_of
 from gpugate.webhook.audit.page.tiles import MOST_TILES, tiles_of
-from gpugate.webhook.audit.totals import figures_of, outcome_of
+from gpugate.webhook.audit.totals import figures_of
 from tests.shared import sample_audits
 from tests.shared.sample_audits import GIB, item, workload
 
@@ -193,14 +193,14 @@ def test_the_sums_are_those_of_the_records() -> None:
         one for one in audit.workloads if any(said.rehearsed and said.effect is Effect.REFUSE for said in one.items)
     ]
     assert figures.all.rehearsed["refuse"] == len(rehearsed_refusals) > 0
-    assert figures.all.devices == sum(one.accelerators for one in rehearsed_refusals)
+    assert figures.all.refused_rehearsed == sum(one.accelerators for one in rehearsed_refusals)
     assert figures.teams_refused == len({one.team for one in rehearsed_refusals} - {""})
     for groups in (figures.teams, figures.namespaces):
         assert sum(one.workloads for one in groups.values()) == len(audit.workloads)
         for effect in Effect:
             assert sum(one.rehearsed[effect.value] for one in groups.values()) == figures.all.rehearsed[effect.value]
             assert sum(one.in_force[effect.value] for one in groups.values()) == figures.all.in_force[effect.value]
-        assert sum(one.devices for one in groups.values()) == figures.all.devices
+        assert sum(one.refused_rehearsed for one in groups.values()) == figures.all.refused_rehearsed
     for rule, tally in figures.rules.items():
         assert tally.workloads == sum(1 for one in audit.workloads if any(said.rule == rule for said in one.items))
         assert tally.workloads >= max(sum(tally.rehearsed.values()), sum(tally.in_force.values()))
@@ -218,7 +218,7 @@ def test_a_workload_counts_by_the_gravest_and_what_is_in_force_is_counted_apart(
     assert dict(figures.all.rehearsed) == {"refuse": 1}
     assert dict(figures.all.in_force) == {"change": 1}
     assert dict(figures.rules["host-memory"].rehearsed) == {"refuse": 1}
-    assert (figures.all.devices, figures.all.refused_in_force) == (8, 0)
+    assert (figures.all.refused_rehearsed, figures.all.refused_in_force) == (8, 0)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_the_headline_has_the_numbers_of_the_records_and_leads_to_the_workloads(
     refuse, change = figures.all.rehearsed["refuse"], figures.all.rehearsed["change"]
     assert headline(audit) == (
         f"Enforcing would refuse {refuse} of {len(audit.workloads)} workloads of {figures.teams_refused} teams"
-        f" ({figures.all.devices} GPUs) and change {change}; 2 are exempt."
+        f" ({figures.all.refused_rehearsed} GPUs) and change {change}; 2 are exempt."
     )
     html = render(audit).decode()
     assert f'href="#workloads" data-f="mode=DryRun&amp;outcome=refuse" aria-label="{refuse} workloads' in html
@@ -336,10 +336,10 @@ def test_an_empty_audit_says_so_in_every_section() -> None:
 def test_what_needs_somebody_comes_first() -> None:
     audit = sample_audits.realistic()
     gangs = gangs_of(audit)
-    assert [one.gang.state for one in gangs.wanting] == ["stuck", "stuck", "starting", "queued"]
-    assert gangs.held_for_nothing == 128
-    assert gangs.wanting[0].since == "2026-03-02T05:10:00Z"
-    assert gangs.wanting[0].lasted == "4\N{NARROW NO-BREAK SPACE}h 20\N{NARROW NO-BREAK SPACE}min"
+    assert [one.gang.state for one in gangs.unfinished] == ["stuck", "stuck", "starting", "queued"]
+    assert gangs.held_by_stuck == 128
+    assert gangs.unfinished[0].since == "2026-03-02T05:10:00Z"
+    assert gangs.unfinished[0].lasted == "4\N{NARROW NO-BREAK SPACE}h 20\N{NARROW NO-BREAK SPACE}min"
     assert [one.state for one in exemptions_of(audit)] == ["expired", "refused", "soon", "active"]
 
 

@@ -120,7 +120,7 @@ async def test_before_the_first_audit_a_page_says_so_and_loads_itself_again(clie
     assert (answer.status, answer.headers["Retry-After"]) == (503, "10")
     assert '<meta http-equiv="refresh" content="10">' in await answer.text()
     document = await client.get("/audit.json")
-    assert (document.status, orjson.loads(await document.read())) == (503, {"error": "the first audit is under way"})
+    assert (document.status, orjson.loads(await document.read())) == (503, {"error": "the first audit is running"})
 
 
 @pytest.mark.asyncio

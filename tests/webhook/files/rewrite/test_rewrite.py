@@ -310,12 +310,12 @@ def test_what_is_merged_in_is_overridden_beside_the_merge_key(edits: dict[str, A
 @pytest.mark.parametrize(
     ("before", "edits", "line", "said"),
     [
-        ("a: &r\n  x: 1\nb:\n  <<: *r\n  z: 1\n", {"a.m": 1}, 4, "b.m: comes through a merge key"),
-        ("a: &r\n  x: 1\nb:\n  <<: *r\n  z: 1\n", {"b.x": GONE}, 4, "b.x: comes through a merge key"),
-        ("a: [b: 1]\n", {"a.0.c": 1}, 1, "a[0]: is written without braces"),
+        ("a: &r\n  x: 1\nb:\n  <<: *r\n  z: 1\n", {"a.m": 1}, 4, "b.m: comes from a merge key"),
+        ("a: &r\n  x: 1\nb:\n  <<: *r\n  z: 1\n", {"b.x": GONE}, 4, "b.x: comes from a merge key"),
+        ("a: [b: 1]\n", {"a.0.c": 1}, 1, "a[0]: has no brackets"),
         ("b: 1\n", {"b": GONE, "c": 2}, 1, "cannot be replaced as a whole"),
-        ("? [a, b]\n: 1\n", {"c": 1}, 1, "has a key that is no scalar"),
-        ("x: &k a\n*k : 1\n", {"c": 1}, 2, "has an alias for a key"),
+        ("? [a, b]\n: 1\n", {"c": 1}, 1, "has a key that is not a scalar"),
+        ("x: &k a\n*k : 1\n", {"c": 1}, 2, "has an alias as a key"),
     ],
 )
 def test_what_cannot_be_written_leaves_the_text_alone_and_says_where(

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from gpugate.webhook.controller.allowed_hosts import is_expected, only_expected
+from gpugate.webhook.audit.page.live import is_expected, only_expected
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpugate.certs.errors import CertificateError
-from gpugate.certs.inspect import parse
+from gpugate.certs.inspect import CertificateError, parse
 from gpugate.certs.issue import KeyPair, Lifetimes, issue_ca, issue_serving
-from gpugate.certs.plan import Action, RenewalPlan, plan
-from gpugate.certs.renew import RETIRED_KEPT, Held, carry_out, trust_bundle
+from gpugate.certs.renew import RETIRED_KEPT, Action, Held, RenewalPlan, carry_out, plan, trust_bundle
 from gpugate.certs.verify import verify
 
 _NOW = datetime(2031, 5, 17, 12, 0, 0, 999_999, tzinfo=UTC)

@@ -6,8 +6,7 @@ from collections import Counter
 from typing import Any
 
 from gpugate.policies.findings import Mode
-from gpugate.policies.policy.binding import PolicySet
-from gpugate.policies.policy.coverage import reach_of
+from gpugate.policies.policy.binding import PolicySet, reach_of
 from gpugate.policies.rules.registry import RULES
 from tests.shared.builders import policy
 

@@ -1,5 +1,7 @@
-"""Read YAML 1.1 as the Kubernetes clients read it."""
+"""Read YAML 1.1 as the Kubernetes clients read it, and write YAML that they read back unchanged."""
 
+import io
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
@@ -10,6 +12,7 @@ from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scanner import Scanner
 
 #: Largest number of values in one document: nested aliases can exceed any memory.
@@ -18,8 +21,17 @@ _MOST_VALUES: Final = 5_000_000
 DEEPEST: Final = 256
 #: Characters that end a comment.
 _LINE_ENDS: Final = "\n\0\r\x85\u2028\u2029"
-#: Whole numbers beyond these are floating-point numbers to the Kubernetes clients.
+#: Kubernetes clients read larger integers as floating-point numbers.
 _LEAST, _GREATEST = -(1 << 63), (1 << 64) - 1
+#: Strings that YAML 1.1 reads as something else: booleans, null, numbers in any base, sexagesimals and dates. A YAML 1.2
+#: writer leaves ``Y`` or ``on`` bare, and the apiserver then gets a boolean.
+AMBIGUOUS: Final = re.compile(
+    r"y|n|yes|no|on|off|true|false|null|~|[-+]?(\d[\d_]*)?\.?[\d_]*([eE][-+]?\d+)?|[-+]?0[xXbBoO][\da-fA-F_]+"
+    r"|[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?|[-+]?\.(inf|nan)|\d{4}-\d{1,2}-\d{1,2}.*|=|<<",
+    re.IGNORECASE,
+)
+#: Line breaks of YAML 1.1 that are none of YAML 1.2, and the byte order mark: only escapes carry them through both.
+_ESCAPED: Final = re.compile("[\x85\u2028\u2029\ufeff]")
 
 
 class _Scanner(Scanner):
@@ -45,22 +57,22 @@ class _Constructor(SafeConstructor):
     """Makes plain JSON values; a date stays a string, as for the Kubernetes clients."""
 
 
-def _placed(kind: str) -> Callable[[Any, ScalarNode], Any]:
-    """Return the constructor of ``kind`` with the position in its errors."""
+def _constructor_of(kind: str) -> Callable[[Any, ScalarNode], Any]:
+    """Return the constructor of ``kind``, with positions in its errors."""
     construct = getattr(SafeConstructor, f"construct_yaml_{kind}")
 
-    def guarded(constructor: _Constructor, node: ScalarNode) -> Any:  # noqa: ANN401 - what the kind is in Python
+    def guarded(constructor: _Constructor, node: ScalarNode) -> Any:  # noqa: ANN401 - of the Python type for the kind
         try:
             return construct(constructor, node)
         except (ValueError, LookupError):
-            problem = f"{node.value!r:.40} is no {kind}"
+            problem = f"{node.value!r:.40} is not a {kind}"
             raise ConstructorError(None, None, problem, node.start_mark) from None
 
     return guarded
 
 
 for _kind in ("bool", "int", "float"):
-    _Constructor.add_constructor(f"tag:yaml.org,2002:{_kind}", _placed(_kind))
+    _Constructor.add_constructor(f"tag:yaml.org,2002:{_kind}", _constructor_of(_kind))
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
@@ -82,24 +94,28 @@ def plain_key(text: str) -> str:
         return text
 
 
-def plain_value(value: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
-    """Return ``value`` as JSON can hold it: keys are strings, nothing refers to itself."""
+def plain_value(value: Any) -> Any:  # noqa: ANN401 - any YAML value
+    """Convert ``value`` to JSON data: string keys, no references.
+
+    Raises:
+        ValueError: it is nested too deeply, or its aliases expand to too many values.
+    """
     budget = _MOST_VALUES
 
-    def convert(one: Any, depth: int) -> Any:  # noqa: ANN401
+    def convert(item: Any, depth: int) -> Any:  # noqa: ANN401
         nonlocal budget
         budget -= 1
         if budget < 0:
-            message = "its aliases expand to more values than can be read"
+            message = f"its aliases expand to more than {_MOST_VALUES} values"
             raise ValueError(message)
         if depth > DEEPEST:
             message = f"is nested deeper than {DEEPEST} levels"
             raise ValueError(message)
-        if isinstance(one, dict):
-            return {_key(key): convert(item, depth + 1) for key, item in one.items()}
-        if isinstance(one, list | tuple | set):
-            return [convert(item, depth + 1) for item in one]
-        return _scalar(one)
+        if isinstance(item, dict):
+            return {_key(key): convert(child, depth + 1) for key, child in item.items()}
+        if isinstance(item, list | tuple | set):
+            return [convert(child, depth + 1) for child in item]
+        return _scalar(item)
 
     return convert(value, 0)
 
@@ -114,7 +130,7 @@ def _scalar(value: Any) -> Any:  # noqa: ANN401 - any YAML scalar
         try:
             return float(value)
         except OverflowError:
-            message = f"holds a whole number of {value.bit_length()} bits"
+            message = f"contains an integer of {value.bit_length()} bits"
             raise ValueError(message) from None
     return value
 
@@ -133,12 +149,59 @@ def explain(error: Exception, text: str) -> str:
         column = error.position - before.rfind("\n")
         return f"line {before.count(chr(10)) + 1}, column {column}: the character U+{ord(text[error.position]):04X} is not allowed"
     if not isinstance(error, MarkedYAMLError):
-        return str(error).splitlines()[0] if str(error) else f"is no valid YAML ({type(error).__name__})"
+        return str(error).splitlines()[0] if str(error) else f"is not valid YAML ({type(error).__name__})"
     mark = error.problem_mark or error.context_mark
     what = error.problem or error.context or "does not parse"
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     hint = " (a tag that Kubernetes does not know)" if isinstance(error, ConstructorError) and "tag" in what else ""
     if "<block end>" in what:
-        # ruamel.yaml's words for a line with too little indentation.
-        hint = ": the line is not indented as the lines above it are"
+        # ruamel.yaml's message for a line with too little indentation.
+        hint = ": the line is not indented like the lines above it"
     return f"{place}{what}{hint}"
+
+
+class _Representer(RoundTripRepresenter):
+    """Quotes ambiguous strings, writes multi-line strings as blocks, and uses no aliases."""
+
+    def ignore_aliases(self, _data: Any) -> bool:  # noqa: ANN401 - any JSON value
+        return True
+
+
+def _string(representer: RoundTripRepresenter, text: str) -> ScalarNode:
+    style = None
+    if "\n" in text and not re.search(r"[ \t]\n|[^\n\x20-\x7e\xa0-\ud7ff]", text):
+        style = "|"
+    elif AMBIGUOUS.fullmatch(text) or _ESCAPED.search(text):
+        style = '"'
+    node: ScalarNode = representer.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return node
+
+
+def _float(representer: RoundTripRepresenter, number: float) -> ScalarNode:
+    node: ScalarNode = representer.represent_scalar("tag:yaml.org,2002:float", yaml_float(number))
+    return node
+
+
+def yaml_float(number: float) -> str:
+    """Format ``number`` for YAML."""
+    text = repr(number)
+    if "e" in text and "." not in text:
+        # YAML 1.1 reads 1e-07 as a string.
+        text = text.replace("e", ".0e", 1)
+    return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
+
+
+_Representer.add_representer(str, _string)
+_Representer.add_representer(float, _float)
+
+
+def dump(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Format ``value`` as one YAML document; keys keep their order."""
+    writer = YAML()
+    writer.Representer = _Representer
+    writer.default_flow_style = False
+    writer.width = 4096
+    writer.indent(mapping=2, sequence=4, offset=2)
+    stream = io.StringIO()
+    writer.dump(value, stream)
+    return stream.getvalue().removesuffix("...\n")
