@@ -8,17 +8,18 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.records.pod_groups import group_key
-from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.engine import exemptions
 from gpugate.policies.engine.checks import check_all, record_failure
 from gpugate.policies.engine.edit_guard import EditGuard
 from gpugate.policies.engine.mutation_record import drop_conflicting_defaults, keep_record, merge_record, reapply, record
-from gpugate.policies.findings import Judged, Mode, Severity, judge
+from gpugate.policies.findings import Finding, Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import BoundRule, Change, Decision, Phase
 from gpugate.policies.framework.rule import no_edits
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
 from gpugate.policies.patch import Edit, PatchBuilder
 from gpugate.policies.rules.registry import BY_ID, RULES
+from gpugate.policies.rules.security import object_size
 from gpugate.policies.workloads.device_access import is_operator_validator
 from gpugate.policies.workloads.metadata import MULTIKUEUE_ORIGIN, PREBUILT, queue_label
 from gpugate.policies.workloads.open import open_copy, open_workload
@@ -28,6 +29,8 @@ from gpugate.policies.workloads.workload import Workload
 
 #: Annotations that drive rules: if an UPDATE changes one, at the object or in a template, the rules edit the templates again.
 _TRIGGERS: Final[frozenset[str]] = frozenset().union(*(rule.trigger_annotations for rule in RULES))
+#: The limits where no policy binds the rule: they bound the work, and refuse nothing.
+_DEFAULT_LIMITS: Final = BoundRule(object_size.RULE, object_size.RULE.params(), Mode.DRY_RUN, policy="")
 
 
 def decide(
@@ -75,6 +78,11 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     if not _is_reviewed(workload):
         return Decision()
     active, reported = _apply_exemptions(workload, bound, context.now)
+    limits = next((binding for binding in active if binding.rule is object_size.RULE), _DEFAULT_LIMITS)
+    over = object_size.RULE.findings(workload, limits.params, context.snapshot)
+    if over:
+        return _over_limits(workload, over, limits, phase)
+    active = [binding for binding in active if binding is not limits]
     enforced = [binding for binding in active if binding.mode is not Mode.DRY_RUN]
     rehearsed = _rehearse(workload, active, context, phase) if len(enforced) < len(active) else Decision()
     # The API rejects changes of immutable fields, and tools with `force` then delete and recreate the object.
@@ -91,6 +99,25 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     if len(decision.findings) > 1:
         decision.findings.sort(key=lambda judged: judged.sort_key)
     return decision
+
+
+def _over_limits(workload: Workload, over: Sequence[Finding], limits: BoundRule, phase: Phase) -> Decision:
+    """Return the decision on an object that is not judged, since it is ``over`` the limits of the rule `object-size`.
+
+    It refuses an UPDATE only if it goes over a limit or further over one. Other checks compare templates field by field, so none
+    runs here.
+    """
+    if Phase.CHECK not in phase:
+        return Decision()
+    counts: dict[str, int] = {}
+    if workload.transition is not None:
+        before = object_size.RULE.check(workload.transition.before, limits.params, EMPTY_SNAPSHOT)
+        counts = {finding.reason: finding.measure for finding in before}
+    lenient = limits is _DEFAULT_LIMITS or (workload.is_template() and workload.is_child())
+    findings = [
+        finding.as_warning() if lenient or finding.measure <= counts.get(finding.reason, 0) else finding for finding in over
+    ]
+    return Decision(findings=[judge(limits.rule.id, limits.mode, finding) for finding in findings])
 
 
 def _is_reviewed(workload: Workload) -> bool:

@@ -80,11 +80,13 @@ def _pod_set_of_resources(source: PodSetSource, resources: Path) -> PodSet:
     stated = source.template.get(str(resources[-1]))
     container = {"name": "node", "resources": {} if stated is None else stated}
     try:
-        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
+        pods = PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
+        pods.containers  # noqa: B018 - reads the container here, where an error can name the field
     except MalformedError as error:
         # The object has no such container: name the field in the object.
         stem = (*source.path, "spec", "containers", 0, "resources")
         raise MalformedError((*source.path, resources[-1], *error.path[len(stem) :]), error.problem) from error
+    return pods
 
 
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()

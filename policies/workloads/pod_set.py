@@ -22,7 +22,6 @@ class PodSet:
         spec: the pod spec.
         gpu_claims: names of the pod's resource claims that request a GPU (dynamic resource allocation).
         slice_claims: names of those GPU claims that may request a part of a GPU.
-        containers: all containers in the order in which the kubelet starts them: init containers and sidecars first.
         predicted_tolerations: tolerations that the pods will get at creation, besides those of the spec.
         selection_key: key of all pods that select the same nodes, cached for
             :func:`gpugate.policies.scheduling.node_selection.node_candidates`; None until it is computed.
@@ -34,7 +33,7 @@ class PodSet:
     """
 
     __slots__ = (
-        *("_holders", "_totals", "containers", "count", "follows", "gpu_claims", "kind", "numbers", "path"),
+        *("_containers", "_holders", "_totals", "count", "follows", "gpu_claims", "kind", "numbers", "path"),
         *("predicted_tolerations", "resources_at", "root", "selection_key", "slice_claims", "spec", "starts_late"),
     )
 
@@ -55,7 +54,7 @@ class PodSet:
         self.spec = spec
         self.gpu_claims = gpu_claims
         self.slice_claims = slice_claims
-        self.containers = self._read_containers()
+        self._containers: tuple[Container, ...] | None = None
         self.predicted_tolerations: tuple[Object, ...] = ()
         if source is None:
             self.kind, self.numbers, self.follows, self.starts_late = POD, PodSetSize(count, count), False, False
@@ -72,6 +71,20 @@ class PodSet:
         self._holders: list[Container] | None = None
         self.selection_key: tuple[Hashable, ...] | None = None
 
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        """All containers in the order in which the kubelet starts them: init containers and sidecars first.
+
+        They are read at the first use, so that an object that is too large to be judged costs nothing here.
+
+        Raises:
+            MalformedError: a field of a container has a type that the API does not accept.
+        """
+        containers = self._containers
+        if containers is None:
+            containers = self._containers = self._read_containers()
+        return containers
+
     def _read_containers(self) -> tuple[Container, ...]:
         spec, path = self.spec, (*self.path, "spec")
         containers: list[Container] = []
@@ -85,13 +98,13 @@ class PodSet:
     def refresh(self) -> None:
         """Drop all cached values."""
         self._forget()
-        for container in self.containers:
+        for container in self._containers or ():
             container.reload()
 
     def reload(self, touched: Sequence[Path]) -> None:
         """Drop the cached values of memory, CPU and mounts after edits at the paths ``touched``."""
         self._totals = None
-        for container in self.containers:
+        for container in self._containers or ():
             container.shared_memory = NOT_READ
             if any(path[: len(container.path)] == container.path for path in touched):
                 container.reload()
