@@ -112,7 +112,7 @@ def unschedulable_finding(pods: PodSet, snapshot: ClusterSnapshot, ask: PodReque
 
 def nodes_unknown(pods: PodSet) -> Finding:
     """Return the finding for nodes that are not synced."""
-    return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "whether any could hold the pod")
+    return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "whether a node could hold the pod")
 
 
 def doubt_about(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
@@ -134,7 +134,7 @@ def _fillers_pending(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot
 
 def _defaults_unknown(pods: PodSet, kind: str) -> Finding:
     return not_synced(
-        "DefaultsUnknown", pods.field("containers"), f"the {kind}", "what the pods come to and whether any node could hold them"
+        "DefaultsUnknown", pods.field("containers"), f"the {kind}", "what the pods request and whether a node could hold them"
     )
 
 
@@ -152,7 +152,7 @@ def _clash(pods: PodSet, snapshot: ClusterSnapshot) -> Finding | None:
             return Finding(
                 "RuntimeClassClash",
                 pods.field("nodeSelector", key),
-                f"{key}={own[key]} is selected, and RuntimeClass {runtime.name} selects {key}={value}: the API accepts no such pod",
+                f"the pod selects {key}={own[key]}, but RuntimeClass {runtime.name} selects {key}={value}, so the API rejects it",
                 f"Write {key}: {value}, or name another RuntimeClass.",
                 rests_on=("runtimeclasses",),
             )
@@ -234,4 +234,4 @@ def _remedy(ask: PodRequests, shapes: Sequence[NodeShape]) -> str:
         rooms = [amount_on(shape, name) for shape in shapes]
         if all(room is not None and amount > room for room in rooms):
             wanted.append(f"at most {_shown(name, max(room or 0 for room in rooms))} of {name}")
-    return f"Ask for {' and '.join(wanted) or 'what one of these nodes has'} per pod{spread}."
+    return f"Request {' and '.join(wanted) or 'what one of these nodes has'} per pod{spread}."

@@ -98,10 +98,10 @@ def refusal(pods: PodSet, shape: NodeShape, cpus: Mapping[int, int] | None) -> s
 def _explained(shape: NodeShape, need: NumaRequest, policy: str) -> str:
     zones = shape.topology.zones if shape.topology else ()
     names = sorted(name for name in need.amounts if _by_zone(shape, name) is not None)
-    asked = ", ".join(_shown(name, need.amounts[name]) for name in names)
+    requested = ", ".join(_shown(name, need.amounts[name]) for name in names)
     has = "; ".join(f"{zone.name}: {', '.join(_shown(name, zone.allocatable.get(name, 0)) for name in names)}" for zone in zones)
-    fault = "no zone holds" if policy == "single-numa-node" else "not the same number of zones holds"
-    return f"{shape.title} ({policy}): {fault} what {need.who} asks for: {asked}, of {has}"
+    fault = "no NUMA zone has" if policy == "single-numa-node" else "need different numbers of NUMA zones"
+    return f"on {shape.title} ({policy}) {need.who} requests {requested}, which {fault} ({has})"
 
 
 def _shown(name: str, amount: int) -> str:
