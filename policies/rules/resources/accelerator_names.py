@@ -8,8 +8,8 @@ that is no whole number. Warns about a count of zero, which requests nothing.
 
 ## Why
 
-Kubernetes 1.11 removed the legacy name, yet the API server accepts it. A pod that requests a name which no device plugin
-provides stays Pending without an error.
+Kubernetes 1.11 removed the legacy name, yet the API server accepts it. A pod with a name that no device plugin provides stays
+Pending without an error.
 
 ## Practice
 
@@ -67,22 +67,15 @@ class AcceleratorNamesParams(Params):
 
 def mutate(workload: Workload, _params: AcceleratorNamesParams, _snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Rename the legacy resource; make requests and limits equal."""
-    return [
-        edit
-        for pods in workload.pod_sets
-        for container in pods.containers
-        if not container.stated.is_plain and container.role is not EPHEMERAL
-        for edit in _correct(container)
-    ]
-
-
-def _correct(container: Container) -> Iterator[Edit]:
-    names: Iterable[str] = container.stated.extended
-    if LEGACY_GPU in names:
-        yield from _rename(container)
-        names = [name for name in names if name not in {LEGACY_GPU, NVIDIA_GPU}]
-    for name in names:
-        yield from _equalise(container, name)
+    edits: list[Edit] = []
+    for container in (container for pods in workload.pod_sets for container in pods.containers):
+        if not container.stated.is_plain and container.role is not EPHEMERAL:
+            is_legacy = LEGACY_GPU in container.stated.extended
+            edits += _rename(container) if is_legacy else ()
+            for name in container.stated.extended:
+                if not is_legacy or name not in {LEGACY_GPU, NVIDIA_GPU}:
+                    edits += _equalise(container, name)
+    return edits
 
 
 def _rename(container: Container) -> Iterator[Edit]:
@@ -121,8 +114,15 @@ def check(workload: Workload, params: AcceleratorNamesParams, snapshot: ClusterS
                     yield from _check_counts(container, name)
         if "resourceClaims" in pods.spec:
             yield from _check_claims(workload, pods, snapshot)
-        if synced and not snapshot.offered.issuperset(pods.totals.accelerators):
-            yield from _check_offered(pods, provided)
+        absent = set(pods.totals.accelerators) - snapshot.offered if synced else set()
+        for name in sorted(absent.difference(params.served, {LEGACY_GPU})):
+            offered = ", ".join(sorted(filter(is_accelerator, provided))) or "no accelerator at all"
+            yield Finding(
+                "NotOffered",
+                pods.field("containers"),
+                f"no node offers {name} now; the nodes offer {offered}",
+                "Request a resource that the nodes offer, or add nodes that offer this one.",
+            )
 
 
 def _first_kind(container: Container, name: str) -> str:
@@ -138,9 +138,7 @@ def _check_name(container: Container, name: str, provided: frozenset[str]) -> It
             f"Kubernetes 1.11 removed {LEGACY_GPU} and no device plugin provides it, so the pod would stay Pending",
             f"Write {NVIDIA_GPU} instead of {LEGACY_GPU}.",
         )
-        return
-    proper = suggestion(name)
-    if proper is not None and name not in provided:
+    elif (proper := suggestion(name)) is not None and name not in provided:
         yield Finding(
             "UnservedName",
             place,
@@ -181,19 +179,6 @@ def _check_counts(container: Container, name: str) -> Iterator[Finding]:
             container.place("requests", name),
             f"request {request} and limit {limit} of {name} differ, which the API server rejects for an extended resource",
             f"Write requests[{name}]: {limit}, or remove the request.",
-        )
-
-
-def _check_offered(pods: PodSet, provided: frozenset[str]) -> Iterator[Finding]:
-    for name in sorted(pods.accelerators()):
-        if name in provided or name == LEGACY_GPU:
-            continue
-        offered = sorted(other for other in provided if is_accelerator(other))
-        yield Finding(
-            "NotOffered",
-            pods.field("containers"),
-            f"no node offers {name} now; the nodes offer {', '.join(offered) or 'no accelerator at all'}",
-            "Request a resource that the nodes offer, or add nodes that offer this one.",
         )
 
 

@@ -20,15 +20,12 @@ different times, and less than every pod at twice its request would take.
 
 ## Practice
 
-- NUMA guide, "GPU Memory Management": oversubscribed memory ends in pods that are killed. The guide means the card; it is true
-  of the node as well.
-- None of the guides bounds the sum of limits on a node: limits above requests, as all four write them, add up, and the kernel
-  decides which training dies.
+- NUMA guide, "GPU Memory Management": oversubscribed memory ends in pods that are killed, on the card and on the node.
+- None of the guides bounds the sum of limits on a node, though all four write limits above requests.
 
 ## Example
 
-On a node with 2000Gi whose pods are limited to 2900Gi together, a pod with a limit of 200Gi gets a warning: 3100Gi is more than
-1.5 x 2000Gi.
+A node has 2000Gi and its pods limits of 2900Gi. Another pod with 200Gi gets a warning: 3100Gi is more than 1.5 x 2000Gi.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,8 +65,7 @@ def check(workload: Workload, params: CommitmentParams, snapshot: ClusterSnapsho
     for pods in workload.gpu_pod_sets():
         for kind in ("nodes", "pods"):
             if snapshot.known.get(kind) is SyncState.PENDING:
-                place = pods.field("containers")
-                yield not_synced("CommitmentUnknown", place, f"the {kind}", "which memory limits the pods on the nodes have")
+                yield not_synced("CommitmentUnknown", pods.field("containers"), f"the {kind}", "which limits the nodes' pods have")
                 return
         chosen = node_candidates(pods, snapshot)
         if not chosen.matching:
@@ -151,20 +147,15 @@ def _overcommitted(
     )
 
 
+_QUEUED: Final = "the workload is in a queue"
 REASONS: Final[dict[str, Reason]] = {
     "CommitmentUnknown": Reason("The nodes or pods are not synced yet.", action="Unknown"),
     "LimitAboveRatio": Reason("The memory limit is above the ratio of every node, even an empty one.", facts=("nodes",)),
     "NodesOvercommitted": Reason(
-        "No node has room for the memory limit beside its pods.",
-        action="refuse",
-        facts=("nodes", "pods"),
-        warns="the workload is in a queue",
+        "No node has room for the memory limit beside its pods.", action="refuse", facts=("nodes", "pods"), warns=_QUEUED
     ),
     "PoolOvercommitted": Reason(
-        "All nodes together have no room for the memory limits.",
-        action="refuse",
-        facts=("nodes", "pods"),
-        warns="the workload is in a queue",
+        "All nodes together have no room for the memory limits.", action="refuse", facts=("nodes", "pods"), warns=_QUEUED
     ),
 }
 

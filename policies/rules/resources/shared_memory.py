@@ -10,8 +10,7 @@ alone. Warns if the user's own mount cannot serve: read-only, not in memory, or 
 ## Why
 
 The container runtime's default is 64 MiB. PyTorch DataLoader workers and NCCL put tensors there and die with a bus error
-when it is full. A tmpfs without a size may fill the node; its pages count against the memory limit of the container that
-writes them.
+when it is full. A tmpfs without a size may fill the node; its pages count against the memory limit of their container.
 
 ## Practice
 
@@ -36,6 +35,7 @@ volumes:
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain, count
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -93,10 +93,8 @@ def _consumers(workload: Workload, params: SharedMemoryParams) -> Iterator[tuple
 
 def _unused_name(pods: PodSet) -> str:
     taken = [volume.get("name") for volume in pods.volumes()]
-    name, number = _NAME, 2
-    while name in taken:
-        name, number = f"{_NAME}-{number}", number + 1
-    return name
+    names = chain([_NAME], (f"{_NAME}-{number}" for number in count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def _unmounted_volume(pods: PodSet, size: str) -> str | None:
@@ -139,9 +137,8 @@ def _edits(volumes: Path, name: str, size: str, containers: tuple[tuple[Path, st
     group = f"shm {name}"
     volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
     note = f"{SHM_DIRECTORY} of {size} in {', '.join(container for _, container in containers)}"
-    mount = {"name": name, "mountPath": SHM_DIRECTORY}
-    mounts = (Edit("append", (*path, "volumeMounts"), mount, "", group) for path, _ in containers)
-    return (Edit("append", volumes, volume, note, group), *mounts)
+    mounts = [((*path, "volumeMounts"), {"name": name, "mountPath": SHM_DIRECTORY}) for path, _ in containers]
+    return (Edit("append", volumes, volume, note, group), *[Edit("append", place, mount, "", group) for place, mount in mounts])
 
 
 def check(workload: Workload, params: SharedMemoryParams, _snapshot: ClusterSnapshot) -> Iterator[Finding]:

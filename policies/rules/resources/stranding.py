@@ -17,13 +17,11 @@ rest can no longer use. Above `refuseFactor` the pod is refused.
 
 One GPU with 60% of the memory of an 8-GPU node leaves memory for three others: four GPUs are paid for and stay unused. The
 scheduler does not see this, and a queue's quota still counts these GPUs as available. At twice its share a pod takes that of
-another accelerator for each of its own, which pods of other kinds that request less make up for; at four times it takes three,
-which no usual mix of pods makes up for.
+another accelerator for each of its own, which pods that request less make up for; at four times it takes three, too many for that.
 
 ## Practice
 
-- Orchestration guide, "Resource Consolidation": pods do not take more of a node than they need, so that others fit beside
-  them.
+- Orchestration guide, "Resource Consolidation": pods do not take more of a node than they need, so others fit as well.
 - Orchestration guide, "Idle GPU Mitigation": no GPU is idle because its node has no memory or CPU left for it.
 - Field guide, step 5: GPUs that are allocated and not used are waste; so are those that no pod can allocate.
 
@@ -65,14 +63,7 @@ class StrandingParams(Params):
 
 
 class _Case(NamedTuple):
-    """What a pod takes of one node.
-
-    Attributes:
-        factor: how many times its accelerators' fair share, the larger of memory and CPU.
-        resource: ``memory`` or ``cpu``.
-        shape: the node.
-        portion: the part of the node's accelerators that it requests.
-    """
+    """The resource (``memory`` or ``cpu``) of which a pod takes most on a node: ``factor`` times its accelerators' fair share."""
 
     factor: float
     resource: str
@@ -110,8 +101,7 @@ def check(workload: Workload, params: StrandingParams, snapshot: ClusterSnapshot
     """Warn about pods that leave other accelerators too little, and refuse the worst."""
     for pods in workload.gpu_pod_sets():
         if snapshot.known.get("nodes") is SyncState.PENDING:
-            place = pods.field("containers")
-            yield not_synced("NodesUnknown", place, "the nodes", "whether the pod leaves enough for other accelerators")
+            yield not_synced("NodesUnknown", pods.field("containers"), "the nodes", "whether the pod leaves others enough")
             return
         chosen = node_candidates(pods, snapshot)
         if not chosen.matching:
@@ -128,6 +118,9 @@ def _strands(pods: PodSet, request: PodRequests, case: _Case, params: StrandingP
     requested, total = (request.memory, shape.memory) if resource == "memory" else (request.cpu, shape.cpu)
     others = portion.whole - portion.parts
     usable = min(others, (total - requested) * portion.whole // total)
+    grain = GIB if resource == "memory" else 1000
+    most = int(total * portion.parts / portion.whole * params.warn_factor)
+    count = min(-(-requested * portion.whole // (total * portion.unit)), portion.whole // portion.unit)
     return Finding(
         "StrandsAccelerators",
         pods.field("containers"),
@@ -136,25 +129,14 @@ def _strands(pods: PodSet, request: PodRequests, case: _Case, params: StrandingP
         f" the remaining {_shown(resource, total - requested)} are enough for {usable} of the {others} other {portion.noun}, so"
         f" {others - usable} stay unusable, and the node holds {total // requested} of such pods instead of"
         f" {portion.whole // portion.parts}",
-        _remedy(requested, total, case, params),
+        f"Request at most {_shown(resource, most // grain * grain or most)} of {resource} per pod, or {count} of {portion.name},"
+        f" whose fair share covers {_shown(resource, requested)}.",
         measure=int(1000 * case.factor),
     )
 
 
 def _shown(resource: str, amount: int) -> str:
     return show_bytes(amount) if resource == "memory" else format_millicores(amount)
-
-
-def _remedy(requested: int, total: int, case: _Case, params: StrandingParams) -> str:
-    portion = case.portion
-    grain = GIB if case.resource == "memory" else 1000
-    most = int(total * portion.parts / portion.whole * params.warn_factor)
-    most = most // grain * grain or most
-    count = min(-(-requested * portion.whole // (total * portion.unit)), portion.whole // portion.unit)
-    return (
-        f"Request at most {_shown(case.resource, most)} of {case.resource} per pod, or {count} of {portion.name}, whose fair share"
-        f" is that much {case.resource}."
-    )
 
 
 REASONS: Final[dict[str, Reason]] = {

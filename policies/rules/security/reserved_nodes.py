@@ -9,19 +9,17 @@ Finds pods that request no accelerator and still go to accelerator nodes:
   (`DoesNotExist`, `NotIn`) does not select them;
 - they name such a node (`nodeName`).
 
-In mode Enforce these are refused. They only get a warning, or nothing by `parts: Allow`, if other pods of the same workload request
-accelerators (the head of a RayCluster, a launcher, a driver), and if the pods come from a workload that was reviewed itself.
+In mode Enforce these are refused. They only get a warning, or nothing by `parts: Allow`, if other pods of the same workload
+request accelerators (the head of a RayCluster, a launcher, a driver), or if the pods come from a workload that was reviewed.
 
 The rule ignores DaemonSets and their pods, which run on every node (device plugin, exporter, CNI), pods of the classes
 `system-node-critical` and `system-cluster-critical`, tolerations without a key, and pods that request a part of a GPU from KAI.
-In a cluster gpugate sees pods that request no accelerator only if they name such a taint or label: only `gpugate review` finds a
-pod that names nothing but a node ([isolation](../guide/isolation.md)).
+Only `gpugate review` finds a pod that names nothing but a node ([isolation](../guide/isolation.md)).
 
 ## Why
 
-The taint keeps the CPUs and the memory of a GPU node for its GPUs. A CPU pod on such a node takes what the next GPU pod needs, and
-a node without free CPUs strands its GPUs. With a CUDA image and the NVIDIA runtime as the default one, such a pod even sees every
-GPU of the node.
+The taint keeps the CPUs and the memory of a GPU node for its GPUs. A CPU pod there takes what the next GPU pod needs, and a node
+without free CPUs strands its GPUs. With a CUDA image and the NVIDIA runtime as the default one, it even sees every GPU.
 
 ## Practice
 
@@ -180,16 +178,11 @@ def _described(workload: Workload, pods: PodSet) -> str:
     return f"{which} (other pods of the workload request some)" if workload.gpu_pod_sets() else which
 
 
+_PART: Final = "the pod is part of a workload"
 REASONS: Final[dict[str, Reason]] = {
-    "ChoosesNodes": Reason(
-        "A pod without GPUs selects GPU nodes.", warns="the pod is part of a workload", owner_reviewed_warns=True
-    ),
-    "NamesNode": Reason(
-        "A pod without GPUs names a GPU node.", facts=("nodes",), warns="the pod is part of a workload", owner_reviewed_warns=True
-    ),
-    "ToleratesTaint": Reason(
-        "A pod without GPUs tolerates the taint of GPU nodes.", warns="the pod is part of a workload", owner_reviewed_warns=True
-    ),
+    "ChoosesNodes": Reason("A pod without GPUs selects GPU nodes.", warns=_PART, owner_reviewed_warns=True),
+    "NamesNode": Reason("A pod without GPUs names a GPU node.", facts=("nodes",), warns=_PART, owner_reviewed_warns=True),
+    "ToleratesTaint": Reason("A pod without GPUs tolerates the taint of GPU nodes.", warns=_PART, owner_reviewed_warns=True),
 }
 
 RULE = Rule(

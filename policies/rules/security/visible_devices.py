@@ -13,8 +13,7 @@ Refuses what gives devices to a container without a request that the scheduler a
 A pod that requests accelerators is refused, too: its own value overrides the device plugin's. It gets a warning if it requests all
 accelerators of a node. gpugate cannot see a value from a ConfigMap, a Secret or a field (`onUnknown`).
 
-Warns if requested accelerators stay hidden: `CUDA_VISIBLE_DEVICES` (`HIP_`, `ROCR_`) that shows fewer than the container requests,
-`NVIDIA_VISIBLE_DEVICES: none`.
+Warns if requested accelerators stay hidden by `CUDA_VISIBLE_DEVICES` (`HIP_`, `ROCR_`) or by `NVIDIA_VISIBLE_DEVICES: none`.
 
 DaemonSets of the node stack, by their images, and service accounts of its operators are left alone. In a cluster this rule also
 sees pods that request no accelerator; no other pod waits for it ([isolation](../guide/isolation.md)).
@@ -22,8 +21,8 @@ sees pods that request no accelerator; no other pod waits for it ([isolation](..
 ## Why
 
 If the NVIDIA runtime is the default one, the variable alone gives a container every GPU of its node. The scheduler gives the
-same GPUs to others, and no quota counts them. The kubelet puts a container's own variables behind those of the device plugin, so
-a pod with one GPU may take eight.
+same GPUs to others, and no quota counts them. The kubelet lets a container's own variables override those of the device plugin,
+so a pod with one GPU may take eight.
 
 ## Practice
 
@@ -92,6 +91,8 @@ _HIDING: Final = {
 _READ: Final = frozenset({*VARIABLES, *_HIDING})
 #: Reasons of findings about devices that the pod itself requests.
 _HARMLESS: Final = frozenset({"HidesDevices", "LeavesDevicesIdle", "NamesItsOwnDevices"})
+#: Added for a DaemonSet: the images of a node stack may come from a mirror.
+_STACK_REMEDY: Final = " If the DaemonSet belongs to the node stack, list its image in the policy (rules.visible-devices.images)."
 #: The annotation from which Huawei's own manifests take the value: its scheduler wrote it there.
 _ASCEND_ANNOTATION: Final = "metadata.annotations['huawei.com/"
 
@@ -111,24 +112,21 @@ def check(workload: Workload, params: VisibleDevicesParams, snapshot: ClusterSna
         if not pods.is_whole:
             continue
         of_containers = [
-            _with_stack_remedy(workload, finding)
+            finding
             for container in pods.containers
             if "env" in container.spec or "volumeMounts" in container.spec
             for finding in _of_container(workload, pods, container, params, snapshot)
         ]
-        of_pod = [*_by_volumes(pods), *_by_annotations(pods)]
+        if of_containers and is_of_daemon_set(workload):
+            of_containers = [
+                finding if finding.reason in _HARMLESS else finding._replace(remedy=finding.remedy + _STACK_REMEDY)
+                for finding in of_containers
+            ]
+        of_pod = list(_of_pod(pods))
         if (of_containers or of_pod) and not has_account(workload, pods, params.service_accounts):
             yield from of_containers
             if not all(runs_stack_image(workload, container, params.images) for container in pods.containers):
                 yield from of_pod
-
-
-def _with_stack_remedy(workload: Workload, finding: Finding) -> Finding:
-    """Return ``finding``, with the remedy for a DaemonSet of the node stack whose images come from a mirror."""
-    if finding.reason in _HARMLESS or not is_of_daemon_set(workload):
-        return finding
-    more = " If the DaemonSet belongs to the node stack, list its image in the policy (rules.visible-devices.images)."
-    return finding._replace(remedy=finding.remedy + more)
 
 
 def _of_container(
@@ -287,10 +285,8 @@ def _by_mounts(pods: PodSet, container: Container) -> Iterator[Finding]:
         )
 
 
-def _by_volumes(pods: PodSet) -> Iterator[Finding]:
-    if "volumes" not in pods.spec or pods.requests_gpu():
-        return
-    for at, volume in enumerate(pods.volumes()):
+def _of_pod(pods: PodSet) -> Iterator[Finding]:
+    for at, volume in enumerate(pods.volumes() if "volumes" in pods.spec and not pods.requests_gpu() else ()):
         path = host_path(volume)
         if path and is_device_file(path):
             yield Finding(
@@ -300,9 +296,6 @@ def _by_volumes(pods: PodSet) -> Iterator[Finding]:
                 " privileged container can use other pods' devices, which no quota counts",
                 "Remove that volume and request the accelerator under resources.limits, for which the device plugin mounts it.",
             )
-
-
-def _by_annotations(pods: PodSet) -> Iterator[Finding]:
     for key, value in pods.annotations().items():
         if key.startswith(DEVICE_ANNOTATIONS):
             yield Finding(

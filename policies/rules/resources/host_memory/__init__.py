@@ -8,11 +8,10 @@ leave of a node, of the namespace's LimitRanges and ResourceQuotas and of the qu
 nothing, or the queue's quota covers no memory, gpugate adds none and warns why.
 
 Refuses, with the sums: a container without a memory limit if the policy forbids a default or the limit has not been added; a
-limit that is more than the policy's ratio times the request; a `/dev/shm`, or memory-backed volumes together, larger than the
-memory limit that must hold them; and a pod that no node which offers its accelerators could ever hold, added up as the
-scheduler adds: memory, CPU, accelerators, other extended resources, ephemeral storage and huge pages, of all containers, with
-the defaults of the namespace's LimitRanges and the overhead of the pod's RuntimeClass. Nodes whose taints the rule
-`tolerations` lets the pods tolerate count as within reach.
+limit that is more than the policy's ratio times the request; a `/dev/shm`, or memory-backed volumes together, larger than their
+memory limit; and a pod that no node with its accelerators could ever hold, added up as the scheduler adds: memory, CPU,
+accelerators, other extended resources, ephemeral storage and huge pages, of all containers, with the defaults of LimitRanges and
+the overhead of the RuntimeClass. Nodes whose taints the rule `tolerations` lets the pods tolerate count as within reach.
 
 ## Why
 

@@ -6,11 +6,10 @@ the least of the node's allocatable memory, the pod's memory limit (if every con
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding
-from gpugate.policies.kube.fields import Object, Path, mappings
+from gpugate.policies.kube.fields import mappings
 from gpugate.policies.kube.quantity import MIB, format_bytes, show_bytes
 from gpugate.policies.queueing.cluster_queue import uncovered
 from gpugate.policies.rules.resources.host_memory.mutate import DefaultLimits, HostMemoryParams, default_limits
@@ -106,29 +105,10 @@ def _check_fit(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> I
     return (unschedulable_finding(pods, snapshot, request, shapes),)
 
 
-class _MemoryVolume(NamedTuple):
-    """A memory-backed volume that a container may write.
-
-    Attributes:
-        name: its name.
-        size: its ``sizeLimit`` in bytes; None if it has none.
-        place: path of the volume.
-    """
-
-    name: str
-    size: int | None
-    place: Path
-
-
-def _in_memory(volume: Object) -> bool:
-    source = volume.get("emptyDir")
-    return type(source) is dict and source.get("medium") == "Memory"
-
-
 def _check_memory_volumes(pods: PodSet, pod_limit: int | None) -> list[Finding]:
     """Return the findings about memory-backed volumes; ``pod_limit``: the pod-level memory limit in bytes, if any."""
     findings: list[Finding] = []
-    several = "volumes" in pods.spec and sum(map(_in_memory, pods.volumes()))
+    several = "volumes" in pods.spec and sum(SharedMemory({}, volume, ()).is_memory for volume in pods.volumes())
     for container in pods.containers:
         if container.role is EPHEMERAL or "volumeMounts" not in container.spec:
             continue
@@ -164,42 +144,41 @@ def _check_volumes(pods: PodSet, container: Container, pod_limit: int | None) ->
     limit = _limit_of(container, pod_limit)
     shared = pods.shared_memory(container)
     at_shm = None if shared is None else shared.mount.get("name")
-    volumes = list(_memory_volumes(pods, container))
+    volumes = _writable_memory_volumes(pods, container)
+    sizes = {name: volume.size_limit for name, volume in volumes.items()}
     if limit is None:
-        for volume in volumes:
-            if volume.size is None and volume.name != at_shm and not pods.holds(container):
+        for name, volume in volumes.items():
+            if sizes[name] is None and name != at_shm and not pods.holds(container):
                 yield Finding(
                     "MemoryVolumeUnbounded",
                     (*volume.place, "emptyDir"),
-                    f"the memory-backed volume {volume.name} has no sizeLimit and {container.name}, which may write it, has no"
-                    " memory limit, so it may grow to all of the node's allocatable memory",
+                    f"the memory-backed volume {name} has no sizeLimit and {container.name}, which may write it, has no memory"
+                    " limit, so it may grow to all of the node's allocatable memory",
                     "Write a sizeLimit for the volume and a memory limit for the container.",
                 )
         return
-    sized = [volume for volume in volumes if volume.size]
-    total = sum(volume.size or 0 for volume in sized)
-    if total <= limit or all(volume.name == at_shm for volume in sized):
-        return
-    terms = " + ".join(f"{show_bytes(volume.size or 0)} ({volume.name})" for volume in sized)
-    yield Finding(
-        "MemoryVolumesExceedLimit",
-        pods.field("volumes"),
-        f"the memory-backed volumes of {container.name} count against its memory limit and are larger:"
-        f" {terms}{f' = {show_bytes(total)}' if len(sized) > 1 else ''} > {show_bytes(limit)}",
-        f"Lower their sizeLimits to {show_bytes(limit // 2 // MIB * MIB or limit)} together, or raise the memory limit to"
-        f" {show_bytes(total * 2)}.",
-        measure=total - limit,
-    )
+    sized = {name: size for name, size in sizes.items() if size}
+    total = sum(sized.values())
+    if total > limit and any(name != at_shm for name in sized):
+        terms = " + ".join(f"{show_bytes(size)} ({name})" for name, size in sized.items())
+        yield Finding(
+            "MemoryVolumesExceedLimit",
+            pods.field("volumes"),
+            f"the memory-backed volumes of {container.name} count against its memory limit and are larger:"
+            f" {terms}{f' = {show_bytes(total)}' if len(sized) > 1 else ''} > {show_bytes(limit)}",
+            f"Lower their sizeLimits to {show_bytes(limit // 2 // MIB * MIB or limit)} together, or raise the memory limit to"
+            f" {show_bytes(total * 2)}.",
+            measure=total - limit,
+        )
 
 
-def _memory_volumes(pods: PodSet, container: Container) -> Iterator[_MemoryVolume]:
-    """Yield the memory-backed volumes that ``container`` may write, each once."""
-    seen: set[str] = set()
+def _writable_memory_volumes(pods: PodSet, container: Container) -> dict[str, SharedMemory]:
+    volumes: dict[str, SharedMemory] = {}
     for mount in mappings(container.spec, "volumeMounts", container.path):
         name = str(mount.get("name"))
         indexed = pods.volume(name)
-        if indexed is None or name in seen or mount.get("readOnly") is True or not _in_memory(indexed[1]):
-            continue
-        seen.add(name)
-        place = pods.field("volumes", indexed[0])
-        yield _MemoryVolume(name, SharedMemory(mount, indexed[1], place).size_limit, place)
+        if indexed is not None and mount.get("readOnly") is not True:
+            volume = SharedMemory(mount, indexed[1], pods.field("volumes", indexed[0]))
+            if volume.is_memory:
+                volumes.setdefault(name, volume)
+    return volumes

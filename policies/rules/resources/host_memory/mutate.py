@@ -153,10 +153,9 @@ class _Most(NamedTuple):
 
 def _limited(pods: PodSet, limits: Mapping[int, int]) -> int:
     """Return the bytes that the pod may grow to: its limits, and its requests where a container has none."""
-    containers = filled(pods, changes=_changes(pods, limits))
     parts = [
         (resolved.container.role, {"memory": resolved.limits.get("memory") or resolved.requests.get("memory", 0)})
-        for resolved in containers
+        for resolved in filled(pods, changes=_changes(pods, limits))
     ]
     return add_up(parts, overhead=stated_overhead(pods)).get("memory", 0)
 
@@ -184,8 +183,7 @@ def _most_on_nodes(workload: Workload, pods: PodSet, whole: Mapping[int, int], s
         return None
     limits = max(limited_memory_of(pods), *(shape.memory for shape in holding))
     half = _requested(workload, pods, _changes(pods, {at: size // 2 for at, size in whole.items()}), snapshot)
-    # Nodes that leave less are ignored: a limit far below the share would end the container there. But not if the pods may not
-    # tolerate the taints of any node.
+    # Nodes that leave less are ignored, unless taints keep the pods off all nodes: a limit far below the share ends the container.
     large = [part for part in parts if half <= part] if open_to else []
     return _Most(min(large, default=max(parts) if open_to else min(parts)), limits)
 

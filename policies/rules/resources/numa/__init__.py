@@ -6,10 +6,10 @@ For pods that hold whole devices (no MIG slices, no time-sliced shares):
 
 - Guaranteed quality of service: in every container, init containers and sidecars too, requests are raised to the limits and
   CPU to whole cores; a container with accelerators and no CPU gets its accelerators' share of the node, or the policy's
-  figure. All of it or nothing: if one container lacks a limit, or Git or Kueue forbid a change, the pod stays as it is and the
-  warning says which lines to commit. A pod is not raised off nodes that can hold it now, nor beyond a LimitRange, a
-  ResourceQuota or the quota of its Kueue queue that it and its sister pods keep to as they are, nor beyond what leaves a node's
-  other accelerators usable, nor a memory request by more than the policy's ratio.
+  figure. If one container lacks a limit, or Git or Kueue forbid a change, the pod stays as it is and the warning says which
+  lines to commit. A pod is not raised off nodes that can hold it now, nor beyond a LimitRange, a ResourceQuota or the quota of
+  its Kueue queue that it and its sister pods keep to now, nor beyond what leaves a node's other accelerators usable, nor a
+  memory request by more than the policy's ratio.
 - If the policy names the label of nodes known to align, a node affinity for it, unless no node has it.
 - A topologySpreadConstraint on the policy's NUMA key, with a label selector for the workload's own pods, only if nodes
   have that key (no stock component sets one: it takes one node object per NUMA domain).
@@ -17,8 +17,7 @@ For pods that hold whole devices (no MIG slices, no time-sliced shares):
 
 Refuses a pod that no NUMA zone holds on any node that it may land on, if the nodes' agents report their zones
 (NodeResourceTopology) and the kubelets' policy is `single-numa-node`, or if `restricted` kubelets could never place its parts in
-the same zones; warns if that is so on some of these nodes. Only certain facts count: devices whose places are all known, and
-whole CPUs of Guaranteed pods.
+the same zones; warns if that is so on some of these nodes. Only known places of devices and whole CPUs of Guaranteed pods count.
 
 Warns about a pod-level `spec.resources`, which makes the kubelet skip alignment.
 
@@ -32,10 +31,8 @@ NUMA domains loses PCIe and memory bandwidth for its whole run. A webhook can't 
 
 - NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": a training pod's GPUs, CPUs and memory are in one NUMA
   domain, by the kubelet's Topology Manager.
-- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": NCCL reads a file with the topology; the variable's right
-  name is `NCCL_TOPO_FILE`.
-- Orchestration guide, "Distributed Training Hangs": settings of NCCL, such as its debug log, are set for all jobs in one
-  place.
+- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": NCCL reads the topology from `NCCL_TOPO_FILE`.
+- Orchestration guide, "Distributed Training Hangs": NCCL is configured for all jobs in one place, such as its debug log.
 
 ## Example
 

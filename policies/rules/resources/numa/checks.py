@@ -22,9 +22,8 @@ def check(workload: Workload, params: NumaParams, snapshot: ClusterSnapshot) -> 
     for pods in workload.gpu_pod_sets():
         chosen = node_candidates(pods, snapshot)
         shapes = chosen.large_enough
-        finding = _check_zones(workload, pods, chosen, snapshot) if chosen.matching else None
-        if finding is not None:
-            yield finding
+        if chosen.matching:
+            yield from _check_zones(workload, pods, chosen, snapshot)
         if chosen.shared_only or not pods.whole_devices():
             continue
         if pods.spec.get("resources") or not pods.totals.is_guaranteed:
@@ -34,29 +33,26 @@ def check(workload: Workload, params: NumaParams, snapshot: ClusterSnapshot) -> 
                 yield finding
 
 
-def _check_zones(workload: Workload, pods: PodSet, chosen: NodeCandidates, snapshot: ClusterSnapshot) -> Finding | None:
-    """Return the finding about pods that kubelets would reject because no NUMA zone holds them."""
+def _check_zones(workload: Workload, pods: PodSet, chosen: NodeCandidates, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """Find pods that kubelets would end because no NUMA zone holds them."""
     place = pods.field("containers")
     if snapshot.known.get("noderesourcetopologies") is SyncState.PENDING:
-        return not_synced("ZonesUnknown", place, "the NodeResourceTopologies", "whether a NUMA zone could hold the pod")
-    if all(shape.topology is None for shape in open_shapes(pods, chosen)):
-        return None
-    refusing = _refusing(pods, chosen)
-    if not refusing:
-        return None
+        yield not_synced("ZonesUnknown", place, "the NodeResourceTopologies", "whether a NUMA zone could hold the pod")
+        return
+    if all(shape.topology is None for shape in open_shapes(pods, chosen)) or not (refusing := _refusing(pods, chosen)):
+        return
     shapes = fitting(pods, chosen, node_request(pods, snapshot, workload.namespace))
     cpus = exclusive_cpus(pods)
     texts = list(dict.fromkeys(refusal(pods, shape, cpus) for shape in shapes if shape.nodes[0] in refusing))
-    if not texts:
-        return None
-    finding = Finding(
-        "NoZoneHolds",
-        place,
-        f"the kubelet would end the pod with TopologyAffinityError, because {'; '.join(texts[:_SHOWN])}",
-        "Request what one NUMA zone has, or select nodes whose Topology Manager does not require alignment.",
-        measure=pods.whole_devices() + sum((cpus or {}).values()),
-    )
-    return finding if all(shape.nodes[0] in refusing for shape in shapes) else finding.as_warning()
+    if texts:
+        finding = Finding(
+            "NoZoneHolds",
+            place,
+            f"the kubelet would end the pod with TopologyAffinityError, because {'; '.join(texts[:_SHOWN])}",
+            "Request what one NUMA zone has, or select nodes whose Topology Manager does not require alignment.",
+            measure=pods.whole_devices() + sum((cpus or {}).values()),
+        )
+        yield finding if all(shape.nodes[0] in refusing for shape in shapes) else finding.as_warning()
 
 
 def _refusing(pods: PodSet, chosen: NodeCandidates) -> frozenset[str]:

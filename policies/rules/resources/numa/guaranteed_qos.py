@@ -190,25 +190,20 @@ def _strands(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape], p
 
 def raised(pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams, memo: Memo) -> tuple[Target, ...]:
     """Return the containers to raise."""
-    spec = pods.spec
-    if pods.totals.is_guaranteed or not params.guaranteed or spec.get("resources"):
+    if pods.totals.is_guaranteed or not params.guaranteed or pods.spec.get("resources"):
         return ()
-    if pods.gpu_claims or "overhead" in spec:
-        # The totals do not contain these.
-        return _raisable(pods, shapes, params)
-    targets = memo.get(pods.totals)
-    if targets is None:
-        targets = _raisable(pods, shapes, params)
-        remember(memo, pods.totals, targets)
-    return targets
-
-
-def _raisable(pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams) -> tuple[Target, ...]:
+    # The totals do not contain claims and overhead.
+    is_kept = not pods.gpu_claims and "overhead" not in pods.spec
+    kept = memo.get(pods.totals) if is_kept else None
+    if kept is not None:
+        return kept
     targets, missing = _targets(pods, shapes, params)
     # The API server rejects a request above its limit with its own message.
-    if any(target.lowers for target in targets) or _obstacle(pods, targets, missing, shapes, params) is not None:
-        return ()
-    return tuple(target for target in targets if not target.is_met)
+    stays = any(target.lowers for target in targets) or _obstacle(pods, targets, missing, shapes, params) is not None
+    to_raise = () if stays else tuple(target for target in targets if not target.is_met)
+    if is_kept:
+        remember(memo, pods.totals, to_raise)
+    return to_raise
 
 
 def raise_to(pods: PodSet, targets: Sequence[Target]) -> list[Edit]:

@@ -17,14 +17,7 @@ from gpugate.policies.workloads.workload import Workload
 
 
 class _Plan(NamedTuple):
-    """The results for one set of candidate nodes and parameters, kept with the candidates.
-
-    Attributes:
-        params: the parameters.
-        aligns: whether a node may have the label of aligned nodes.
-        spreads: whether a node has the topology key.
-        raises: the containers to raise, by the totals of their pods.
-    """
+    """Whether candidate nodes may have the label of aligned nodes, whether one has the topology key, and containers to raise."""
 
     params: NumaParams
     aligns: bool
@@ -70,14 +63,12 @@ def _spread(workload: Workload, pods: PodSet, params: NumaParams) -> Iterator[Ed
     selector = pod_selector(workload, pods)
     if selector is None:
         return
-    place, is_present = pods.field("topologySpreadConstraints"), False
-    for at, existing in enumerate(mappings(pods.spec, "topologySpreadConstraints", pods.field())):
-        if existing.get("topologyKey") == params.topology_key:
-            is_present = True
-            if existing.get("labelSelector") is None:
-                note = f"label selector of the spread over {params.topology_key}"
-                yield Edit("set", (*place, at, "labelSelector"), selector, note)
-    if not is_present:
+    place, constraints = pods.field("topologySpreadConstraints"), mappings(pods.spec, "topologySpreadConstraints", pods.field())
+    for at, constraint in enumerate(constraints):
+        if constraint.get("topologyKey") == params.topology_key and constraint.get("labelSelector") is None:
+            note = f"label selector of the spread over {params.topology_key}"
+            yield Edit("set", (*place, at, "labelSelector"), selector, note)
+    if all(constraint.get("topologyKey") != params.topology_key for constraint in constraints):
         constraint = {
             "maxSkew": 1,
             "topologyKey": params.topology_key,

@@ -20,13 +20,11 @@ need     = (weights + headroom) / GPUs that hold one copy
 
 If some nodes in reach have cards that hold the need and others do not, the pods get a node affinity `nvidia.com/gpu.memory`
 `Gt` one MiB less than it, in every term of an existing affinity. They get none if a node that their nodeSelector and tolerations
-allow lacks that label, since the affinity would exclude it like the small ones, and none for MIG slices, whose resource name
-decides.
+allow lacks that label, since the affinity would exclude it, too, and none for MIG slices, whose resource name decides.
 
 Refuses pods that no card in reach holds (the weights alone, or `gpugate.io/vram`), and says which cards of the cluster would, or
-over how many GPUs to split the model. Warns if the weights fit and the headroom does not; if pods may still land on cards that are
-too small; and if the share of a time-sliced card is smaller than the need, since the pods of one card fill it together. A card
-without a label for its memory is unknown and never causes a refusal.
+over how many GPUs to split the model. Warns if the weights fit and the headroom does not; if pods may land on cards that are too
+small; and if a share of a time-sliced card is too small. A card without a label for its memory never causes a refusal.
 
 A pool that scales up from no node has no such label yet, and its autoscaler may find no node for a pod with the affinity: set
 `affinity: false` there, or put the label on the pool's node template. If larger cards may be added, set `noCardHolds: Warn`.
@@ -42,8 +40,7 @@ so gpugate prefers a larger card in reach, and warns if there is none.
 
 ## Practice
 
-- NUMA guide, "GPU Memory Management": a model's weights, activations and cache are compared with the card before it is
-  chosen.
+- NUMA guide, "GPU Memory Management": the card is chosen by a model's weights, activations and cache.
 - NUMA guide, "GPU Instance Selection: Cost vs Performance": small models go to small cards, large ones to large cards.
 - Basics guide, "Use Node Affinity": cards with enough memory are selected by `nvidia.com/gpu.memory`.
 - Orchestration guide, "Distributed Training Patterns": a model too large for one card is split over several.

@@ -11,6 +11,7 @@ from gpugate.policies.kube.managers import has_kueue_marks
 from gpugate.policies.kube.quantity import GIB, format_bytes, show_bytes
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.resources.vram.estimate import (
+    PARAMETERS,
     SPLIT,
     VRAM,
     VramParams,
@@ -29,7 +30,8 @@ from gpugate.policies.workloads.requests import pod_requests
 from gpugate.policies.workloads.workload import Workload
 
 _SHOWN: Final = 3
-_WIDEST: Final = 1 << 12
+#: Numbers of GPUs over which gpugate proposes to split a model.
+_SPLITS: Final = [1 << power for power in range(13)]
 
 
 def _enough_memory(cards: Sequence[GpuCard], need: VramRequest) -> int:
@@ -78,7 +80,7 @@ def check(workload: Workload, params: VramParams, snapshot: ClusterSnapshot) -> 
         key, what, remedy = stated.problem
         yield Finding("NeedUnreadable", _place_of(workload, key), f"{key}: {what}", remedy)
         return
-    place = _place_of(workload, stated.key)
+    place = _place_of(workload, VRAM if stated.model is None else PARAMETERS)
     findings: list[Finding] = []
     for pods in workload.templated_gpu_pod_sets():
         need = vram_request(workload, pods, stated, params.headroom)
@@ -154,7 +156,6 @@ def _check_cards(pods: PodSet, place: Path, need: VramRequest, snapshot: Cluster
 
 
 def _check_each(pods: PodSet, place: Path, need: VramRequest, known: Sequence[GpuCard]) -> Iterator[Finding]:
-    """Yield the findings about cards and shares that are too small beside others that are not."""
     enough = _enough_memory(known, need)
     small = [card for card in known if (card.memory or 0) < enough]
     if small:
@@ -179,7 +180,6 @@ def _check_each(pods: PodSet, place: Path, need: VramRequest, known: Sequence[Gp
 
 
 def _shown(need: VramRequest, size: int) -> str:
-    """Return ``size`` in bytes in the unit of the stated need."""
     return show_bytes(size) if need.total is None else show_gb(size)
 
 
@@ -201,7 +201,7 @@ def _alternatives(pods: PodSet, need: VramRequest, largest: GpuCard, snapshot: C
         if (largest.memory or 0) >= GIB:
             ways.append(f"write {VRAM}: {format_bytes((largest.memory or 0) // GIB * GIB)} at most")
     else:
-        degree = _least_split(need.total, largest.memory or 0)
+        degree = next((split for split in _SPLITS if split * (largest.memory or 0) >= need.total), None)
         if degree is not None and set(pods.accelerators()) == {NVIDIA_GPU} and largest.replicas == 1:
             sums = f"{show_gb(need.total)} / {degree} = {show_gb(need.total / degree)} on each"
             where = f"request {degree} of {NVIDIA_GPU}" if degree <= largest.per_node else "run several pods"
@@ -211,18 +211,7 @@ def _alternatives(pods: PodSet, need: VramRequest, largest: GpuCard, snapshot: C
     return f"{'' if holding else 'No card of the cluster is large enough. '}{text[0].upper()}{text[1:]}."
 
 
-def _least_split(total: int, memory: int) -> int | None:
-    """Return the least power of two of cards with ``memory`` bytes that hold ``total`` bytes together; None beyond the maximum."""
-    degree = 1
-    while degree <= _WIDEST:
-        if degree * memory >= total:
-            return degree
-        degree *= 2
-    return None
-
-
 def _how_to_know(pods: PodSet) -> str:
-    """Return a sentence on what would make the memory of the pods' devices known."""
     names = pods.accelerators()
     if not names:
         return "Select devices by their memory in the claim's own selectors."
@@ -232,7 +221,6 @@ def _how_to_know(pods: PodSet) -> str:
 
 
 def _how_to_keep_off(pods: PodSet, cards: Sequence[GpuCard], enough: int) -> str:
-    """Return a sentence on what keeps the pods off those of ``cards`` that have less than ``enough`` bytes."""
     if set(pods.accelerators()) != {NVIDIA_GPU}:
         return "Write a node affinity for nodes whose devices are large enough."
     large = [card.shape for card in cards if (card.memory or 0) >= enough]

@@ -1,17 +1,13 @@
-"""Parameters of the rule `vram`, and the memory of its accelerators that a workload states or that its model needs.
+"""Parameters of the rule `vram`, and the memory of its accelerators that a workload states or, by the rule's formula, needs.
 
-    weights  = parameters x bytes of one parameter
-    headroom = weights x 4/14 at least, weights x 8/14 for comfort
-    need     = (weights + headroom) / GPUs that hold one copy of the model
-
-The figures are the NUMA guide's, for a 7B model in FP16: 14GB of weights, and 4GB to 8GB beside them for activations and the KV
-cache. A GB is 10^9 bytes there and here: 7 x 10^9 parameters of 2 bytes are 14 x 10^9 bytes.
+The formula's figures are the NUMA guide's. A GB is 10^9 bytes there and here: 7 x 10^9 parameters of 2 bytes are 14 x 10^9 bytes.
 """
 
 import re
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
+from math import ceil
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
@@ -58,7 +54,7 @@ class HeadroomParams(Params):
     def with_weights(self, weights: int) -> tuple[int, int]:
         """Return ``weights`` in bytes with the least and the most headroom."""
         whole = Fraction(self.weights)
-        return _ceiling(weights * (1 + Fraction(self.least) / whole)), _ceiling(weights * (1 + Fraction(self.most) / whole))
+        return ceil(weights * (1 + Fraction(self.least) / whole)), ceil(weights * (1 + Fraction(self.most) / whole))
 
 
 class VramParams(Params):
@@ -83,20 +79,12 @@ class AnnotationProblem(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model as its annotations state it.
+    """A model: number of parameters as written, bytes of all its weights, precision (stated or assumed), split (if stated)."""
 
-    Attributes:
-        written: its number of parameters as written.
-        weights: bytes of all its parameters.
-        precision: number format of a parameter.
-        stated: whether the precision is stated, not assumed.
-        split: number of accelerators over which a copy is split; None if that is not stated.
-    """
-
-    written: str
+    parameters: str
     weights: int
     precision: str
-    stated: bool
+    precision_stated: bool
     split: int | None
 
 
@@ -106,11 +94,6 @@ class VramStatement(NamedTuple):
     vram: int | None = None
     model: Model | None = None
     problem: AnnotationProblem | None = None
-
-    @property
-    def key(self) -> str:
-        """Key of the annotation that counts."""
-        return VRAM if self.model is None else PARAMETERS
 
 
 class VramRequest(NamedTuple):
@@ -148,14 +131,13 @@ def vram_statement(workload: Workload) -> VramStatement | None:
 
 @lru_cache(maxsize=1024)
 def _read_vram(written: str) -> VramStatement:
+    problem = f"{written!r} is not above zero"
     try:
-        amount = whole(written)
-        problem = "" if amount > 0 else f"{written!r} is not above zero"
+        if (amount := whole(written)) > 0:
+            return VramStatement(vram=amount)
     except QuantityError as error:
-        amount, problem = 0, str(error)
-    if problem:
-        return VramStatement(problem=AnnotationProblem(VRAM, problem, f"Write {VRAM}: 40Gi for 40Gi on each GPU, or remove it."))
-    return VramStatement(vram=amount)
+        problem = str(error)
+    return VramStatement(problem=AnnotationProblem(VRAM, problem, f"Write {VRAM}: 40Gi for 40Gi on each GPU, or remove it."))
 
 
 @lru_cache(maxsize=1024)
@@ -169,16 +151,12 @@ def _read_model(parameters: str, precision: str | None, split: str | None) -> Vr
         return _unreadable(PRECISION, precision or "", "no precision that gpugate knows", f"one of {', '.join(_BITS)}")
     if split is not None and not whole_number(split, _MOST_DIGITS):
         return _unreadable(SPLIT, split, "no whole number of at least 1", 'the number of GPUs that hold one copy, "8"')
-    weights = _ceiling(number * _BITS[stored] / 8)
+    weights = ceil(number * _BITS[stored] / 8)
     return VramStatement(model=Model(parameters, weights, stored, precision is not None, None if split is None else int(split)))
 
 
 def _unreadable(key: str, written: str, what: str, correct: str) -> VramStatement:
     return VramStatement(problem=AnnotationProblem(key, f"{written!r:.40} is {what}", f"Write {key}: {correct}."))
-
-
-def _ceiling(amount: Fraction) -> int:
-    return -(-amount.numerator // amount.denominator)
 
 
 def copies_of(workload: Workload, pods: PodSet) -> tuple[int, bool]:
@@ -217,8 +195,8 @@ def vram_request(workload: Workload, pods: PodSet, stated: VramStatement, headro
     degree, certain = (model.split, True) if model.split is not None else copies_of(workload, pods)
     least, most = headroom.with_weights(model.weights)
     sums = (
-        f"{model.written} parameters x {_BITS[model.precision] / 8:g} bytes ({model.precision}"
-        f"{'' if model.stated else ', assumed'}) = {show_gb(model.weights)} of weights, with activations and KV cache"
+        f"{model.parameters} parameters x {_BITS[model.precision] / 8:g} bytes ({model.precision}"
+        f"{'' if model.precision_stated else ', assumed'}) = {show_gb(model.weights)} of weights, with activations and KV cache"
         f" {show_gb(least)} to {show_gb(most)}"
     )
     if degree > 1:

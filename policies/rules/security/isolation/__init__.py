@@ -24,15 +24,13 @@ states nothing (`Write`) and then refuses a pod that lacks it or states the oppo
 `privileged: true` or `SYS_ADMIN`, since the API rejects the pair.
 
 By default the rule only warns about the first seven and writes nothing. It leaves AppArmor, SELinux, sysctls, host probes and
-types of volumes to Pod Security; a namespace under its `baseline` or `restricted` refuses them for every pod, with or without
-gpugate ([isolation](../guide/isolation.md)).
+types of volumes to Pod Security, whose `baseline` and `restricted` refuse them for every pod ([isolation](../guide/isolation.md)).
 
 ## Why
 
 GPU pods share the driver in their node's kernel, and a process that calls it as root without a filter can exploit its faults.
-A privileged container has all GPUs of its node, however many it requests. The seccomp profile of the runtime may prevent programs
-from setting their memory policy (`set_mempolicy`, numactl) without the capability `SYS_NICE`, so gpugate writes nothing until a
-policy says so.
+A privileged container has all GPUs of its node, however many it requests. The runtime's seccomp profile may prevent programs from
+setting their memory policy (`set_mempolicy`, numactl) without `SYS_NICE`, so gpugate writes nothing until a policy says so.
 
 ## Practice
 

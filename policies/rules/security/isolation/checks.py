@@ -1,7 +1,6 @@
 """Findings of the rule `isolation`."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding
@@ -22,13 +21,6 @@ from gpugate.policies.workloads.device_access import has_account, host_path
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
-#: Fields of pod specs, what they share with the node, and the parameters that allow it.
-_HOST_NAMESPACES: Final = (
-    ("hostNetwork", "network", "hostNetwork"),
-    ("hostPID", "processes", "hostPid"),
-    ("hostIPC", "IPC namespace", "hostIpc"),
-)
-
 
 def check(workload: Workload, params: IsolationParams, _snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Find settings that undo the separation of containers."""
@@ -42,9 +34,12 @@ def check(workload: Workload, params: IsolationParams, _snapshot: ClusterSnapsho
 
 
 def _of_pod(pods: PodSet, params: IsolationParams) -> Iterator[Finding]:
-    allowed = {"hostNetwork": params.host_network, "hostPid": params.host_pid, "hostIpc": params.host_ipc}
-    for field, shared, parameter in _HOST_NAMESPACES:
-        if pods.spec.get(field) is True and not allowed[parameter]:
+    for field, shared, parameter, allowed in (
+        ("hostNetwork", "network", "hostNetwork", params.host_network),
+        ("hostPID", "processes", "hostPid", params.host_pid),
+        ("hostIPC", "IPC namespace", "hostIpc", params.host_ipc),
+    ):
+        if pods.spec.get(field) is True and not allowed:
             yield Finding(
                 "HostNamespace",
                 pods.field(field),
@@ -65,9 +60,9 @@ def _of_pod(pods: PodSet, params: IsolationParams) -> Iterator[Finding]:
 
 def _may_mount(pods: PodSet, path: str, name: object, params: IsolationParams) -> bool:
     allowed = [directory for directory in params.host_paths if _lies_below(path, directory.path)]
-    if not allowed or not all(directory.read_only for directory in allowed):
-        return bool(allowed)
-    return all(
+    if not all(directory.read_only for directory in allowed):
+        return True
+    return bool(allowed) and all(
         mount.get("readOnly") is True
         for container in pods.containers
         for mount in mappings(container.spec, "volumeMounts", container.path)
@@ -85,8 +80,15 @@ def _of_container(pods: PodSet, container: Container, params: IsolationParams) -
     who = f"{container.role} {container.name}"
     if "securityContext" in spec:
         yield from _by_context(container, params, who)
-    if "ports" in spec:
-        yield from _by_ports(container, params, who)
+    for at, port in enumerate(mappings(spec, "ports", container.path)):
+        number = port.get("hostPort")
+        if number and number not in params.host_ports:
+            yield Finding(
+                "HostPort",
+                (*container.path, "ports", at, "hostPort"),
+                f"{who} uses port {number!s:.20} of its node, so each node holds only one such pod, even if GPUs are left there",
+                "Use a Service, or allow the port in the policy (rules.isolation.hostPorts).",
+            )
     if "securityContext" in spec or "securityContext" in pods.spec:
         yield from _by_seccomp(pods, container, who)
     if not params.run_as_non_root == params.seccomp == params.privilege_escalation == "Ignore":
@@ -130,18 +132,6 @@ def _by_context(container: Container, params: IsolationParams, who: str) -> Iter
             f"{who} sees all of /proc, including the parts that the runtime hides",
             "Remove procMount: Unmasked.",
         )
-
-
-def _by_ports(container: Container, params: IsolationParams, who: str) -> Iterator[Finding]:
-    for at, port in enumerate(mappings(container.spec, "ports", container.path)):
-        number = port.get("hostPort")
-        if number and number not in params.host_ports:
-            yield Finding(
-                "HostPort",
-                (*container.path, "ports", at, "hostPort"),
-                f"{who} uses port {number!s:.20} of its node, so each node holds only one such pod, even if GPUs are left there",
-                "Use a Service, or allow the port in the policy (rules.isolation.hostPorts).",
-            )
 
 
 def _unhardened(pods: PodSet, container: Container, params: IsolationParams, who: str) -> Iterator[Finding]:
