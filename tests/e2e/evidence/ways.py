@@ -78,7 +78,7 @@ WAYS: tuple[Way, ...] = (
     Way("selected nodes too small", node_ways.selected_too_small, "node ", _NEVER_FITS),
     Way("taint before the large nodes", node_ways.taint_before_the_large, "node ", _NEVER_FITS),
     Way("no node has both", node_ways.no_node_has_both, "node ", _NEVER_FITS),
-    Way("unserved name", node_ways.unserved_name, "node ", Answer("refused", "accelerator-names", "no device plugin serves")),
+    Way("unserved name", node_ways.unserved_name, "node ", Answer("refused", "accelerator-names", "no device plugin provides")),
     Way("no such queue", node_ways.no_such_queue, "queue unknown", Answer("refused", "queue", "has no LocalQueue ev-nowhere")),
     # Nodes may come that match: these are let in, with a warning.
     Way("selects nothing", node_ways.selects_nothing, "selection", _NONE_SELECTED),
