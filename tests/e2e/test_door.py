@@ -83,7 +83,7 @@ REFUSALS: dict[str, tuple[Callable[[str], dict[str, Any]], list[str]]] = {
     ),
     "a pod that no node could hold": (
         lambda ns: pod("x", ns, container(gpus(8, "3Ti"))),
-        ["host-memory", "memory 3Ti (train) > 2Ti allocatable", "Ask for at most 2Ti of memory per pod"],
+        ["host-memory", "memory 3Ti (train) > 2Ti allocatable", "Request at most 2Ti of memory per pod"],
     ),
     "a /dev/shm above the memory limit": (
         lambda ns: pod(
