@@ -24,13 +24,7 @@ _Number = TypeVar("_Number")
 
 
 class SharedMemory(NamedTuple):
-    """The mount of a container at /dev/shm, or at a parent directory.
-
-    Attributes:
-        mount: the volume mount.
-        volume: its volume; None if the pod has no volume of that name.
-        place: path of the volume.
-    """
+    """The mount of a container at /dev/shm or at a parent directory, with its volume, if the pod has it, and the volume's path."""
 
     mount: Object
     volume: Object | None

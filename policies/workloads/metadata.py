@@ -39,11 +39,7 @@ def has_any_annotation(workload: Workload, keys: frozenset[str]) -> bool:
 
 
 def annotation_for(workload: Workload, pods: PodSet, key: str) -> str | None:
-    """Return annotation ``key`` of the template of ``pods``, or else of the object; None if neither has it.
-
-    Raises:
-        MalformedError: an annotation is no string.
-    """
+    """Return annotation ``key`` of the template of ``pods``, or else of the object; None if neither has it."""
     own = string(pods.annotations(), key, pods.meta("annotations"))
     if own is not None and not is_copied(workload, pods, key, own):
         return own
@@ -116,7 +112,7 @@ def queue_label(workload: Workload) -> str | None:
 
 
 def misplaced_queue_label(workload: Workload) -> str | None:
-    """Return a queue name on the object or its pod template that Kueue does not read; None if there is none."""
+    """Return a queue name in the object or its pod template that Kueue does not read; None if there is none."""
     if workload.is_pod():
         return None
     paths = ((), *(pods.path for pods in workload.pod_sets if pods.is_whole))

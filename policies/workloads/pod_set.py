@@ -110,11 +110,7 @@ class PodSet:
 
     @property
     def totals(self) -> PodTotals:
-        """The sums over the containers.
-
-        Raises:
-            MalformedError: a count of accelerators is no quantity.
-        """
+        """The sums over the containers; a count of accelerators that is no quantity raises a ``MalformedError``."""
         if self._totals is None:
             self._totals = totals_of(self.containers)
         return self._totals
