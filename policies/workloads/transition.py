@@ -1,7 +1,7 @@
 """Compare the two objects of an UPDATE.
 
-The differences decide what gpugate does. A template counts as changed if it differs from the old one after the recorded edits are made
-again. Of the rows that apply, the first decides.
+The differences decide what gpugate does. A template counts as changed if it differs from the old one after the recorded edits are
+made again. Of the rows that apply, the first decides.
 
 Edits, by the mutating webhook:
 
