@@ -66,6 +66,8 @@ def annotation_before(workload: Workload, pods: PodSet, key: str) -> str | None:
 
 def had_any_annotation(workload: Workload, keys: frozenset[str]) -> bool:
     """Whether, before the UPDATE, the object or one of its templates had one of the annotations ``keys``."""
+    if workload.old is None:
+        return False
     paths = [("metadata", "annotations"), *(pods.meta("annotations") for pods in workload.pod_sets)]
     return any(not keys.isdisjoint(lookup(workload.old, path) or ()) for path in paths)
 

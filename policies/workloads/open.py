@@ -30,12 +30,9 @@ def open_workload(
     old: Object | None = None,
     subresource: str = "",
 ) -> Workload:
-    """Return ``root`` as a workload of ``kind``; edits change ``root`` in place.
+    """Return ``root`` as a workload of ``kind``; a field of a wrong type raises a ``MalformedError``.
 
-    An empty ``namespace`` means that of its metadata; ``old`` is the object before an UPDATE.
-
-    Raises:
-        MalformedError: the API does not accept the type of a field that gpugate reads.
+    Edits change ``root`` in place. An empty ``namespace`` means that of its metadata; ``old`` is the object before an UPDATE.
     """
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"

@@ -93,7 +93,8 @@ class PodSet:
         self._totals = None
         for container in self.containers:
             container.shared_memory = NOT_READ
-            if any(path[: len(container.path)] == container.path for path in touched):
+            depth = len(container.path)
+            if container.path in [path[:depth] for path in touched]:
                 container.reload()
 
     @property

@@ -42,15 +42,9 @@ class PodSetSize(NamedTuple):
 
 
 class PodSetSource(NamedTuple):
-    """A pod template in an object.
+    """A pod template in an object, with its pod counts, and whether the pods follow: start after other pods have run.
 
-    Attributes:
-        kind: the kind that creates the pods: of the object, or of a wrapped object.
-        place: the entry of the kind for the template.
-        path: the path of the template in the object.
-        template: the template.
-        numbers: the pod counts.
-        follows: whether the pods start after other pods have run.
+    ``kind`` is the kind of the object, or of a wrapped object, that creates the pods; ``place`` is its entry for the template.
     """
 
     kind: WorkloadKind

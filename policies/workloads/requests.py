@@ -27,13 +27,9 @@ _NATIVE: Final = frozenset({"cpu", "memory"})
 
 
 class PodRequests(NamedTuple):
-    """The resources that one pod requests.
+    """The requests of one pod: bytes of memory, millicores of CPU, and counts by accelerator name.
 
-    Attributes:
-        memory: bytes.
-        cpu: millicores.
-        devices: counts by accelerator name.
-        others: other resources of nodes: extended resources, ephemeral storage, huge pages; empty if not resolved for a node.
+    ``others`` are other resources of nodes (extended resources, ephemeral storage, huge pages); empty if not resolved for a node.
     """
 
     memory: int

@@ -74,12 +74,7 @@ _OMITTED_IF_EMPTY: Final = frozenset(
 
 
 class Transition:
-    """The old and the new object of an UPDATE; an edit of the new object may change the results of comparisons.
-
-    Attributes:
-        after: the object under review.
-        old: the object that it replaces.
-    """
+    """The old object of an UPDATE, and ``after``, the object under review; its edits may change the results of comparisons."""
 
     def __init__(self, after: Workload, old: Object, open_object: Callable[[Object], Workload]) -> None:
         self.after = after

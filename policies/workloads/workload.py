@@ -88,7 +88,8 @@ class Workload:
         return self._annotation(key, most=len(self.pod_sets))
 
     def _annotation(self, key: str, most: int) -> str | None:
-        value = string(self.annotations(), key, ("metadata", "annotations"))
+        annotations = self.annotations()
+        value = string(annotations, key, ("metadata", "annotations")) if key in annotations else None
         if value is None and not self._is_pod and 0 < len(self.pod_sets) <= most:
             values = {string(pods.annotations(), key, pods.meta("annotations")) for pods in self.pod_sets}
             value = values.pop() if len(values) == 1 else None
@@ -110,8 +111,12 @@ class Workload:
 
     def controller(self) -> Object | None:
         """Return the ownerReference of the controller that created the object; None if there is none."""
-        owners = mappings(self.metadata(), "ownerReferences", ("metadata",))
-        return next((owner for owner in owners if owner.get("controller") is True), None)
+        metadata = self.metadata()
+        owners = mappings(metadata, "ownerReferences", ("metadata",)) if "ownerReferences" in metadata else ()
+        for owner in owners:
+            if owner.get("controller") is True:
+                return owner
+        return None
 
     def owner_kind(self) -> WorkloadKind | None:
         """Return the kind of the controller that created the object; None if there is none, or gpugate does not know its kind."""
@@ -166,9 +171,10 @@ class Workload:
 
     def edited(self, edits: Sequence[Edit]) -> None:
         """Drop the cached values that these applied edits invalidate."""
-        if any(_Effect.ALL is _effect_of(edit.path) for edit in edits) or (edits and not self.is_whole):
+        effects = {edit.path: _effect_of(edit.path) for edit in edits}
+        if _Effect.ALL in effects.values() or (edits and not self.is_whole):
             self.refresh()
-        elif touched := [edit.path for edit in edits if _effect_of(edit.path) is _Effect.SOME]:
+        elif touched := [path for path, effect in effects.items() if effect is _Effect.SOME]:
             for pods in self.pod_sets:
                 pods.reload(touched)
 
