@@ -15,15 +15,12 @@ _REMEMBERED: Final = 2048
 def remembered(
     *, by: Callable[[*_Arguments], Hashable | None], on: Callable[[*_Arguments], tuple[object, ...]]
 ) -> Callable[[Callable[[*_Arguments], _Result]], Callable[[*_Arguments], _Result]]:
-    """Remember the results of a function in the memo of its argument ``snapshot``.
+    """Remember the results of a function of positional arguments, which is never None, in the memo of its ``snapshot``.
 
     Args:
         by: returns a key that only arguments with equal results have; None if the result is not remembered.
         on: returns the records and views of the snapshot that the result depends on; they never change, and are compared by
             identity.
-
-    Returns:
-        A decorator for functions that take positional arguments alone and never return None.
     """
 
     def decorate(function: Callable[[*_Arguments], _Result]) -> Callable[[*_Arguments], _Result]:

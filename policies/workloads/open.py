@@ -1,6 +1,6 @@
 """Open an object under review as a workload."""
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone, mapping, mappings, string
 from gpugate.policies.workloads.kinds import WorkloadKind
@@ -30,19 +30,9 @@ def open_workload(
     old: Object | None = None,
     subresource: str = "",
 ) -> Workload:
-    """Return ``root`` as a workload of ``kind``.
+    """Return ``root`` as a workload of ``kind``; a field of a wrong type raises a ``MalformedError``.
 
-    Args:
-        kind: the kind of the object.
-        root: the object; edits change it in place.
-        claims: the resource claims of the cluster.
-        namespace: the namespace of the request; if empty, that of the object's metadata.
-        operation: ``CREATE`` or ``UPDATE``.
-        old: the object before an UPDATE.
-        subresource: the subresource of the request, if any.
-
-    Raises:
-        MalformedError: the API does not accept the type of a field that gpugate reads.
+    Edits change ``root`` in place. An empty ``namespace`` means that of its metadata; ``old`` is the object before an UPDATE.
     """
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
@@ -71,7 +61,7 @@ def _pod_set(source: PodSetSource, namespace: str, claims: DeviceClaims) -> PodS
     if source.place.resources is not None:
         return _pod_set_of_resources(source, source.place.resources)
     spec = mapping(template, "spec", path)
-    gpu_claims, slices = _gpu_claims(spec, path, namespace, claims) if "resourceClaims" in spec else (_NO_CLAIMS, _NO_CLAIMS)
+    gpu_claims, slices = _gpu_claims(spec, path, namespace, claims)
     return PodSet(template, spec, path, source.numbers.total, gpu_claims, slices, source=source)
 
 
@@ -80,14 +70,11 @@ def _pod_set_of_resources(source: PodSetSource, resources: Path) -> PodSet:
     stated = source.template.get(str(resources[-1]))
     container = {"name": "node", "resources": {} if stated is None else stated}
     try:
-        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
+        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, frozenset(), source=source)
     except MalformedError as error:
         # The object has no such container: name the field in the object.
         stem = (*source.path, "spec", "containers", 0, "resources")
         raise MalformedError((*source.path, resources[-1], *error.path[len(stem) :]), error.problem) from error
-
-
-_NO_CLAIMS: Final[frozenset[str]] = frozenset()
 
 
 def _gpu_claims(spec: Object, path: Path, namespace: str, claims: DeviceClaims) -> tuple[frozenset[str], frozenset[str]]:

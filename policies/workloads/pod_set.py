@@ -93,7 +93,8 @@ class PodSet:
         self._totals = None
         for container in self.containers:
             container.shared_memory = NOT_READ
-            if any(path[: len(container.path)] == container.path for path in touched):
+            depth = len(container.path)
+            if container.path in [path[:depth] for path in touched]:
                 container.reload()
 
     @property
@@ -110,11 +111,7 @@ class PodSet:
 
     @property
     def totals(self) -> PodTotals:
-        """The sums over the containers.
-
-        Raises:
-            MalformedError: a count of accelerators is no quantity.
-        """
+        """The sums over the containers; a count of accelerators that is no quantity raises a ``MalformedError``."""
         if self._totals is None:
             self._totals = totals_of(self.containers)
         return self._totals

@@ -1,4 +1,4 @@
-"""The workload kinds that gpugate reads, one module per API family.
+"""The workload kinds that gpugate reads.
 
 No other module names a kind: it reads a capability of the entry. :mod:`gpugate.policies.workloads.kinds.model` says what a new
 entry must state.
