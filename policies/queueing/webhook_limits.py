@@ -22,7 +22,7 @@ class Rejection(NamedTuple):
 
     Attributes:
         path: the field.
-        what: what is wrong with it, as text that follows "Kueue takes".
+        what: what is wrong with it, as text that follows "Kueue accepts".
         remedy: what to write instead, a sentence.
     """
 
@@ -36,8 +36,8 @@ def kueue_rejects(workload: Workload) -> Rejection | None:
     if len(workload.pod_sets) > _MOST_POD_SETS:
         return Rejection(
             ("spec",),
-            f"no workload with more than {_MOST_POD_SETS} sorts of pods, and this has {len(workload.pod_sets)}",
-            f"Make it {_MOST_POD_SETS} sorts of pods at most.",
+            f"no workload with more than {_MOST_POD_SETS} pod sets, and this one has {len(workload.pod_sets)}",
+            f"Use at most {_MOST_POD_SETS} pod sets.",
         )
     cluster = workload.kind.ray_cluster
     return None if cluster is None else _of_ray_job(workload, cluster) or _of_ray_cluster(workload, cluster)
@@ -48,13 +48,13 @@ def _of_ray_job(workload: Workload, cluster: RayClusterSpec) -> Rejection | None
     if cluster.existing is not None and lookup(workload.root, cluster.existing):
         return Rejection(
             cluster.existing,
-            f"no {kind} that runs on a cluster which is there already",
-            "State rayClusterSpec, so that the job gets a cluster of its own, or leave the queue to that cluster.",
+            f"no {kind} that runs on an existing cluster",
+            "Write rayClusterSpec, so that the job gets its own cluster, or put that cluster into the queue instead.",
         )
     if cluster.shutdown is not None and lookup(workload.root, cluster.shutdown) is not True:
         return Rejection(
             cluster.shutdown,
-            f"no {kind} that keeps its cluster, and the quota with it, when it has ended",
+            f"no {kind} that keeps its cluster and quota after its end",
             f"Write {cluster.shutdown[-1]}: true.",
         )
     return None
@@ -66,13 +66,13 @@ def _of_ray_cluster(workload: Workload, cluster: RayClusterSpec) -> Rejection | 
     if lookup(workload.root, (*place, "enableInTreeAutoscaling")) is True and not is_elastic:
         return Rejection(
             (*place, "enableInTreeAutoscaling"),
-            "no Ray cluster that scales by itself, for its quota is counted once",
-            "Write enableInTreeAutoscaling: false with the number of workers that is needed.",
+            "no Ray cluster that scales itself, since its quota is counted once",
+            "Write enableInTreeAutoscaling: false, and the number of workers that you need.",
         )
     groups = lookup(workload.root, (*place, "workerGroupSpecs"))
     for at, group in enumerate(groups if type(groups) is list else ()):
         if type(group) is dict and group.get("groupName") == _HEAD:
             return Rejection(
-                (*place, "workerGroupSpecs", at, "groupName"), f"no group of workers called {_HEAD}", "Give the group another name."
+                (*place, "workerGroupSpecs", at, "groupName"), f"no worker group called {_HEAD}", "Give the group another name."
             )
     return None

@@ -112,7 +112,7 @@ REFUSALS: dict[str, tuple[Callable[[str], dict[str, Any]], list[str]]] = {
     ),
     "a queue that does not exist": (
         lambda ns: job("x", ns, container(gpus(1)), labels={"kueue.x-k8s.io/queue-name": "nowhere"}),
-        ["queue", "has no LocalQueue nowhere", "there is here. Write kueue.x-k8s.io/queue-name: here."],
+        ["queue", "has no LocalQueue nowhere", "it has LocalQueue here. Write kueue.x-k8s.io/queue-name: here."],
     ),
 }
 

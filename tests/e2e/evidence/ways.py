@@ -121,7 +121,7 @@ WAYS: tuple[Way, ...] = (
     Way("quota: scopes", home_ways.scoped, "quota", _HARD),
     Way("quota: defaults", home_ways.defaults, "quota", _HARD),
     Way("quota: overhead", home_ways.overhead, "quota", _HARD),
-    Way("quota: unstated", home_ways.unstated, "unstated", _by("namespace-limits", "the API takes no pod that does not state it")),
+    Way("quota: unstated", home_ways.unstated, "unstated", _by("namespace-limits", "so the API server rejects the pod")),
     Way("limit range: container max", home_ways.container_max, "limit range", _by("namespace-limits", "allows a container")),
     Way("limit range: pod max", home_ways.pod_max, "limit range pod max", _by("namespace-limits", "allows a pod")),
     Way("limit range: container min", home_ways.container_min, "limit range", _by("namespace-limits", "demands of a container")),

@@ -1,18 +1,18 @@
-"""A workload keeps to the ResourceQuotas and LimitRanges of its namespace, so that its pods can be made.
+"""A workload keeps to the ResourceQuotas and LimitRanges of its namespace.
 
 ## What it does
 
-Works out what each pod comes to once the API's defaults, those of the LimitRanges and the RuntimeClass's overhead are in, and
-holds it against the namespace. Refuses pods that the API would never take: one pod, or all that must run together, above the
-hard limit of a ResourceQuota whose scopes it is in; CPU or memory that a quota counts and a container does not state; what is
-above the maximum, below the minimum or beyond the ratio of a LimitRange. A Job that could go on with fewer pods, since nobody
-declares it a gang and no queue admits it as a whole, a group of plain pods that would be too large if all asked alike, and a
-quota that is merely full now, are warned about.
+Adds the API's defaults, those of the LimitRanges and the RuntimeClass's overhead to the requests of each pod, and
+compares them with the namespace. It refuses pods that the API would never create: one pod, or all that must run together, above
+the hard limit of a ResourceQuota that counts it; CPU or memory that a quota counts and a container does not set; a value
+above the maximum, below the minimum or beyond the ratio of a LimitRange. It warns about a Job that could continue with fewer
+pods, since it is not declared a gang and no queue admits it as a whole, about plain pods that would be too large if all
+requested the same, and about a quota that is only full now.
 
 ## Why
 
-A Job or Deployment is taken whatever its pods ask for; the quota turns away only the pods, one by one, and says so in an event
-of the controller. A gang of which half the pods are refused holds its GPUs and waits for ever.
+The API accepts a Job or Deployment with any requests of its pods; the quota rejects only the pods, one by one, in events
+of the controller. A gang of which half the pods are rejected holds its GPUs and waits forever.
 
 ## Practice
 
@@ -38,8 +38,7 @@ from typing import Final
 
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
-from gpugate.policies.rules.queueing.namespace_limits.checks import check
-from gpugate.policies.rules.queueing.namespace_limits.params import NamespaceLimitsParams
+from gpugate.policies.rules.queueing.namespace_limits.checks import NamespaceLimitsParams, check
 
 REASONS: Final[dict[str, Reason]] = {
     "LimitRangeDefault": Reason(
@@ -52,14 +51,14 @@ REASONS: Final[dict[str, Reason]] = {
         "A request or limit is below the minimum of a LimitRange.", warns="`neverFits` is Warn, or gpugate has reviewed the owner"
     ),
     "LimitRangeRatio": Reason(
-        "A limit is more times the request than a LimitRange allows.",
+        "The ratio of limit to request is above that of a LimitRange.",
         warns="`neverFits` is Warn, or gpugate has reviewed the owner",
     ),
     "NamespaceLimitsUnknown": Reason("The ResourceQuotas or LimitRanges are not synced yet.", action="Unknown"),
-    "QuotaFullNow": Reason("The request fits the ResourceQuota, but not beside what is used now.", action="waits"),
+    "QuotaFullNow": Reason("The request fits the ResourceQuota, but not the part of it that is unused now.", action="waits"),
     "QuotaNeedsRequest": Reason(
-        "A ResourceQuota counts a resource that the pod does not state.",
-        warns="the LimitRanges are not known, `neverFits` is Warn, or gpugate has reviewed the owner",
+        "A ResourceQuota counts a request or limit that the pod does not set.",
+        warns="the LimitRanges are unknown, `neverFits` is Warn, or gpugate has reviewed the owner",
     ),
     "QuotaNeverFits": Reason(
         "The request is above the hard limit of a ResourceQuota.",
@@ -69,7 +68,7 @@ REASONS: Final[dict[str, Reason]] = {
 
 RULE = Rule(
     id="namespace-limits",
-    title="A workload keeps to the quotas and limit ranges of its namespace",
+    title="A workload keeps to the ResourceQuotas and LimitRanges of its namespace",
     since="0.1.0",
     params=NamespaceLimitsParams,
     reasons=REASONS,
