@@ -149,19 +149,21 @@ def _missing(path: Path, namespace: str, state: SyncState, existing: list[str]) 
     )
 
 
+REASONS: Final[dict[str, Reason]] = {
+    "NotQueueable": Reason(
+        "Kueue cannot queue the workload as it is written.", warns="the policy requires no queue, or the workload names one"
+    ),
+    "QueueMissing": Reason("The policy requires a queue and the workload has none.", facts=("localqueues", "namespaces")),
+    "QueueUndecided": Reason("The workload names no queue, and the LocalQueues are unknown.", action="Unknown"),
+    "QueueUnknown": Reason("The namespace has no LocalQueue of that name.", facts=("localqueues",)),
+}
+
 RULE = Rule(
     id="queue",
     title="Accelerator workloads are in a Kueue queue, in the label that Kueue reads",
     since="0.1.0",
     params=QueueParams,
-    reasons={
-        "NotQueueable": Reason(
-            "Kueue cannot queue the workload as it is written.", warns="the policy requires no queue, or the workload names one"
-        ),
-        "QueueMissing": Reason("The policy requires a queue and the workload has none.", facts=("localqueues", "namespaces")),
-        "QueueUndecided": Reason("The workload names no queue, and the LocalQueues are unknown.", action="Unknown"),
-        "QueueUnknown": Reason("The namespace has no LocalQueue of that name.", facts=("localqueues",)),
-    },
+    reasons=REASONS,
     mutate=mutate,
     check=check,
     needs=frozenset({"localqueues", "namespaces"}),
