@@ -3,22 +3,22 @@
 ## What it does
 
 Reads the image of every container, init containers included, of pods that request accelerators. Without parameters it writes
-nothing. It warns about an image in a gang whose tag moves (`latest`, or none), parts of a gang with different tags of the
-same image, and `imagePullPolicy: Always` on an image with a fixed tag. It refuses a reference that no runtime can read.
+nothing. It warns about an image in a gang whose tag moves (`latest`, or none), parts of a gang with different tags of the same
+image, and `imagePullPolicy: Always` on an image with a fixed tag. It refuses a reference that no runtime can read.
 
 Parameters add these: digests, in gangs or everywhere; allowed registries; a warning about large images with the amount that nodes
-pull; references rewritten to a mirror of their registry; and `IfNotPresent` in place of `Always`, in
-templates only: in pods the API server's AlwaysPullImages requires Always. The last two overwrite values of the user. In a template
-that Git or an operator controls they are withheld, with the line to commit; the pods of that template still get the mirror.
+pull; references rewritten to a mirror of their registry; and `IfNotPresent` in place of `Always`, in templates only: in pods the
+API server's AlwaysPullImages requires Always. The last two overwrite values of the user. In a template that Git or an operator
+controls they are withheld, with the line to commit; the pods of that template still get the mirror.
 
 The rule does not read which images nodes have already, nor volumes of type `image`.
 
 ## Why
 
-Nodes pull the same moving tag at different times: the workers of one run then have different code, and hang or diverge. A
-digest cannot move. `Always` does not pull layers again that the node has: it asks the registry at every start of a container
-for the meaning of the tag, and no pod starts while the registry does not answer. After a tag has moved, every node pulls all
-changed layers. An image of 20GiB that eight nodes pull at once keeps 64 accelerators waiting.
+Nodes pull the same moving tag at different times: the workers of one run then have different code, and hang or diverge. A digest
+cannot move. `Always` does not pull layers again that the node has: it asks the registry at every start of a container for the
+meaning of the tag, and no pod starts while the registry does not answer. After a tag has moved, every node pulls all changed
+layers. An image of 20GiB that eight nodes pull at once keeps 64 accelerators waiting.
 
 ## Practice
 

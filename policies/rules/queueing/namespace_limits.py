@@ -2,17 +2,17 @@
 
 ## What it does
 
-Adds the API's defaults, those of the LimitRanges and the RuntimeClass's overhead to the requests of each pod, and
-compares them with the namespace. It refuses pods that the API would never create: one pod, or all that must run together, above
-the hard limit of a ResourceQuota that counts it; CPU or memory that a quota counts and a container does not set; a value
-above the maximum, below the minimum or beyond the ratio of a LimitRange. It warns about a Job that could continue with fewer
-pods, since it is not declared a gang and no queue admits it as a whole, about plain pods that would be too large if all
-requested the same, and about a quota that is only full now.
+Adds the API's defaults, those of the LimitRanges and the RuntimeClass's overhead to the requests of each pod, and compares them
+with the namespace. It refuses pods that the API would never create: one pod, or all that must run together, above the hard limit
+of a ResourceQuota that counts it; CPU or memory that a quota counts and a container does not set; a value above the maximum,
+below the minimum or beyond the ratio of a LimitRange. It warns about a Job that could continue with fewer pods, since it is not
+declared a gang and no queue admits it as a whole, about plain pods that would be too large if all requested the same, and about a
+quota that is only full now.
 
 ## Why
 
-The API accepts a Job or Deployment with any requests of its pods; the quota rejects only the pods, one by one, in events
-of the controller. A gang of which half the pods are rejected holds its GPUs and waits forever.
+The API accepts a Job or Deployment with any requests of its pods; the quota rejects only the pods, one by one, in events of the
+controller. A gang of which half the pods are rejected holds its GPUs and waits forever.
 
 ## Practice
 

@@ -3,19 +3,19 @@
 ## What it does
 
 Writes the label `kueue.x-k8s.io/queue-name` into the object where Kueue reads it (a Job's own labels, a CronJob's
-`spec.jobTemplate.metadata.labels`), never into an object of a controller. The name comes from another place of the object,
-else from the namespace's label `gpugate.io/default-queue`, else from the policy, else it is the
-only LocalQueue of the namespace, or the one called `default`, Kueue's own default.
+`spec.jobTemplate.metadata.labels`), never into an object of a controller. The name comes from another place of the object, else
+from the namespace's label `gpugate.io/default-queue`, else from the policy, else it is the only LocalQueue of the namespace, or
+the one called `default`, Kueue's own default.
 
-It writes no queue name, and reports it, if Kueue's own webhooks would then refuse the object (a Ray cluster that scales itself,
-a RayJob that keeps its cluster, more than 8 pod sets).
+It writes no queue name, and reports it, if Kueue's own webhooks would then refuse the object (a Ray cluster that scales itself, a
+RayJob that keeps its cluster, more than 8 pod sets).
 
 It refuses a workload without a queue where the policy requires one, and the name of a LocalQueue that does not exist.
 
 ## Why
 
-Without the label a workload bypasses Kueue and takes devices that others have quota for. With an unknown name Kueue never
-admits it, and reports it only in the status of its Workload. The name must be set before Kueue's own webhook runs.
+Without the label a workload bypasses Kueue and takes devices that others have quota for. With an unknown name Kueue never admits
+it, and reports it only in the status of its Workload. The name must be set before Kueue's own webhook runs.
 
 ## Practice
 

@@ -3,29 +3,28 @@
 ## What it does
 
 A gang is a Job of several pods with accelerators (or a CronJob that creates such Jobs), all such pods of a Kubeflow job, JobSet,
-RayJob or Volcano Job together (master and workers are one gang), each group of a LeaderWorkerSet, or a workload or plain
-pod with the annotation `gpugate.io/gang-size`. A declared size may include or omit pods without accelerators and pods that
-start later.
+RayJob or Volcano Job together (master and workers are one gang), each group of a LeaderWorkerSet, or a workload or plain pod with
+the annotation `gpugate.io/gang-size`. A declared size may include or omit pods without accelerators and pods that start later.
 
-gpugate writes what the policy's scheduler reads: Kueue's pod group label and total count on plain pods (Kueue admits a
-Job with a queue name as a whole); the pod group label of Coscheduling; Volcano's scheduler name
-and group annotation; the `schedulingGroup` of Kubernetes; KAI's scheduler name and queue label. Plain pods name their group in
-`gpugate.io/gang-name`. Where an operator creates the PodGroups itself (Kubeflow, KubeRay, Volcano), its pods get no label for
-Coscheduling, Volcano or Kubernetes. gpugate's controller creates the named PodGroup (see the page about
-gangs), unless `podGroups: Leave` is set: then another tool creates it, and a Job under Volcano gets the minimum member count.
+gpugate writes what the policy's scheduler reads: Kueue's pod group label and total count on plain pods (Kueue admits a Job with a
+queue name as a whole); the pod group label of Coscheduling; Volcano's scheduler name and group annotation; the `schedulingGroup`
+of Kubernetes; KAI's scheduler name and queue label. Plain pods name their group in `gpugate.io/gang-name`. Where an operator
+creates the PodGroups itself (Kubeflow, KubeRay, Volcano), its pods get no label for Coscheduling, Volcano or Kubernetes.
+gpugate's controller creates the named PodGroup (see the page about gangs), unless `podGroups: Leave` is set: then another tool
+creates it, and a Job under Volcano gets the minimum member count.
 
-It refuses a declared size that differs from the number of pods; `completions` that differ from `parallelism`; a minimum below
-the full size; a gang of a Deployment, ReplicaSet or DaemonSet, which start and replace pods one by one; accelerators per pod
-that leave a remainder on every node (3 of 8), unless the policy allows it; an UPDATE that makes a running gang smaller or larger,
-or changes its group or queue. A Job whose pods do not wait for each other sets `gpugate.io/gang-size: "1"`. A gang
-that can run with fewer pods sets `gpugate.io/gang-elastic: "true"`, the fewest pods in `gpugate.io/gang-min-size`, Kueue's
-`kueue.x-k8s.io/elastic-job: "true"`, or fields of its kind: `elasticPolicy.minReplicas`, or `minReplicas` of a Ray group
-with autoscaling.
+It refuses a declared size that differs from the number of pods; `completions` that differ from `parallelism`; a minimum below the
+full size; a gang of a Deployment, ReplicaSet or DaemonSet, which start and replace pods one by one; accelerators per pod that
+leave a remainder on every node (3 of 8), unless the policy allows it; an UPDATE that makes a running gang smaller or larger, or
+changes its group or queue. A Job whose pods do not wait for each other sets `gpugate.io/gang-size: "1"`. A gang that can run with
+fewer pods sets `gpugate.io/gang-elastic: "true"`, the fewest pods in `gpugate.io/gang-min-size`, Kueue's
+`kueue.x-k8s.io/elastic-job: "true"`, or fields of its kind: `elasticPolicy.minReplicas`, or `minReplicas` of a Ray group with
+autoscaling.
 
 ## Why
 
-The default scheduler places pods one by one. Two gangs that each hold a part of what the other needs wait forever, and
-their GPUs are idle meanwhile. Three devices per pod on nodes of eight leave two on every node that no pod of the gang can use.
+The default scheduler places pods one by one. Two gangs that each hold a part of what the other needs wait forever, and their GPUs
+are idle meanwhile. Three devices per pod on nodes of eight leave two on every node that no pod of the gang can use.
 
 ## Practice
 

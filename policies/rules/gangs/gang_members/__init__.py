@@ -13,13 +13,13 @@ namespace. A controller counts its pods itself, so a difference of its pods is a
 
 ## Why
 
-Kubernetes does not check a group as a whole when it creates a pod. Kueue waits forever if members state
-different sizes or queues, and deletes a pod too many; other schedulers start it beside a gang that does not use it.
+Kubernetes does not check a group as a whole when it creates a pod. Kueue waits forever if members state different sizes or
+queues, and deletes a pod too many; other schedulers start it beside a gang that does not use it.
 
 ## Practice
 
-- NUMA guide, "Gang Scheduling for Distributed Training": the gang waits for as many pods as it states, so
-  all pods must state the same.
+- NUMA guide, "Gang Scheduling for Distributed Training": the gang waits for as many pods as it states, so all pods must state the
+  same.
 - Field guide, step 2: no pods hold GPUs while they wait for a member that never comes.
 
 ## Example

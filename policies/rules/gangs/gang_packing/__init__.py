@@ -2,26 +2,25 @@
 
 ## What it does
 
-Counts, node by node, how many pods of a gang its possible nodes hold when they are empty: as many as accelerators, memory
-and CPU allow. It refuses a gang that is larger than all of them together, and one that must stay within one domain of a topology
-label (a rack, a block, an NVLink clique) and is larger than the largest of these. Such a requirement is Kueue's
-`podset-required-topology` (or a slice), a required pod affinity that selects the gang's own pods, or the exclusive
-topology of JobSet and LeaderWorkerSet. It refuses a label that no node has, and a level that no flavor of the Kueue queue
-has in its Topology.
+Counts, node by node, how many pods of a gang its possible nodes hold when they are empty: as many as accelerators, memory and CPU
+allow. It refuses a gang that is larger than all of them together, and one that must stay within one domain of a topology label (a
+rack, a block, an NVLink clique) and is larger than the largest of these. Such a requirement is Kueue's `podset-required-topology`
+(or a slice), a required pod affinity that selects the gang's own pods, or the exclusive topology of JobSet and LeaderWorkerSet.
+It refuses a label that no node has, and a level that no flavor of the Kueue queue has in its Topology.
 
 It warns about a gang that may run on spot and on-demand nodes at once.
 
-Plain pods may have different requests, so a group that would be too large if all requested the same is a warning, unless they
-are known to; so is a Job that is not declared a gang and is in no queue, since its pods may run in turns. The rule refuses only
-what can never fit: the scheduler handles nodes that are full now. Nodes under repair, that start or that are being
-removed count as available. In every rule that reads the nodes, a refusal becomes a warning where new nodes may
-come: on nodes that Karpenter or GKE's queued provisioning create, in a Kueue queue with admission checks, and for a Job that
-another controller than Kubernetes' own runs (`spec.managedBy`).
+Plain pods may have different requests, so a group that would be too large if all requested the same is a warning, unless they are
+known to; so is a Job that is not declared a gang and is in no queue, since its pods may run in turns. The rule refuses only what
+can never fit: the scheduler handles nodes that are full now. Nodes under repair, that start or that are being removed count as
+available. In every rule that reads the nodes, a refusal becomes a warning where new nodes may come: on nodes that Karpenter or
+GKE's queued provisioning create, in a Kueue queue with admission checks, and for a Job that another controller than Kubernetes'
+own runs (`spec.managedBy`).
 
 ## Why
 
-A gang that cannot run in full waits forever, and with a scheduler that places pods one by one it holds GPUs
-meanwhile. A reclaimed spot node ends the whole gang.
+A gang that cannot run in full waits forever, and with a scheduler that places pods one by one it holds GPUs meanwhile. A
+reclaimed spot node ends the whole gang.
 
 ## Practice
 

@@ -22,11 +22,11 @@ forget to remove them. An unknown capability keeps the container from starting.
 
 ## Practice
 
-- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": NCCL reads the topology from a file, under the name
-  that NCCL reads.
+- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": NCCL reads the topology from a file, under the name that
+  NCCL reads.
 - Field guide, "Topology-aware scheduling": collectives run over NVLink and InfiniBand, and no variable turns these off.
-- Orchestration guide, "Distributed Training Hangs": a variable that NCCL reads turns debugging on, and is removed when the
-  fault is found.
+- Orchestration guide, "Distributed Training Hangs": a variable that NCCL reads turns debugging on, and is removed when the fault
+  is found.
 
 ## Example
 

@@ -3,15 +3,14 @@
 ## What it does
 
 Checks how jobs that request accelerators end: Job, CronJob, JobSet, Kubeflow's kinds, RayJob and Volcano's Job, also inside an
-AppWrapper. Without parameters it writes nothing, and warns about wasted accelerators: a gang whose containers restart
-one by one, a gang whose retries are used up by one crash of all its pods, pods that run on after the job (the
-cluster of a RayJob, the workers of an MPIJob), and a job in Git with a TTL, which the GitOps tool creates and
-runs again after its deletion.
+AppWrapper. Without parameters it writes nothing, and warns about wasted accelerators: a gang whose containers restart one by one,
+a gang whose retries are used up by one crash of all its pods, pods that run on after the job (the cluster of a RayJob, the
+workers of an MPIJob), and a job in Git with a TTL, which the GitOps tool creates and runs again after its deletion.
 
-Parameters set fields that the job does not: its TTL after the end, its deadline, its retries, and a `podFailurePolicy` with
-which exit codes of GPU faults, and evictions, do not count against
-`backoffLimit`. The API server fills in `backoffLimit: 6` before it calls gpugate, so kubectl's annotation or the managed fields
-tell whether the user set 6. The API accepts a `podFailurePolicy` only with `restartPolicy: Never`.
+Parameters set fields that the job does not: its TTL after the end, its deadline, its retries, and a `podFailurePolicy` with which
+exit codes of GPU faults, and evictions, do not count against `backoffLimit`. The API server fills in `backoffLimit: 6` before it
+calls gpugate, so kubectl's annotation or the managed fields tell whether the user set 6. The API accepts a `podFailurePolicy`
+only with `restartPolicy: Never`.
 
 A TrainJob has none of these fields, its runtime does, so the rule neither writes nor requires them there. It checks an
 `activeDeadlineSeconds`, which Kubeflow's trainer has from v2.2 on, if it is set. The rule ignores bare pods.
@@ -28,10 +27,10 @@ A TrainJob has none of these fields, its runtime does, so the rule neither write
 
 ## Why
 
-A job that hangs holds its accelerators until a person notices. In a gang, a container that restarts inside its pod
-waits for peers that hang in a collective operation of the previous run. `backoffLimit` counts pods: when one of eight crashes
-and the others follow, eight failures are counted, more than the default of 6. An Xid error of the driver is no exit code:
-the training script, or its launcher, has to end with its own exit code if the GPU is faulty.
+A job that hangs holds its accelerators until a person notices. In a gang, a container that restarts inside its pod waits for
+peers that hang in a collective operation of the previous run. `backoffLimit` counts pods: when one of eight crashes and the
+others follow, eight failures are counted, more than the default of 6. An Xid error of the driver is no exit code: the training
+script, or its launcher, has to end with its own exit code if the GPU is faulty.
 
 ## Practice
 

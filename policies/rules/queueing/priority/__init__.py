@@ -18,10 +18,10 @@ warns about it.
 | kinds that run to completion: Job, CronJob, JobSet, Kubeflow's jobs, RayJob, Volcano's Job | training |
 | all others (DaemonSet, RayCluster, a pod that restarts always) | none: the annotation states it, or the workload names a class |
 
-It refuses a class that does not exist, a class of the system (`system-*`), one above the maximum of the namespace, and
-a workload without a class if the policy requires one. The maximum is the value of the namespace's label or annotation
-`gpugate.io/highest-priority` (for Kueue's classes `gpugate.io/highest-workload-priority`), the name of a class or a number,
-else that of the policy.
+It refuses a class that does not exist, a class of the system (`system-*`), one above the maximum of the namespace, and a workload
+without a class if the policy requires one. The maximum is the value of the namespace's label or annotation
+`gpugate.io/highest-priority` (for Kueue's classes `gpugate.io/highest-workload-priority`), the name of a class or a number, else
+that of the policy.
 
 Pods of a controller keep the class of its template; one above the maximum is a warning there. In a bare pod, gpugate removes the
 priority that the API server computed before it called gpugate, so that the API server computes it again.
@@ -33,8 +33,8 @@ any class, all use the highest. The API server refuses an unknown class only in 
 rejects its pods. Workloads with `system-*` classes preempt the components of the cluster itself.
 
 A class with `preemptionPolicy: Never` comes first in the scheduler's queue and preempts no pods; others evict pods of lower
-classes, with the work since their last checkpoint. Kueue orders and preempts Workloads by the WorkloadPriorityClass, and
-without one by the pods' class; the scheduler reads only the pods' class. To enforce a maximum even with forged owners, use a
+classes, with the work since their last checkpoint. Kueue orders and preempts Workloads by the WorkloadPriorityClass, and without
+one by the pods' class; the scheduler reads only the pods' class. To enforce a maximum even with forged owners, use a
 ResourceQuota with `scopeSelector` on PriorityClass.
 
 ## Practice

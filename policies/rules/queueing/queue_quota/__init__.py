@@ -4,18 +4,18 @@
 
 Adds up the requests that Kueue will count: the pods times the requests of one, with LimitRange defaults, limits in place of
 missing requests and the RuntimeClass's overhead, without resources that Kueue's own Configuration excludes, and with those that
-it transforms. It compares them with the quota of the ClusterQueue behind the workload's LocalQueue: nominal quota and the
-quota that its cohorts could lend it, in each flavor that the pods may use.
+it transforms. It compares them with the quota of the ClusterQueue behind the workload's LocalQueue: nominal quota and the quota
+that its cohorts could lend it, in each flavor that the pods may use.
 
-It refuses workloads that can never be admitted: requests above the quota even in an empty cohort, a resource that the queue
-does not cover, flavors none of which the pods tolerate or select, a namespace that the queue does not admit, a priority
-class that does not exist. A workload that does not fit now, or waits for a stopped queue, gets at most a warning. The rule
-ignores kinds that Kueue does not manage here.
+It refuses workloads that can never be admitted: requests above the quota even in an empty cohort, a resource that the queue does
+not cover, flavors none of which the pods tolerate or select, a namespace that the queue does not admit, a priority class that
+does not exist. A workload that does not fit now, or waits for a stopped queue, gets at most a warning. The rule ignores kinds
+that Kueue does not manage here.
 
 ## Why
 
-Kueue never admits such a workload, and reports it only in the status of its Workload: the Job stays suspended,
-and in a StrictFIFO queue everything behind it waits, too.
+Kueue never admits such a workload, and reports it only in the status of its Workload: the Job stays suspended, and in a
+StrictFIFO queue everything behind it waits, too.
 
 ## Practice
 
