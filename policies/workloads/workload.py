@@ -77,7 +77,9 @@ class Workload:
 
     def annotations(self) -> Object:
         """Return the object's own annotations."""
-        return metadata_map(self.root, "annotations")
+        metadata = self.root.get("metadata")
+        annotations = metadata.get("annotations") if type(metadata) is dict else None
+        return annotations if type(annotations) is dict else metadata_map(self.root, "annotations")
 
     def annotation(self, key: str) -> str | None:
         """Return the object's annotation ``key``, or that of its only template; None if neither has it."""
