@@ -29,7 +29,7 @@ EXEMPT = {
     "policies/scheduling/pod_resources.py": {"Pod"},  # the type of an item of a LimitRange
     "policies/workloads/pod_set.py": {"POD"},  # the kind of pods that are not found in another object
     "webhook/cache/ledger.py": {"Pod"},  # the pod that the watch shows under a name
-    "webhook/review/lint.py": {"POD"},  # the kind of a part of a manifest
+    "webhook/review/review.py": {"POD"},  # the kind of a part of a manifest
 }
 CONSTANTS = {name for name, value in vars(kinds).items() if value in KINDS}
 NAMES = {kind.kind for kind in KINDS}
