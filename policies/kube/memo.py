@@ -56,9 +56,12 @@ def recall(memo: dict[Any, Any], name: str, key: Any, *rests_on: object) -> Any 
     """Return the value that :func:`keep` stored under ``name`` for ``key``; None if it depends on other objects."""
     entries = memo.get(name)
     entry = entries.get(key) if entries else None
-    if entry is None or len(entry[0]) != len(rests_on) or any(map(is_not, entry[0], rests_on)):
+    if entry is None:
         return None
-    return entry[1]
+    stored, value = entry
+    if rests_on and any(map(is_not, stored, rests_on)):
+        return None
+    return value
 
 
 def keep(memo: dict[Any, Any], name: str, key: Any, value: Any, *rests_on: object) -> None:  # noqa: ANN401 - any hashable, anything

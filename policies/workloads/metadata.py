@@ -102,6 +102,8 @@ def queue_path(workload: Workload) -> Path | None:
 
 
 def _label_at(workload: Workload, path: Path) -> str | None:
+    if not path:
+        return string(workload.labels(), QUEUE_NAME, ("metadata", "labels"))
     holder = lookup(workload.root, path)
     if type(holder) is not dict:
         return None

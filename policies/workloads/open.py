@@ -1,6 +1,6 @@
 """Open an object under review as a workload."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone, mapping, mappings, string
 from gpugate.policies.workloads.kinds import WorkloadKind
@@ -70,17 +70,22 @@ def _pod_set_of_resources(source: PodSetSource, resources: Path) -> PodSet:
     stated = source.template.get(str(resources[-1]))
     container = {"name": "node", "resources": {} if stated is None else stated}
     try:
-        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, frozenset(), source=source)
+        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
     except MalformedError as error:
         # The object has no such container: name the field in the object.
         stem = (*source.path, "spec", "containers", 0, "resources")
         raise MalformedError((*source.path, resources[-1], *error.path[len(stem) :]), error.problem) from error
 
 
+_NO_CLAIMS: Final[frozenset[str]] = frozenset()
+
+
 def _gpu_claims(spec: Object, path: Path, namespace: str, claims: DeviceClaims) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of the claims that request a GPU, and of those that may request a part of a GPU."""
     gpus: set[str] = set()
     slices: set[str] = set()
+    if "resourceClaims" not in spec:
+        return _NO_CLAIMS, _NO_CLAIMS
     for claim in mappings(spec, "resourceClaims", (*path, "spec")):
         name = str(claim.get("name"))
         key = (namespace, str(claim.get("resourceClaimName")), str(claim.get("resourceClaimTemplateName")))

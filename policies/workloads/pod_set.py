@@ -130,10 +130,18 @@ class PodSet:
 
     def labels(self) -> Object:
         """Return the pods' labels."""
+        metadata = self.root.get("metadata")
+        labels = metadata.get("labels") if type(metadata) is dict else None
+        if type(labels) is dict:
+            return labels
         return metadata_map(self.root, "labels", self.path)
 
     def annotations(self) -> Object:
         """Return the pods' annotations."""
+        metadata = self.root.get("metadata")
+        annotations = metadata.get("annotations") if type(metadata) is dict else None
+        if type(annotations) is dict:
+            return annotations
         return metadata_map(self.root, "annotations", self.path)
 
     def holds(self, container: Container) -> bool:

@@ -64,7 +64,8 @@ class Workload:
 
     def metadata(self) -> Object:
         """Return the object's metadata."""
-        return mapping(self.root, "metadata", ())
+        metadata = self.root.get("metadata")
+        return metadata if type(metadata) is dict else mapping(self.root, "metadata", ())
 
     @property
     def name(self) -> str:
@@ -73,7 +74,9 @@ class Workload:
 
     def labels(self) -> Object:
         """Return the object's own labels."""
-        return metadata_map(self.root, "labels")
+        metadata = self.root.get("metadata")
+        labels = metadata.get("labels") if type(metadata) is dict else None
+        return labels if type(labels) is dict else metadata_map(self.root, "labels")
 
     def annotations(self) -> Object:
         """Return the object's own annotations."""
@@ -90,8 +93,9 @@ class Workload:
         return self._annotation(key, most=len(self.pod_sets))
 
     def _annotation(self, key: str, most: int) -> str | None:
-        annotations = self.annotations()
-        value = string(annotations, key, ("metadata", "annotations")) if key in annotations else None
+        value = self.annotations().get(key)
+        if value is not None and type(value) is not str:
+            value = string(self.annotations(), key, ("metadata", "annotations"))
         if value is None and not self._is_pod and 0 < len(self.pod_sets) <= most:
             values = {string(pods.annotations(), key, pods.meta("annotations")) for pods in self.pod_sets}
             value = values.pop() if len(values) == 1 else None
@@ -113,9 +117,10 @@ class Workload:
 
     def controller(self) -> Object | None:
         """Return the ownerReference of the controller that created the object; None if there is none."""
-        metadata = self.metadata()
-        owners = mappings(metadata, "ownerReferences", ("metadata",)) if "ownerReferences" in metadata else ()
-        for owner in owners:
+        metadata = self.root.get("metadata")
+        if type(metadata) is dict and "ownerReferences" not in metadata:
+            return None
+        for owner in mappings(self.metadata(), "ownerReferences", ("metadata",)):
             if owner.get("controller") is True:
                 return owner
         return None
@@ -173,10 +178,15 @@ class Workload:
 
     def edited(self, edits: Sequence[Edit]) -> None:
         """Drop the cached values that these applied edits invalidate."""
-        effects = {edit.path: _effect_of(edit.path) for edit in edits}
-        if _Effect.ALL in effects.values() or (edits and not self.is_whole):
-            self.refresh()
-        elif touched := [path for path, effect in effects.items() if effect is _Effect.SOME]:
+        touched: list[Path] = []
+        for edit in edits:
+            effect = _effect_of(edit.path) if self.is_whole else _Effect.ALL
+            if effect is _Effect.ALL:
+                self.refresh()
+                return
+            if effect is _Effect.SOME:
+                touched.append(edit.path)
+        if touched:
             for pods in self.pod_sets:
                 pods.reload(touched)
 

@@ -105,18 +105,20 @@ def _equalise(container: Container, name: str) -> Iterator[Edit]:
 def check(workload: Workload, params: AcceleratorNamesParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse names and counts that no device plugin provides."""
     synced = snapshot.known.get("nodes") is SyncState.SYNCED
-    provided = snapshot.offered.union(params.served)
     for pods in workload.pod_sets:
         for container in pods.containers:
             if not container.stated.is_plain:
+                provided = snapshot.offered.union(params.served)
                 for name in container.stated.extended:
                     yield from _check_name(container, name, provided)
                     yield from _check_counts(container, name)
         if "resourceClaims" in pods.spec:
             yield from _check_claims(workload, pods, snapshot)
-        absent = set(pods.totals.accelerators) - snapshot.offered if synced else set()
+        if not synced or snapshot.offered.issuperset(pods.totals.accelerators):
+            continue
+        absent = set(pods.totals.accelerators) - snapshot.offered
         for name in sorted(absent.difference(params.served, {LEGACY_GPU})):
-            offered = ", ".join(sorted(filter(is_accelerator, provided))) or "no accelerator at all"
+            offered = ", ".join(sorted(filter(is_accelerator, snapshot.offered.union(params.served)))) or "no accelerator at all"
             yield Finding(
                 "NotOffered",
                 pods.field("containers"),

@@ -35,7 +35,6 @@ volumes:
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import chain, count
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -93,8 +92,10 @@ def _consumers(workload: Workload, params: SharedMemoryParams) -> Iterator[tuple
 
 def _unused_name(pods: PodSet) -> str:
     taken = [volume.get("name") for volume in pods.volumes()]
-    names = chain([_NAME], (f"{_NAME}-{number}" for number in count(2)))
-    return next(name for name in names if name not in taken)
+    name, number = _NAME, 2
+    while name in taken:
+        name, number = f"{_NAME}-{number}", number + 1
+    return name
 
 
 def _unmounted_volume(pods: PodSet, size: str) -> str | None:
