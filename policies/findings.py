@@ -74,14 +74,7 @@ def not_synced(reason: str, path: Path, kinds: str, what: str) -> Finding:
 
 
 class Judged(NamedTuple):
-    """A finding of a rule, with its severity under the rule's mode.
-
-    Attributes:
-        rule: the rule's id.
-        severity: the effect of the finding on the object.
-        finding: the finding.
-        would_refuse: True if the rule would deny the object in Enforce, and its mode is DryRun.
-    """
+    """A finding of a rule, with its severity under the rule's mode; ``would_refuse``: a rule in DryRun would deny the object."""
 
     rule: str
     severity: Severity

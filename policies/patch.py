@@ -53,11 +53,7 @@ class PatchBuilder:
         self._fresh: set[int] = set()
 
     def apply(self, edit: Edit) -> bool:
-        """Apply ``edit``; return False if the object already has the value.
-
-        Raises:
-            MalformedError: a parent of the field is no map or list.
-        """
+        """Apply ``edit`` and return whether it changes the object; raise a ``MalformedError`` if a parent is no map or list."""
         op, path, value = edit.op, edit.path, edit.value
         if op == "remove":
             return self._remove(path)

@@ -40,13 +40,7 @@ _MOST_SHARES: Final = 10
 
 
 class Span(NamedTuple):
-    """Utilisation of one device over a time that ends now, or over the part of it in which the pod held the device.
-
-    Attributes:
-        seconds: length of that time.
-        peak: the highest utilisation; None if unknown.
-        average: None if unknown.
-    """
+    """Utilisation of a device over the last ``seconds``, or the part of them in which the pod held it; None if unknown."""
 
     seconds: int
     peak: float | None
@@ -193,12 +187,7 @@ def state_of(device: DeviceUse, bounds: IdleBounds) -> DeviceState:
 
 
 class Times(NamedTuple):
-    """Times to query, in seconds, each sorted.
-
-    Attributes:
-        windows: times over which utilisation is needed.
-        ages: times for which it must be known whether a pod held its device as long.
-    """
+    """Times to query, in seconds, sorted: ``windows`` for utilisation, ``ages`` for how long a pod has held its device."""
 
     windows: tuple[int, ...]
     ages: tuple[int, ...]
@@ -227,11 +216,9 @@ class Peak(NamedTuple):
     """Needs of the most demanding of some equal devices, over the longest known time.
 
     Attributes:
-        seconds: length of that time.
         utilisation: the highest, in percent of a whole card.
         average: the highest average, in percent of a whole card.
         memory: maximum memory used, in bytes; None if unknown.
-        card: the model of the card.
         size: memory of a whole card, bytes; None if unknown.
         part: fraction of a card that each device is.
         whole: True if the pods held them for all of that time.

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from gpugate.policies.cluster.nodes import Node, NodeShape, NodeTopology
 from gpugate.policies.cluster.records.common import CAPACITY, change_count, frozen
-from gpugate.policies.kube.quantity import NO_AMOUNTS
 
 #: Labels that split shapes: a scheduler distinguishes nodes by them. Other labels are kept as the set of their values and
 #: do not split a shape: names and serial numbers would make one shape per node.
@@ -51,7 +50,8 @@ class _Group:
         if self.shape is None:
             nodes, values = self.nodes, sorted(self.values.items())
             first = nodes[min(nodes)]
-            memory = [node.memory for node in nodes.values()]
+            memory, extra = [node.memory for node in nodes.values()], [node.extra for node in nodes.values()]
+            stated_by_all = sorted(set(extra[0]).intersection(*extra))
             self.shape = NodeShape(
                 nodes=tuple(sorted(nodes)),
                 labels=frozen({key: _values_of(counts, len(nodes)) for key, counts in values}),
@@ -62,16 +62,10 @@ class _Group:
                 cpu=first.cpu,
                 total_memory=sum(memory),
                 topology=first.topology,
-                extra=_maximum([node.extra for node in nodes.values()]),
+                extra=frozen({name: max(amounts[name] for amounts in extra) for name in stated_by_all}),
                 counts=frozen({key: frozen(counts) for key, counts in values if max(counts.values()) > 1}),
             )
         return self.shape
-
-
-def _maximum(amounts: list[Mapping[str, int]]) -> Mapping[str, int]:
-    """Return the maximum of each amount that every node states."""
-    names = set(amounts[0]).intersection(*amounts)
-    return frozen({name: max(stated[name] for stated in amounts) for name in sorted(names)}) if names else NO_AMOUNTS
 
 
 def _values_of(counts: Mapping[str, int], nodes: int) -> frozenset[str | None]:
@@ -135,9 +129,13 @@ def _shape_key(node: Node) -> Any:  # noqa: ANN401 - any hashable
         sorted((key, value) for key, value in node.labels.items() if key in _SPLITTING or key.startswith(_SPLITTING_PREFIXES))
     )
     topology = node.topology
-    zones = topology and (
-        topology.policy,
-        topology.scope,
-        tuple((zone.name, tuple(sorted(zone.allocatable.items()))) for zone in topology.zones),
+    zones = (
+        None
+        if topology is None
+        else (
+            topology.policy,
+            topology.scope,
+            tuple((zone.name, tuple(sorted(zone.allocatable.items()))) for zone in topology.zones),
+        )
     )
     return (labels, node.taints, tuple(node.devices.items()), node.cpu, node.memory // _MEMORY_GRAIN, zones)

@@ -30,7 +30,6 @@ class NodeTopology(NamedTuple):
         zones: the zones of type ``Node``, sorted by name.
     """
 
-    node: str
     policy: str
     scope: str
     zones: tuple[Zone, ...]
@@ -56,7 +55,6 @@ def node_topology_of(obj: Object) -> NodeTopology:
     zones = (zone for zone in mappings(obj, "zones", ()) if zone.get("type") == "Node")
     legacy = next((_LEGACY[str(policy)] for policy in sequence(obj, "topologyPolicies", ()) if str(policy) in _LEGACY), ("", ""))
     return NodeTopology(
-        name_of(mapping(obj, "metadata", ())),
         attributes.get("topologyManagerPolicy", legacy[0]),
         attributes.get("topologyManagerScope", legacy[1]),
         tuple(sorted(map(_zone_of, zones), key=attrgetter("name"))),

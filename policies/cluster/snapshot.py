@@ -120,7 +120,10 @@ class ClusterSnapshot:
 
     def queue(self, namespace: str, name: str) -> LocalQueue | None:
         """Return the LocalQueue of this name; None if unknown."""
-        return next((queue for queue in self.queues.get(namespace, ()) if queue.name == name), None)
+        for queue in self.queues.get(namespace, ()):
+            if queue.name == name:
+                return queue
+        return None
 
     def is_gpu_claim(self, namespace: str, claim: str, template: str) -> bool:
         """Return whether the ResourceClaim or ResourceClaimTemplate of this name requests a GPU or a part of one."""

@@ -8,12 +8,11 @@ from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.engine.edit_guard import EditGuard, warn_if_fix_withheld
 from gpugate.policies.findings import Finding, Level, aged, judge
 from gpugate.policies.framework.decision import BoundRule, Decision, RuleFailure
-from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import MalformedError, Object, Path, lookup, named_path
 from gpugate.policies.queueing.cluster_queue import cluster_queue_of
 from gpugate.policies.scheduling.node_selection import are_autoscaled, node_candidates
 from gpugate.policies.workloads.kinds import CONTROLLERS
-from gpugate.policies.workloads.transition import Transition
+from gpugate.policies.workloads.transition import Transition, semantically_equal
 from gpugate.policies.workloads.workload import Workload
 
 _TOLERATE_ALL: Final[tuple[Object, ...]] = ({"operator": "Exists"},)

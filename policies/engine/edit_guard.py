@@ -1,6 +1,5 @@
 """Withhold edits of fields that Git or an owner states, and of resources that Kueue has counted."""
 
-from functools import cached_property
 from typing import Any
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
@@ -29,26 +28,25 @@ class EditGuard:
     def __init__(self, workload: Workload, *, at_source: bool = False) -> None:
         self.workload = workload
         self._at_source = at_source
+        self._guards: bool | None = None
+        #: Whether a GitOps tool, or the operator that owns a template, applies the object again and again.
+        self._in_git = False
+        self._under_kueue = False
 
-    @cached_property
-    def _in_git(self) -> bool:
-        """Whether a GitOps tool, or the operator that owns a template, applies the object again and again."""
-        workload = self.workload
-        if workload.controller() is not None:
-            return workload.is_template() and not workload.kind.owner_creates_once
-        return not self._at_source and is_gitops_managed(workload.root)
-
-    @cached_property
-    def _under_kueue(self) -> bool:
-        workload = self.workload
-        # A child's template has the marks that Kueue put into the template of its owner.
-        owned = workload.controller() is not None if workload.is_pod() else workload.is_child()
-        return owned and any(has_kueue_marks(pods.root) for pods in workload.pod_sets)
-
-    @cached_property
+    @property
     def guards_anything(self) -> bool:
-        """Whether an edit could be withheld at all; not so for nearly all objects."""
-        return self._in_git or self._under_kueue
+        """Whether an edit could be withheld at all; not so for nearly all objects. Computed at the first use."""
+        if self._guards is None:
+            workload = self.workload
+            if workload.controller() is None:
+                self._in_git = not self._at_source and is_gitops_managed(workload.root)
+            else:
+                self._in_git = workload.is_template() and not workload.kind.owner_creates_once
+                # A child's template has the marks that Kueue put into the template of its owner.
+                owned = workload.is_pod() or workload.is_child()
+                self._under_kueue = owned and any(has_kueue_marks(pods.root) for pods in workload.pod_sets)
+            self._guards = self._in_git or self._under_kueue
+        return self._guards
 
     def filter(self, draft: PatchBuilder, edits: list[Edit]) -> tuple[list[Edit], list[Edit]]:
         """Return the edits that may be made, and the withheld ones that must be reported."""
@@ -90,7 +88,7 @@ class EditGuard:
 
     def soften(self, finding: Finding) -> Finding:
         """Return ``finding``, a warning if the fault is in the template of an owner that already runs under Kueue."""
-        if finding.level is Level.DENY and "resources" in finding.path and self._under_kueue:
+        if self.guards_anything and finding.level is Level.DENY and "resources" in finding.path and self._under_kueue:
             return finding._replace(level=Level.WARN, remedy=f"{finding.remedy} Change it in the template of the owner.")
         return finding
 

@@ -90,4 +90,5 @@ class Rule:
         Raises:
             MalformedError: a field of the object has a type or value that the API does not accept.
         """
-        return list(apply_reasons(self.check(workload, params, snapshot), self.reasons, params, workload))
+        findings = list(self.check(workload, params, snapshot))
+        return list(apply_reasons(findings, self.reasons, params, workload)) if findings else findings

@@ -65,8 +65,11 @@ class InvalidSize(NamedTuple):
 
 def invalid_size(workload: Workload) -> InvalidSize | None:
     """Return the annotation for the size, or the minimum size, that is no whole number above 0; None if both are valid."""
-    annotations = ((key, workload.annotation(key)) for key in (GANG_SIZE, GANG_MINIMUM))
-    return next((InvalidSize(key, text) for key, text in annotations if text is not None and not whole_number(text)), None)
+    for key in (GANG_SIZE, GANG_MINIMUM):
+        text = workload.annotation(key)
+        if text is not None and not whole_number(text):
+            return InvalidSize(key, text)
+    return None
 
 
 def declared_size(workload: Workload) -> int | None:

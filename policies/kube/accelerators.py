@@ -135,13 +135,7 @@ _PROFILE: Final = re.compile(r"(?:(\d)c\.)?(\d)g\.\d+gb", re.ASCII)
 
 
 class _Family(NamedTuple):
-    """Card models with the same MIG profiles.
-
-    Attributes:
-        models: pattern of their model names.
-        compute: number of compute slices.
-        sizes: GB in the names of their profiles, by GiB of the whole card.
-    """
+    """Card models with the same MIG profiles: GB in the names of their profiles, by GiB of the whole card."""
 
     models: re.Pattern[str]
     compute: int
@@ -163,13 +157,7 @@ _FAMILIES: Final = (
 
 
 class Slice(NamedTuple):
-    """A MIG profile of a card.
-
-    Attributes:
-        profile: its name: ``1g.10gb``.
-        compute: fraction of the card's compute.
-        memory: bytes that it has at least.
-    """
+    """A MIG profile (``1g.10gb``), its fraction of the card's compute, and its minimum memory in bytes."""
 
     profile: str
     compute: Fraction

@@ -67,14 +67,7 @@ VariableName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pat
 
 
 def not_above(low: str, high: str, defaults: tuple[str, str], *, quantities: bool) -> CelRule:
-    """Return the rule that ``low`` is at most ``high``, also if one of them is absent.
-
-    Args:
-        low: name of the lower field, as in YAML.
-        high: name of the higher field.
-        defaults: their values if absent, as in YAML.
-        quantities: True if they are quantities, False if numbers.
-    """
+    """Return the rule that field ``low`` is at most field ``high`` (quantities or numbers), with their ``defaults`` as in YAML."""
     # CEL distinguishes a double from an integer by its decimal point.
     form = "quantity(string(self.{0})) : quantity('{1}')" if quantities else "self.{0} : double({1})"
     left, right = (

@@ -24,12 +24,7 @@ _TYPE_NAMES: Final = {
 
 
 class MalformedError(ValueError):
-    """A field whose type or value the Kubernetes API would not accept.
-
-    Attributes:
-        path: path of the field.
-        problem: what is wrong, and what the field should hold.
-    """
+    """A field whose type or value the Kubernetes API would reject; ``problem`` says what is wrong and what it should be."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{dotted(path)}: {problem}")

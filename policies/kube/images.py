@@ -20,13 +20,7 @@ _REST: Final = re.compile(
 
 
 class Image(NamedTuple):
-    """A parsed image reference.
-
-    Attributes:
-        name: registry and repository in full: ``docker.io/library/nginx``.
-        tag: its tag; empty if it has none.
-        digest: its digest; empty if it has none.
-    """
+    """An image reference: registry and repository in full (``docker.io/library/nginx``), tag and digest; absent ones are empty."""
 
     name: str
     tag: str
@@ -55,7 +49,9 @@ def read_image(written: str) -> Image | None:
 @lru_cache(maxsize=4096)
 def _read(written: str) -> Image | None:
     first, slash, rest = written.partition("/")
-    registry = first if slash and _is_registry(first) else _DEFAULT_REGISTRY
+    # example/app is docker.io/example/app: the first part is a registry only in these forms.
+    is_registry = slash and ("." in first or ":" in first or first == "localhost" or first != first.lower())
+    registry = first if is_registry else _DEFAULT_REGISTRY
     match = _REST.fullmatch(rest if registry is first else written)
     if match is None or _REGISTRY.fullmatch(registry) is None:
         return None
@@ -65,8 +61,3 @@ def _read(written: str) -> Image | None:
     if registry == _DEFAULT_REGISTRY and "/" not in path:
         path = f"{_OFFICIAL}/{path}"
     return Image(f"{registry}/{path}", match["tag"] or "", match["digest"] or "")
-
-
-def _is_registry(part: str) -> bool:
-    """Return whether the first part of a reference is a registry: example/app is docker.io/example/app."""
-    return "." in part or ":" in part or part == "localhost" or part != part.lower()

@@ -15,15 +15,12 @@ _REMEMBERED: Final = 2048
 def remembered(
     *, by: Callable[[*_Arguments], Hashable | None], on: Callable[[*_Arguments], tuple[object, ...]]
 ) -> Callable[[Callable[[*_Arguments], _Result]], Callable[[*_Arguments], _Result]]:
-    """Remember the results of a function in the memo of its argument ``snapshot``.
+    """Remember the results of a function of positional arguments, which is never None, in the memo of its ``snapshot``.
 
     Args:
         by: returns a key that only arguments with equal results have; None if the result is not remembered.
         on: returns the records and views of the snapshot that the result depends on; they never change, and are compared by
             identity.
-
-    Returns:
-        A decorator for functions that take positional arguments alone and never return None.
     """
 
     def decorate(function: Callable[[*_Arguments], _Result]) -> Callable[[*_Arguments], _Result]:
@@ -59,9 +56,12 @@ def recall(memo: dict[Any, Any], name: str, key: Any, *rests_on: object) -> Any 
     """Return the value that :func:`keep` stored under ``name`` for ``key``; None if it depends on other objects."""
     entries = memo.get(name)
     entry = entries.get(key) if entries else None
-    if entry is None or len(entry[0]) != len(rests_on) or any(map(is_not, entry[0], rests_on)):
+    if entry is None:
         return None
-    return entry[1]
+    stored, value = entry
+    if rests_on and any(map(is_not, stored, rests_on)):
+        return None
+    return value
 
 
 def keep(memo: dict[Any, Any], name: str, key: Any, value: Any, *rests_on: object) -> None:  # noqa: ANN401 - any hashable, anything

@@ -22,7 +22,7 @@ class Rejection(NamedTuple):
 
     Attributes:
         path: the field.
-        what: the rejected object, as text that follows "Kueue takes": ``no ...``.
+        what: the rejected object, as text that follows "Kueue accepts": ``no ...``.
         remedy: what to write instead, a sentence.
     """
 

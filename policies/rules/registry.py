@@ -1,9 +1,9 @@
-"""Every rule, one line each, in the order in which their edits are applied.
+"""All rules, in the order in which their edits are applied.
 
-``Rule.after`` names the rules whose edits a rule builds on; a test holds the order to it. Tolerations decide which cards pods
-may get, and the affinity that excludes small cards decides of which nodes they get a share. The queue comes before default
-resources, since its quota may not cover them. Memory limits come before the shared memory that is sized from them; Guaranteed
-quality of service comes between the two, since it raises requests and not limits.
+``Rule.after`` names the rules whose edits a rule needs; a test compares it with the order. Tolerations select the cards of pods,
+and the affinity that excludes small cards selects the nodes of which they get a share. The queue comes before default resources,
+since its quota may not cover them. Memory limits come before shared memory, whose size depends on them; Guaranteed quality of
+service comes between the two, since it raises requests and not limits.
 """
 
 from typing import Final

@@ -40,7 +40,9 @@ def share_of(shapes: Iterable[NodeShape], name: str, reserve: float) -> NodeShar
         memory = _round_down(int(shape.least_memory * (1 - reserve)) * part // whole, 1 << 30)
         cpu = _round_down(int(shape.cpu * (1 - reserve)) * part // whole, 1000)
         if best is None or memory < best.memory:
-            best = NodeShare(memory, min(cpu, best.cpu) if best else cpu, f"{shape.title}: node share of {part} of {whole}")
+            node = f"{shape.title}, {part} of {whole}" if whole > 1 else shape.title
+            source = f"one {_device(name)}'s share of the smallest node ({node})"
+            best = NodeShare(memory, min(cpu, best.cpu) if best else cpu, source)
         elif cpu < best.cpu:
             best = best._replace(cpu=cpu)
     return best
@@ -104,6 +106,10 @@ def _slices(name: str) -> int:
     if match:
         return int(match.group(1))
     return _SLICES_OF_A_CARD if name == NVIDIA_GPU else 0
+
+
+def _device(name: str) -> str:
+    return "MIG slice" if _SLICE.match(name) else "GPU" if name.endswith("/gpu") else "accelerator"
 
 
 def _round_down(amount: int, grain: int) -> int:

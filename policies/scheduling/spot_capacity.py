@@ -113,18 +113,22 @@ class SpotSelection(NamedTuple):
 
 def chosen_by_hand(pods: PodSet, spot: Mapping[str, str]) -> SpotSelection | None:
     """Return how ``pods`` select spot capacity; None if they select no label of ``spot`` with its value."""
-    for key, value in mapping(pods.spec, "nodeSelector", pods.field()).items():
+    spec = pods.spec
+    for key, value in mapping(spec, "nodeSelector", pods.field()).items() if "nodeSelector" in spec else ():
         if key in spot and spot[key] == value:
             return SpotSelection(pods.field("nodeSelector", key), only=True, label=key)
-    if "affinity" not in pods.spec:
+    if "affinity" not in spec:
         return None
     path, affinity = pods.field("affinity", "nodeAffinity"), node_affinity(pods)
-    terms = [term for term in required_terms(pods) if term.get("matchExpressions") or term.get("matchFields")]
+    required = required_terms(pods) if REQUIRED_AFFINITY in affinity else []
+    terms = [term for term in required if term.get("matchExpressions") or term.get("matchFields")]
     labels = [_label_in(term, spot) for term in terms]
     if any(labels):
         alternatives = on_spot(tuple(spot.items()))
         only = all(labels) and all(any(implies(term, part) for (part,) in alternatives) for term in terms)
         return SpotSelection((*path, REQUIRED_AFFINITY), only, next(filter(None, labels)))
+    if PREFERRED_AFFINITY not in affinity:
+        return None
     preferred = [mapping(weighted, "preference", path) for weighted in mappings(affinity, PREFERRED_AFFINITY, path)]
     label = next(filter(None, (_label_in(term, spot) for term in preferred)), None)
     return SpotSelection((*path, PREFERRED_AFFINITY), only=False, label=label) if label else None

@@ -24,13 +24,7 @@ _Number = TypeVar("_Number")
 
 
 class SharedMemory(NamedTuple):
-    """The mount of a container at /dev/shm, or at a parent directory.
-
-    Attributes:
-        mount: the volume mount.
-        volume: its volume; None if the pod has no volume of that name.
-        place: path of the volume.
-    """
+    """The mount of a container at /dev/shm or at a parent directory, with its volume, if the pod has it, and the volume's path."""
 
     mount: Object
     volume: Object | None
@@ -176,11 +170,16 @@ class Container:
     def mount_at(self, directory: str) -> Object | None:
         """Return the mount at ``directory`` in any spelling, or at a parent directory; None if there is none."""
         for index, mount in enumerate(mappings(self.spec, "volumeMounts", self.path)):
-            path = string(mount, "mountPath", (*self.path, "volumeMounts", index))
+            path = mount.get("mountPath")
+            if type(path) is not str:
+                path = string(mount, "mountPath", (*self.path, "volumeMounts", index))
             if path is not None and _contains(path, directory):
                 return mount
         return None
 
     def env(self, name: str) -> Object | None:
         """Return the first environment entry of this ``name``; None if there is none."""
-        return next((entry for entry in mappings(self.spec, "env", self.path) if entry.get("name") == name), None)
+        for entry in mappings(self.spec, "env", self.path):
+            if entry.get("name") == name:
+                return entry
+        return None

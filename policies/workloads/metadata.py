@@ -39,11 +39,7 @@ def has_any_annotation(workload: Workload, keys: frozenset[str]) -> bool:
 
 
 def annotation_for(workload: Workload, pods: PodSet, key: str) -> str | None:
-    """Return annotation ``key`` of the template of ``pods``, or else of the object; None if neither has it.
-
-    Raises:
-        MalformedError: an annotation is no string.
-    """
+    """Return annotation ``key`` of the template of ``pods``, or else of the object; None if neither has it."""
     own = string(pods.annotations(), key, pods.meta("annotations"))
     if own is not None and not is_copied(workload, pods, key, own):
         return own
@@ -70,6 +66,8 @@ def annotation_before(workload: Workload, pods: PodSet, key: str) -> str | None:
 
 def had_any_annotation(workload: Workload, keys: frozenset[str]) -> bool:
     """Whether, before the UPDATE, the object or one of its templates had one of the annotations ``keys``."""
+    if workload.old is None:
+        return False
     paths = [("metadata", "annotations"), *(pods.meta("annotations") for pods in workload.pod_sets)]
     return any(not keys.isdisjoint(lookup(workload.old, path) or ()) for path in paths)
 
@@ -104,6 +102,8 @@ def queue_path(workload: Workload) -> Path | None:
 
 
 def _label_at(workload: Workload, path: Path) -> str | None:
+    if not path:
+        return string(workload.labels(), QUEUE_NAME, ("metadata", "labels"))
     holder = lookup(workload.root, path)
     if type(holder) is not dict:
         return None
@@ -116,7 +116,7 @@ def queue_label(workload: Workload) -> str | None:
 
 
 def misplaced_queue_label(workload: Workload) -> str | None:
-    """Return a queue name on the object or its pod template that Kueue does not read; None if there is none."""
+    """Return a queue name in the object or its pod template that Kueue does not read; None if there is none."""
     if workload.is_pod():
         return None
     paths = ((), *(pods.path for pods in workload.pod_sets if pods.is_whole))

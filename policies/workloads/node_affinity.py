@@ -86,13 +86,7 @@ def both(requirements: Iterable[Sequence[Alternative]]) -> tuple[Alternative, ..
 
 
 class Growth(NamedTuple):
-    """Numbers of affinity terms if pods also require one of some alternatives.
-
-    Attributes:
-        met: the number of terms that require it already.
-        unmet: the number of other terms; each becomes one term per alternative.
-        alternatives: the number of alternatives.
-    """
+    """Numbers of affinity terms if pods also require one of some alternatives: each unmet term becomes one term per alternative."""
 
     met: int
     unmet: int

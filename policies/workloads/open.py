@@ -30,19 +30,9 @@ def open_workload(
     old: Object | None = None,
     subresource: str = "",
 ) -> Workload:
-    """Return ``root`` as a workload of ``kind``.
+    """Return ``root`` as a workload of ``kind``; a field of a wrong type raises a ``MalformedError``.
 
-    Args:
-        kind: the kind of the object.
-        root: the object; edits change it in place.
-        claims: the resource claims of the cluster.
-        namespace: the namespace of the request; if empty, that of the object's metadata.
-        operation: ``CREATE`` or ``UPDATE``.
-        old: the object before an UPDATE.
-        subresource: the subresource of the request, if any.
-
-    Raises:
-        MalformedError: the API does not accept the type of a field that gpugate reads.
+    Edits change ``root`` in place. An empty ``namespace`` means that of its metadata; ``old`` is the object before an UPDATE.
     """
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
@@ -71,7 +61,7 @@ def _pod_set(source: PodSetSource, namespace: str, claims: DeviceClaims) -> PodS
     if source.place.resources is not None:
         return _pod_set_of_resources(source, source.place.resources)
     spec = mapping(template, "spec", path)
-    gpu_claims, slices = _gpu_claims(spec, path, namespace, claims) if "resourceClaims" in spec else (_NO_CLAIMS, _NO_CLAIMS)
+    gpu_claims, slices = _gpu_claims(spec, path, namespace, claims)
     return PodSet(template, spec, path, source.numbers.total, gpu_claims, slices, source=source)
 
 
@@ -96,6 +86,8 @@ def _gpu_claims(spec: Object, path: Path, namespace: str, claims: DeviceClaims) 
     """Return the names of the claims that request a GPU, and of those that may request a part of a GPU."""
     gpus: set[str] = set()
     slices: set[str] = set()
+    if "resourceClaims" not in spec:
+        return _NO_CLAIMS, _NO_CLAIMS
     for claim in mappings(spec, "resourceClaims", (*path, "spec")):
         name = str(claim.get("name"))
         key = (namespace, str(claim.get("resourceClaimName")), str(claim.get("resourceClaimTemplateName")))

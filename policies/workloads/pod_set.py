@@ -106,7 +106,8 @@ class PodSet:
         self._totals = None
         for container in self._containers or ():
             container.shared_memory = NOT_READ
-            if any(path[: len(container.path)] == container.path for path in touched):
+            depth = len(container.path)
+            if container.path in [path[:depth] for path in touched]:
                 container.reload()
 
     @property
@@ -123,11 +124,7 @@ class PodSet:
 
     @property
     def totals(self) -> PodTotals:
-        """The sums over the containers.
-
-        Raises:
-            MalformedError: a count of accelerators is no quantity.
-        """
+        """The sums over the containers; a count of accelerators that is no quantity raises a ``MalformedError``."""
         if self._totals is None:
             self._totals = totals_of(self.containers)
         return self._totals
@@ -146,10 +143,18 @@ class PodSet:
 
     def labels(self) -> Object:
         """Return the pods' labels."""
+        metadata = self.root.get("metadata")
+        labels = metadata.get("labels") if type(metadata) is dict else None
+        if type(labels) is dict:
+            return labels
         return metadata_map(self.root, "labels", self.path)
 
     def annotations(self) -> Object:
         """Return the pods' annotations."""
+        metadata = self.root.get("metadata")
+        annotations = metadata.get("annotations") if type(metadata) is dict else None
+        if type(annotations) is dict:
+            return annotations
         return metadata_map(self.root, "annotations", self.path)
 
     def holds(self, container: Container) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.kube.fields import Object, Path, integer, integer_at, lookup, mapping, mappings, string, wrong_type
@@ -41,15 +42,9 @@ class PodSetSize(NamedTuple):
 
 
 class PodSetSource(NamedTuple):
-    """A pod template in an object.
+    """A pod template in an object, with its pod counts, and whether the pods follow: start after other pods have run.
 
-    Attributes:
-        kind: the kind that creates the pods: of the object, or of a wrapped object.
-        place: the entry of the kind for the template.
-        path: the path of the template in the object.
-        template: the template.
-        numbers: the pod counts.
-        follows: whether the pods start after other pods have run.
+    ``kind`` is the kind of the object, or of a wrapped object, that creates the pods; ``place`` is its entry for the template.
     """
 
     kind: WorkloadKind
@@ -64,11 +59,7 @@ _TEMPLATE: Final = "template"
 
 
 def find_pods(kind: WorkloadKind, root: Object) -> Iterator[PodSetSource]:
-    """Yield the pod sets of ``root``, an object of ``kind``, in the order of the kind's entry.
-
-    Raises:
-        MalformedError: a parent of a template, or its count, has a wrong type.
-    """
+    """Yield the pod sets of ``root``, an object of ``kind``; a field of a wrong type raises a ``MalformedError``."""
     return _find(kind, root, (), 0)
 
 
@@ -156,43 +147,28 @@ def _steps(written: str) -> Path:
 
 
 def _numbers(place: PodSetSpec, root: Object, base: Path, keys: Sequence[str | int]) -> PodSetSize:
-    defaults = (place.default, *(1 for _ in place.counts[1:]))
-    counts = [_number(root, _place(base, path, keys), absent) for path, absent in zip(place.counts, defaults, strict=False)]
-    child, *factors = counts or [place.default]
+    paths = tuple(_place(base, path, keys) for path in place.counts)
+    child, *others = [_number(root, path) for path in paths] or [None]
+    child = place.default if child is None else child
+    children = prod(1 if number is None else number for number in others)
     if child is not None and place.leader is not None and type(lookup(root, (*base, *place.leader))) is dict:
         child = max(0, child - 1)
-    count = child
-    for factor in factors:
-        count = None if count is None or factor is None else count * factor
+    count = None if child is None else child * children
     at_most = () if place.at_most is None else _place(base, place.at_most, keys)
-    return PodSetSize(
-        count,
-        child,
-        _number(root, at_most, None) if at_most else None,
-        _min_count(place, root, base, keys, factors, count),
-        tuple(_place(base, path, keys) for path in place.counts),
-        at_most,
-    )
+    completions = _number(root, at_most) if at_most else None
+    minimum = None
+    if place.min_count is not None and (place.elastic is None or lookup(root, _place(base, place.elastic, keys)) is True):
+        minimum = _number(root, _place(base, place.min_count, keys))
+    if minimum is not None and count is not None:
+        # With an autoscaler, the operator creates the minimum, not the stated number.
+        minimum = minimum * children if place.elastic is None else min(minimum * children, count)
+    return PodSetSize(count, child, completions, minimum, paths, at_most)
 
 
-def _min_count(
-    place: PodSetSpec, root: Object, base: Path, keys: Sequence[str | int], factors: Sequence[int | None], count: int | None
-) -> int | None:
-    if place.min_count is None or (place.elastic is not None and lookup(root, _place(base, place.elastic, keys)) is not True):
-        return None
-    least = _number(root, _place(base, place.min_count, keys), None)
-    if least is None or count is None:
-        return least
-    for factor in factors:
-        least *= factor or 0
-    # With an autoscaler, the operator creates the minimum, not the stated number.
-    return least if place.elastic is None else min(least, count)
-
-
-def _number(root: Object, path: Path, default: int | None) -> int | None:
+def _number(root: Object, path: Path) -> int | None:
     number = integer_at(root, path)
     # The API rejects a negative number if it knows the kind; other controllers create no pods for it.
-    return default if number is None else max(0, number)
+    return None if number is None else max(0, number)
 
 
 def _place(base: Path, pattern: Path, keys: Sequence[str | int]) -> Path:
@@ -223,9 +199,5 @@ def values_at(root: Object, pattern: Path) -> list[Any]:
 
 
 def gangs_of(kind: WorkloadKind, root: Object) -> int:
-    """Return the number of gangs of an object of ``kind``, each with an equal part of its pods.
-
-    Raises:
-        MalformedError: the field is no whole number.
-    """
+    """Return the number of gangs of an object of ``kind``; a field that is no whole number raises a ``MalformedError``."""
     return max(1, integer_at(root, kind.gangs) or 1) if kind.gangs is not None else 1

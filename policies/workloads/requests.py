@@ -27,13 +27,9 @@ _NATIVE: Final = frozenset({"cpu", "memory"})
 
 
 class PodRequests(NamedTuple):
-    """The resources that one pod requests.
+    """The requests of one pod: bytes of memory, millicores of CPU, and counts by accelerator name.
 
-    Attributes:
-        memory: bytes.
-        cpu: millicores.
-        devices: counts by accelerator name.
-        others: other resources of nodes: extended resources, ephemeral storage, huge pages; empty if not resolved for a node.
+    ``others`` are other resources of nodes (extended resources, ephemeral storage, huge pages); empty if not resolved for a node.
     """
 
     memory: int
@@ -166,37 +162,36 @@ def _read(stated: Object, path: Path) -> dict[str, int]:
 
 def pod_requests(pods: PodSet) -> PodRequests:
     """Return the requests of one pod of ``pods`` as written, without defaults of its namespace or RuntimeClass."""
-    totals, spec = pods.totals, pods.spec
-    if "resources" in spec or "overhead" in spec:
-        return _requests_of(pods)
-    if totals.requests is None:
-        totals.requests = _requests_of(pods)
-    return totals.requests
-
-
-def _requests_of(pods: PodSet) -> PodRequests:
+    totals, is_shared = pods.totals, _is_shared(pods.spec)
+    if is_shared and totals.requests is not None:
+        return totals.requests
     parts = _requested_parts(pods)
     amounts = add_up(parts, pod_level_requests(pods, parts), stated_overhead(pods))
-    return PodRequests(amounts.get("memory", 0), amounts.get("cpu", 0), pods.totals.accelerators)
+    requests = PodRequests(amounts.get("memory", 0), amounts.get("cpu", 0), totals.accelerators)
+    if is_shared:
+        totals.requests = requests
+    return requests
+
+
+def _is_shared(spec: Object) -> bool:
+    """Return whether the amounts of a pod are those of its containers."""
+    return "resources" not in spec and "overhead" not in spec
 
 
 def limited_memory_of(pods: PodSet) -> int:
     """Return the most memory of one pod of ``pods`` in bytes: its limits, and requests of containers without limit."""
-    totals, spec = pods.totals, pods.spec
-    if "resources" in spec or "overhead" in spec:
-        return _limited_memory(pods)
-    if totals.memory_limit is None:
-        totals.memory_limit = _limited_memory(pods)
-    return totals.memory_limit
-
-
-def _limited_memory(pods: PodSet) -> int:
-    parts: list[Part] = []
-    for container in pods.containers:
-        if container.role is not EPHEMERAL:
-            limit, request, _, _ = container.amounts
-            parts.append((container.role, {"memory": (request or 0) if limit is None else limit}))
-    return add_up(parts, pod_level(pods, "limits"), stated_overhead(pods)).get("memory", 0)
+    totals, is_shared = pods.totals, _is_shared(pods.spec)
+    if is_shared and totals.memory_limit is not None:
+        return totals.memory_limit
+    containers = [(container.role, container.amounts) for container in pods.containers if container.role is not EPHEMERAL]
+    parts = [
+        (role, {"memory": (amounts.memory_request or 0) if amounts.memory_limit is None else amounts.memory_limit})
+        for role, amounts in containers
+    ]
+    memory = add_up(parts, pod_level(pods, "limits"), stated_overhead(pods)).get("memory", 0)
+    if is_shared:
+        totals.memory_limit = memory
+    return memory
 
 
 def _summands(pods: PodSet, resource: str) -> list[tuple[int, str]]:

@@ -1,7 +1,7 @@
 """Compare the two objects of an UPDATE.
 
-The answers decide what gpugate does. A template counts as changed if it differs from the old one after the recorded edits are made
-again. Of the rows that apply, the first decides.
+The differences decide what gpugate does. A template counts as changed if it differs from the old one after the recorded edits are
+made again. Of the rows that apply, the first decides.
 
 Edits, by the mutating webhook:
 
@@ -30,11 +30,12 @@ Findings that would deny:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any, Final
 
-from gpugate.policies.kube.equivalence import semantically_equal
-from gpugate.policies.kube.fields import Object, clone, from_pointer, lookup, sequence
+from gpugate.policies.kube.fields import Object, Path, clone, from_pointer, lookup, sequence
 from gpugate.policies.kube.managers import with_kueue_marks
+from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.patch import PatchBuilder
 from gpugate.policies.workloads.metadata import is_copied, queue_label
 from gpugate.policies.workloads.pod_set import PodSet
@@ -53,49 +54,50 @@ _RULE_INPUTS: Final = (
     *("topologySpreadConstraints", "volumes"),
 )
 _RULE_INPUTS_OF_CONTAINER: Final = ("name", "resources", "restartPolicy", "volumeMounts")
+_QUANTITY_MAPS: Final = frozenset({"limits", "overhead", "requests"})
+_QUANTITIES: Final = frozenset({"divisor", "sizeLimit"})
+#: Fields whose empty, false or zero value equals an absent one: Go drops them on encoding (``k8s.io/api`` ``core/v1``, no
+#: pointer and ``omitempty``), or writes them empty if absent.
+_OMITTED_IF_EMPTY: Final = frozenset(
+    {
+        *("args", "command", "containers", "env", "envFrom", "ephemeralContainers", "hostAliases", "imagePullSecrets"),
+        *("initContainers", "ports", "readinessGates", "resourceClaims", "schedulingGates", "tolerations"),
+        *("topologySpreadConstraints", "volumeDevices", "volumeMounts", "volumes"),
+        *("add", "claims", "drop", "items", "matchExpressions", "matchFields", "values"),
+        *("annotations", "labels", "limits", "matchLabels", "metadata", "nodeSelector", "overhead", "requests", "resources"),
+        *("creationTimestamp", "effect", "hostIP", "hostname", "imagePullPolicy", "medium", "name", "operator", "subPath"),
+        *("terminationMessagePath", "terminationMessagePolicy", "value", "workingDir"),
+        *("failureThreshold", "hostPort", "initialDelaySeconds", "periodSeconds", "successThreshold", "timeoutSeconds"),
+        *("hostIPC", "hostNetwork", "hostPID", "readOnly", "stdin", "stdinOnce", "tty"),
+    }
+)
 
 
 class Transition:
-    """The old and the new object of an UPDATE; an edit of the new object may change the results of comparisons.
-
-    Attributes:
-        after: the object under review.
-        old: the object that it replaces.
-    """
-
-    __slots__ = ("_before", "_open", "_pods_before", "_recorded", "after", "old")
+    """The old object of an UPDATE, and ``after``, the object under review; its edits may change the results of comparisons."""
 
     def __init__(self, after: Workload, old: Object, open_object: Callable[[Object], Workload]) -> None:
         self.after = after
         self.old = old
         self._open = open_object
-        self._before: Workload | None = None
-        self._pods_before: dict[Any, PodSet] | None = None
-        self._recorded: list[list[Any]] | None = None
 
-    @property
+    @cached_property
     def before(self) -> Workload:
-        """The old object as a workload.
+        """The old object as a workload; a field of a wrong type raises a ``MalformedError``."""
+        return self._open(self.old)
 
-        Raises:
-            MalformedError: a field of it has a type that the API does not accept.
-        """
-        if self._before is None:
-            self._before = self._open(self.old)
-        return self._before
-
-    @property
+    @cached_property
     def recorded(self) -> list[list[Any]]:
         """The edits that the old object records (:func:`gpugate.policies.workloads.recorded_edits.recorded`)."""
-        if self._recorded is None:
-            self._recorded = recorded(self.old)
-        return self._recorded
+        return recorded(self.old)
+
+    @cached_property
+    def _pod_sets_before(self) -> dict[Path, PodSet]:
+        return {pods.path: pods for pods in self.before.pod_sets}
 
     def pods_before(self, pods: PodSet) -> PodSet | None:
         """The pod set at the path of ``pods`` in the old object; None if there was none."""
-        if self._pods_before is None:
-            self._pods_before = {pod_set.path: pod_set for pod_set in self.before.pod_sets}
-        return self._pods_before.get(pods.path)
+        return self._pod_sets_before.get(pods.path)
 
     def with_recorded_edits(self) -> Transition:
         """The transition to a copy of the new object with all recorded edits reapplied: the changes of the user."""
@@ -105,7 +107,7 @@ class Transition:
         for op, path, *values in self.recorded:
             reapply_edit(draft, self.old, op, from_pointer(path), values)
         intended = Transition(self._open(draft.root), self.old, self._open)
-        intended._before, intended._recorded = self.before, self.recorded
+        intended.before, intended.recorded = self.before, self.recorded
         return intended
 
     @property
@@ -248,3 +250,38 @@ def _immutable_while_suspended(spec: Any) -> Any:  # noqa: ANN401 - any JSON val
                 for container in immutable[field]
             ]
     return immutable
+
+
+def semantically_equal(left: Any, right: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Return whether two templates, or parts of them, are equal apart from quantity formats and Go zero values.
+
+    A client that decodes a custom resource and writes it back, such as Kueue's webhooks and operators, reformats quantities (``1``
+    becomes ``"1"``, ``1024Mi`` becomes ``1Gi``), adds empty maps, and drops empty and false values (a variable's ``value: ""``, a
+    mount's ``readOnly: false``). An apply from Git sends the original form again.
+    """
+    if left == right:
+        return True
+    if type(left) is dict and type(right) is dict:
+        return all(_fields_equal(key, left.get(key), right.get(key)) for key in left.keys() | right.keys())
+    if type(left) is list and type(right) is list:
+        return len(left) == len(right) and all(map(semantically_equal, left, right))
+    return False
+
+
+def _fields_equal(key: Any, left: Any, right: Any) -> bool:  # noqa: ANN401 - any JSON value
+    if left == right or (key in _OMITTED_IF_EMPTY and not left and not right):
+        return True
+    if key in _QUANTITIES:
+        # An absent divisor equals zero.
+        default = "0" if key == "divisor" else None
+        return _quantities_equal(default if left is None else left, default if right is None else right)
+    if key in _QUANTITY_MAPS and type(left) is dict and type(right) is dict:
+        return left.keys() == right.keys() and all(_quantities_equal(left[name], right[name]) for name in left)
+    return semantically_equal(left, right)
+
+
+def _quantities_equal(left: Any, right: Any) -> bool:  # noqa: ANN401 - any JSON value
+    try:
+        return bool(left == right) or exact(left) == exact(right)
+    except QuantityError:
+        return False

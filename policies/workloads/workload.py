@@ -7,6 +7,7 @@ selectors are cached until an edit changes these.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _SELECTING: Final = frozenset({"nodeSelector", REQUIRED_AFFINITY})
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Workload:
     """An object under review.
 
@@ -41,38 +43,29 @@ class Workload:
         is_whole: whether the object has the templates of all its pods, and none comes from another object.
     """
 
-    __slots__ = (
-        *("_gpu_pod_sets", "_is_pod", "gangs", "is_whole", "kind", "namespace"),
-        *("old", "operation", "pod_sets", "root", "subresource", "transition"),
-    )
+    kind: WorkloadKind
+    root: Object
+    namespace: str
+    pod_sets: tuple[PodSet, ...]
+    _: KW_ONLY
+    operation: str = "CREATE"
+    old: Object | None = None
+    subresource: str = ""
+    transition: Transition | None = None
+    gangs: int = field(init=False)
+    is_whole: bool = field(init=False)
+    _is_pod: bool = field(init=False)
+    _gpu_pod_sets: list[PodSet] | None = field(init=False, default=None)
 
-    def __init__(
-        self,
-        kind: WorkloadKind,
-        root: Object,
-        namespace: str,
-        pod_sets: tuple[PodSet, ...],
-        *,
-        operation: str = "CREATE",
-        old: Object | None = None,
-        subresource: str = "",
-    ) -> None:
-        self.kind = kind
-        self.root = root
-        self.namespace = namespace
-        self.pod_sets = pod_sets
-        self.operation = operation
-        self.old = old
-        self.subresource = subresource
-        self.transition: Transition | None = None
-        self.gangs = gangs_of(kind, root)
-        self.is_whole = all(pods.is_whole for pods in pod_sets)
-        self._is_pod = kind.is_pod
-        self._gpu_pod_sets: list[PodSet] | None = None
+    def __post_init__(self) -> None:
+        self.gangs = gangs_of(self.kind, self.root)
+        self.is_whole = all(pods.is_whole for pods in self.pod_sets)
+        self._is_pod = self.kind.is_pod
 
     def metadata(self) -> Object:
         """Return the object's metadata."""
-        return mapping(self.root, "metadata", ())
+        metadata = self.root.get("metadata")
+        return metadata if type(metadata) is dict else mapping(self.root, "metadata", ())
 
     @property
     def name(self) -> str:
@@ -81,11 +74,15 @@ class Workload:
 
     def labels(self) -> Object:
         """Return the object's own labels."""
-        return metadata_map(self.root, "labels")
+        metadata = self.root.get("metadata")
+        labels = metadata.get("labels") if type(metadata) is dict else None
+        return labels if type(labels) is dict else metadata_map(self.root, "labels")
 
     def annotations(self) -> Object:
         """Return the object's own annotations."""
-        return metadata_map(self.root, "annotations")
+        metadata = self.root.get("metadata")
+        annotations = metadata.get("annotations") if type(metadata) is dict else None
+        return annotations if type(annotations) is dict else metadata_map(self.root, "annotations")
 
     def annotation(self, key: str) -> str | None:
         """Return the object's annotation ``key``, or that of its only template; None if neither has it."""
@@ -96,7 +93,9 @@ class Workload:
         return self._annotation(key, most=len(self.pod_sets))
 
     def _annotation(self, key: str, most: int) -> str | None:
-        value = string(self.annotations(), key, ("metadata", "annotations"))
+        value = self.annotations().get(key)
+        if value is not None and type(value) is not str:
+            value = string(self.annotations(), key, ("metadata", "annotations"))
         if value is None and not self._is_pod and 0 < len(self.pod_sets) <= most:
             values = {string(pods.annotations(), key, pods.meta("annotations")) for pods in self.pod_sets}
             value = values.pop() if len(values) == 1 else None
@@ -118,8 +117,13 @@ class Workload:
 
     def controller(self) -> Object | None:
         """Return the ownerReference of the controller that created the object; None if there is none."""
-        owners = mappings(self.metadata(), "ownerReferences", ("metadata",))
-        return next((owner for owner in owners if owner.get("controller") is True), None)
+        metadata = self.root.get("metadata")
+        if type(metadata) is dict and "ownerReferences" not in metadata:
+            return None
+        for owner in mappings(self.metadata(), "ownerReferences", ("metadata",)):
+            if owner.get("controller") is True:
+                return owner
+        return None
 
     def owner_kind(self) -> WorkloadKind | None:
         """Return the kind of the controller that created the object; None if there is none, or gpugate does not know its kind."""
@@ -147,13 +151,6 @@ class Workload:
             return self.kind.batch
         return all(pods.kind.batch for pods in self.gpu_pod_sets())
 
-    def path_in_object(self, path: Path) -> Path | None:
-        """Return ``path`` as a path in this object; None if another object has that field."""
-        for pods in self.pod_sets:
-            if not pods.is_whole and path[: len(pods.path)] == pods.path:
-                return pods.path_in_object(path)
-        return path
-
     def reported_path(self, path: Path) -> Path:
         """Return the path that a finding about ``path`` names: ``path``, or the object's own field for these pods."""
         for pods in self.pod_sets:
@@ -163,8 +160,11 @@ class Workload:
 
     def edit_in_object(self, edit: Edit) -> Edit | None:
         """Return ``edit`` with the path of the object's own field; None if the created pods get the edit instead (TrainJob)."""
-        path = self.path_in_object(edit.path)
-        return None if path is None else edit._replace(path=path)
+        for pods in self.pod_sets:
+            if not pods.is_whole and edit.path[: len(pods.path)] == pods.path:
+                path = pods.path_in_object(edit.path)
+                return None if path is None else edit._replace(path=path)
+        return edit
 
     def is_template(self) -> bool:
         """Whether edits reach the pods through a template, which another tool may own."""
@@ -178,9 +178,15 @@ class Workload:
 
     def edited(self, edits: Sequence[Edit]) -> None:
         """Drop the cached values that these applied edits invalidate."""
-        if any(_Effect.ALL is _effect_of(edit.path) for edit in edits) or (edits and not self.is_whole):
-            self.refresh()
-        elif touched := [edit.path for edit in edits if _effect_of(edit.path) is _Effect.SOME]:
+        touched: list[Path] = []
+        for edit in edits:
+            effect = _effect_of(edit.path) if self.is_whole else _Effect.ALL
+            if effect is _Effect.ALL:
+                self.refresh()
+                return
+            if effect is _Effect.SOME:
+                touched.append(edit.path)
+        if touched:
             for pods in self.pod_sets:
                 pods.reload(touched)
 

@@ -83,7 +83,7 @@ REFUSALS: dict[str, tuple[Callable[[str], dict[str, Any]], list[str]]] = {
     ),
     "a pod that no node could hold": (
         lambda ns: pod("x", ns, container(gpus(8, "3Ti"))),
-        ["host-memory", "memory 3Ti (train) > 2Ti allocatable", "Ask for at most 2Ti of memory per pod"],
+        ["host-memory", "memory 3Ti (train) > 2Ti allocatable", "Request at most 2Ti of memory per pod"],
     ),
     "a /dev/shm above the memory limit": (
         lambda ns: pod(
@@ -100,19 +100,19 @@ REFUSALS: dict[str, tuple[Callable[[str], dict[str, Any]], list[str]]] = {
     ),
     "a gang whose declared size is another": (
         lambda ns: job("x", ns, container(gpus(8)), size=2, annotations={"gpugate.io/gang-size": "8"}),
-        ["gang", "declares 8 pods and the workload makes 2: 8 != 2", 'Write gpugate.io/gang-size: "2"'],
+        ["gang", "declares 8 pods, but the workload makes 2: 8 != 2", 'Write gpugate.io/gang-size: "2"'],
     ),
     "a gang that may start in part": (
         lambda ns: job("x", ns, container(gpus(8)), size=2, annotations={"kueue.x-k8s.io/job-min-parallelism": "1"}),
-        ["gang", "lets 1 of 2 pods start: 1 < 2", 'Write "2"'],
+        ["gang", "lets 1 of 2 pods start, and the gang needs 2: 1 < 2", 'Write "2"'],
     ),
     "a gang that leaves fragments on every node": (
         lambda ns: job("x", ns, container(gpus(3)), size=2),
-        ["gang", "8 = 2 x 3 + 2", "Ask for 1 or 2 or 4 or 8 of nvidia.com/gpu per pod"],
+        ["gang", "8 = 2 x 3 + 2", "Request 1 or 2 or 4 or 8 nvidia.com/gpu per pod"],
     ),
     "a queue that does not exist": (
         lambda ns: job("x", ns, container(gpus(1)), labels={"kueue.x-k8s.io/queue-name": "nowhere"}),
-        ["queue", "has no LocalQueue nowhere", "there is here. Write kueue.x-k8s.io/queue-name: here."],
+        ["queue", "has no LocalQueue nowhere", "it has LocalQueue here. Write kueue.x-k8s.io/queue-name: here."],
     ),
 }
 
@@ -461,7 +461,7 @@ def test_a_gang_is_stopped_by_the_remedies_that_a_refusal_offers(control_plane: 
     wait_running(control_plane, namespace, 2, "batch.kubernetes.io/job-name=gang")
     smaller = '{"spec": {"parallelism": 1, "completions": 1}}'
     refused = control_plane.kubectl("patch", "job", "gang", "-n", namespace, "-p", smaller, check=False)
-    assert "the gang runs with 2 pods and would go on with 1: 1 < 2" in refused.stderr
+    assert "the gang runs with 2 pods and would continue with 1, but needs 2: 1 < 2" in refused.stderr
     for stop in ('{"spec": {"suspend": true}}', '{"spec": {"suspend": false}}', '{"spec": {"parallelism": 0}}'):
         answer = control_plane.kubectl("patch", "job", "gang", "-n", namespace, "-p", stop, check=False)
         assert answer.returncode == 0, answer.stderr

@@ -138,7 +138,7 @@ def test_one_pod_too_many_is_refused_and_let_through_kueue_deletes_it_before_it_
     wait_until(lambda: running(control_plane, namespace) == ["llm-0", "llm-1"], 60, "the gang to run")
     gate.set_policy({"mode": "Enforce"})
     excess = member("excess", namespace, "llm", 2)
-    wait_refused(control_plane, excess, "the gang llm runs with all its members: 2 running")
+    wait_refused(control_plane, excess, "the gang llm already runs in full: 2 running")
 
     gate.set_policy({"mode": "DryRun"})
     assert create(control_plane, excess).status == 201
@@ -157,7 +157,7 @@ def test_a_member_that_states_another_size_is_refused_and_let_through_holds_its_
     control_plane.apply(*queue(namespace))
     assert create(control_plane, member("llm-0", namespace, "llm", 2)).status == 201
     odd = member("llm-1", namespace, "llm", 3)
-    wait_refused(control_plane, odd, "those that are there say 2: 3 != 2")
+    wait_refused(control_plane, odd, "its other members state 2: 3 != 2")
 
     gate.set_policy({"mode": "DryRun"})
     assert create(control_plane, odd).status == 201
@@ -210,10 +210,10 @@ def test_a_gang_larger_than_its_rack_is_refused_and_let_through_waits_while_one_
     large, fitting = (gang(name, namespace, size, **{REQUIRED: RACK}) for name, size in (("large", 3), ("fitting", 2)))
     for one in (large, fitting):
         one["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "gangs"
-    wait_refused(control_plane, large, f"must be within one domain of {RACK}; the largest, a with 2 nodes, holds 2", "2 < 3")
+    wait_refused(control_plane, large, f"must run in one domain of {RACK}, but the largest, a with 2 nodes, holds 2", "2 < 3")
     other = gang("other", namespace, 2, **{REQUIRED: "e2e.gpugate.io/row"})
     other["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "gangs"
-    wait_refused(control_plane, other, "has the topology level e2e.gpugate.io/row", f"they have {RACK}")
+    wait_refused(control_plane, other, "has the topology level e2e.gpugate.io/row", f": {RACK})")
 
     gate.set_policy({"mode": "DryRun"})
     assert create(control_plane, large).status == 201
@@ -234,7 +234,7 @@ def test_a_gang_larger_than_its_pool_is_refused_and_let_through_never_runs_in_fu
     control_plane: ControlPlane, gate: Gate, namespace: str
 ) -> None:
     large = gang("large", namespace, 4)
-    wait_refused(control_plane, large, "the 3 nodes that it may land on hold 3 when empty: 3 x 1 (NVIDIA-H100-80GB-HBM3) = 3 < 4")
+    wait_refused(control_plane, large, "the 3 nodes that it may run on; room when empty: 3 x 1 (NVIDIA-H100-80GB-HBM3) = 3 < 4")
 
     gate.set_policy({"mode": "DryRun"})
     assert create(control_plane, large).status == 201

@@ -131,12 +131,12 @@ def test_above_what_the_namespace_may_use_is_refused_at_the_pod_and_at_the_templ
     _wait_bounded(control_plane, namespace, highest_priority="e2e-batch", highest_workload_priority="e2e-research")
     bare = send(control_plane, pod("train", namespace, priorityClassName="e2e-production"))
     assert bare.returncode == 1
-    assert f"namespace {namespace} may use e2e-batch at most: 1000 > 100" in bare.stderr
+    assert f"namespace {namespace} may use at most e2e-batch: 1000 > 100" in bare.stderr
     templated = send(control_plane, job("train", namespace, priorityClassName="e2e-production"))
     assert "spec.template.spec.priorityClassName" in templated.stderr
-    assert "there is e2e-batch (100), e2e-desk (50)" in templated.stderr
+    assert "available: e2e-batch (100), e2e-desk (50)" in templated.stderr
     queued = send(control_plane, job("train", namespace, labels={"kueue.x-k8s.io/priority-class": "e2e-urgent"}))
-    assert f"namespace {namespace} may use e2e-research at most: 10000 > 10" in queued.stderr
+    assert f"namespace {namespace} may use at most e2e-research: 10000 > 10" in queued.stderr
     assert send(control_plane, pod("allowed", namespace, priorityClassName="e2e-desk")).returncode == 0
 
 
@@ -146,7 +146,7 @@ def test_a_job_with_a_class_that_does_not_exist_is_refused_since_all_of_its_pods
     wrong = job("train", namespace, priorityClassName="e2e-gold")
     answer = send(control_plane, wrong)
     assert answer.returncode == 1
-    assert "there is no PriorityClass e2e-gold: the Job is taken, and the apiserver refuses every pod of it" in answer.stderr
+    assert "there is no PriorityClass e2e-gold, so the API server accepts the Job and rejects all its pods" in answer.stderr
     gate.set_policy({"mode": "Enforce", "rules": {"priority": {**_RULE, "mode": "Warn"}}})
     try:
         taken = send(control_plane, wrong)

@@ -78,7 +78,7 @@ def test_what_a_queue_could_never_have_is_refused_and_kueue_never_admits_it(
     answer = _wait_refused(control_plane, too_many, "queue-quota")
     assert "3 pods x 8 = 24 of nvidia.com/gpu > 16" in answer
     assert f"(nominal 8 + borrowing 8 from cohort {namespace}-cohort)" in answer
-    assert "Ask for at most 16 of nvidia.com/gpu: 2 pods of 8." in answer
+    assert "Request at most 16 of nvidia.com/gpu (2 pods of 8)." in answer
 
     with _only_recorded(gate):
         assert send(control_plane, too_many).returncode == 0
@@ -115,7 +115,7 @@ def test_what_a_limit_range_never_takes_is_refused_and_a_limit_that_is_put_in_ke
     control_plane.apply(bounds | {"spec": {"limits": [{"type": "Container", "max": {"memory": "64Gi"}}]}})
     too_large = job("large", namespace, container(gpus(1, "128Gi")))
     answer = _wait_refused(control_plane, too_large, "namespace-limits")
-    assert "memory limit 128Gi > 64Gi, the most that LimitRange bounds allows a container" in answer
+    assert "memory limit 128Gi > 64Gi, the maximum that LimitRange bounds allows a container" in answer
     with _only_recorded(gate):
         assert send(control_plane, too_large).returncode == 0
     reason = wait_until(lambda: _why_not_made(control_plane, namespace, "large"), 30, "the apiserver to turn the pod away")

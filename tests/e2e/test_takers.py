@@ -90,7 +90,7 @@ def test_a_pod_that_takes_every_gpu_and_asks_for_none_is_refused_by_kubectl(cont
     answer = control_plane.kubectl("create", "-f", "-", input=text, check=False)
     assert answer.returncode != 0
     assert 'admission webhook "takers-pods.validate.gpugate.io" denied the request' in answer.stderr
-    assert "container train sets NVIDIA_VISIBLE_DEVICES=all in a pod that asks for 0 of nvidia.com/gpu" in answer.stderr
+    assert "container train sets NVIDIA_VISIBLE_DEVICES=all in a pod that requests 0 of nvidia.com/gpu" in answer.stderr
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, STATEFUL_SET, JOB, CRON_JOB, DAEMON_SET], ids=lambda kind: kind.kind)

@@ -25,7 +25,7 @@ OVERCOMMITTED = (
     "limit 64Gi / request 8Gi = 8, above the ratio of 2",
     "Write resources.requests.memory: 32Gi or more",
 )
-FRAGMENTED = ("gang", "8 = 2 x 3 + 2", "Ask for 1 or 2 or 4 or 8 of nvidia.com/gpu per pod")
+FRAGMENTED = ("gang", "8 = 2 x 3 + 2", "Request 1 or 2 or 4 or 8 nvidia.com/gpu per pod")
 #: Words that make a tool delete the running object to make it anew.
 FATAL = ("is immutable", "immutable field")
 

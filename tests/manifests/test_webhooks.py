@@ -181,7 +181,7 @@ def is_sent(name: str) -> bool:
     return "/" in name and not name.endswith("_monitoring") and re.search(match[1], name) is not None
 
 
-@pytest.mark.parametrize("name", sorted({*accelerators._WHOLE, *accelerators._PLAIN_MISTAKES, "aws.amazon.com/neuroncore"}))
+@pytest.mark.parametrize("name", sorted({*accelerators._WHOLE, *accelerators._CORRECT, "aws.amazon.com/neuroncore"}))
 def test_names_of_accelerators_and_common_mistakes_are_sent(name: str) -> None:
     assert is_sent(name)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpugate.policies.kube.fields import MalformedError
-from gpugate.policies.rules.lifecycle.environment.variables import lesson
+from gpugate.policies.rules.lifecycle.environment.variables import replacement_for
 from tests.shared.builders import bind, container, decided, every_rule, pod
 from tests.shared.cases import shared_snapshot
 
@@ -54,9 +54,9 @@ def test_an_owner_of_no_kind_breaks_no_rule(kind: Any, snapshot: str) -> None:
 
 
 def test_only_so_many_names_of_variables_are_looked_up() -> None:
-    lesson.cache_clear()
+    replacement_for.cache_clear()
     env = [{"name": f"NCCL_IB_X{at}Y", "value": "1"} for at in range(1000)]
     env.append({"name": "CUDA_LAUNCH_BLOCKING", "value": "1"})
     decision = decided(pod(container(env=env)), every_rule())
-    assert lesson.cache_info().misses <= 256
+    assert replacement_for.cache_info().misses <= 256
     assert "DebuggingAid" in {one.finding.reason for one in decision.findings}, "what is judged by its value is judged in any case"

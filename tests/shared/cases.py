@@ -24,7 +24,7 @@ from gpugate.policies.kube.fields import clone
 from gpugate.policies.kube.quantity import whole
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import API_VERSION, KIND, parse_policy
-from gpugate.policies.rules.gangs.gang import manifest, plan
+from gpugate.policies.rules.gangs.gang.pod_groups import manifest, plan
 from gpugate.policies.rules.registry import RULES
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload

@@ -78,8 +78,8 @@ SAYINGS: Sequence[tuple[str, Effect, str, str, str, str]] = (
         Effect.REFUSE,
         "PoolTooSmall",
         "spec.pytorchReplicaSpecs.Worker.template.spec.containers",
-        "a gang of 40 pods with 8 of nvidia.com/gpu each; the 24 nodes that it may land on hold 24 when empty: 24 x 1 = 24 < 40",
-        "Make the gang 24 pods at most, ask for less per pod, or let it onto more nodes.",
+        "a gang of 40 pods with 8 nvidia.com/gpu each does not fit the 24 nodes that it may run on; room when empty: 24 x 1 (H100 80GB) = 24 < 40",
+        "Make the gang at most 24 pods, request less per pod, or allow more nodes.",
     ),
     (
         "vram",

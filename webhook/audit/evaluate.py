@@ -18,7 +18,8 @@ from gpugate.policies.gangs.status import GangState, StuckAfter, gang_states
 from gpugate.policies.kube.fields import MalformedError, Object, dotted
 from gpugate.policies.kube.managers import is_gitops_managed
 from gpugate.policies.policy.binding import PolicySet
-from gpugate.policies.rules.gangs.gang import RULE, GangParams
+from gpugate.policies.rules.gangs.gang import RULE
+from gpugate.policies.rules.gangs.gang.mutate import GangParams
 from gpugate.policies.rules.ownership import idle
 from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.open import open_workload

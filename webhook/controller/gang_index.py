@@ -15,8 +15,8 @@ from gpugate.policies.gangs.gang import gang_of, group_of
 from gpugate.policies.gangs.status import GangState
 from gpugate.policies.kube.fields import MalformedError, Object
 from gpugate.policies.rules.gangs.gang import RULE as GANG
-from gpugate.policies.rules.gangs.gang import PodGroupPlan, plan_together
-from gpugate.policies.rules.gangs.gang import plan as plan_of_one
+from gpugate.policies.rules.gangs.gang.pod_groups import PodGroupPlan, plan_together
+from gpugate.policies.rules.gangs.gang.pod_groups import plan as plan_of_one
 from gpugate.policies.workloads.kinds import WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload

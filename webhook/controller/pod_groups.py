@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup, pod_group_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.rules.gangs.gang import API_GROUPS, WantedPodGroup, correction, fits, is_ours, manifest
+from gpugate.policies.rules.gangs.gang.pod_groups import API_GROUPS, WantedPodGroup, correction, fits, is_ours, manifest
 from gpugate.webhook.cache.kinds import FACT_KINDS
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.controller.gang_index import GangIndex, Planned
@@ -127,7 +127,7 @@ class PodGroupReconciler:
             return "none"
         snapshot = self._state.in_force.snapshot
         record = snapshot.pod_groups.get((desired.namespace, desired.key))
-        if plan.rehearsal or (record is None and not plan.create):
+        if plan.dry_run or (record is None and not plan.create):
             return self._dry_run(planned.reference, desired, record) if plan.create else "none"
         if snapshot.sync_state(_KINDS[desired.system].resource) is not SyncState.SYNCED:
             return "not served"

@@ -37,13 +37,7 @@ class LocalQueue(NamedTuple):
 
 
 class Quota(NamedTuple):
-    """Quota of one resource in one flavor; amounts in bytes, millicores or counts.
-
-    Attributes:
-        nominal: quota of the queue or cohort.
-        borrowing: borrowing limit; None without limit.
-        lending: lending limit; None without limit.
-    """
+    """Quota and limits of one resource in one flavor, in bytes, millicores or counts; None without limit."""
 
     nominal: int
     borrowing: int | None = None
@@ -103,9 +97,9 @@ class ResourceFlavor(NamedTuple):
     """A Kueue ResourceFlavor.
 
     Attributes:
-        labels: labels that its nodes carry and that admitted pods get as node selector.
+        labels: labels of its nodes, which Kueue adds to the nodeSelector of admitted pods.
         taints: taints of its nodes that a workload must tolerate.
-        tolerations: tolerations that admitted pods get.
+        tolerations: tolerations that Kueue adds to admitted pods.
         topology: the Topology of its nodes; empty for none.
     """
 
@@ -315,13 +309,11 @@ class KueueConfiguration(NamedTuple):
         excluded: prefixes of resources that Kueue does not count (``resources.excludeResourcePrefixes``).
         transformations: resources that it counts as others.
         frameworks: kinds that it manages (``integrations.frameworks``), as written there: ``batch/job``, ``pod``.
-        device_classes: device class of dynamic resource allocation to the resource it counts as.
     """
 
     excluded: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
     frameworks: frozenset[str] = frozenset()
-    device_classes: Mapping[str, str] = _NOTHING
 
 
 def _transformation_of(stated: Object) -> Transformation:
@@ -336,14 +328,8 @@ def kueue_configuration_of(obj: Object) -> KueueConfiguration:
     """Return the record of a Configuration (``config.kueue.x-k8s.io``, ``v1beta1`` or ``v1beta2``)."""
     resources = mapping(obj, "resources", ())
     transformations = map(_transformation_of, mappings(resources, "transformations", ("resources",)))
-    classes = {
-        str(name): str(counted_as.get("name") or "")
-        for counted_as in mappings(resources, "deviceClassMappings", ("resources",))
-        for name in sequence(counted_as, "deviceClassNames", ("resources",))
-    }
     return KueueConfiguration(
         tuple(sorted(map(str, sequence(resources, "excludeResourcePrefixes", ("resources",))))),
         tuple(sorted(transformations, key=lambda transformation: transformation.resource)),
         frozenset(map(str, sequence(mapping(obj, "integrations", ()), "frameworks", ("integrations",)))),
-        frozen(classes),
     )

@@ -62,8 +62,10 @@ _SYSTEMS: Final = {"scheduling.x-k8s.io": "Coscheduling", "scheduling.volcano.sh
 
 def group_key(labels: Object, annotations: Object, spec: Object) -> GroupKey | None:
     """Return the group of a pod by its labels, annotations and spec; None for a pod on its own."""
-    names = _names(labels, annotations, spec)
-    return next((GroupKey(system, name) for system, name in names if type(name) is str and name), None)
+    for system, name in _names(labels, annotations, spec):
+        if type(name) is str and name:
+            return GroupKey(system, name)
+    return None
 
 
 def _names(labels: Object, annotations: Object, spec: Object) -> Iterator[tuple[str, object]]:

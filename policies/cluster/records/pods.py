@@ -1,8 +1,9 @@
 """Pod records: the resources that each holds, its group, and why it does not run."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import CAPACITY, shared_text
 from gpugate.policies.cluster.records.pod_groups import COSCHEDULING_LEGACY, KUEUE_COUNT, OWN_SIZE, GroupKey, group_key
@@ -12,7 +13,7 @@ from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME
 from gpugate.policies.workloads.kinds import KINDS
 from gpugate.policies.workloads.node_affinity import required_terms
 from gpugate.policies.workloads.pod_set import PodSet
-from gpugate.policies.workloads.requests import PodRequests, limited_memory_of, pod_requests
+from gpugate.policies.workloads.requests import limited_memory_of, pod_requests
 from gpugate.policies.workloads.resources import memo_key
 
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
@@ -35,7 +36,6 @@ class PodProblem(NamedTuple):
         reason: one word: ``Unschedulable``, ``SchedulingGated``, ``ImagePullBackOff``, ``NotReady``, ``Evicted``, ``Leaving``, ...;
             ``Starting`` if nothing is wrong so far.
         message: message of the scheduler, the kubelet or another component.
-        node: its node; empty for none.
     """
 
     since: float
@@ -66,7 +66,6 @@ class PodRecord(NamedTuple):
     """A pod that holds resources of a node, waits for accelerators, or is a member of a group.
 
     Attributes:
-        uid: its uid.
         owner: uid of its controller; empty for none.
         node: the node that it is bound to; empty while it is pending, and once it has ended.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed``, or ``Leaving`` while it is being deleted.
@@ -93,28 +92,13 @@ class PodRecord(NamedTuple):
     problem: PodProblem | None = None
 
 
-class _Requests(NamedTuple):
-    """Requests of a pod; see :class:`PodRecord`, and :class:`Member` for ``asks``."""
-
-    memory: int
-    memory_limit: int
-    cpu: int
-    devices: tuple[tuple[str, int], ...]
-    asks: tuple[tuple[str, int], ...]
+#: Records with nothing but requests, by the resources that containers state: many pods of a cluster state the same.
+_requests: Final[dict[bytes, PodRecord]] = {}
 
 
-#: Requests of pods by the resources that their containers state: many pods of a cluster state the same.
-_requests: Final[dict[bytes, _Requests]] = {}
-
-
-@lru_cache(maxsize=1 << 16)
-def _shared_member(member: Member) -> Member:
-    return member
-
-
-@lru_cache(maxsize=1 << 16)
-def _shared_group(group: GroupKey) -> GroupKey:
-    return group
+@lru_cache(maxsize=1 << 16, typed=True)
+def _shared(value: Any) -> Any:  # noqa: ANN401 - a group or member
+    return value
 
 
 def pod_record_of(obj: Object) -> PodRecord | None:
@@ -131,22 +115,19 @@ def pod_record_of(obj: Object) -> PodRecord | None:
     node = "" if ended else str(spec.get("nodeName") or "")
     if group is None and (ended or (not node and not _may_request(spec))):
         return None
-    requests = _requests_of(obj, spec)
-    if group is None and not node and not requests.devices:
+    pod = _with_requests(obj, spec)
+    if group is None and not node and not pod.devices:
         return None
-    owner = shared_text(_owner(metadata))
-    owner_group = owner_group_of(mapping(metadata, "labels", ("metadata",)), owner, group) if requests.devices else ""
-    return PodRecord(
+    owners = mappings(metadata, "ownerReferences", ("metadata",))
+    owner = shared_text(next((str(owner.get("uid") or "") for owner in owners if owner.get("controller") is True), ""))
+    owner_group = owner_group_of(mapping(metadata, "labels", ("metadata",)), owner, group) if pod.devices else ""
+    return pod._replace(
         uid=str(metadata.get("uid") or ""),
         owner=owner,
         node=shared_text(node),
         phase=shared_text("Leaving" if metadata.get("deletionTimestamp") and not ended else phase),
-        memory=requests.memory,
-        memory_limit=requests.memory_limit,
-        cpu=requests.cpu,
-        devices=requests.devices,
-        group=group and _shared_group(group),
-        member=group and _shared_member(_member_of(PodSet(obj, spec, (), 1, _NO_CLAIMS), requests.asks)),
+        group=group and _shared(group),
+        member=group and _shared(_member_of(PodSet(obj, spec, (), 1, _NO_CLAIMS), _asks(pod.devices, pod.cpu, pod.memory))),
         owner_group=owner_group,
         problem=_problem_of(metadata, status, phase, node) if owner_group else None,
     )
@@ -170,18 +151,18 @@ def owner_group_of(labels: Object, owner: str, group: GroupKey | None) -> str:
     return owner
 
 
-def _requests_of(obj: Object, spec: Object) -> _Requests:
+def _with_requests(obj: Object, spec: Object) -> PodRecord:
     """Return the requests of one pod, computed once for all pods whose containers state the same."""
     key = _requests_key(spec)
-    requests = _requests.get(key) if key is not None else None
-    if requests is None:
+    record = _requests.get(key) if key is not None else None
+    if record is None:
         pods = PodSet(obj, spec, (), 1, _NO_CLAIMS)
         demand = pod_requests(pods)
         devices = tuple(sorted(demand.devices.items()))
-        requests = _Requests(demand.memory, limited_memory_of(pods), demand.cpu, devices, _asks(demand))
+        record = PodRecord("", "", "", "", demand.memory, limited_memory_of(pods), demand.cpu, devices, None, None)
         if key is not None:
-            remember(_requests, key, requests)
-    return requests
+            remember(_requests, key, record)
+    return record
 
 
 def _requests_key(spec: Object) -> bytes | None:
@@ -206,11 +187,6 @@ def _may_request(spec: Object) -> bool:
         for container in mappings(spec, key, ("spec",))
         for name in mapping(mapping(container, "resources", ()), "limits", ())
     )
-
-
-def _owner(metadata: Object) -> str:
-    owners = mappings(metadata, "ownerReferences", ("metadata",))
-    return next((str(owner.get("uid") or "") for owner in owners if owner.get("controller") is True), "")
 
 
 def moment(written: object) -> float:
@@ -267,27 +243,24 @@ def _waiting(status: Object) -> Object:
 
 def member_of(pods: PodSet) -> Member:
     """Return the properties of a pod of ``pods`` that its group must share."""
-    return _member_of(pods, _asks(pod_requests(pods)))
+    requests = pod_requests(pods)
+    return _member_of(pods, _asks(sorted(requests.devices.items()), requests.cpu, requests.memory))
 
 
-def _asks(demand: PodRequests) -> tuple[tuple[str, int], ...]:
-    return (*sorted(demand.devices.items()), ("cpu", demand.cpu), ("memory", demand.memory))
+def _asks(devices: Iterable[tuple[str, int]], cpu: int, memory: int) -> tuple[tuple[str, int], ...]:
+    return (*devices, ("cpu", cpu), ("memory", memory))
 
 
 def _member_of(pods: PodSet, asks: tuple[tuple[str, int], ...]) -> Member:
     labels, annotations, spec = pods.labels(), pods.annotations(), pods.spec
+    stated = (annotations.get(KUEUE_COUNT), annotations.get(OWN_SIZE), labels.get(f"{COSCHEDULING_LEGACY}/min-available"))
     return Member(
-        size=_size(annotations, labels),
+        size=next((size for size in map(whole_number, stated) if size is not None), 0),
         queue=str(labels.get(QUEUE_NAME) or ""),
         priority=str(labels.get(PRIORITY_CLASS) or spec.get("priorityClassName") or ""),
         asks=asks,
         capacity=capacity_of(pods),
     )
-
-
-def _size(annotations: Object, labels: Object) -> int:
-    stated = (annotations.get(KUEUE_COUNT), annotations.get(OWN_SIZE), labels.get(f"{COSCHEDULING_LEGACY}/min-available"))
-    return next((size for size in map(whole_number, stated) if size is not None), 0)
 
 
 def capacity_of(pods: PodSet) -> str:

@@ -1,35 +1,33 @@
-"""Accelerator pods take no more of a node than leaves its other accelerators usable.
+"""Accelerator pods leave enough memory and CPU for the other accelerators of their node.
 
 ## What it does
 
-Compares what a pod asks of a node with what belongs to its accelerators there. The figure is
+Compares what a pod requests of a node with the fair share of its accelerators there. The figure is
 
-    factor = (asked / allocatable of the node) / (accelerators of the pod / accelerators of the node)
+    factor = (requested / allocatable of the node) / (accelerators of the pod / accelerators of the node)
 
-for memory and for CPU, the larger of the two; of all nodes that the pod may land on and that can hold it, the one where the
-figure is smallest counts. A pod for all accelerators of a node strands none, nor does a share of a time-sliced card. A MIG
+for memory and for CPU, the larger of the two; of all nodes that the pod may land on and that can hold it, the one with the
+smallest figure counts. A pod for all accelerators of a node strands none, nor does a share of a time-sliced card. A MIG
 slice counts as much as it has of its card's compute slices.
 
-Above `warnFactor` a warning says how many accelerators would be stranded: those that can't be used any more by pods that ask
-for their fair share of what is left. Above `refuseFactor` the pod is refused.
+Above `warnFactor` a warning says how many accelerators would be stranded: those that pods which request their fair share of the
+rest can no longer use. Above `refuseFactor` the pod is refused.
 
 ## Why
 
-One GPU with 60% of the memory of an 8-GPU node leaves memory for three others: four GPUs are paid for and used by nobody. The
-scheduler does not see this, and a queue's quota of GPUs still counts them as there. At twice its share a pod takes that of
-another accelerator for each of its own, which happens where pods of other kinds ask for less; at four times it takes three,
-which no usual mix of pods makes up for.
+One GPU with 60% of the memory of an 8-GPU node leaves memory for three others: four GPUs are paid for and stay unused. The
+scheduler does not see this, and a queue's quota still counts these GPUs as available. At twice its share a pod takes that of
+another accelerator for each of its own, which pods that request less make up for; at four times it takes three, too many for that.
 
 ## Practice
 
-- Orchestration guide, "Resource Consolidation": pods do not take more of a node than they need, so that others fit beside
-  them.
-- Orchestration guide, "Idle GPU Mitigation": no GPU is idle since its node has no memory or CPU left for it.
-- Field guide, step 5: GPUs that are allocated and not used are waste; those that nobody can allocate are, too.
+- Orchestration guide, "Resource Consolidation": pods do not take more of a node than they need, so others fit as well.
+- Orchestration guide, "Idle GPU Mitigation": no GPU is idle because its node has no memory or CPU left for it.
+- Field guide, step 5: GPUs that are allocated and not used are waste; so are those that no pod can allocate.
 
 ## Example
 
-On nodes with 8 GPUs and 2000Gi, a pod with 1 GPU and 1200Gi is refused: 1200Gi is 4.8 times the 250Gi that belong to a GPU.
+On nodes with 8 GPUs and 2000Gi, a pod with 1 GPU and 1200Gi is refused: 1200Gi is 4.8 times the 250Gi that are a GPU's share.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,20 +57,13 @@ class StrandingParams(Params):
     in_order = (("warn_factor", "refuse_factor"),)
 
     warn_factor: Annotated[float, Field(gt=1)] = 2.0
-    """How many times the fair share of its accelerators a pod may ask for without a warning."""
+    """How many times the fair share of its accelerators a pod may request without a warning."""
     refuse_factor: Annotated[float, Field(gt=1)] = 4.0
-    """Above how many times their fair share it is refused."""
+    """How many times that share a pod may request without being refused."""
 
 
 class _Case(NamedTuple):
-    """What a pod takes of one node.
-
-    Attributes:
-        factor: how many times its accelerators' fair share, of what it takes most of.
-        resource: ``memory`` or ``cpu``.
-        shape: the node.
-        portion: what part of the node's accelerators it asks for.
-    """
+    """The resource (``memory`` or ``cpu``) of which a pod takes most on a node: ``factor`` times its accelerators' fair share."""
 
     factor: float
     resource: str
@@ -80,87 +71,72 @@ class _Case(NamedTuple):
     portion: Portion
 
 
-def _mildest(ask: PodRequests, shapes: Sequence[NodeShape]) -> _Case | None:
-    """The case where the pod strands least; None where it may strand none at all, or there are no shapes."""
+def _mildest(request: PodRequests, shapes: Sequence[NodeShape]) -> _Case | None:
+    """Return the case with the smallest factor; None without shapes, or if the pod strands nothing on one of them."""
     best: _Case | None = None
     for shape in shapes:
-        portion = portion_of(shape, ask.devices)
+        portion = portion_of(shape, request.devices)
         if portion is None:
             return None
-        memory, cpu = excess(ask.memory, shape.memory, portion), excess(ask.cpu, shape.cpu, portion)
+        memory, cpu = excess(request.memory, shape.memory, portion), excess(request.cpu, shape.cpu, portion)
         factor = max(memory, cpu)
         if best is None or factor < best.factor:
             best = _Case(factor, "memory" if memory >= cpu else "cpu", shape, portion)
     return best
 
 
-def _case(pods: PodSet, ask: PodRequests, chosen: NodeCandidates) -> _Case | None:
-    """The mildest case, remembered by what the pods ask for: it depends on nothing else."""
-    shapes = fitting(pods, chosen, ask)
-    key = ("stranding", pods.totals, ask.memory, ask.cpu)
+def _case(pods: PodSet, request: PodRequests, chosen: NodeCandidates) -> _Case | None:
+    """Return the mildest case, remembered by the pods' requests: it depends on nothing else."""
+    shapes = fitting(pods, chosen, request)
+    key = ("stranding", pods.totals, request.memory, request.cpu)
     remembered = chosen.memo.get(key)
-    if remembered is not None and remembered[0] is shapes:
-        known: _Case | None = remembered[1]
-        return known
-    found = _mildest(ask, shapes)
-    remember(chosen.memo, key, (shapes, found))
-    return found
+    if remembered is None or remembered[0] is not shapes:
+        remembered = (shapes, _mildest(request, shapes))
+        remember(chosen.memo, key, remembered)
+    case: _Case | None = remembered[1]
+    return case
 
 
 def check(workload: Workload, params: StrandingParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Warn about pods that leave other accelerators too little, and refuse the worst."""
     for pods in workload.gpu_pod_sets():
         if snapshot.known.get("nodes") is SyncState.PENDING:
-            yield _nodes_unknown(pods)
+            yield not_synced("NodesUnknown", pods.field("containers"), "the nodes", "whether the pod leaves others enough")
             return
         chosen = node_candidates(pods, snapshot)
         if not chosen.matching:
             continue
-        ask = node_request(pods, snapshot, workload.namespace)
-        case = _case(pods, ask, chosen)
+        request = node_request(pods, snapshot, workload.namespace)
+        case = _case(pods, request, chosen)
         if case is not None and case.factor > params.warn_factor:
-            finding = _strands(pods, ask, case, params)
+            finding = _strands(pods, request, case, params)
             yield finding if case.factor > params.refuse_factor else finding.as_warning()
 
 
-def _nodes_unknown(pods: PodSet) -> Finding:
-    return not_synced("NodesUnknown", pods.field("containers"), "the nodes", "what the pod would leave to other accelerators")
-
-
-def _strands(pods: PodSet, ask: PodRequests, case: _Case, params: StrandingParams) -> Finding:
-    shape, portion = case.shape, case.portion
-    asked, room = (ask.memory, shape.memory) if case.resource == "memory" else (ask.cpu, shape.cpu)
-    each = room * portion.parts // portion.whole
+def _strands(pods: PodSet, request: PodRequests, case: _Case, params: StrandingParams) -> Finding:
+    shape, portion, resource = case.shape, case.portion, case.resource
+    requested, total = (request.memory, shape.memory) if resource == "memory" else (request.cpu, shape.cpu)
     others = portion.whole - portion.parts
-    usable = min(others, (room - asked) * portion.whole // room)
-    amounts = f"{_shown(case.resource, asked)} of {_shown(case.resource, room)} {case.resource}"
+    usable = min(others, (total - requested) * portion.whole // total)
+    grain = GIB if resource == "memory" else 1000
+    most = int(total * portion.parts / portion.whole * params.warn_factor)
+    count = min(-(-requested * portion.whole // (total * portion.unit)), portion.whole // portion.unit)
     return Finding(
         "StrandsAccelerators",
         pods.field("containers"),
-        f"{portion.number} of {portion.name} with {amounts} on {shape.title} is {case.factor:.3g} times the fair share of"
-        f" {_shown(case.resource, each)}: it leaves"
-        f" {_shown(case.resource, room - asked)}, at that share enough for {usable} of the {others} other {portion.noun},"
-        f" {others - usable} stranded; of pods like this {room // asked} fit a node with accelerators for"
+        f"{portion.number} of {portion.name} with {_shown(resource, requested)} of {_shown(resource, total)} {resource} on"
+        f" {shape.title} is {case.factor:.3g} times the fair share of {_shown(resource, total * portion.parts // portion.whole)};"
+        f" the remaining {_shown(resource, total - requested)} are enough for {usable} of the {others} other {portion.noun}, so"
+        f" {others - usable} stay unusable, and the node holds {total // requested} of such pods instead of"
         f" {portion.whole // portion.parts}",
-        _remedy(asked, room, case, params),
+        f"Request at most {_shown(resource, most // grain * grain or most)} of {resource} per pod, or {count} of {portion.name},"
+        f" whose fair share covers {_shown(resource, requested)}.",
         measure=int(1000 * case.factor),
     )
 
 
 def _shown(resource: str, amount: int) -> str:
     return show_bytes(amount) if resource == "memory" else format_millicores(amount)
-
-
-def _remedy(asked: int, room: int, case: _Case, params: StrandingParams) -> str:
-    portion = case.portion
-    grain = GIB if case.resource == "memory" else 1000
-    most = int(room * portion.parts / portion.whole * params.warn_factor)
-    most = most // grain * grain or most
-    count = min(-(-asked * portion.whole // (room * portion.unit)), portion.whole // portion.unit)
-    return (
-        f"Ask for at most {_shown(case.resource, most)} of {case.resource} per pod, or for {count} of {portion.name}, to which that"
-        f" much {case.resource} belongs."
-    )
 
 
 REASONS: Final[dict[str, Reason]] = {
@@ -175,7 +151,7 @@ REASONS: Final[dict[str, Reason]] = {
 
 RULE = Rule(
     id="stranding",
-    title="Accelerator pods leave the other accelerators of their node enough to be used",
+    title="Accelerator pods leave enough memory and CPU for the other accelerators of their node",
     since="0.1.0",
     params=StrandingParams,
     reasons=REASONS,

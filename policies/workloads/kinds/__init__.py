@@ -1,4 +1,4 @@
-"""The workload kinds that gpugate reads, one module per API family.
+"""The workload kinds that gpugate reads.
 
 No other module names a kind: it reads a capability of the entry. :mod:`gpugate.policies.workloads.kinds.model` says what a new
 entry must state.
@@ -6,11 +6,14 @@ entry must state.
 
 from typing import Final, Literal, TypeAlias
 
+from gpugate.policies.workloads.kinds.appwrapper import APP_WRAPPER
 from gpugate.policies.workloads.kinds.core import CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, REPLICA_SET, STATEFUL_SET
+from gpugate.policies.workloads.kinds.jobset import JOB_SET
 from gpugate.policies.workloads.kinds.kubeflow import JAX_JOB, MPI_JOB, PADDLE_JOB, PYTORCH_JOB, TF_JOB, TRAIN_JOB, XGBOOST_JOB
+from gpugate.policies.workloads.kinds.lws import LEADER_WORKER_SET
 from gpugate.policies.workloads.kinds.model import WorkloadKind
-from gpugate.policies.workloads.kinds.operators import APP_WRAPPER, JOB_SET, LEADER_WORKER_SET, VOLCANO_JOB
 from gpugate.policies.workloads.kinds.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
+from gpugate.policies.workloads.kinds.volcano import VOLCANO_JOB
 
 __all__ = ["CONTROLLERS", "EXCLUSIVE_TOPOLOGY", "KINDS", "POD", "QueuedKind", "WorkloadKind", "kind_of", "kinds_named"]
 

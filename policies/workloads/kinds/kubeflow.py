@@ -8,6 +8,7 @@ has them. From v2.2 on it has ``activeDeadlineSeconds``.
 from dataclasses import replace
 from typing import Final
 
+from gpugate.policies.workloads.kinds.jobset import JOB_SET
 from gpugate.policies.workloads.kinds.model import (
     Deadline,
     HeldAfterEnd,
@@ -19,7 +20,6 @@ from gpugate.policies.workloads.kinds.model import (
     TimeToLive,
     WorkloadKind,
 )
-from gpugate.policies.workloads.kinds.operators import JOB_SET
 
 #: Roles whose pods wait for the other pods: MPI's launcher, and the evaluator of checkpoints.
 _LATE_ROLES: Final = frozenset({"Evaluator", "Launcher"})

@@ -80,11 +80,9 @@ class RetryLimit(NamedTuple):
 
 
 class Deadline(NamedTuple):
-    """The field that limits how long a job runs, in seconds.
+    """The field that limits the run time of a job in seconds, in each child Job if its path has a ``"*"``.
 
-    Attributes:
-        path: path of the field, in each child Job if it has a ``"*"``.
-        always_served: whether every version of the API has the field. If not, it is read but never written or required.
+    If not every version of the API has the field (``always_served``), it is read, but never written or required.
     """
 
     path: Path
@@ -92,11 +90,9 @@ class Deadline(NamedTuple):
 
 
 class TimeToLive(NamedTuple):
-    """The field that deletes a finished job, in seconds after its end.
+    """The field for the deletion of a finished job, in seconds after its end.
 
-    Attributes:
-        path: path of the field.
-        deletes_object_in: the API versions in which the object itself is deleted; empty for all. In others a child is.
+    ``deletes_object_in`` are the API versions that delete the object itself (empty: all); the others delete a child.
     """
 
     path: Path
@@ -124,12 +120,7 @@ class HeldAfterEnd(NamedTuple):
 
 
 class MinAvailable(NamedTuple):
-    """The field for the number of pods of all pod sets that is enough to start.
-
-    Attributes:
-        path: path of the field.
-        zero_is_absent: whether the API treats a stated 0 as absent.
-    """
+    """The field for the number of pods of all pod sets that is enough to start; the API may treat a 0 as absent."""
 
     path: Path
     zero_is_absent: bool = False

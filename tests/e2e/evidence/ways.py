@@ -62,8 +62,8 @@ def _by(rule: str, text: str) -> Answer:
 
 
 _NEVER_GRANTED = _by("queue-quota", "could ever have in flavor")
-_DOMAIN = _by("gang-packing", "must be within one domain of")
-_POOL = _by("gang-packing", "that it may land on hold")
+_DOMAIN = _by("gang-packing", "must run in one domain of")
+_POOL = _by("gang-packing", "room when empty: ")
 _HARD = _by("namespace-limits", "the hard limit of ResourceQuota")
 _RATIO = _by("namespace-limits", "the ratio that LimitRange")
 
@@ -78,7 +78,7 @@ WAYS: tuple[Way, ...] = (
     Way("selected nodes too small", node_ways.selected_too_small, "node ", _NEVER_FITS),
     Way("taint before the large nodes", node_ways.taint_before_the_large, "node ", _NEVER_FITS),
     Way("no node has both", node_ways.no_node_has_both, "node ", _NEVER_FITS),
-    Way("unserved name", node_ways.unserved_name, "node ", Answer("refused", "accelerator-names", "no device plugin serves")),
+    Way("unserved name", node_ways.unserved_name, "node ", Answer("refused", "accelerator-names", "no device plugin provides")),
     Way("no such queue", node_ways.no_such_queue, "queue unknown", Answer("refused", "queue", "has no LocalQueue ev-nowhere")),
     # Nodes may come that match: these are let in, with a warning.
     Way("selects nothing", node_ways.selects_nothing, "selection", _NONE_SELECTED),
@@ -107,12 +107,12 @@ WAYS: tuple[Way, ...] = (
     Way("topology", quota_ways.topology, "nodes", _DOMAIN),
     Way("topology: unknown level", quota_ways.level_unknown, "nodes", _by("gang-packing", "has the topology level")),
     Way("packed by affinity", quota_ways.packed, "nodes", _DOMAIN),
-    Way("packed by affinity: unknown label", quota_ways.packed_nowhere, "nodes", _by("gang-packing", "carries the label")),
+    Way("packed by affinity: unknown label", quota_ways.packed_nowhere, "nodes", _by("gang-packing", "has the label")),
     Way("gang beyond its pool", quota_ways.beyond_pool, "nodes", _POOL),
     Way("gang beyond its pool: memory", quota_ways.beyond_pool_by_memory, "nodes", _POOL),
     Way("gang beyond its pool: cpu", quota_ways.beyond_pool_by_cpu, "nodes", _POOL),
     Way("group: one too many", group_ways.one_too_many, "group", _by("gang-members", "the gang ")),
-    Way("group: other size", group_ways.other_size, "group", _by("gang-members", "those that are there say")),
+    Way("group: other size", group_ways.other_size, "group", _by("gang-members", "its other members state")),
     Way("quota: requests", home_ways.requests, "quota", _HARD),
     Way("quota: requests together", home_ways.requests_together, "quota", _HARD),
     Way("quota: GPUs", home_ways.gpus, "quota", _HARD),
@@ -121,7 +121,7 @@ WAYS: tuple[Way, ...] = (
     Way("quota: scopes", home_ways.scoped, "quota", _HARD),
     Way("quota: defaults", home_ways.defaults, "quota", _HARD),
     Way("quota: overhead", home_ways.overhead, "quota", _HARD),
-    Way("quota: unstated", home_ways.unstated, "unstated", _by("namespace-limits", "the API takes no pod that does not state it")),
+    Way("quota: unstated", home_ways.unstated, "unstated", _by("namespace-limits", "so the API server rejects the pod")),
     Way("limit range: container max", home_ways.container_max, "limit range", _by("namespace-limits", "allows a container")),
     Way("limit range: pod max", home_ways.pod_max, "limit range pod max", _by("namespace-limits", "allows a pod")),
     Way("limit range: container min", home_ways.container_min, "limit range", _by("namespace-limits", "demands of a container")),

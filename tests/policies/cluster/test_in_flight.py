@@ -58,11 +58,12 @@ def test_two_jobs_in_one_second_are_not_both_promised_the_same_room() -> None:
     snapshot.in_flight.add("uid", admitted)
     found = _messages(_job(2, 8), snapshot)
     assert found["WaitsForQuota"] == (
-        "does not fit now: 2 pods x 8 = 16 of nvidia.com/gpu > 8 left of 16 in flavor f of ClusterQueue q (0 reserved, 8 in flight)"
+        "the workload does not fit now: 2 pods x 8 = 16 of nvidia.com/gpu > 8 left of 16 in flavor f of ClusterQueue q"
+        " (0 reserved, 8 in flight)"
     )
     assert found["QuotaFullNow"] == (
-        "does not fit now into ResourceQuota hard of namespace team-a: 2 pods x 1 = 2 of pods > 1 left of 3 (0 used, 2 in flight);"
-        " 2 pods x 8 = 16 of requests.nvidia.com/gpu > 8 left of 16 (0 used, 8 in flight)"
+        "the workload does not fit now into ResourceQuota hard of namespace team-a: 2 pods x 1 = 2 of pods > 1 left of 3"
+        " (0 used, 2 in flight); 2 pods x 8 = 16 of requests.nvidia.com/gpu > 8 left of 16 (0 used, 8 in flight)"
     )
 
     snapshot.in_flight.remove("uid")

@@ -11,9 +11,9 @@ import pytest
 from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.framework.decision import Decision
 from gpugate.policies.kube.accelerators import LEGACY_GPU
-from gpugate.policies.kube.equivalence import semantically_equal
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.workloads.recorded_edits import ANNOTATION, recorded
+from gpugate.policies.workloads.transition import semantically_equal
 from tests.shared.builders import bind, container, decided, every_rule, templated
 
 _QUEUE = "kueue.x-k8s.io/queue-name"

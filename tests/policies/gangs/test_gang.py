@@ -18,7 +18,7 @@ from gpugate.policies.cluster.records.pods import pod_record_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.gangs.gang import gang_of
 from gpugate.policies.kube.fields import clone
-from gpugate.policies.rules.gangs.gang.minimum import check_minimum
+from gpugate.policies.rules.gangs.gang.checks import check_minimum
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.topology_domains import domains_by, largest, pods_on
 from gpugate.policies.workloads.kinds import kind_of

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gpugate.policies.rules.lifecycle.environment import variables
-from gpugate.policies.rules.lifecycle.environment.nccl import DOCUMENTED, READ
-from gpugate.policies.rules.lifecycle.environment.variables import is_of_interest, lesson
+from gpugate.policies.rules.lifecycle.environment.variables import (
+    NCCL_DOCUMENTED,
+    NCCL_READ,
+    has_known_prefix,
+    replacement_for,
+)
 from gpugate.policies.rules.placement.node_terms import node_labels
 from gpugate.policies.rules.placement.node_terms.node_labels import (
     DEPRECATED,
@@ -25,8 +29,8 @@ _KNOWN_VARIABLES = sorted(frozenset[str]().union(*(known for _, _, known in vari
 
 @pytest.mark.parametrize("name", _KNOWN_VARIABLES)
 def test_nothing_is_said_of_a_variable_that_is_read(name: str) -> None:
-    assert lesson(name) is None
-    assert is_of_interest(name) or name == "TP_SOCKET_IFNAME"
+    assert replacement_for(name) is None
+    assert has_known_prefix(name) or name == "TP_SOCKET_IFNAME"
 
 
 def test_what_is_written_instead_of_a_variable_is_read() -> None:
@@ -37,18 +41,18 @@ def test_what_is_written_instead_of_a_variable_is_read() -> None:
 def test_no_variable_is_read_and_a_slip_or_given_up() -> None:
     assert {*variables._MEANT, *variables._FORMER}.isdisjoint(_KNOWN_VARIABLES)
     assert variables._MEANT.keys().isdisjoint(variables._FORMER)
-    assert all(map(is_of_interest, {*variables._MEANT, *variables._FORMER}))
+    assert all(map(has_known_prefix, {*variables._MEANT, *variables._FORMER}))
 
 
 def test_the_variables_of_nccl_are_those_of_its_guide_and_more() -> None:
-    assert {"NCCL_TOPO_FILE", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_P2P_DISABLE"} <= DOCUMENTED < READ
-    assert "NCCL_TOPOLOGY_FILE" not in READ
+    assert {"NCCL_TOPO_FILE", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_P2P_DISABLE"} <= NCCL_DOCUMENTED < NCCL_READ
+    assert "NCCL_TOPOLOGY_FILE" not in NCCL_READ
 
 
-@pytest.mark.parametrize("name", sorted(DOCUMENTED))
+@pytest.mark.parametrize("name", sorted(NCCL_DOCUMENTED))
 def test_a_letter_too_many_is_told_where_there_are_enough_to_tell(name: str) -> None:
-    told = lesson(f"{name}S")
-    assert (told and told.proper) == (name if len(name.rpartition("_")[2]) > 2 else None)
+    told = replacement_for(f"{name}S")
+    assert (told and told.name) == (name if len(name.rpartition("_")[2]) > 2 else None)
 
 
 def test_what_is_written_instead_of_a_label_is_written_by_some_component() -> None:

@@ -25,11 +25,11 @@ EXEMPT = {
     },
     "policies/lint/snippets.py": {"Pod"},  # the pod that a part of a manifest is put into
     "policies/queueing/limit_range.py": {"Pod"},  # the type of an item of a LimitRange
-    "policies/rules/queueing/priority/purpose.py": {"kubeflow.org"},  # the group of Notebook, which is no workload here
+    "policies/rules/queueing/priority/classes.py": {"kubeflow.org"},  # the group of Notebook, which is no workload here
     "policies/scheduling/pod_resources.py": {"Pod"},  # the type of an item of a LimitRange
     "policies/workloads/pod_set.py": {"POD"},  # the kind of pods that are not found in another object
     "webhook/cache/ledger.py": {"Pod"},  # the pod that the watch shows under a name
-    "webhook/review/lint.py": {"POD"},  # the kind of a part of a manifest
+    "webhook/review/review.py": {"POD"},  # the kind of a part of a manifest
 }
 CONSTANTS = {name for name, value in vars(kinds).items() if value in KINDS}
 NAMES = {kind.kind for kind in KINDS}

@@ -236,7 +236,7 @@ def test_a_refusal_stays_short_and_keeps_its_remedy_however_many_containers_ther
     refused = door.ask(admission(obj), "validate")
     (line,) = [one for one in refused["status"]["message"].splitlines() if "host-memory" in one]
     assert "can ever hold the pod" in line
-    assert "Ask for at most" in line
+    assert "Request at most" in line
     assert len(line) < 2000
     assert max(len(one) for one in door.lines[-1]["denied"]) <= 1024
 

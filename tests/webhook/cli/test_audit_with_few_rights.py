@@ -144,7 +144,7 @@ async def test_pods_of_one_namespace_are_not_taken_for_all_that_nodes_carry(audi
 async def test_who_may_read_no_whole_kind_is_told_to_name_his_namespace(audited: Any) -> None:
     found = await audited(allowed={"gpupolicies", "team-a/pods"})
     assert found.returncode == 2
-    assert "with rights in a namespace alone name it by -n" in found.stderr
+    assert "with access to one namespace only, give it with -n" in found.stderr
 
 
 async def test_a_review_goes_on_without_what_may_not_be_read_and_says_so(told: Any, tmp_path: Path) -> None:

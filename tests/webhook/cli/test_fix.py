@@ -148,7 +148,7 @@ def test_what_remains_is_said_on_standard_error_and_ends_with_1(tmp_path: Path) 
 def test_the_same_facts_and_policies_are_taken_as_by_review() -> None:
     result = fix(WORKLOADS / "23-unknown-queue.yaml", "--policy", POLICY, "--cluster", CLUSTER)
     assert result.exit_code == 1
-    assert "there is team-a-train" in result.stderr
+    assert "it has LocalQueue team-a-train" in result.stderr
 
 
 def test_the_namespace_of_objects_that_state_none_can_be_given(tmp_path: Path) -> None:

@@ -25,15 +25,24 @@ from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.transition import Transition
 from gpugate.policies.workloads.workload import Workload
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
-_STOP: Final = "or stop the gang (suspend it, or scale to 0) and start it anew"
+_STOP: Final = "or stop the gang (suspend it, or scale it to 0) and start it again"
+_CREATE_AGAIN: Final = "or delete the pods of the gang and create them again"
 
 
-def running_gang(transition: Transition, gang: Gang | None) -> Gang | None:
-    """Return the gang of the old object if it runs and goes on after the UPDATE, which makes ``gang`` of it.
+def check_update(transition: Transition, gang: Gang | None) -> Iterator[Finding]:
+    """Deny changes of the size, group or queue of a running gang; ``gang`` is the one of the new object."""
+    ended = mapping(transition.old, "status", ()).get("phase") in {"Succeeded", "Failed"}
+    if transition.after.is_pod() and transition.after.controller() is None and not ended:
+        yield from _check_pod(transition)
+    running = _running_gang(transition, gang)
+    if running is not None:
+        now = _pods_now(transition.after, running)
+        yield from _check_count(transition, running, now)
+        yield from _check_template(transition, running, now)
 
-    None if there is none, or if the UPDATE stops it as a whole.
-    """
+
+def _running_gang(transition: Transition, gang: Gang | None) -> Gang | None:
+    """Return the gang of the old object if it runs; None if there is none, or if the UPDATE stops it as a whole."""
     workload, before = transition.after, transition.before
     if not is_running(workload) or transition.suspended or (gang is None and declared_size(workload) == 1):
         return None
@@ -49,62 +58,52 @@ def _pods_now(workload: Workload, running: Gang) -> dict[Path, PodSet | None]:
     return {part.path: now.get(part.path) for part in running.parts}
 
 
-def is_member(transition: Transition) -> bool:
-    """Tell whether the object is a pod without a controller that has not ended."""
-    ended = mapping(transition.old, "status", ()).get("phase") in _ENDED
-    return transition.after.is_pod() and transition.after.controller() is None and not ended
-
-
-def check_count(transition: Transition, running: Gang) -> Iterator[Finding]:
-    """Deny fewer pods than the gang needs to go on, and warn of more."""
-    if running.members is None:
-        return
+def _check_count(transition: Transition, running: Gang, now: Mapping[Path, PodSet | None]) -> Iterator[Finding]:
+    """Deny fewer pods than the gang needs to continue, and warn of more."""
     workload = transition.after
-    now = _pods_now(workload, running)
     counts = [0 if pods is None else pods.count for pods in now.values()]
-    if None in counts:
+    if running.members is None or None in counts:
         return
     total = sum(count or 0 for count in counts) // max(1, workload.gangs)
-    least = _least(workload, running, now)
+    minimum = _minimum(workload, running, now)
     changed = next((part for part in running.parts if _number(now[part.path], workload) != running.number_of(part)), running.pods)
-    becomes = now[changed.path]
-    paths = changed.numbers.paths if becomes is None else becomes.numbers.paths
+    paths = (now[changed.path] or changed).numbers.paths
     if not total or not paths:
         return
     path = next((path for path in paths if lookup(transition.old, path) != lookup(workload.root, path)), paths[0])
-    was = lookup(transition.old, path)
-    leave = f"Leave {path[-1]} at {running.number_of(changed) if was is None else was}, {_STOP}"
-    if total < least:
+    old_value = lookup(transition.old, path)
+    keep = f"Leave {path[-1]} at {running.number_of(changed) if old_value is None else old_value}, {_STOP}"
+    if total < minimum:
         yield Finding(
             "Shrinks",
             path,
-            f"the gang runs with {running.members} pods and would go on with {total}: {total} < {least}",
-            f"{leave}.",
-            measure=least - total,
+            f"the gang runs with {running.members} pods and would continue with {total}, but needs {minimum}: {total} < {minimum}",
+            f"{keep}.",
+            measure=minimum - total,
         )
     elif total > running.members and not is_elastic(workload):
         late = total - running.members
         yield Finding(
             "Grows",
             path,
-            f"the gang runs with {running.members} pods and {late} more would join it late: {total} > {running.members}",
-            f'{leave}; a gang that can grow says so by {GANG_ELASTIC}: "true".',
+            f"the gang runs with {running.members} pods, and {late} more would join it late: {total} > {running.members}",
+            f'{keep}; write {GANG_ELASTIC}: "true" if the gang can grow.',
             Level.WARN,
             measure=late,
         )
 
 
-def _least(workload: Workload, running: Gang, now: Mapping[Path, PodSet | None]) -> int:
-    """Return how many pods the ``running`` gang needs at least to go on."""
+def _minimum(workload: Workload, running: Gang, now: Mapping[Path, PodSet | None]) -> int:
+    """Return the number of pods that the ``running`` gang needs to continue."""
     size = running.members or 0
-    stated = declared_min_size(workload, size)
-    if stated is not None:
-        return stated
-    return max(1, min(size, sum(_least_of(part, now[part.path], running) for part in running.parts)))
+    declared = declared_min_size(workload, size)
+    if declared is not None:
+        return declared
+    return max(1, min(size, sum(_minimum_of(part, now[part.path], running) for part in running.parts)))
 
 
-def _least_of(part: PodSet, now: PodSet | None, running: Gang) -> int:
-    """Return how many pods of ``part`` the gang needs: the minimum that the kind now states, or else all."""
+def _minimum_of(part: PodSet, now: PodSet | None, running: Gang) -> int:
+    """Return the number of pods of ``part`` that the gang needs: the minimum in fields of the kind, or else all."""
     minimum = next(
         (pods.numbers.min_count for pods in (now, part) if pods is not None and pods.numbers.min_count is not None), None
     )
@@ -115,54 +114,56 @@ def _number(pods: PodSet | None, workload: Workload) -> int:
     return 0 if pods is None else (pods.count or 0) // max(1, workload.gangs)
 
 
-def check_template(transition: Transition, running: Gang) -> Iterator[Finding]:
-    """Deny another group or queue for a running gang: its pods would be replaced one by one, and be in both meanwhile."""
+def _check_template(transition: Transition, running: Gang, now: Mapping[Path, PodSet | None]) -> Iterator[Finding]:
+    """Deny another group or queue: the pods would be replaced one by one, and be in both meanwhile."""
     workload = transition.after
-    now = _pods_now(workload, running)
     for part in running.parts:
         pods = now[part.path]
-        was, becomes = group_of(part), None if pods is None else group_of(pods)
-        if pods is not None and was is not None and becomes != was:
+        old_group = group_of(part)
+        new_group = None if pods is None else group_of(pods)
+        if pods is not None and old_group is not None and new_group != old_group:
             yield Finding(
                 "Splits",
-                group_path(pods, was),
-                f"the pods that run are of the group {was.name}, and those made from now on of {_named(becomes)}",
-                f"Leave the group at {was.name}, {_STOP}.",
+                group_path(pods, old_group),
+                f"running pods are in group {old_group.name}, but new pods would be in {_group(new_group)}",
+                f"Leave the group at {old_group.name}, {_STOP}.",
             )
     queue = queue_label(transition.before)
     if queue and transition.queue_changed:
+        new_queue = queue_label(workload)
         yield Finding(
             "Splits",
             queue_path(workload) or (),
-            f"the gang runs with the quota of queue {queue}, and would stand in {queue_label(workload) or 'no queue'}",
+            f"the gang runs with the quota of queue {queue}, but would be in {f'queue {new_queue}' if new_queue else 'no queue'}",
             f"Leave the queue at {queue}, {_STOP}.",
         )
 
 
-def _named(key: GroupKey | None) -> str:
-    return key.name if key else "none"
+def _group(key: GroupKey | None) -> str:
+    return f"group {key.name}" if key else "no group"
 
 
-def check_pod_update(transition: Transition) -> Iterator[Finding]:
-    """Deny another group or size for a pod that is a member already."""
+def _check_pod(transition: Transition) -> Iterator[Finding]:
+    """Deny another group or size for a pod that is in a group already."""
     pods, before = transition.after.pod_sets[0], transition.before.pod_sets[0]
-    was, becomes = group_of(before), group_of(pods)
-    if was is None:
+    old_group, new_group = group_of(before), group_of(pods)
+    if old_group is None:
         return
-    if becomes != was:
+    if new_group != old_group:
         yield Finding(
             "Splits",
-            group_path(pods, was),
-            f"the pod is a member of the group {was.name} and would be one of {_named(becomes)}: the others would go on without it",
-            f"Leave the group at {was.name}, or delete the pods of the gang and make them anew.",
+            group_path(pods, old_group),
+            f"the pod would move from group {old_group.name} to {_group(new_group)}, so its gang would lack it",
+            f"Leave the group at {old_group.name}, {_CREATE_AGAIN}.",
         )
         return
-    size, other = member_of(before).size, member_of(pods).size
-    if size and other != size:
+    old_size, new_size = member_of(before).size, member_of(pods).size
+    if old_size and new_size != old_size:
         yield Finding(
             "Splits",
             ("metadata", "annotations", KUEUE_COUNT if KUEUE_COUNT in pods.annotations() else GANG_SIZE),
-            f"the pod is a member of a gang of {size} and would be one of {other or 'no stated size'}: {other} != {size}",
-            f"Leave the size at {size}, or delete the pods of the gang and make them anew.",
-            measure=abs(other - size),
+            f"the pod is in a gang of {old_size} pods, but would state {f'a size of {new_size}' if new_size else 'no size'}:"
+            f" {new_size or 'none'} != {old_size}",
+            f"Leave the size at {old_size}, {_CREATE_AGAIN}.",
+            measure=abs(new_size - old_size),
         )

@@ -1,30 +1,30 @@
-"""A pod that joins a gang agrees with the others, and there is a place left for it.
+"""A pod that joins a gang matches its other members, and the gang has room for it.
 
 ## What it does
 
 Compares a pod that names a group (Kueue, coscheduling, Volcano, the `schedulingGroup` of Kubernetes, or gpugate's own
-`gpugate.io/gang-name`) with the members that are there and those that were admitted a moment ago.
+`gpugate.io/gang-name`) with the existing members and those that were admitted a moment ago.
 
-Refuses a pod that states another size, queue or priority than the others; one that asks for other resources in a Kueue group
-of fast admission, which is counted from one pod; one that asks for spot capacity where others ask for on-demand; one more than
-the gang's size; and one that would join a gang that runs in full or has ended. Refuses a PodGroup's minimum that is below the
-size, unless the gang is declared elastic, or above it. Warns where a group of the same name and size waits in another
-namespace. Where a pod was made by a controller, which counts its pods itself, what differs is a warning.
+It refuses a pod that states another size, queue or priority than the others; one that requests other resources in a Kueue group
+with fast admission, which Kueue counts from one pod; one that requests spot capacity where others request on-demand; one more
+than the gang's size; and one that would join a gang that runs in full or has ended. It refuses a PodGroup whose minimum is below
+the size, unless the gang is declared elastic, or above it. It warns if a group of the same name and size waits in another
+namespace. A controller counts its pods itself, so a difference of its pods is a warning.
 
 ## Why
 
-Nothing in Kubernetes looks at a group as a whole when a pod of it is created. Kueue waits for ever where members state
-different sizes or queues, and deletes a pod too many; other schedulers start it beside a gang that has no part for it to play.
+Kubernetes does not check a group as a whole when it creates a pod. Kueue waits forever if members state different sizes or
+queues, and deletes a pod too many; other schedulers start it beside a gang that does not use it.
 
 ## Practice
 
-- NUMA guide, "Gang Scheduling for Distributed Training": the gang waits for as many pods as it says that it has, so that all
-  of them must say the same.
+- NUMA guide, "Gang Scheduling for Distributed Training": the gang waits for as many pods as it states, so all pods must state the
+  same.
 - Field guide, step 2: no pods hold GPUs while they wait for a member that never comes.
 
 ## Example
 
-Refused: a fifth pod that joins the Kueue group `llm`, whose four pods each say
+Refused: a fifth pod that joins the Kueue group `llm`, whose four pods each state
 
 ```yaml
 metadata:
@@ -39,8 +39,7 @@ from typing import Final
 
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
-from gpugate.policies.rules.gangs.gang_members.checks import POD_GROUPS, check
-from gpugate.policies.rules.gangs.gang_members.params import GangMembersParams
+from gpugate.policies.rules.gangs.gang_members.checks import POD_GROUPS, GangMembersParams, check
 
 REASONS: Final[dict[str, Reason]] = {
     "AsksDiffer": Reason(
@@ -75,7 +74,7 @@ REASONS: Final[dict[str, Reason]] = {
 
 RULE = Rule(
     id="gang-members",
-    title="A pod that joins a gang agrees with the others, and there is a place left for it",
+    title="A pod that joins a gang matches its other members, and the gang has room for it",
     since="0.1.0",
     params=GangMembersParams,
     reasons=REASONS,

@@ -1,4 +1,4 @@
-"""Findings of the rule `gang-members`."""
+"""Parameters and findings of the rule `gang-members`."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -9,6 +9,8 @@ from gpugate.policies.cluster.records.pods import Member, member_of
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import GroupMembers
 from gpugate.policies.findings import Finding, Level, not_synced
+from gpugate.policies.framework.params import Params
+from gpugate.policies.framework.reasons import Action
 from gpugate.policies.gangs.gang import GANG_ELASTIC, gang_of, group_of, group_path, is_elastic, min_size
 from gpugate.policies.rules.gangs.gang_members.consistency import (
     check_asks,
@@ -18,26 +20,29 @@ from gpugate.policies.rules.gangs.gang_members.consistency import (
     check_stated_size,
     size_path,
 )
-from gpugate.policies.rules.gangs.gang_members.params import GangMembersParams
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
-_NOBODY: Final = GroupMembers(0, 0, 0, 0, 0, (), (), (), (), (), ())
-
-
+_NO_MEMBERS: Final = GroupMembers(0, 0, 0, 0, 0, (), (), (), (), (), ())
+#: Resource of the PodGroups that a system reads, and the field of their minimum.
 POD_GROUPS: Final = {
     "Coscheduling": ("podgroups.scheduling.x-k8s.io", "minMember"),
     "Volcano": ("podgroups.scheduling.volcano.sh", "minMember"),
     "Kubernetes": ("podgroups.scheduling.k8s.io", "minCount"),
 }
+#: The most namespaces to search for a group of the same name.
+_MOST_NAMESPACES: Final = 16
 
 
-#: Namespaces looked at for a group of the same name: enough to point one out.
-_MOST_HOMES: Final = 16
+class GangMembersParams(Params):
+    """Parameters of `gang-members`."""
+
+    priority: Action = "Deny"
+    """What happens if a member has another priority class than the others."""
 
 
 def check(workload: Workload, _params: GangMembersParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    """Refuse members that do not agree with the others, or are too many."""
+    """Refuse pods that differ from the other members of their gang, or are too many."""
     if len(workload.pod_sets) != 1:
         return
     pods = workload.pod_sets[0]
@@ -46,13 +51,9 @@ def check(workload: Workload, _params: GangMembersParams, snapshot: ClusterSnaps
         return
     if not workload.is_pod():
         yield from _check_pod_group_of_template(workload, pods, key, snapshot)
-    elif not _is_stored(workload):
+    elif workload.operation != "UPDATE" and not workload.metadata().get("resourceVersion"):
+        # A stored pod, with a resourceVersion, is in the snapshot itself.
         yield from _check_pod(workload, pods, key, snapshot)
-
-
-def _is_stored(workload: Workload) -> bool:
-    """Whether the pod is among the facts itself: the API gives no object a resourceVersion before it is stored."""
-    return workload.operation == "UPDATE" or bool(workload.metadata().get("resourceVersion"))
 
 
 def _check_pod(workload: Workload, pods: PodSet, key: GroupKey, snapshot: ClusterSnapshot) -> Iterator[Finding]:
@@ -65,17 +66,15 @@ def _check_pod(workload: Workload, pods: PodSet, key: GroupKey, snapshot: Cluste
         yield from _check_minimum(workload, pods, key, member.size, snapshot)
     if snapshot.sync_state("pods") is not SyncState.SYNCED:
         return
-    group = snapshot.group(workload.namespace, key) or _NOBODY
+    group = snapshot.group(workload.namespace, key) or _NO_MEMBERS
     differing = list(_differences(pods, key, member, group, snapshot))
     if workload.controller() is not None:
-        # Its controller counts its pods, and changes them one by one while it rolls an update out.
+        # The controller counts its pods, and replaces them one by one in a rolling update.
         yield from (finding.as_warning() for finding in differing)
         return
     yield from differing
-    if any(one.reason == "SizeDiffers" for one in differing):
-        return
     size = _full_size(workload, pods, key, member, group)
-    if size:
+    if size and not any(finding.reason == "SizeDiffers" for finding in differing):
         joining = _joining(workload, key, snapshot)
         yield from _check_place(pods, key, size, group, joining)
         if not group.present and not joining:
@@ -83,9 +82,9 @@ def _check_pod(workload: Workload, pods: PodSet, key: GroupKey, snapshot: Cluste
 
 
 def _full_size(workload: Workload, pods: PodSet, key: GroupKey, member: Member, group: GroupMembers) -> int:
-    """How many members there are to be at most; 0 where nobody says, or where the gang may grow."""
+    """Return the most members of the gang; 0 if no pod states it, or if the gang may grow."""
     if key.system == "Coscheduling" and OWN_SIZE not in pods.annotations():
-        # What the plugin's own labels state is a minimum.
+        # The plugin's own labels state a minimum.
         return 0
     if is_elastic(workload) and key.system != "Kueue":
         return 0
@@ -93,13 +92,13 @@ def _full_size(workload: Workload, pods: PodSet, key: GroupKey, member: Member, 
 
 
 def _joining(workload: Workload, key: GroupKey, snapshot: ClusterSnapshot) -> int:
-    """Members admitted a moment ago that are not among the known ones yet, this very pod left out."""
+    """Return the number of other members in flight: admitted, and not yet in the snapshot."""
     in_flight = snapshot.in_flight
     return in_flight.members(workload.namespace, key) - (str(workload.metadata().get("uid")) in in_flight)
 
 
 def _pending(key: GroupKey, member: Member, snapshot: ClusterSnapshot) -> str:
-    """The kind of facts that is on its way and would be needed; empty for none."""
+    """Return the kind of objects that is needed and not synced yet; empty for none."""
     if snapshot.sync_state("pods") is SyncState.PENDING:
         return "pods"
     resource, _ = POD_GROUPS.get(key.system, ("", ""))
@@ -107,7 +106,7 @@ def _pending(key: GroupKey, member: Member, snapshot: ClusterSnapshot) -> str:
 
 
 def _unknown(pods: PodSet, key: GroupKey, kind: str) -> Finding:
-    what = f"whether the group {key.name} has a place for the pod"
+    what = f"whether group {key.name} has room for the pod"
     return not_synced("GroupUnknown", group_path(pods, key), f"the cluster's {kind}", what)
 
 
@@ -126,42 +125,43 @@ def _check_place(pods: PodSet, key: GroupKey, size: int, group: GroupMembers, jo
             "GangOver",
             path,
             f"the gang {key.name} has ended: {group.succeeded} of its {size} members have succeeded",
-            "Give the new gang a group name of its own, or delete the pods that have ended first.",
+            "Give the new gang its own group name, or delete the ended pods first.",
             measure=1,
         )
     elif group.running + group.succeeded >= size:
         yield Finding(
             "GangRuns",
             path,
-            f"the gang {key.name} runs with all its members: {group.running} running + {group.succeeded} succeeded >= {size}",
-            "Give the pod another group name, or delete a member before its replacement is created.",
+            f"the gang {key.name} already runs in full: {group.running} running + {group.succeeded} succeeded >= {size}",
+            "Use another group name, or delete a member before you create its replacement.",
             measure=1,
         )
     elif group.present + joining >= size:
-        there = [(group.pending, "pending"), (group.running, "running"), (group.succeeded, "succeeded"), (joining, "just admitted")]
-        sums = " + ".join(f"{count} {what}" for count, what in there if count)
+        counts = {"pending": group.pending, "running": group.running, "succeeded": group.succeeded, "just admitted": joining}
+        sums = " + ".join(f"{count} {phase}" for phase, count in counts.items() if count)
         yield Finding(
             "OneTooMany",
             path,
-            f"the gang {key.name} has its {size} members: {sums}; this pod would be number {group.present + joining + 1}",
-            f"Give the pod another group name, or state the larger size in all members ({size_path(pods, key)[-1]}).",
+            f"the gang {key.name} already has its {size} members: {sums}; this pod would be number {group.present + joining + 1}",
+            f"Use another group name, or write the larger size in all members ({size_path(pods, key)[-1]}).",
             measure=1,
         )
 
 
 def _check_other_namespaces(workload: Workload, key: GroupKey, size: int, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    for home in islice(snapshot.group_homes.get(key, ()), _MOST_HOMES):
-        found = snapshot.group(home, key)
-        if home == workload.namespace or found is None or found.sizes != (size,) or found.running or not 0 < found.present < size:
+    for namespace in islice(snapshot.group_homes.get(key, ()), _MOST_NAMESPACES):
+        group = snapshot.group(namespace, key)
+        if namespace == workload.namespace or group is None or group.sizes != (size,) or group.running:
             continue
-        yield Finding(
-            "OtherNamespace",
-            ("metadata", "namespace"),
-            f"{found.present} of {size} members of a group {key.name} wait in namespace {home}, and this pod is in"
-            f" {workload.namespace}: members in different namespaces never meet",
-            f"Create the pod in {home} if it belongs to that gang.",
-        )
-        return
+        if 0 < group.present < size:
+            yield Finding(
+                "OtherNamespace",
+                ("metadata", "namespace"),
+                f"the group {key.name} waits in namespace {namespace} with {group.present} of {size} members, but this pod is in"
+                f" namespace {workload.namespace}, and a gang cannot span namespaces",
+                f"Create the pod in {namespace} if it belongs to that gang.",
+            )
+            return
 
 
 def _check_pod_group_of_template(workload: Workload, pods: PodSet, key: GroupKey, snapshot: ClusterSnapshot) -> Iterator[Finding]:
@@ -176,27 +176,28 @@ def _check_pod_group_of_template(workload: Workload, pods: PodSet, key: GroupKey
 
 def _check_minimum(workload: Workload, pods: PodSet, key: GroupKey, size: int, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     resource, field = POD_GROUPS.get(key.system, ("", ""))
-    found = snapshot.pod_groups.get((workload.namespace, key))
-    if found is None or found.minimum is None:
+    pod_group = snapshot.pod_groups.get((workload.namespace, key))
+    if pod_group is None or pod_group.minimum is None:
         return
-    least = min_size(workload, size)
-    if found.minimum < least:
+    minimum, needed = pod_group.minimum, min_size(workload, size)
+    if minimum < needed:
         yield Finding(
             "PartialStart",
             group_path(pods, key),
-            f"{field} {found.minimum} of PodGroup {key.name} lets {found.minimum} of {size} pods start: {found.minimum} < {least}",
-            f'Write {field}: {least} in PodGroup {key.name}; a gang that can run with fewer says so by {GANG_ELASTIC}: "true".',
-            measure=least - found.minimum,
+            f"{field} {minimum} of PodGroup {key.name} lets {minimum} of {size} pods start, and the gang needs {needed}:"
+            f" {minimum} < {needed}",
+            f'Write {field}: {needed} in PodGroup {key.name}, or write {GANG_ELASTIC}: "true" if the gang can run with fewer pods.',
+            measure=needed - minimum,
             rests_on=(resource,),
         )
-    elif found.minimum > size:
+    elif minimum > size:
         yield Finding(
             "NeverEnough",
             group_path(pods, key),
-            f"{field} {found.minimum} of PodGroup {key.name} is never reached by the gang of {size}: {found.minimum} > {size}",
-            f"Write {field}: {size} in PodGroup {key.name}, or make {found.minimum} pods.",
+            f"the gang of {size} pods never reaches {field} {minimum} of PodGroup {key.name}: {minimum} > {size}",
+            f"Write {field}: {size} in PodGroup {key.name}, or make {minimum} pods.",
             # Pods of a second workload may be in the same group.
             Level.DENY if workload.is_pod() else Level.WARN,
-            measure=found.minimum - size,
+            measure=minimum - size,
             rests_on=(resource,),
         )

@@ -1,4 +1,4 @@
-"""What the members of one group must agree on: each check compares a pod that joins with those that are there."""
+"""Check that a pod that joins a group matches the present members."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,12 +14,12 @@ from gpugate.policies.kube.names import PRIORITY_CLASS, QUEUE_NAME
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
 from gpugate.policies.workloads.pod_set import PodSet
 
-#: The LocalQueue that Kueue itself defaults to, once it sees the pod.
+#: The LocalQueue that Kueue's LocalQueueDefaulting names.
 _DEFAULT_QUEUE: Final = "default"
 
 
 def size_path(pods: PodSet, key: GroupKey) -> Path:
-    """Where the pod states the size of its group."""
+    """Return the path at which the pod states the size of its group."""
     legacy = f"{COSCHEDULING_LEGACY}/min-available"
     if KUEUE_COUNT in pods.annotations() or key.system == "Kueue":
         return pods.meta("annotations", KUEUE_COUNT)
@@ -35,24 +35,24 @@ def check_stated_size(pods: PodSet, key: GroupKey, member: Member, group: GroupM
         yield Finding(
             "SizeDiffers",
             size_path(pods, key),
-            f"the pod says that the gang {key.name} has {member.size} members, those that are there say {others[0]}:"
+            f"the pod states {member.size} members for gang {key.name}, but its other members state {others[0]}:"
             f" {member.size} != {others[0]}",
-            f'Write {size_path(pods, key)[-1]}: "{others[0]}", the same in every member.',
+            f'Write {size_path(pods, key)[-1]}: "{others[0]}" in every member.',
             measure=1,
         )
 
 
 def check_queue(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers) -> Iterator[Finding]:
-    """Refuse another Kueue queue than the others name."""
+    """Refuse another Kueue queue than the others have."""
     others = [queue for queue in group.queues if queue != member.queue]
     if key.system != "Kueue" or not others or (not member.queue and others == [_DEFAULT_QUEUE]):
         return
     yield Finding(
         "QueueDiffers",
         pods.meta("labels", QUEUE_NAME),
-        f"the pod stands in {_queue(member.queue)}, the members of {key.name} that are there in {_queue(others[0])}:"
-        " Kueue admits no group that is in two",
-        f"Write {QUEUE_NAME}: {others[0]}." if others[0] else f"Name the queue {member.queue} in every member.",
+        f"the pod is in {_queue(member.queue)}, but other members of {key.name} are in {_queue(others[0])}, and Kueue admits a"
+        " group only if all its pods are in one queue",
+        f"Write {QUEUE_NAME}: {others[0]}." if others[0] else f"Write {QUEUE_NAME}: {member.queue} in every member.",
         measure=1,
     )
 
@@ -64,32 +64,34 @@ def _queue(name: str) -> str:
 def check_priority(
     pods: PodSet, key: GroupKey, member: Member, group: GroupMembers, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
-    """Refuse another priority class than the others have: what is higher would push the rest of its own gang aside."""
+    """Refuse another priority class than the others have: a pod of higher priority could preempt its own gang."""
     others = [name for name in group.priorities if name != member.priority and not _is_same(member.priority, name, snapshot)]
     if not others:
         return
-    own, other = member.priority or "none", others[0] or "none"
+    other = others[0]
     is_kueues = PRIORITY_CLASS in pods.labels()
     yield Finding(
         "PriorityDiffers",
         pods.meta("labels", PRIORITY_CLASS) if is_kueues else pods.field("priorityClassName"),
-        f"the pod has the priority class {own}, the members of {key.name} that are there {other}:"
-        " a scheduler orders and preempts them apart",
-        f"Give every member the same priority class ({other} as those that are there)."
-        if others[0]
-        else "Give every member the same priority class, or none.",
+        f"the pod has {_priority(member.priority)}, but other members of {key.name} have {_priority(other)}, so the scheduler"
+        " orders and preempts them separately",
+        f"Use the priority class {other} in every member." if other else "Use one priority class, or none, in every member.",
         measure=1,
     )
 
 
+def _priority(name: str) -> str:
+    return f"priority class {name}" if name else "no priority class"
+
+
 def _is_same(own: str, other: str, snapshot: ClusterSnapshot) -> bool:
-    """Whether no class on one side may stand for the class on the other: the apiserver fills in the default one."""
+    """Return whether one side names no class and the other may be the default class, which the API server fills in."""
     if own and other:
         return False
     if snapshot.sync_state("priorityclasses") is not SyncState.SYNCED:
         return True
-    found = snapshot.priorities.get(own or other)
-    return found is not None and found.is_default
+    priority = snapshot.priorities.get(own or other)
+    return priority is not None and priority.is_default
 
 
 def check_asks(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers) -> Iterator[Finding]:
@@ -101,9 +103,9 @@ def check_asks(pods: PodSet, key: GroupKey, member: Member, group: GroupMembers)
         yield Finding(
             "AsksDiffer",
             pods.field("containers"),
-            f"the pod asks for {_amounts(member.asks)}, a member of {key.name} that is there for {_amounts(others[0])}:"
-            " with fast admission Kueue counts the whole group from one pod",
-            f"Ask for the same in every member, or leave {KUEUE_FAST_ADMISSION} out.",
+            f"the pod requests {_amounts(member.asks)}, but a member of {key.name} requests {_amounts(others[0])}; with fast"
+            " admission Kueue counts the whole group from one pod",
+            f"Request the same in every member, or remove {KUEUE_FAST_ADMISSION}.",
             measure=1,
         )
 
@@ -120,8 +122,8 @@ def check_capacity(pods: PodSet, key: GroupKey, member: Member, group: GroupMemb
         yield Finding(
             "MixedCapacity",
             group_path(pods, key),
-            f"the pod asks for {member.capacity} capacity, members of {key.name} that are there for {others[0]}:"
-            " a reclaimed spot node ends the whole gang, and what the on-demand ones cost is lost with it",
-            f"Select {others[0]} capacity in every member, as those that are there do.",
+            f"the pod requests {member.capacity} capacity, but other members of {key.name} request {others[0]}; a reclaimed spot"
+            " node ends the whole gang, with its pods on on-demand nodes",
+            f"Select {others[0]} capacity in every member.",
             measure=1,
         )

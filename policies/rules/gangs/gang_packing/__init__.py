@@ -1,31 +1,30 @@
-"""A gang fits the nodes that it may land on, together, and the domain that it must stay within.
+"""A gang fits the nodes and the topology domain that it may run on.
 
 ## What it does
 
-Counts how many pods of a gang the nodes it may land on hold when they are empty, node by node: as many as accelerators, memory
-and CPU allow. Refuses a gang that is larger than all of them together, and one that must stay within one domain of a topology
-label (a rack, a block, an NVLink clique) and is larger than the largest of these. Such a requirement is Kueue's
-`podset-required-topology` (or a slice of its own), a required pod affinity that selects the gang's own pods, or the exclusive
-topology of JobSet and LeaderWorkerSet. Refuses a label that no node carries, and a level that no flavor of the Kueue queue
-has in its Topology.
+Counts, node by node, how many pods of a gang its possible nodes hold when they are empty: as many as accelerators, memory and CPU
+allow. It refuses a gang that is larger than all of them together, and one that must stay within one domain of a topology label (a
+rack, a block, an NVLink clique) and is larger than the largest of these. Such a requirement is Kueue's `podset-required-topology`
+(or a slice), a required pod affinity that selects the gang's own pods, or the exclusive topology of JobSet and LeaderWorkerSet.
+It refuses a label that no node has, and a level that no flavor of the Kueue queue has in its Topology.
 
-Warns where nothing keeps a gang from running on spot and on-demand nodes at once.
+It warns about a gang that may run on spot and on-demand nodes at once.
 
-For plain pods, which may ask for different things, a gang that would be too large if all asked alike is a warning, unless they
-are known to; so is a Job that nobody declares a gang and that stands in no queue, since its pods may run in turns. Only what
-can never fit is refused: whether there is room now is the scheduler's to see. Nodes under repair, that start or that are being
-taken away count as there. A warning, in every rule that goes by the nodes of today, is what would be refused where others may
-come: on nodes that Karpenter or GKE's queued provisioning make, in a Kueue queue with admission checks, and for a Job that
-another controller than Kubernetes' own runs (`spec.managedBy`).
+Plain pods may have different requests, so a group that would be too large if all requested the same is a warning, unless they are
+known to; so is a Job that is not declared a gang and is in no queue, since its pods may run in turns. The rule refuses only what
+can never fit: the scheduler handles nodes that are full now. Nodes under repair, that start or that are being removed count as
+available. In every rule that reads the nodes, a refusal becomes a warning where new nodes may come: on nodes that Karpenter or
+GKE's queued provisioning create, in a Kueue queue with admission checks, and for a Job that another controller than Kubernetes'
+own runs (`spec.managedBy`).
 
 ## Why
 
-A gang that cannot run in full waits for ever, and with a scheduler that places pods one by one it holds what it has got
-meanwhile. A reclaimed spot node ends the whole gang.
+A gang that cannot run in full waits forever, and with a scheduler that places pods one by one it holds GPUs meanwhile. A
+reclaimed spot node ends the whole gang.
 
 ## Practice
 
-- NUMA guide, "Gang Scheduling for Distributed Training": GPUs are not held by a part of a gang whose rest finds no room.
+- NUMA guide, "Gang Scheduling for Distributed Training": a gang does not hold GPUs if some of its pods find no room.
 - Field guide, step 4, and its step 2: a gang stays within one fabric, by podAffinity over a label or by Kueue's topology.
 - Orchestration guide, "Network Bandwidth": workers share a network that carries their gradients.
 - Orchestration guide, "Spot Instances": critical work is not mixed with capacity that may be reclaimed.
@@ -53,8 +52,7 @@ from typing import Final
 
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
-from gpugate.policies.rules.gangs.gang_packing.checks import check
-from gpugate.policies.rules.gangs.gang_packing.params import GangPackingParams
+from gpugate.policies.rules.gangs.gang_packing.checks import GangPackingParams, check
 from gpugate.policies.rules.gangs.gang_packing.topology import LEVEL_FACTS
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 
@@ -65,13 +63,11 @@ REASONS: Final[dict[str, Reason]] = {
         facts=("nodes",),
         warns="the pods may run in turns or differ",
     ),
-    "DomainUnknown": Reason(
-        "No node carries the topology label that the pods require.", action="domain_too_small", facts=("nodes",)
-    ),
+    "DomainUnknown": Reason("No node has the topology label that the pods require.", action="domain_too_small", facts=("nodes",)),
     "LevelUnknown": Reason("No flavor of the ClusterQueue has the required topology level.", facts=LEVEL_FACTS),
     "MixedCapacity": Reason("The gang may run on spot and on-demand nodes at once.", action="mixed_capacity"),
     "PoolTooSmall": Reason(
-        "All nodes together do not hold the gang.",
+        "All possible nodes together do not hold the gang.",
         action="pool_too_small",
         facts=("nodes",),
         warns="the pods may run in turns or differ",
@@ -82,7 +78,7 @@ REASONS: Final[dict[str, Reason]] = {
 
 RULE = Rule(
     id="gang-packing",
-    title="A gang fits the nodes that it may land on, together, and the domain that it must stay within",
+    title="A gang fits the nodes and the topology domain that it may run on",
     since="0.1.0",
     params=GangPackingParams,
     reasons=REASONS,

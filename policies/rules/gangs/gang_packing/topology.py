@@ -1,10 +1,9 @@
-"""Where a workload requires that its pods run within one domain of a topology label."""
+"""Read the requirements that the pods of a gang run in one topology domain, and check their levels in Kueue."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpugate.policies.cluster.records.common import selector_in
-from gpugate.policies.cluster.records.kueue import ClusterQueue
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding
 from gpugate.policies.gangs.gang import Gang, guaranteed_count, spare_by_annotation
@@ -21,13 +20,13 @@ _KAI_REQUIRED: Final = "kai.scheduler/topology-required-placement"
 
 
 class TopologyRequirement(NamedTuple):
-    """A requirement that pods run within one domain.
+    """A requirement that pods run in one topology domain.
 
     Attributes:
-        key: the label of the nodes whose values are the domains.
-        path: where it is required.
-        pods: how many of the gang's pods must be in one domain together.
-        by: who sees to it: ``Kueue``, ``scheduler`` (the pods' own affinity) or ``label`` (a controller that reads nodes' labels).
+        key: the node label whose values are the domains.
+        path: the field or annotation that requires it.
+        pods: the number of the gang's pods that must be in one domain.
+        by: what enforces it: ``Kueue``, ``scheduler`` (pod affinity) or ``label`` (a controller that reads node labels).
     """
 
     key: str
@@ -37,98 +36,73 @@ class TopologyRequirement(NamedTuple):
 
 
 def requirements(workload: Workload, gang: Gang, pods: PodSet) -> Iterator[TopologyRequirement]:
-    """Every requirement of ``pods``, a part of the gang, in a fixed order."""
-    annotations, least = pods.annotations(), _least(workload, gang, pods)
+    """Return every requirement of ``pods``, a part of the gang, in a fixed order."""
+    annotations = pods.annotations()
+    minimum = max(1, guaranteed_count(gang, pods) - spare_by_annotation(workload, gang))
     if queue_label(workload):
         key = annotations.get(REQUIRED_TOPOLOGY)
         if type(key) is str and key:
-            yield TopologyRequirement(key, pods.meta("annotations", REQUIRED_TOPOLOGY), least, "Kueue")
+            yield TopologyRequirement(key, pods.meta("annotations", REQUIRED_TOPOLOGY), minimum, "Kueue")
         key, size = annotations.get(SLICE_TOPOLOGY), whole_number(annotations.get(KUEUE_SLICE_SIZE))
         if type(key) is str and key and size is not None:
-            yield TopologyRequirement(key, pods.meta("annotations", SLICE_TOPOLOGY), min(size, least), "Kueue")
+            yield TopologyRequirement(key, pods.meta("annotations", SLICE_TOPOLOGY), min(size, minimum), "Kueue")
     for name in (*EXCLUSIVE_TOPOLOGY, *((_KAI_REQUIRED,) if workload.kind.grouped_by_kai else ())):
-        for path, found in ((("metadata", "annotations"), workload.annotations()), (pods.meta("annotations"), annotations)):
-            key = found.get(name)
+        # Each child Job has a domain to itself.
+        per_child = min(minimum, pods.numbers.child or minimum) if pods.kind.has_child_jobs else minimum
+        for path, holder in ((("metadata", "annotations"), workload.annotations()), (pods.meta("annotations"), annotations)):
+            key = holder.get(name)
             if type(key) is str and key:
-                yield TopologyRequirement(
-                    key, (*path, name), _of_one_child(pods, least) if name in EXCLUSIVE_TOPOLOGY else least, "label"
-                )
+                yield TopologyRequirement(key, (*path, name), per_child if name in EXCLUSIVE_TOPOLOGY else minimum, "label")
                 break
-    yield from _own_affinity(workload, pods, least)
+    yield from _own_affinity(workload, pods, minimum)
 
 
-def _least(workload: Workload, gang: Gang, pods: PodSet) -> int:
-    """The fewest of ``pods`` that one gang runs with."""
-    return max(1, guaranteed_count(gang, pods) - spare_by_annotation(workload, gang))
-
-
-def _of_one_child(pods: PodSet, number: int) -> int:
-    """How many of ``number`` pods are of one child, which has a domain to itself."""
-    return min(number, pods.numbers.child or number) if pods.kind.has_child_jobs else number
-
-
-def _own_affinity(workload: Workload, pods: PodSet, least: int) -> Iterator[TopologyRequirement]:
-    """Required pod affinity that selects the gang's own pods."""
+def _own_affinity(workload: Workload, pods: PodSet, minimum: int) -> Iterator[TopologyRequirement]:
+    """Return the required pod affinity terms that select the gang's own pods."""
     if "affinity" not in pods.spec:
         return
     path = pods.field("affinity", "podAffinity")
     affinity = mapping(mapping(pods.spec, "affinity", pods.field()), "podAffinity", path[:-1])
-    labels = _labels(workload, pods)
+    # The API server adds the labels of the kind later.
+    labels = dict.fromkeys(workload.kind.template_labels, workload.name) if workload.name else {}
+    labels |= {key: value for key, value in pods.labels().items() if type(value) is str}
     for at, term in enumerate(mappings(affinity, REQUIRED_AFFINITY, path)):
         selector, key = selector_in(term, "labelSelector"), term.get("topologyKey")
         namespaces = sequence(term, "namespaces", (*path, REQUIRED_AFFINITY, at))
         if selector is None or type(key) is not str or not key or not selector.matches(labels):
             continue
         if term.get("namespaceSelector") is None and (not namespaces or workload.namespace in namespaces):
-            yield TopologyRequirement(key, (*path, REQUIRED_AFFINITY, at, "topologyKey"), least, "scheduler")
+            yield TopologyRequirement(key, (*path, REQUIRED_AFFINITY, at, "topologyKey"), minimum, "scheduler")
 
 
-def _labels(workload: Workload, pods: PodSet) -> dict[str, str]:
-    """The labels that the pods will have, as far as they are known before the API has filled in its own."""
-    own = {key: value for key, value in pods.labels().items() if type(value) is str}
-    return {**(dict.fromkeys(workload.kind.template_labels, workload.name) if workload.name else {}), **own}
-
-
+#: Objects from which the levels of a queue's Topologies are read.
 LEVEL_FACTS: Final = ("localqueues", "clusterqueues", "resourceflavors", "topologies")
 
 
-def check_level(workload: Workload, pods: PodSet, needed: TopologyRequirement, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+def check_level(workload: Workload, pods: PodSet, requirement: TopologyRequirement, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Refuse a level that no flavor of the queue has (Kueue v0.15 ``pkg/scheduler/flavorassigner/tas_flavorassigner.go``).
 
-    Kueue passes every flavor over whose Topology lacks the level, and says so only in the Workload's status.
+    Kueue skips every flavor whose Topology lacks the level, and reports it only in the status of its Workload.
     """
-    queue = _cluster_queue(workload, snapshot) if needed.by == "Kueue" else None
+    if requirement.by != "Kueue" or any(snapshot.sync_state(kind) is not SyncState.SYNCED for kind in LEVEL_FACTS):
+        return
+    queue = cluster_queue_of(workload, snapshot)
     if queue is None:
         return
-    names = {name for name, _ in _flavors(queue, pods)}
-    found = [snapshot.flavors[name] for name in sorted(names) if name in snapshot.flavors]
-    topologies = [snapshot.topologies.get(flavor.topology) for flavor in found if flavor.topology]
-    # A flavor or Topology that is not there yet is an administrator's business, and may come.
-    if not names or len(found) < len(names) or None in topologies:
+    groups = [group for group in queue.groups if not group.covered.isdisjoint(pods.accelerators())]
+    names = sorted({name for group in groups for name, _ in group.flavors})
+    flavors = [snapshot.flavors[name] for name in names if name in snapshot.flavors]
+    topologies = [snapshot.topologies.get(flavor.topology) for flavor in flavors if flavor.topology]
+    # An administrator may still create a missing flavor or Topology.
+    if not names or len(flavors) < len(names) or None in topologies:
         return
-    levels = {level for one in topologies if one is not None for level in one.levels}
-    if needed.key not in levels:
-        has = f"they have {', '.join(sorted(levels))}" if levels else "they have no Topology"
+    levels = sorted({level for topology in topologies if topology is not None for level in topology.levels})
+    if requirement.key not in levels:
         yield Finding(
             "LevelUnknown",
-            needed.path,
-            f"no flavor of ClusterQueue {queue.name} for the gang's accelerators has the topology level {needed.key}"
-            f" ({', '.join(sorted(names))}: {has}): Kueue would never admit it",
-            f"Name a level that they have: {' or '.join(sorted(levels))}."
-            if levels
-            else "Leave the requirement out, or name another queue.",
+            requirement.path,
+            f"no flavor of ClusterQueue {queue.name} for the gang's accelerators has the topology level {requirement.key}"
+            f" ({', '.join(names)}: {', '.join(levels) or 'no Topology'}), so Kueue would never admit the gang",
+            f"Use a level that they have: {' or '.join(levels)}." if levels else "Remove the requirement, or use another queue.",
             measure=1,
         )
-
-
-def _cluster_queue(workload: Workload, snapshot: ClusterSnapshot) -> ClusterQueue | None:
-    if any(snapshot.sync_state(kind) is not SyncState.SYNCED for kind in LEVEL_FACTS):
-        return None
-    return cluster_queue_of(workload, snapshot)
-
-
-def _flavors(queue: ClusterQueue, pods: PodSet) -> Iterator[tuple[str, object]]:
-    """The flavors in which the queue has any of the gang's accelerators."""
-    for group in queue.groups:
-        if not group.covered.isdisjoint(pods.accelerators()):
-            yield from group.flavors

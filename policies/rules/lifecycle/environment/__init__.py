@@ -1,36 +1,36 @@
-"""Environment variables have names that a library reads, and leave on nothing that is meant for debugging.
+"""Environment variables of accelerator pods have names that a library reads, and none is for debugging.
 
 ## What it does
 
-Warns, in containers of pods that ask for accelerators, about
+Warns, in containers of pods that request accelerators, about
 
-- a variable that nothing reads while a name near it is read: `NCCL_TOPOLOGY_FILE` for `NCCL_TOPO_FILE`. Known are the variables of
-  NCCL and RCCL, PyTorch, CUDA and MPS, NVIDIA's container toolkit, OpenMP, UCX and Gloo. A name that is near none of them is left
-  alone: a newer version may read it;
-- a name that was given up, with the one that replaced it: `NCCL_ASYNC_ERROR_HANDLING`, which is PyTorch's and not NCCL's;
-- `NCCL_P2P_DISABLE` and `NCCL_SHM_DISABLE` for pods with several GPUs, `NCCL_IB_DISABLE` unless no node in reach has RDMA, and
-  `CUDA_LAUNCH_BLOCKING`, where they are left on;
-- a value of `NVIDIA_DRIVER_CAPABILITIES` that the container toolkit does not take.
+- a variable that no library reads while one with a similar name is read: `NCCL_TOPOLOGY_FILE` for `NCCL_TOPO_FILE`. Known are the
+  variables of NCCL and RCCL, PyTorch, CUDA and MPS, NVIDIA's container toolkit, OpenMP, UCX and Gloo. The rule ignores a name
+  that is similar to none of them, since a newer version may read it;
+- a former name, with the one that replaced it: `NCCL_ASYNC_ERROR_HANDLING`, which is PyTorch's and not NCCL's;
+- `NCCL_P2P_DISABLE` and `NCCL_SHM_DISABLE` in pods with several GPUs, `NCCL_IB_DISABLE` unless no possible node has RDMA, and
+  `CUDA_LAUNCH_BLOCKING`, if they are on;
+- a value of `NVIDIA_DRIVER_CAPABILITIES` that the container toolkit does not know.
 
-Changes nothing.
+It changes nothing.
 
 ## Why
 
-No library warns about a variable that it does not know, and a training job with a misspelt one runs, slowly. What NCCL's user guide
-lists for debugging turns off the fast ways between GPUs: NVLink, shared memory, InfiniBand. It is set to find a fault, and left
-there. A capability that does not exist keeps the container from starting.
+No library warns about an unknown variable, and a training job with a misspelt one runs, slowly. Variables that NCCL's user guide
+lists for debugging turn off the fast paths between GPUs: NVLink, shared memory, InfiniBand. Users set them to find a fault, and
+forget to remove them. An unknown capability keeps the container from starting.
 
 ## Practice
 
-- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": NCCL is told of the topology by a file, under the name
-  that NCCL reads.
-- Field guide, "Topology-aware scheduling": collectives run over NVLink and InfiniBand, and nothing turns these off.
-- Orchestration guide, "Distributed Training Hangs": debugging is switched on by a variable that NCCL reads, and what slows the job
-  down goes when the fault is found.
+- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": NCCL reads the topology from a file, under the name that
+  NCCL reads.
+- Field guide, "Topology-aware scheduling": collectives run over NVLink and InfiniBand, and no variable turns these off.
+- Orchestration guide, "Distributed Training Hangs": a variable that NCCL reads turns debugging on, and is removed when the fault
+  is found.
 
 ## Example
 
-Warned about, with the words `Write NCCL_TOPO_FILE instead of NCCL_TOPOLOGY_FILE.`:
+A warning, `Write NCCL_TOPO_FILE instead of NCCL_TOPOLOGY_FILE`:
 
 ```yaml
 env:
@@ -43,8 +43,7 @@ from typing import Final
 
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
-from gpugate.policies.rules.lifecycle.environment.checks import AIDS, check
-from gpugate.policies.rules.lifecycle.environment.params import EnvironmentParams
+from gpugate.policies.rules.lifecycle.environment.checks import DEBUGGING_VARIABLES, EnvironmentParams, check
 from gpugate.policies.rules.lifecycle.environment.variables import CAPABILITIES
 
 REASONS: Final[dict[str, Reason]] = {
@@ -57,13 +56,13 @@ REASONS: Final[dict[str, Reason]] = {
 
 RULE = Rule(
     id="environment",
-    title="Environment variables of accelerator pods have names that something reads, and no debugging aid is left on",
+    title="Environment variables of accelerator pods have names that a library reads, and none is for debugging",
     since="0.1.0",
     params=EnvironmentParams,
     reasons=REASONS,
     check=check,
     needs=frozenset({"nodes"}),
     reads=frozenset({"env"}),
-    reads_variables=frozenset({"NCCL_*", *AIDS, CAPABILITIES}),
+    reads_variables=frozenset({"NCCL_*", *DEBUGGING_VARIABLES, CAPABILITIES}),
     documentation=__doc__,
 )

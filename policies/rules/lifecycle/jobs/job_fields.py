@@ -1,4 +1,4 @@
-"""The fields by which a job limits its retries, its run time and what remains after its end."""
+"""Fields of jobs for their retries, their deadline and the clean-up after their end."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from gpugate.policies.workloads.workload import Workload
 
 
 class JobSpec(NamedTuple):
-    """A job under review: the object itself, or one that it wraps.
+    """A job of a workload: the object itself, or one that it wraps.
 
     Attributes:
         kind: its kind.
@@ -26,13 +26,8 @@ class JobSpec(NamedTuple):
         """Return the paths in the object that ``pattern`` of the kind matches for the pod sets, each once."""
         return list(dict.fromkeys(pods.path_like(self.base, pattern) for pods in self.pods))
 
-    @property
-    def is_wrapped(self) -> bool:
-        """Whether another object wraps it and deletes it."""
-        return bool(self.base)
 
-
-def parts_of(workload: Workload) -> list[JobSpec]:
+def jobs_of(workload: Workload) -> list[JobSpec]:
     """Return the jobs of ``workload`` whose pods request a GPU."""
     jobs: dict[Path, list[PodSet]] = {}
     for pods in workload.gpu_pod_sets():
@@ -41,47 +36,47 @@ def parts_of(workload: Workload) -> list[JobSpec]:
     return [JobSpec(pods[0].kind, base, tuple(pods)) for base, pods in jobs.items()]
 
 
-def job_specs(part: JobSpec) -> Iterator[tuple[PodSet, Path]]:
-    """Yield the pod set of each Kubernetes Job that ``part`` is or creates, with the path of the Job's spec."""
-    if part.kind.job_spec is not None:
-        for pods in part.pods:
-            yield pods, pods.path_like(part.base, part.kind.job_spec)
+def job_specs(job: JobSpec) -> Iterator[tuple[PodSet, Path]]:
+    """Yield the pod set of each Kubernetes Job that ``job`` is or creates, with the path of the Job's spec."""
+    if job.kind.job_spec is not None:
+        for pods in job.pods:
+            yield pods, pods.path_like(job.base, job.kind.job_spec)
 
 
-def retry_limit(part: JobSpec, root: Object) -> RetryLimit | None:
+def retry_limit(job: JobSpec, root: Object) -> RetryLimit | None:
     """Return the retry limit with its path in the object; None if the kind does not state it in one number."""
-    limit = part.kind.retry
-    if limit is None or (limit.unless is not None and integer_at(root, part.paths(limit.unless)[0]) is not None):
+    limit = job.kind.retry
+    if limit is None or (limit.unless is not None and integer_at(root, job.paths(limit.unless)[0]) is not None):
         return None
-    return limit._replace(path=part.paths(limit.path)[0])
+    return limit._replace(path=job.paths(limit.path)[0])
 
 
-def deadlines_of(part: JobSpec) -> list[Path]:
+def deadlines_of(job: JobSpec) -> list[Path]:
     """Return the paths of the deadlines that the job can state; of a JobSet, those of its Jobs."""
-    deadline = part.kind.deadline
-    return part.paths(deadline.path) if deadline is not None and deadline.always_served else []
+    deadline = job.kind.deadline
+    return job.paths(deadline.path) if deadline is not None and deadline.always_served else []
 
 
-def deadlines_read_of(part: JobSpec) -> list[Path]:
-    """Return the paths of deadlines that only later versions of the API have: never written, never reported as missing."""
-    deadline = part.kind.deadline
-    return part.paths(deadline.path) if deadline is not None and not deadline.always_served else []
+def optional_deadlines_of(job: JobSpec) -> list[Path]:
+    """Return the paths of deadlines that only later versions of the API have: neither written nor required."""
+    deadline = job.kind.deadline
+    return job.paths(deadline.path) if deadline is not None and not deadline.always_served else []
 
 
-def ttl_of(part: JobSpec) -> Path | None:
+def ttl_of(job: JobSpec) -> Path | None:
     """Return the path of the time to live after the end; None if the kind has none, or if another object deletes the job."""
-    ttl = part.kind.ttl
-    return None if ttl is None or part.is_wrapped else part.paths(ttl.path)[0]
+    ttl = job.kind.ttl
+    return None if ttl is None or job.base else job.paths(ttl.path)[0]
 
 
-def goes_with_ttl(part: JobSpec, root: Object) -> bool:
-    """Whether the time to live deletes the object itself."""
-    versions = () if part.kind.ttl is None else part.kind.ttl.deletes_object_in
-    served = [f"{part.kind.group}/{version}" for version in versions]
-    return not served or lookup(root, (*part.base, "apiVersion")) in served
+def ttl_deletes_object(job: JobSpec, root: Object) -> bool:
+    """Return whether the time to live deletes the object itself."""
+    versions = () if job.kind.ttl is None else job.kind.ttl.deletes_object_in
+    served = [f"{job.kind.group}/{version}" for version in versions]
+    return not served or lookup(root, (*job.base, "apiVersion")) in served
 
 
-class Kept(NamedTuple):
+class HeldPods(NamedTuple):
     """Pods that hold GPUs after the end of the job.
 
     Attributes:
@@ -97,23 +92,23 @@ class Kept(NamedTuple):
     what: str
 
 
-def kept_after_end(part: JobSpec, root: Object) -> Kept | None:
+def pods_held_after_end(job: JobSpec, root: Object) -> HeldPods | None:
     """Return the pods that hold GPUs after the end of the job; None if none do.
 
     Raises:
-        MalformedError: the field, or a map on the way to it, has a wrong type.
+        MalformedError: the field, or a map above it, has a wrong type.
     """
-    held = part.kind.held_after_end
-    if held is None or (held.role and all(str(pods.path[-2]).casefold() != held.role for pods in part.pods)):
+    held = job.kind.held_after_end
+    if held is None or (held.role and all(str(pods.path[-2]).casefold() != held.role for pods in job.pods)):
         return None
-    if held.unless is not None and lookup(root, (*part.base, *held.unless)) is not None:
+    if held.unless is not None and lookup(root, (*job.base, *held.unless)) is not None:
         return None
-    paths = [(*part.base, *path) for path in held.paths]
+    paths = [(*job.base, *path) for path in held.paths]
     values = [_value_at(root, path, is_text=type(held.value) is str) for path in paths]
     stated = next((value for value in values if value not in (None, "")), None)
     if type(stated) is type(held.value) and stated not in held.held_by:
         return None
-    return Kept(paths[0], held.value, stated is None, held.what)
+    return HeldPods(paths[0], held.value, stated is None, held.what)
 
 
 def _value_at(root: Object, path: Path, *, is_text: bool) -> object:

@@ -76,19 +76,22 @@ class SpotParams(Params):
     """Minimum time in seconds that pods must have to write a checkpoint after SIGTERM."""
 
 
+_ALL_LABELS: Final[Labels] = every_label(())
+
+
 def _own_labels(params: SpotParams) -> Labels:
     return tuple((label.key, label.value) for label in params.labels)
 
 
 def all_labels(params: SpotParams) -> Labels:
     """Return the labels of spot nodes on all platforms."""
-    return every_label(_own_labels(params))
+    return every_label(_own_labels(params)) if params.labels else _ALL_LABELS
 
 
 def selected_labels(params: SpotParams, snapshot: ClusterSnapshot) -> Labels:
     """Return the labels of the spot nodes that pods with the annotation select."""
     labels = (*(label for cloud in clouds_of(params, snapshot) for label in CLOUDS[cloud].labels), *_own_labels(params))
-    return labels or every_label(())
+    return labels or _ALL_LABELS
 
 
 def clouds_of(params: SpotParams, snapshot: ClusterSnapshot) -> tuple[str, ...]:

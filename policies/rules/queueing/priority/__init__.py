@@ -1,48 +1,48 @@
-"""Workloads have the priority that is right for what they are, and none above what their namespace may use.
+"""Workloads have the priority class of their purpose, and none above the maximum of their namespace.
 
 ## What it does
 
-Tells what a workload is for, `training`, `inference` or `interactive`, and gives it the policy's classes for that: the
-PriorityClass in its pods' template (`priorityClassName`), and Kueue's WorkloadPriorityClass as label
-`kueue.x-k8s.io/priority-class` on the object itself. What somebody has written stays; where only some pods of a workload name
-a class, the others get the same. A class that does not exist is not written, nor one above the highest that the namespace may
-use; a warning says so.
+Finds the purpose of a workload, `training`, `inference` or `interactive`, and writes the policy's classes for it: the
+PriorityClass into its pods' template (`priorityClassName`), and Kueue's WorkloadPriorityClass as label
+`kueue.x-k8s.io/priority-class` on the object itself. It keeps the classes that a user wrote; if only some pods of a workload name
+a class, the others get the same. It does not write a class that does not exist or is above the maximum of the namespace, and
+warns about it.
 
-| what it is | taken for |
+| workload | purpose |
 |---|---|
-| annotation `gpugate.io/workload-kind` on the object, or alike on all its templates | what it says |
-| a pod, or what holds it, of a notebook or workspace (Kubeflow, JupyterHub, DevWorkspace) | interactive |
-| a pod that nobody of a known kind made, with `tty` or `stdin` | interactive |
+| annotation `gpugate.io/workload-kind` on the object, or the same on all its templates | its value |
+| a pod of a notebook or workspace, or its owner (Kubeflow, JupyterHub, DevWorkspace) | interactive |
+| a pod without an owner of a known kind, with `tty` or `stdin` | interactive |
 | such a pod with `restartPolicy` Never or OnFailure | training |
 | Deployment, StatefulSet, ReplicaSet, LeaderWorkerSet, RayService | inference |
-| what runs to its end: Job, CronJob, JobSet, Kubeflow's jobs, RayJob, Volcano's Job | training |
-| all else (DaemonSet, RayCluster, a pod that is started again for ever) | nothing: it says so itself, or names a class |
+| kinds that run to completion: Job, CronJob, JobSet, Kubeflow's jobs, RayJob, Volcano's Job | training |
+| all others (DaemonSet, RayCluster, a pod that restarts always) | none: the annotation states it, or the workload names a class |
 
-Refuses a class that does not exist, one of the system's (`system-*`), one above the highest that the namespace may use, and,
-where the policy requires one, a workload without. The highest is what the namespace says in the label or annotation
-`gpugate.io/highest-priority` (for Kueue's classes `gpugate.io/highest-workload-priority`), the name of a class or a number,
-else what the policy states.
+It refuses a class that does not exist, a class of the system (`system-*`), one above the maximum of the namespace, and a workload
+without a class if the policy requires one. The maximum is the value of the namespace's label or annotation
+`gpugate.io/highest-priority` (for Kueue's classes `gpugate.io/highest-workload-priority`), the name of a class or a number, else
+that of the policy.
 
-Pods of a controller keep what its template gives them; one above the highest is warned about there. At a bare pod, the
-priority that the apiserver has worked out before gpugate is asked is taken out, so that it works it out anew.
+Pods of a controller keep the class of its template; one above the maximum is a warning there. In a bare pod, gpugate removes the
+priority that the API server computed before it called gpugate, so that the API server computes it again.
 
 ## Why
 
-Without a class everything is worth the same, and training of last week keeps inference of today waiting. With classes for
-everybody, everybody takes the highest. The apiserver refuses an unknown class at pods alone: a Job that names one is taken, and
-waits for pods that nobody lets in. `system-*` classes push aside what the cluster itself runs on.
+Without classes all workloads have the same priority, and training of last week keeps inference of today waiting. If all may use
+any class, all use the highest. The API server refuses an unknown class only in pods: it accepts a Job that names one, and then
+rejects its pods. Workloads with `system-*` classes preempt the components of the cluster itself.
 
-A class with `preemptionPolicy: Never` comes first in the scheduler's queue and pushes nobody aside; others evict pods of lower
-classes, with the work since their last checkpoint. Kueue orders and preempts Workloads by the WorkloadPriorityClass, and where
-there is none by the pods' class; the scheduler knows the pods' alone. A hard bound under forged owners is a ResourceQuota with
-`scopeSelector` on PriorityClass.
+A class with `preemptionPolicy: Never` comes first in the scheduler's queue and preempts no pods; others evict pods of lower
+classes, with the work since their last checkpoint. Kueue orders and preempts Workloads by the WorkloadPriorityClass, and without
+one by the pods' class; the scheduler reads only the pods' class. To enforce a maximum even with forged owners, use a
+ResourceQuota with `scopeSelector` on PriorityClass.
 
 ## Practice
 
 - Orchestration guide, "Priority Classes": production inference has a higher class than experiments, and a contended cluster
   preempts the lower.
 - Field guide, "Gang scheduling with Kueue": a training job of high priority evicts an experiment of low priority.
-- Basics guide, device plugin: `system-node-critical` is for what nodes need; no workload that asks for GPUs has it.
+- Basics guide, device plugin: `system-node-critical` is for components that nodes need; no workload that requests GPUs has it.
 
 ## Example
 
@@ -65,8 +65,8 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.rules.queueing.priority.checks import check
+from gpugate.policies.rules.queueing.priority.classes import PriorityParams
 from gpugate.policies.rules.queueing.priority.mutate import mutate
-from gpugate.policies.rules.queueing.priority.params import PriorityParams
 
 REASONS: Final[dict[str, Reason]] = {
     "ClassOfPolicyTooHigh": Reason("The class that the policy names is above the namespace's maximum.", action="Warn"),
@@ -74,15 +74,15 @@ REASONS: Final[dict[str, Reason]] = {
     "PriorityMissing": Reason("The policy requires a priority class and the workload names none.", facts=("priorityclasses",)),
     "PrioritySystem": Reason("The workload names a system priority class.", warns="a controller made the pod"),
     "PriorityTooHigh": Reason("The priority is above the maximum of the namespace.", warns="a controller made the pod"),
-    "PriorityUndecided": Reason("The priority classes are not known.", action="Unknown"),
+    "PriorityUndecided": Reason("The priority classes are unknown.", action="Unknown"),
     "PriorityUnknown": Reason("The named priority class does not exist."),
-    "WorkloadKindUnknown": Reason("The annotation names no known kind of work."),
+    "WorkloadKindUnknown": Reason("The annotation states no known purpose."),
 }
 
 
 RULE = Rule(
     id="priority",
-    title="Workloads have a priority class that fits what they are for, and none above what their namespace may use",
+    title="Workloads have the priority class of their purpose, and none above the maximum of their namespace",
     since="0.1.0",
     params=PriorityParams,
     reasons=REASONS,
@@ -95,5 +95,5 @@ RULE = Rule(
     documentation=__doc__,
     on_update=False,
     default_max_mode=Mode.DISABLED,
-    default_mode_reason="Which classes there are, and who comes before whom, is for the owners of the cluster to say.",
+    default_mode_reason="The owners of the cluster define its classes and their order.",
 )

@@ -1,12 +1,13 @@
-"""Compare each pod set with the ClusterQueue behind the workload's LocalQueue."""
+"""Parameters and checks of the rule `queue-quota`: compare each pod set with the ClusterQueue behind the LocalQueue."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue, LocalQueue
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Level, not_synced
+from gpugate.policies.framework.params import Params
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.memo import remembered
 from gpugate.policies.kube.names import PRIORITY_CLASS
@@ -21,28 +22,30 @@ from gpugate.policies.rules.queueing.queue_quota.messages import (
     not_covered,
     waits_for_quota,
 )
-from gpugate.policies.rules.queueing.queue_quota.params import QueueQuotaParams
 from gpugate.policies.workloads.metadata import PREBUILT, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
-_DECISIVE: Final = (*QUOTA_FACTS, "configurations", "namespaces")
-#: How many priority classes a message lists.
+_NEEDED: Final = (*QUOTA_FACTS, "configurations", "namespaces")
+#: The most priority classes that a message lists.
 _SHOWN: Final = 4
 
 
+class QueueQuotaParams(Params):
+    """Parameters of `queue-quota`."""
+
+    never_fits: Literal["Deny", "Warn"] = "Deny"
+    """Whether a workload that its queue could never admit is refused or only warned about."""
+    waits: Literal["Warn", "Allow"] = "Warn"
+    """Whether gpugate warns about a workload that does not fit now."""
+
+
 def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
-    """Refuse what the queue could never admit; warn of what waits."""
+    """Refuse a workload that its queue could never admit; warn about one that has to wait."""
     managed = is_managed(workload, snapshot)
     path, name = queue_path(workload), queue_label(workload)
-    if not managed and managed is not None:
+    if managed is False or path is None or not name or not workload.gpu_pod_sets():
         return
-    if (
-        path is None
-        or not name
-        or not workload.gpu_pod_sets()
-        or workload.controller() is not None
-        or PREBUILT in workload.labels()
-    ):
+    if workload.controller() is not None or PREBUILT in workload.labels():
         return
     pending = _pending(workload, snapshot)
     if pending:
@@ -51,28 +54,24 @@ def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapsho
     queue = snapshot.queue(workload.namespace, name)
     if queue is None:
         return
-    findings = [*_of_priority(workload, snapshot), *_of_queue(workload, path, queue, params, snapshot)]
-    if managed is not None and params.never_fits == "Deny":
-        yield from findings
-        return
-    # Whether Kueue manages such kinds, only its Configuration says.
-    kind = workload.kind.kind
-    unless = (
-        f" (a warning, for Kueue's Configuration is not known, and so not whether it manages a {kind})" if managed is None else ""
-    )
-    yield from [finding._replace(level=Level.WARN, message=f"{finding.message}{unless}") for finding in findings]
+    unless = ""
+    if managed is None:
+        unless = f" (a warning: Kueue's Configuration is unknown, so gpugate cannot tell whether it manages a {workload.kind.kind})"
+    for finding in [*_check_priority(workload, snapshot), *_check_queue(workload, path, queue, params, snapshot)]:
+        level = Level.WARN if unless or params.never_fits == "Warn" else finding.level
+        yield finding._replace(level=level, message=f"{finding.message}{unless}")
 
 
 def _pending(workload: Workload, snapshot: ClusterSnapshot) -> list[str]:
-    """Return the kinds that decide the answer and are not synced yet."""
+    """Return the kinds that the check needs and that are not synced yet."""
     known = snapshot.known
-    pending = [kind for kind in _DECISIVE if known.get(kind) is SyncState.PENDING]
+    pending = [kind for kind in _NEEDED if known.get(kind) is SyncState.PENDING]
     if known.get("workloadpriorityclasses") is SyncState.PENDING and PRIORITY_CLASS in annotations_and_labels(workload)[1]:
         pending.append("workloadpriorityclasses")
     return pending
 
 
-def _of_priority(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+def _check_priority(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     name = annotations_and_labels(workload)[1].get(PRIORITY_CLASS)
     if not name or snapshot.sync_state("workloadpriorityclasses") is not SyncState.SYNCED or name in snapshot.workload_priorities:
         return
@@ -80,13 +79,13 @@ def _of_priority(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[Find
     yield Finding(
         "PriorityClassUnknown",
         (*workload.kind.queue, "metadata", "labels", PRIORITY_CLASS),
-        f"there is no WorkloadPriorityClass {name}, so Kueue makes no Workload of the object and never admits it; there is {known}",
-        "Name a WorkloadPriorityClass that exists, or have this one made.",
+        f"there is no WorkloadPriorityClass {name}, so Kueue creates no Workload and never admits the object; available: {known}",
+        "Name an existing WorkloadPriorityClass, or create this one.",
         rests_on=("workloadpriorityclasses",),
     )
 
 
-def _of_queue(
+def _check_queue(
     workload: Workload, path: Path, local: LocalQueue, params: QueueQuotaParams, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
     if snapshot.sync_state("clusterqueues") is not SyncState.SYNCED:
@@ -96,8 +95,8 @@ def _of_queue(
         yield Finding(
             "ClusterQueueUnknown",
             path,
-            f"LocalQueue {local.name} leads to ClusterQueue {local.cluster_queue}, which does not exist: nothing is admitted there",
-            "Name another queue, or have the ClusterQueue made.",
+            f"LocalQueue {local.name} names ClusterQueue {local.cluster_queue}, which does not exist, so it admits nothing",
+            "Use another queue, or create the ClusterQueue.",
             Level.WARN,
             rests_on=("clusterqueues", "localqueues"),
         )
@@ -107,8 +106,8 @@ def _of_queue(
         yield Finding(
             "NamespaceNotAdmitted",
             path,
-            f"ClusterQueue {queue.name} admits nothing from namespace {workload.namespace}: {why}",
-            "Name a queue that admits the namespace, or have the namespaceSelector of the ClusterQueue select it.",
+            f"ClusterQueue {queue.name} admits nothing from namespace {workload.namespace}, because {why}",
+            "Use a queue that admits the namespace, or let the namespaceSelector of the ClusterQueue select it.",
             rests_on=("clusterqueues", "localqueues", "namespaces"),
         )
     stopped = _why_stopped(local, queue, snapshot)
@@ -116,21 +115,19 @@ def _of_queue(
         yield Finding(
             "QueueStopped",
             path,
-            f"{stopped}; the workload waits until that changes",
-            "Wait until the queue admits again, or name another one.",
+            f"{stopped}, so the workload waits until that changes",
+            "Wait until the queue admits workloads again, or use another one.",
             Level.WARN,
             rests_on=QUOTA_FACTS,
         )
-    if params.waits == "Warn" and not stopped and not_yet_counted(workload):
-        yield from _of_pod_sets(workload, queue, in_flight_into(queue, snapshot), snapshot)
-    else:
-        yield from _of_pod_sets(workload, queue, None, snapshot)
+    warns_of_waiting = params.waits == "Warn" and not stopped and not_yet_counted(workload)
+    yield from _check_pod_sets(workload, queue, in_flight_into(queue, snapshot) if warns_of_waiting else None, snapshot)
 
 
 def _admits_namespace(workload: Workload, queue: ClusterQueue, snapshot: ClusterSnapshot) -> bool:
     if queue.namespaces is None:
         return False
-    # The labels of a namespace that is not known may match, whatever its name is.
+    # The labels of an unknown namespace may match.
     return workload.namespace not in snapshot.namespaces or queue.namespaces.matches(snapshot.namespace_labels(workload.namespace))
 
 
@@ -144,13 +141,13 @@ def _why_stopped(local: LocalQueue, queue: ClusterQueue, snapshot: ClusterSnapsh
     if snapshot.sync_state("resourceflavors") is not SyncState.SYNCED:
         return ""
     missing = sorted({name for group in queue.groups for name, _ in group.flavors if name not in snapshot.flavors})
-    return f"ClusterQueue {queue.name} is not active: there is no ResourceFlavor {', '.join(missing)}" if missing else ""
+    return f"ClusterQueue {queue.name} is not active: it lacks ResourceFlavor {', '.join(missing)}" if missing else ""
 
 
 def _key(
     workload: Workload, queue: ClusterQueue, in_flight: Mapping[str, int] | None, _snapshot: ClusterSnapshot
 ) -> Hashable | None:
-    # What is in flight changes all the time.
+    # The amounts in flight change all the time.
     if in_flight or len(workload.pod_sets) > 1:
         return None
     pods = workload.pod_sets[0]
@@ -160,24 +157,20 @@ def _key(
 
 @remembered(
     by=_key,
-    on=lambda _workload, queue, _in_flight, snapshot: (
-        *queue_facts(queue, snapshot),
-        snapshot.limit_ranges,
-        snapshot.runtime_classes,
-    ),
+    on=lambda _workload, queue, _, snapshot: (*queue_facts(queue, snapshot), snapshot.limit_ranges, snapshot.runtime_classes),
 )
-def _of_pod_sets(
+def _check_pod_sets(
     workload: Workload, queue: ClusterQueue, in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
 ) -> tuple[Finding, ...]:
-    """Compare the pod sets with the flavors of ``queue``: ever, and now if ``in_flight``, not reserved yet, is given."""
+    """Compare the pod sets with the flavors of ``queue``; also with the unused quota if ``in_flight`` is given."""
     demands = demands_of(workload, snapshot)
-    findings = [finding for demand in demands for finding in _of_demand(workload, demand, queue, in_flight, snapshot)]
+    findings = [finding for demand in demands for finding in _check_demand(workload, demand, queue, in_flight, snapshot)]
     if len(demands) > 1 and not any(finding.level is Level.DENY for finding in findings):
-        findings += _together(workload, demands, queue, snapshot)
+        findings += _check_together(workload, demands, queue, snapshot)
     return tuple(findings)
 
 
-def _of_demand(
+def _check_demand(
     workload: Workload, demand: PodSetDemand, queue: ClusterQueue, in_flight: Mapping[str, int] | None, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
     uncovered = sorted(demand.each.keys() - queue.covered)
@@ -195,10 +188,10 @@ def _of_demand(
                 yield waits_for_quota(fit, queue, in_flight)
 
 
-def _together(
+def _check_together(
     workload: Workload, demands: Sequence[PodSetDemand], queue: ClusterQueue, snapshot: ClusterSnapshot
 ) -> Iterator[Finding]:
-    """Find the resource groups that each pod set fits, and all of them together do not."""
+    """Find the resource groups that each pod set fits alone, and all together exceed."""
     for group in queue.groups:
         fits = [fit for demand in demands if (fit := fit_of(workload, demand, queue, group, snapshot)) is not None]
         name = exceeds_together([fit.charge for fit in fits], partial(_total, fits))
@@ -209,7 +202,7 @@ def _together(
 
 
 def _flavors(fits: Iterable[FlavorFit], name: str) -> dict[str, FlavorQuota]:
-    """Return the flavors that pod sets which request ``name`` may be given."""
+    """Return the flavors that the pod sets which request ``name`` may use."""
     return {budget.flavor: budget for fit in fits if name in fit.charge.each for budget in fit.open}
 
 

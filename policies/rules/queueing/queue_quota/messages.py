@@ -1,4 +1,4 @@
-"""Findings of `queue-quota`, with their sums and remedies."""
+"""Findings of the rule `queue-quota`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,10 +16,10 @@ from gpugate.policies.queueing.workload_demand import PodSetDemand
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
-#: How many flavors a message lists, and how many pod sets.
+#: The most flavors that a message lists, and the most pod sets.
 _SHOWN: Final = 4
 _SHOWN_POD_SETS: Final = 8
-#: Where an element of a list has its name: a job or task, a group of a Ray cluster, a component of an AppWrapper.
+#: The name of a list element: a job or task, a group of a Ray cluster, a component of an AppWrapper.
 _NAMED_AT: Final = (("name",), ("groupName",), ("template", "metadata", "name"))
 
 
@@ -29,11 +29,11 @@ def not_covered(demand: PodSetDemand, queue: ClusterQueue, names: list[str], sna
     return Finding(
         "NotCovered",
         demand.pods.field("containers"),
-        f"ClusterQueue {queue.name} covers no {' and no '.join(names)}, so Kueue never admits a workload that asks for some:"
+        f"ClusterQueue {queue.name} covers no {' and no '.join(names)}, so Kueue never admits a workload that requests"
         f" {sums}; it covers {', '.join(sorted(queue.covered)) or 'nothing'}",
-        f"Ask for no {' and no '.join(names)}, name a queue that covers what is asked for, or have it left out of Kueue's"
-        " accounting by excludeResourcePrefixes.",
-        # Without Kueue's Configuration it is not known what it leaves out.
+        f"Request no {' and no '.join(names)}, use a queue that covers what you request, or exclude it from Kueue's accounting"
+        " with excludeResourcePrefixes.",
+        # Kueue's Configuration may exclude the resource.
         Level.WARN if snapshot.kueue is None else Level.DENY,
         measure=len(names),
         rests_on=("clusterqueues", "configurations", "localqueues"),
@@ -42,25 +42,25 @@ def not_covered(demand: PodSetDemand, queue: ClusterQueue, names: list[str], sna
 
 def no_flavor_matches(fit: FlavorFit, queue: ClusterQueue, workload: Workload) -> Finding:
     """Report pods that tolerate or select none of the flavors."""
-    reasons = "; ".join(f"{flavor}: {mismatch}" for flavor, mismatch in [*fit.mismatches.items()][:_SHOWN])
+    reasons = [f"flavor {flavor}: {mismatch}" for flavor, mismatch in fit.mismatches.items()][:_SHOWN]
     taint = any(" taint " in mismatch for mismatch in fit.mismatches.values())
-    resources = ", ".join(fit.charge.each)
     return Finding(
         "NoFlavorMatches",
         fit.demand.pods.field("tolerations" if taint else "nodeSelector"),
-        f"ClusterQueue {queue.name} has {resources} in no flavor that the pods may be given: {reasons or 'it has none'}",
-        "Tolerate the taint of the flavor meant, in the template that Kueue reads."
+        f"no flavor of ClusterQueue {queue.name} with {', '.join(fit.charge.each)} matches the pods"
+        + "".join(f"; {reason}" for reason in reasons),
+        "Tolerate the taint of the flavor that you want, in the template that Kueue reads."
         if taint
-        else "Select node labels that one of the flavors has, or name another queue.",
+        else "Select node labels that one of the flavors has, or use another queue.",
         Level.WARN if workload.kind.counted_as_pods else Level.DENY,
         rests_on=QUOTA_FACTS,
     )
 
 
 def never_fits(fit: FlavorFit, queue: ClusterQueue, snapshot: ClusterSnapshot) -> Finding:
-    """Report pods that request more than any flavor that they may be given could ever have."""
+    """Report pods that request more than any flavor that they may use could ever have."""
     sums = [" and ".join(_excess(fit, budget, name) for name in exceeds_ever(budget, fit.charge)) for budget in fit.open[:_SHOWN]]
-    sums += [f"flavor {flavor} is out: {mismatch}" for flavor, mismatch in fit.mismatches.items()][:_SHOWN]
+    sums += [f"flavor {flavor} does not match: {mismatch}" for flavor, mismatch in fit.mismatches.items()][:_SHOWN]
     return Finding(
         "QuotaNeverFits",
         fit.demand.pods.field("containers"),
@@ -83,54 +83,54 @@ def _excess(fit: FlavorFit, budget: FlavorQuota, name: str) -> str:
     )
 
 
-def _origin(has: Capacity, name: str, queue: ClusterQueue) -> str:
-    nominal = f"nominal {show_amount(name, has.nominal)}"
+def _origin(capacity: Capacity, name: str, queue: ClusterQueue) -> str:
+    nominal = f"nominal {show_amount(name, capacity.nominal)}"
     if not queue.cohort:
         return f"{nominal}, and no cohort to borrow from"
-    return f"{nominal} + borrowing {show_amount(name, has.potential - has.nominal)} from cohort {queue.cohort}"
+    return f"{nominal} + borrowing {show_amount(name, capacity.potential - capacity.nominal)} from cohort {queue.cohort}"
 
 
 def _remedy(fit: FlavorFit) -> str:
-    """Name the most that would fit, in the flavor that could hold the most pods."""
+    """Return the largest request that fits, in the flavor that could hold the most pods."""
     best = max(fit.open, key=fit.most_pods)
     name = max(exceeds_ever(best, fit.charge), key=lambda name: (is_accelerator(name), name))
     most, each = best.total(name), fit.charge.each[name]
     if most <= 0:
-        return f"Name a queue that has quota for {name}."
+        return f"Use a queue that has quota for {name}."
     pods = fit.most_pods(best)
     if pods and fit.demand.number > 1:
-        whole = show_amount(name, each * pods)
-        return f"Ask for at most {whole} of {name}: {pods} pod{'s' if pods > 1 else ''} of {show_amount(name, each)}."
+        amount = show_amount(name, each * pods)
+        return f"Request at most {amount} of {name} ({pods} pod{'s' if pods > 1 else ''} of {show_amount(name, each)})."
     together = " in all pods together" if fit.demand.number > 1 else ""
-    return f"Ask for at most {show_amount(name, most)} of {name}{together}."
+    return f"Request at most {show_amount(name, most)} of {name}{together}."
 
 
 def waits_for_quota(fit: FlavorFit, queue: ClusterQueue, in_flight: Mapping[str, int]) -> Finding:
     """Report pods for which no flavor has enough unused now, with the sums of the flavor that lacks the fewest resources."""
     budget = min(fit.open, key=lambda budget: len(fit.waits_now(budget, in_flight)))
     sums = "; ".join(_shortage(fit, budget, name, in_flight) for name in fit.waits_now(budget, in_flight))
-    waiting = f"; {queue.pending} workload{'s wait' if queue.pending > 1 else ' waits'} there already" if queue.pending else ""
+    waiting = f"; {queue.pending} workload{'s' if queue.pending > 1 else ''} already pending" if queue.pending else ""
     return Finding(
         "WaitsForQuota",
         fit.demand.pods.field("containers"),
-        f"does not fit now: {sums}{waiting}",
-        "Nothing need be changed: Kueue admits the workload once there is room; to start sooner, ask for what is left.",
+        f"the workload does not fit now: {sums}{waiting}",
+        "Wait until Kueue admits the workload, or request what is left to start sooner.",
         Level.WARN,
         rests_on=QUOTA_FACTS,
     )
 
 
 def _shortage(fit: FlavorFit, budget: FlavorQuota, name: str, in_flight: Mapping[str, int]) -> str:
-    has = budget.capacities[name]
-    taken = [f"{show_amount(name, has.reserved)} reserved"]
-    if has.reserved_by_others:
-        taken.append(f"{show_amount(name, has.reserved_by_others)} reserved by others in cohort {budget.queue.cohort}")
+    capacity = budget.capacities[name]
+    taken = [f"{show_amount(name, capacity.reserved)} reserved"]
+    if capacity.reserved_by_others:
+        taken.append(f"{show_amount(name, capacity.reserved_by_others)} reserved by others in cohort {budget.queue.cohort}")
     if in_flight.get(name):
         taken.append(f"{show_amount(name, in_flight[name])} in flight")
     left = budget.available(name, fit.in_flight_in(budget, in_flight).get(name, 0))
     return (
-        f"{_sum(fit.demand, fit.charge.each[name], name)} > {show_amount(name, left)} left of {show_amount(name, has.potential)}"
-        f" in flavor {budget.flavor} of {budget.source} ({', '.join(taken)})"
+        f"{_sum(fit.demand, fit.charge.each[name], name)} > {show_amount(name, left)} left of"
+        f" {show_amount(name, capacity.potential)} in flavor {budget.flavor} of {budget.source} ({', '.join(taken)})"
     )
 
 
@@ -155,8 +155,8 @@ def never_fits_together(
         "QuotaNeverFits",
         fits[0].demand.pods.field("containers"),
         f"{' + '.join(shown)}{more} = {show_amount(name, requested)} of {name} > {most}, the most that"
-        f" ClusterQueue {queue.name} could ever have in {where}: Kueue admits all pods of the workload or none",
-        f"Ask for at most {most} of {name} in all pods together, or name a queue that has more.",
+        f" ClusterQueue {queue.name} could ever have in {where}; Kueue admits all pods of the workload or none",
+        f"Request at most {most} of {name} in all pods together, or use a queue that has more.",
         Level.DENY if not queue.cohort or snapshot.sync_state("cohorts") is not SyncState.NOT_GIVEN else Level.WARN,
         measure=requested,
         rests_on=QUOTA_FACTS,
@@ -164,7 +164,7 @@ def never_fits_together(
 
 
 def _title(root: Object, pods: PodSet) -> str:
-    """Name a pod set by the step of its path that tells it from the others: ``Worker``, or the name of an element of a list."""
+    """Return the name of a pod set: the step of its path that is unique, such as ``Worker``, or the name of a list element."""
     path = pods.path
     depth = next((at for at in reversed(range(len(path))) if path[at] not in {"template", "spec"}), None)
     if depth is None:
@@ -172,5 +172,5 @@ def _title(root: Object, pods: PodSet) -> str:
     if type(path[depth]) is not int:
         return str(path[depth])
     element = lookup(root, path[: depth + 1])
-    names = (lookup(element, place) for place in _NAMED_AT)
+    names = (lookup(element, path) for path in _NAMED_AT)
     return next((name for name in names if type(name) is str), f"{path[depth - 1]}[{path[depth]}]")

@@ -1,29 +1,28 @@
-"""Accelerator pods state their host memory, and no more of it than a node can hold.
+"""Accelerator pods state their host memory, and request no more of it than a node has.
 
 ## What it does
 
-Gives a container that asks for accelerators and states no memory a limit and an equal request: the share that belongs to its
-accelerators on the smallest node shape it may land on, or the policy's figure where no nodes are known, cut to what the pod's
-other containers leave of a node, of the namespace's LimitRanges and ResourceQuotas and of the quota of its Kueue queue. Where
-these leave nearly nothing, or the queue's quota covers no memory, none is put in, and a warning says why.
+Gives a container that requests accelerators and states no memory a limit and an equal request: the share of its accelerators
+on the smallest node that it may land on, or the policy's figure if no nodes are known, cut to what the pod's other containers
+leave of a node, of the namespace's LimitRanges and ResourceQuotas and of the quota of its Kueue queue. If these leave nearly
+nothing, or the queue's quota covers no memory, gpugate adds none and warns why.
 
-Refuses, with the sums: a container without a memory limit where the policy forbids defaulting or where the limit has not
-been put in; a limit that is more than the policy's ratio times the request; a `/dev/shm`, or memory-backed volumes together,
-larger than the memory limit that must hold them; and a pod that no node which offers its accelerators could ever hold, added
-up as the scheduler adds: memory, CPU, accelerators, other extended resources, ephemeral storage and huge pages, of all
-containers, with what the namespace's LimitRanges and the pod's RuntimeClass will put in. What taints would keep off counts as
-within reach where its pods will tolerate them by the rule `tolerations`.
+Refuses, with the sums: a container without a memory limit if the policy forbids a default or the limit has not been added; a
+limit that is more than the policy's ratio times the request; a `/dev/shm`, or memory-backed volumes together, larger than their
+memory limit; and a pod that no node with its accelerators could ever hold, added up as the scheduler adds: memory, CPU,
+accelerators, other extended resources, ephemeral storage and huge pages, of all containers, with the defaults of LimitRanges and
+the overhead of the RuntimeClass. Nodes whose taints the rule `tolerations` lets the pods tolerate count as within reach.
 
 ## Why
 
-Pods without a memory limit take the memory of their neighbours, and the kernel kills whoever asks next, most often a
-training run hours in. A pod too large for every node stays Pending for ever and holds its queue.
+Pods without a memory limit take the memory of their neighbours, and the kernel kills the process that allocates next, most
+often a training run hours in. A pod too large for every node stays Pending for ever and blocks its queue.
 
 ## Practice
 
-- Basics guide, "Resource Management": a memory limit stands beside every GPU, with requests below it.
-- NUMA guide, "GPU Memory Management": memory limits are stated, so that one pod's growth does not kill others.
-- Orchestration guide, "Resource Quotas and Limits": host memory is counted and bounded as GPUs are.
+- Basics guide, "Resource Management": every GPU container has a memory limit, with requests below it.
+- NUMA guide, "GPU Memory Management": memory limits keep the growth of one pod from killing others.
+- Orchestration guide, "Resource Quotas and Limits": quotas count and bound host memory as they do GPUs.
 
 ## Example
 
@@ -45,8 +44,7 @@ from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.queueing.headroom import BOUNDING
 from gpugate.policies.rules.resources.host_memory.checks import check
-from gpugate.policies.rules.resources.host_memory.mutate import mutate
-from gpugate.policies.rules.resources.host_memory.params import HostMemoryParams
+from gpugate.policies.rules.resources.host_memory.mutate import HostMemoryParams, mutate
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 
 REASONS: Final[dict[str, Reason]] = {
@@ -57,7 +55,7 @@ REASONS: Final[dict[str, Reason]] = {
     "MemoryVolumeUnbounded": Reason("A memory-backed volume has no sizeLimit, and its container no memory limit.", action="Warn"),
     "MemoryVolumesExceedLimit": Reason("The memory-backed volumes of a container exceed its memory limit."),
     "NeverFits": Reason("No known node could hold the pod, even when empty.", action="never_fits", owner_reviewed_warns=True),
-    "NoRoomForLimit": Reason("A default memory limit would leave the pod too little, or make it impossible.", action="Warn"),
+    "NoRoomForLimit": Reason("A default memory limit would leave the pod too little memory, or get it rejected.", action="Warn"),
     "NodesUnknown": Reason("The nodes are not synced yet.", action="Unknown"),
     "Overcommit": Reason("The memory limit is more times the request than the policy allows."),
     "QueueDoesNotCover": Reason("The ClusterQueue does not cover memory, so no limit is added.", action="Warn"),
@@ -70,7 +68,7 @@ REASONS: Final[dict[str, Reason]] = {
 
 RULE = Rule(
     id="host-memory",
-    title="Accelerator pods state their host memory, and no more of it than a node can hold",
+    title="Accelerator pods state their host memory, and request no more of it than a node has",
     since="0.1.0",
     params=HostMemoryParams,
     reasons=REASONS,

@@ -1,4 +1,4 @@
-"""Pods that hold whole accelerators are made eligible for NUMA alignment and sent where nodes align.
+"""Pods that hold whole accelerators are eligible for NUMA alignment and go where nodes align.
 
 ## What it does
 
@@ -6,36 +6,33 @@ For pods that hold whole devices (no MIG slices, no time-sliced shares):
 
 - Guaranteed quality of service: in every container, init containers and sidecars too, requests are raised to the limits and
   CPU to whole cores; a container with accelerators and no CPU gets its accelerators' share of the node, or the policy's
-  figure. All of it or nothing: where one container has no limit that could be met, or Git or Kueue forbid a change, the pod
-  stays as it is and the warning says which lines to commit. Nor is a pod raised off nodes that can hold it now, or beyond
-  a LimitRange, a ResourceQuota or the quota of its Kueue queue that it keeps to as it is, its sister pods counted, or beyond
-  what leaves a node's other accelerators usable, or a memory request by more than the policy's ratio.
-- Where the policy names the label of nodes known to align, a node affinity for it, unless no node carries it.
-- A topologySpreadConstraint on the policy's NUMA key, with a label selector for the workload's own pods, only where nodes
-  carry that key (no stock component sets one: it takes one node object per NUMA domain).
-- `NCCL_TOPO_FILE` and other NCCL settings that the policy states, where the container does not set them.
+  figure. If one container lacks a limit, or Git or Kueue forbid a change, the pod stays as it is and the warning says which
+  lines to commit. A pod is not raised off nodes that can hold it now, nor beyond a LimitRange, a ResourceQuota or the quota of
+  its Kueue queue that it and its sister pods keep to now, nor beyond what leaves a node's other accelerators usable, nor a
+  memory request by more than the policy's ratio.
+- If the policy names the label of nodes known to align, a node affinity for it, unless no node has it.
+- A topologySpreadConstraint on the policy's NUMA key, with a label selector for the workload's own pods, only if nodes
+  have that key (no stock component sets one: it takes one node object per NUMA domain).
+- `NCCL_TOPO_FILE` and other NCCL settings of the policy, if the container does not set them.
 
-Refuses a pod that no NUMA zone holds on any node that it may land on, where the nodes' agents tell of their zones
-(NodeResourceTopology) and the kubelets' policy is `single-numa-node`, or of which `restricted` kubelets could never place the
-parts in the same zones; warns where that is so on some of these nodes. Only what is certain counts: devices whose places are
-all known, and whole CPUs of Guaranteed pods.
+Refuses a pod that no NUMA zone holds on any node that it may land on, if the nodes' agents report their zones
+(NodeResourceTopology) and the kubelets' policy is `single-numa-node`, or if `restricted` kubelets could never place its parts in
+the same zones; warns if that is so on some of these nodes. Only known places of devices and whole CPUs of Guaranteed pods count.
 
 Warns about a pod-level `spec.resources`, which makes the kubelet skip alignment.
 
 ## Why
 
 The kubelet's Topology Manager aligns CPUs, memory and devices only for Guaranteed pods with whole CPUs. A pod across two
-NUMA domains loses PCIe and memory bandwidth for its whole run. What a webhook can't do is set the kubelet's policy: nodes
-must run `topologyManagerPolicy: single-numa-node` or `restricted`.
+NUMA domains loses PCIe and memory bandwidth for its whole run. A webhook can't set the kubelet's policy: nodes must run
+`topologyManagerPolicy: single-numa-node` or `restricted`.
 
 ## Practice
 
 - NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": a training pod's GPUs, CPUs and memory are in one NUMA
   domain, by the kubelet's Topology Manager.
-- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": NCCL is given a file with the topology, `NCCL_TOPO_FILE` by
-  its right name.
-- Orchestration guide, "Distributed Training Hangs": settings of NCCL, such as its debug log, are set for all jobs in one
-  place.
+- NUMA guide, "Topology-Aware GPU Scheduling for Multi-Node Training": NCCL reads the topology from `NCCL_TOPO_FILE`.
+- Orchestration guide, "Distributed Training Hangs": NCCL is configured for all jobs in one place, such as its debug log.
 
 ## Example
 
@@ -59,8 +56,8 @@ from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.queueing.headroom import BOUNDING
 from gpugate.policies.rules.resources.numa.checks import check
+from gpugate.policies.rules.resources.numa.guaranteed_qos import NumaParams
 from gpugate.policies.rules.resources.numa.mutate import mutate
-from gpugate.policies.rules.resources.numa.params import NumaParams
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 
 REASONS: Final[dict[str, Reason]] = {

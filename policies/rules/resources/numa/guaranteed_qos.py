@@ -1,15 +1,20 @@
-"""Raising pods to Guaranteed quality of service: requests up to the limits, CPU to whole cores, all containers or none.
+"""Parameters of the rule `numa`, and raising pods to Guaranteed: requests to the limits, CPU to whole cores, in all containers.
 
 The kubelet's CPU and Memory Manager align only such pods (Kubernetes documentation, "Control Topology Management Policies").
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+import re
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
+
+from pydantic import Field, field_validator
 
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.findings import Finding
+from gpugate.policies.framework.params import Millicores, Params
+from gpugate.policies.kube.cel import MOST, VARIABLE, CelRule, LabelKey, LabelValue
 from gpugate.policies.kube.fields import Path, dotted
 from gpugate.policies.kube.memo import remember, remembered
 from gpugate.policies.kube.quantity import format_millicores
@@ -23,37 +28,68 @@ from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import PodTotals, add_up, pod_requests, stated_overhead
 from gpugate.policies.workloads.workload import Workload
 
+#: The label that guides spread over, as if nodes had it (kubernetes/kubernetes and Node Feature Discovery set no such label).
+_STOCK_KEY: Final = "topology.kubernetes.io/NUMANode"
 
-class RaiseParams(Protocol):
-    """What the policy says of raising pods; amounts in millicores."""
 
-    @property
-    def guaranteed(self) -> bool:
-        """Whether pods are raised at all."""
+class NodeLabel(Params):
+    """A node label."""
 
-    @property
-    def max_raise_ratio(self) -> float:
-        """How many times itself a memory request may be raised by."""
+    key: LabelKey
+    """The label's key."""
+    value: LabelValue = "true"
+    """The label's value."""
 
-    @property
-    def max_share_ratio(self) -> float:
-        """How many times the fair share of its accelerators a pod may be raised to."""
 
-    @property
-    def cpu_per_accelerator(self) -> int:
-        """CPU given per accelerator where no nodes are known."""
+class NumaParams(Params):
+    """Parameters of `numa`."""
 
-    @property
-    def max_cpu_per_accelerator(self) -> int:
-        """The most CPU given per accelerator."""
+    validations = (
+        CelRule(
+            f"!has(self.ncclEnv) || self.ncclEnv.all(name, name.matches('^({VARIABLE})$'))",
+            "ncclEnv: a name is no environment variable's (letters, digits and _)",
+        ),
+    )
 
-    @property
-    def node_reserve(self) -> float:
-        """Part of a node's CPU kept back."""
+    guaranteed: bool = True
+    """Whether pods are raised to Guaranteed quality of service with whole CPUs."""
+    max_raise_ratio: Annotated[float, Field(ge=1)] = 2.0
+    """Maximum raised memory request as a multiple of the request; a limit beyond that does not state the need."""
+    max_share_ratio: Annotated[float, Field(ge=1)] = 2.0
+    """Maximum share of a node that a pod is raised to, as a multiple of the fair share of its accelerators."""
+    cpu_per_accelerator: Millicores = 4000
+    """CPU per accelerator if a container states none and no nodes are known."""
+    max_cpu_per_accelerator: Millicores = 16000
+    """Maximum CPU per accelerator from a node's share."""
+    node_reserve: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Part of a node's allocatable CPU that is not divided among its accelerators."""
+    aligned_nodes: NodeLabel | None = None
+    """The label of nodes whose kubelets are known to align; without it no node affinity is added."""
+    no_zone_holds: Literal["Deny", "Warn"] = "Deny"
+    """Whether a pod that no kubelet's Topology Manager could ever admit is refused, or only gets a warning."""
+    affinity: Literal["Required", "Preferred"] = "Preferred"
+    """Whether pods require such nodes or only prefer them; if required, a gang larger than these nodes never starts."""
+    topology_key: LabelKey = _STOCK_KEY
+    """The node label of one NUMA domain, in clusters with a node object per domain."""
+    when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = "ScheduleAnyway"
+    """`whenUnsatisfiable` of the spread constraint."""
+    nccl_topo_file: str | None = None
+    """Value of NCCL_TOPO_FILE in containers that hold accelerators."""
+    nccl_env: Annotated[dict[str, str], Field(max_length=MOST)] = Field(default_factory=dict)
+    """Other environment variables for NCCL in those containers."""
+
+    @field_validator("nccl_env")
+    @classmethod
+    def _check_names(cls, variables: dict[str, str]) -> dict[str, str]:
+        for name in variables:
+            if not re.fullmatch(VARIABLE, name):
+                message = f"{name!r:.60} is no name of an environment variable (letters, digits and _)"
+                raise ValueError(message)
+        return variables
 
 
 class Target(NamedTuple):
-    """The resources of one container as they are, and the CPU and memory that it gets under Guaranteed quality of service."""
+    """The resources of one container, and the CPU and memory that make it Guaranteed."""
 
     at: int
     role: str
@@ -65,7 +101,7 @@ class Target(NamedTuple):
 
     @property
     def changes(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Limits and requests to write; a request that is not stated is the limit."""
+        """Limits and requests to write; a missing request equals the limit."""
         requests = {}
         if self.cpu_request is not None and self.cpu_request != self.cpu:
             requests["cpu"] = self.cpu
@@ -75,29 +111,21 @@ class Target(NamedTuple):
 
     @property
     def lowers(self) -> bool:
-        """Whether a request is above the limit, which the API rejects: gpugate can not know which of the two is meant."""
+        """Whether a request is above the limit, which the API rejects: either of the two may be meant."""
         return (self.cpu_request or 0) > self.cpu or (self.memory_request or 0) > self.memory
 
     @property
     def is_met(self) -> bool:
         """Whether nothing is left to raise."""
-        return (
-            self.cpu_limit == self.cpu
-            and (self.cpu_request is None or self.cpu_request == self.cpu)
-            and (self.memory_request is None or self.memory_request == self.memory)
-        )
+        return self.changes == ({}, {})
 
 
-def _whole_cores(amount: int) -> int:
-    return -(-amount // 1000) * 1000
-
-
-#: What becomes of containers, by their totals.
+#: The containers to raise, by the totals of their pods.
 Memo: TypeAlias = dict[PodTotals, tuple[Target, ...]]
 
 
-def _cpu_share(pods: PodSet, container: Container, shapes: Sequence[NodeShape], params: RaiseParams) -> int:
-    """Millicores that belong to the container's accelerators; zero where it asks for none."""
+def _cpu_share(pods: PodSet, container: Container, shapes: Sequence[NodeShape], params: NumaParams) -> int:
+    """Return the share of the container's accelerators in millicores; zero if it requests none."""
     total = len(pods.gpu_claims.intersection(container.claims())) * params.cpu_per_accelerator
     for name, count in container.accelerators().items():
         share = share_of([shape for shape in shapes if name in shape.devices], name, params.node_reserve)
@@ -106,8 +134,8 @@ def _cpu_share(pods: PodSet, container: Container, shapes: Sequence[NodeShape], 
     return total
 
 
-def _targets(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams) -> tuple[list[Target], list[str]]:
-    """What each container becomes, or else what is missing for it, in words."""
+def _targets(pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams) -> tuple[list[Target], list[str]]:
+    """Return the target of each container, and the limits that containers lack, in words."""
     targets: list[Target] = []
     missing: list[str] = []
     for at, container in enumerate(pods.containers):
@@ -118,7 +146,8 @@ def _targets(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams) -> 
         if cpu is None and pods.holds(container):
             cpu = cpu_request or _cpu_share(pods, container, shapes, params)
         if cpu and memory:
-            targets.append(Target(at, container.role, _whole_cores(cpu), memory, cpu_limit, cpu_request, memory_request))
+            whole_cores = -(-cpu // 1000) * 1000
+            targets.append(Target(at, container.role, whole_cores, memory, cpu_limit, cpu_request, memory_request))
         else:
             lacking = " and ".join(name for name, amount in (("cpu", cpu), ("memory", memory)) if not amount)
             missing.append(f"{container.role} {container.name} has no limit for {lacking}")
@@ -126,15 +155,15 @@ def _targets(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams) -> 
 
 
 def _raised_demand(pods: PodSet, targets: list[Target]) -> tuple[int, int]:
-    """Bytes and millicores that the raised pod would ask for, its init containers one by one, at least what it asks for now."""
+    """Return the memory in bytes and the CPU in millicores that the raised pod requests, at least its requests now."""
     demand = pod_requests(pods)
     parts = [(target.role, {"memory": target.memory, "cpu": target.cpu}) for target in targets]
-    raised_to = add_up(parts, overhead=stated_overhead(pods))
-    return max(demand.memory, raised_to["memory"]), max(demand.cpu, raised_to["cpu"])
+    total = add_up(parts, overhead=stated_overhead(pods))
+    return max(demand.memory, total["memory"]), max(demand.cpu, total["cpu"])
 
 
 def _keeps_shapes(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape]) -> bool:
-    """Whether every shape that can hold the pod as it is could hold it raised, too, in its zones as well."""
+    """Return whether every shape that holds the pod, on the node and in its NUMA zones, also holds the raised pod."""
     demand, (memory, cpu) = pod_requests(pods), _raised_demand(pods, targets)
     cpus = {target.at: target.cpu for target in targets}
     before = exclusive_cpus(pods)
@@ -145,8 +174,8 @@ def _keeps_shapes(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShap
     )
 
 
-def _strands(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape], params: RaiseParams) -> bool:
-    """Whether the raised pod would take more of every node than the policy lets it, and more than it takes as it is."""
+def _strands(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape], params: NumaParams) -> bool:
+    """Return whether the raised pod takes more of every node than the policy allows, and more than the pod takes now."""
     demand, (memory, cpu) = pod_requests(pods), _raised_demand(pods, targets)
     before = after = float("inf")
     for shape in shapes:
@@ -159,138 +188,128 @@ def _strands(pods: PodSet, targets: list[Target], shapes: Sequence[NodeShape], p
     return params.max_share_ratio < after < float("inf") and before < after
 
 
-def _overcommitted(targets: list[Target], params: RaiseParams) -> Target | None:
-    """A container whose memory request would be raised by more than the policy lets it."""
-    for target in targets:
-        request = target.memory_request
-        if request is not None and target.memory > request * params.max_raise_ratio:
-            return target
-    return None
-
-
-def raised(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams, memo: Memo) -> tuple[Target, ...]:
-    """The containers that are raised, and to what."""
-    spec = pods.spec
-    if pods.totals.is_guaranteed or not params.guaranteed or spec.get("resources"):
+def raised(pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams, memo: Memo) -> tuple[Target, ...]:
+    """Return the containers to raise."""
+    if pods.totals.is_guaranteed or not params.guaranteed or pods.spec.get("resources"):
         return ()
-    if pods.gpu_claims or "overhead" in spec:
-        # These weigh in, too: not to be told from the totals alone.
-        return _raisable(pods, shapes, params)
-    found = memo.get(pods.totals)
-    if found is None:
-        found = _raisable(pods, shapes, params)
-        remember(memo, pods.totals, found)
-    return found
-
-
-def _is_left(targets: Sequence[Target]) -> bool:
-    """Whether the containers stay as they are: nothing is left to raise, or the API is to say what is wrong with them."""
-    return all(target.is_met for target in targets) or any(target.lowers for target in targets)
-
-
-def _raisable(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams) -> tuple[Target, ...]:
+    # The totals do not contain claims and overhead.
+    is_kept = not pods.gpu_claims and "overhead" not in pods.spec
+    kept = memo.get(pods.totals) if is_kept else None
+    if kept is not None:
+        return kept
     targets, missing = _targets(pods, shapes, params)
-    if missing or _is_left(targets):
-        return ()
-    if _overcommitted(targets, params) or not _keeps_shapes(pods, targets, shapes) or _strands(pods, targets, shapes, params):
-        return ()
-    return tuple(target for target in targets if not target.is_met)
+    # The API server rejects a request above its limit with its own message.
+    stays = any(target.lowers for target in targets) or _obstacle(pods, targets, missing, shapes, params) is not None
+    to_raise = () if stays else tuple(target for target in targets if not target.is_met)
+    if is_kept:
+        remember(memo, pods.totals, to_raise)
+    return to_raise
 
 
 def raise_to(pods: PodSet, targets: Sequence[Target]) -> list[Edit]:
-    """The edits that make the containers what they are to become."""
-    found: list[Edit] = []
+    """Return the edits that raise the containers."""
+    edits: list[Edit] = []
     for target in targets:
         container = pods.containers[target.at]
-        # As the limit is written: the apiserver keeps 64G as it is, and what is recorded must be what it keeps.
+        # The memory as the limit is written: the API server keeps 64G as it is, and the record must be what it keeps.
         make = _raise_container if len(container.name) <= LONGEST_NAME else _raise_container.__wrapped__
-        found += make(target, container.raw("limits", "memory"), container.name, container.path, pods.path)
-    return found
+        edits += make(target, container.raw("limits", "memory"), container.name, container.path, pods.path)
+    return edits
 
 
 @lru_cache(maxsize=256, typed=True)
 def _raise_container(target: Target, memory: object, name: str, path: Path, pods: Path) -> tuple[Edit, ...]:
-    """The edits that raise one container; those of one team's workloads are much alike."""
+    """Return the edits that raise one container; those of one team's workloads are much alike."""
     cpu, group = format_millicores(target.cpu), f"guaranteed {dotted(pods)}"
-    found: list[tuple[Path, object]] = []
     limits, requests = target.changes
-    found += [((*path, "resources", "limits", name), cpu) for name in limits]
-    found += [((*path, "resources", "requests", name), cpu if name == "cpu" else memory) for name in requests]
+    values: list[tuple[Path, object]] = [((*path, "resources", "limits", name), cpu) for name in limits]
+    values += [((*path, "resources", "requests", name), cpu if name == "cpu" else memory) for name in requests]
     note = f"{name} made Guaranteed: cpu {cpu}, memory {memory}"
-    return tuple(Edit("set", place, value, "" if at else note, group) for at, (place, value) in enumerate(found))
+    return tuple(Edit("set", place, value, "" if at else note, group) for at, (place, value) in enumerate(values))
 
 
-def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: RaiseParams) -> Iterator[Finding]:
-    """Warnings about what keeps the pod from being Guaranteed."""
+def check_guaranteed(pods: PodSet, shapes: Sequence[NodeShape], params: NumaParams) -> Finding | None:
+    """Return the finding about what keeps the pod from being Guaranteed; None if nothing does."""
     if pods.spec.get("resources"):
-        yield Finding(
+        return Finding(
             "PodLevelResources",
             pods.field("resources"),
             "pod-level resources make the kubelet skip NUMA alignment for the pod",
-            "State the resources of each container instead of spec.resources.",
+            "Write the resources of each container instead of spec.resources.",
         )
-        return
-    if not params.guaranteed:
-        return
-    targets, missing = _targets(pods, shapes, params)
+    return _obstacle(pods, *_targets(pods, shapes, params), shapes, params) if params.guaranteed else None
+
+
+def _obstacle(
+    pods: PodSet, targets: list[Target], missing: list[str], shapes: Sequence[NodeShape], params: NumaParams
+) -> Finding | None:
+    """Return the finding about what keeps the containers from being raised; None if nothing does, or none is to be raised."""
     if missing:
-        yield Finding(
+        return Finding(
             "NotGuaranteed",
             pods.field("containers"),
-            f"the pod is not Guaranteed and the kubelet aligns nothing: {'; '.join(missing)}",
+            f"the pod is not Guaranteed, so the kubelet aligns nothing: {'; '.join(missing)}",
             "Write limits for cpu (whole cores) and memory in every container.",
         )
-        return
-    if _is_left(targets):
-        return
-    wide = _overcommitted(targets, params)
-    if wide is not None:
-        container = pods.containers[wide.at]
-        yield Finding(
-            "RaisedTooFar",
-            container.place("requests", "memory"),
-            f"the memory limit of {container.name} is more than {params.max_raise_ratio:g} times its request: the request is not"
-            " raised to it, and the kubelet aligns nothing",
-            "Write the memory that the container needs as both request and limit.",
-        )
-    elif not _keeps_shapes(pods, targets, shapes):
-        yield Finding(
+    if all(target.is_met for target in targets) or any(target.lowers for target in targets):
+        return None
+    for target in targets:
+        if target.memory_request is not None and target.memory > target.memory_request * params.max_raise_ratio:
+            container = pods.containers[target.at]
+            return Finding(
+                "RaisedTooFar",
+                container.place("requests", "memory"),
+                f"the memory limit of {container.name} is more than {params.max_raise_ratio:g} times its request, so gpugate does"
+                " not raise the request to it and the kubelet aligns nothing",
+                "Write the memory that the container needs as both request and limit.",
+            )
+    if not _keeps_shapes(pods, targets, shapes):
+        return Finding(
             "RaisedWouldNotFit",
             pods.field("containers"),
             "with requests raised to the limits the pod would no longer fit nodes that can hold it now, so it stays Burstable"
             " and the kubelet aligns nothing",
             "Lower the limits to what the pod really needs, or select the nodes that are large enough.",
         )
-    elif _strands(pods, targets, shapes, params):
-        yield Finding(
+    if _strands(pods, targets, shapes, params):
+        return Finding(
             "RaisedWouldStrand",
             pods.field("containers"),
-            f"with requests raised to the limits the pod would take more than {params.max_share_ratio:g} times what belongs to its"
-            " accelerators and leave others of the node unusable, so it stays Burstable and the kubelet aligns nothing",
+            f"with requests raised to the limits the pod would take more than {params.max_share_ratio:g} times the fair share of"
+            " its accelerators and leave others of the node unusable, so it stays Burstable and the kubelet aligns nothing",
             "Lower the limits to what the pod really needs, or write the requests that it needs yourself.",
         )
+    return None
 
 
-def not_raised(
+def check_bounds(
     workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
-) -> tuple[Finding, ...]:
-    """Why a pod that nodes would hold raised, too, is not raised nevertheless; nothing where it is.
-
-    Args:
-        workload: the object.
-        pods: the pods.
-        targets: what its containers would be raised to.
-        shapes: the nodes that it may land on.
-        snapshot: the cluster.
+) -> Finding | None:
+    """Return the finding about a bound of the namespace or queue that keeps ``targets`` from being raised; None if none does.
 
     Raises:
         MalformedError: an amount is no quantity.
     """
-    # Kueue would never admit a workload with CPU put in where its quota covers none.
-    if any(one.cpu_limit is None and one.cpu_request is None for one in targets) and "cpu" in uncovered(workload, snapshot):
-        return (_quota_without_cpu(pods),)
+    # Kueue would never admit a workload with added CPU if its quota covers none.
+    adds_cpu = any(target.cpu_limit is None and target.cpu_request is None for target in targets)
+    if adds_cpu and "cpu" in uncovered(workload, snapshot):
+        return Finding(
+            "QueueDoesNotCover",
+            pods.field("containers"),
+            "the pod states no CPU and gpugate adds none, because the quota of its queue covers no CPU and Kueue would never admit"
+            " a workload that requests it; so the pod is not Guaranteed and the kubelet aligns nothing",
+            "Add cpu to the quota of the ClusterQueue, or exclude it from Kueue's accounting with excludeResourcePrefixes.",
+        )
     violation = _violation(workload, pods, targets, shapes, snapshot) if is_bounded(workload, pods, snapshot) else ""
-    return (_beyond_bounds(pods, violation),) if violation else ()
+    if not violation:
+        return None
+    return Finding(
+        "RaisedBeyondBounds",
+        pods.field("containers"),
+        "with requests raised to the limits and CPU to whole cores the pod would be rejected or never admitted"
+        f" ({violation}), so gpugate leaves it as it is and the kubelet aligns nothing",
+        "Write equal requests and limits, with whole CPUs, within that bound.",
+    )
 
 
 def _key(
@@ -304,27 +323,5 @@ def _key(
 def _violation(
     workload: Workload, pods: PodSet, targets: Sequence[Target], shapes: Sequence[NodeShape], snapshot: ClusterSnapshot
 ) -> str:
-    """Return the first bound that the pods violate once their containers are raised to ``targets``; empty for none."""
+    """Return the first bound that the raised pods violate, in words; empty if none."""
     return Headroom(workload, pods, snapshot, shapes).violation({target.at: target.changes for target in targets})
-
-
-def _beyond_bounds(pods: PodSet, obstacle: str) -> Finding:
-    """The finding for a pod that is not raised because of a bound of its namespace or queue; ``obstacle``: which."""
-    return Finding(
-        "RaisedBeyondBounds",
-        pods.field("containers"),
-        "with requests raised to the limits and CPU to whole cores the pod could not be made or admitted any more"
-        f" ({obstacle}), so it stays as it is and the kubelet aligns nothing",
-        "Write requests and limits that are equal, with whole CPUs, within that bound.",
-    )
-
-
-def _quota_without_cpu(pods: PodSet) -> Finding:
-    """The finding for a pod that is not raised because its queue's quota covers no CPU."""
-    return Finding(
-        "QueueDoesNotCover",
-        pods.field("containers"),
-        "the pod states no CPU, and none is put in: its queue's quota covers none, so Kueue would never admit a workload that"
-        " asks for some; the pod is not Guaranteed and the kubelet aligns nothing",
-        "Have cpu covered by the ClusterQueue, or left out of Kueue's accounting by excludeResourcePrefixes.",
-    )

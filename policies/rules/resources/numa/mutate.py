@@ -1,16 +1,14 @@
 """Edits of the rule `numa`."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
-from gpugate.policies.kube.fields import Object, Path, mapping, mappings
+from gpugate.policies.kube.fields import mapping, mappings
 from gpugate.policies.kube.memo import remember
 from gpugate.policies.kube.names import PREFERRED_AFFINITY
 from gpugate.policies.patch import Edit
-from gpugate.policies.rules.resources.numa.guaranteed_qos import Memo, not_raised, raise_to, raised
-from gpugate.policies.rules.resources.numa.params import NodeLabel, NumaParams
+from gpugate.policies.rules.resources.numa.guaranteed_qos import Memo, NodeLabel, NumaParams, check_bounds, raise_to, raised
 from gpugate.policies.scheduling.node_selection import NodeCandidates, node_candidates
 from gpugate.policies.workloads.metadata import pod_selector
 from gpugate.policies.workloads.node_affinity import node_affinity, require, required_terms
@@ -18,34 +16,25 @@ from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
 
-class _Plan:
-    """What the rule works out for one selection of shapes and its parameters, remembered with the selection.
+class _Plan(NamedTuple):
+    """Whether candidate nodes may have the label of aligned nodes, whether one has the topology key, and containers to raise."""
 
-    Attributes:
-        params: the parameters.
-        aligns: whether node affinity to the aligned nodes makes sense.
-        spreads: whether a shape carries the topology key.
-        raises: what becomes of containers, by their totals.
-    """
-
-    __slots__ = ("aligns", "params", "raises", "spreads")
-
-    def __init__(self, shapes: Sequence[NodeShape], params: NumaParams, snapshot: ClusterSnapshot) -> None:
-        label = params.aligned_nodes
-        self.params = params
-        self.aligns = label is not None and (
-            snapshot.sync_state("nodes") is not SyncState.SYNCED
-            or any(label.value in shape.labels.get(label.key, ()) for shape in shapes)
-        )
-        self.spreads = any(params.topology_key in shape.labels for shape in shapes)
-        self.raises: Memo = {}
+    params: NumaParams
+    aligns: bool
+    spreads: bool
+    raises: Memo
 
 
 def plan_for(chosen: NodeCandidates, params: NumaParams, snapshot: ClusterSnapshot) -> _Plan:
-    """Return the plan for the candidate nodes, kept with them."""
+    """Return the plan for the candidate nodes."""
     plan: _Plan | None = chosen.memo.get("numa")
     if plan is None or plan.params is not params:
-        plan = _Plan(chosen.large_enough, params, snapshot)
+        label, shapes = params.aligned_nodes, chosen.large_enough
+        aligns = label is not None and (
+            snapshot.sync_state("nodes") is not SyncState.SYNCED
+            or any(label.value in shape.labels.get(label.key, ()) for shape in shapes)
+        )
+        plan = _Plan(params, aligns, any(params.topology_key in shape.labels for shape in shapes), {})
         remember(chosen.memo, "numa", plan)
     return plan
 
@@ -53,17 +42,12 @@ def plan_for(chosen: NodeCandidates, params: NumaParams, snapshot: ClusterSnapsh
 def _align(pods: PodSet, label: NodeLabel, params: NumaParams) -> Iterable[Edit]:
     if ("nodeSelector" in pods.spec or "affinity" in pods.spec) and _already_bound(pods, label.key):
         return ()
+    expression = {"key": label.key, "operator": "In", "values": [label.value]}
+    note = f"node affinity {label.key}={label.value}"
     if params.affinity == "Required":
-        expression = {"key": label.key, "operator": "In", "values": [label.value]}
-        return require(pods, [(expression,)], f"node affinity {label.key}={label.value}")
-    return (_prefer(pods.field("affinity", "nodeAffinity", PREFERRED_AFFINITY), label.key, label.value),)
-
-
-@lru_cache(maxsize=64)
-def _prefer(place: Path, key: str, value: str) -> Edit:
-    expression = {"key": key, "operator": "In", "values": [value]}
+        return require(pods, [(expression,)], note)
     term = {"weight": 100, "preference": {"matchExpressions": [expression]}}
-    return Edit("append", place, term, f"node affinity {key}={value}")
+    return (Edit("append", pods.field("affinity", "nodeAffinity", PREFERRED_AFFINITY), term, note),)
 
 
 def _already_bound(pods: PodSet, key: str) -> bool:
@@ -71,59 +55,54 @@ def _already_bound(pods: PodSet, key: str) -> bool:
         return True
     path = pods.field("affinity", "nodeAffinity")
     terms = required_terms(pods)
-    terms += [mapping(one, "preference", path) for one in mappings(node_affinity(pods), PREFERRED_AFFINITY, path)]
-    return any(one.get("key") == key for term in terms for one in mappings(term, "matchExpressions", path))
-
-
-def _numa_constraints(pods: PodSet, params: NumaParams) -> Iterator[tuple[Path, Object]]:
-    for at, one in enumerate(mappings(pods.spec, "topologySpreadConstraints", pods.field())):
-        if one.get("topologyKey") == params.topology_key:
-            yield pods.field("topologySpreadConstraints", at), one
+    terms += [mapping(term, "preference", path) for term in mappings(node_affinity(pods), PREFERRED_AFFINITY, path)]
+    return any(expression.get("key") == key for term in terms for expression in mappings(term, "matchExpressions", path))
 
 
 def _spread(workload: Workload, pods: PodSet, params: NumaParams) -> Iterator[Edit]:
     selector = pod_selector(workload, pods)
     if selector is None:
         return
-    present = list(_numa_constraints(pods, params))
-    for path, constraint in present:
-        if constraint.get("labelSelector") is None:
-            yield Edit("set", (*path, "labelSelector"), selector, f"label selector of the spread over {params.topology_key}")
-    if not present:
+    place, constraints = pods.field("topologySpreadConstraints"), mappings(pods.spec, "topologySpreadConstraints", pods.field())
+    for at, constraint in enumerate(constraints):
+        if constraint.get("topologyKey") == params.topology_key and constraint.get("labelSelector") is None:
+            note = f"label selector of the spread over {params.topology_key}"
+            yield Edit("set", (*place, at, "labelSelector"), selector, note)
+    if all(constraint.get("topologyKey") != params.topology_key for constraint in constraints):
         constraint = {
             "maxSkew": 1,
             "topologyKey": params.topology_key,
             "whenUnsatisfiable": params.when_unsatisfiable,
             "labelSelector": selector,
         }
-        yield Edit("append", pods.field("topologySpreadConstraints"), constraint, f"spread over {params.topology_key}")
+        yield Edit("append", place, constraint, f"spread over {params.topology_key}")
 
 
 def _environment(pods: PodSet, params: NumaParams) -> Iterator[Edit]:
-    wanted = dict(sorted(params.nccl_env.items()))
+    variables = dict(sorted(params.nccl_env.items()))
     if params.nccl_topo_file:
-        wanted["NCCL_TOPO_FILE"] = params.nccl_topo_file
+        variables["NCCL_TOPO_FILE"] = params.nccl_topo_file
     for container in pods.holders():
-        for name, value in wanted.items():
+        for name, value in variables.items():
             if container.env(name) is None:
                 yield Edit("append", (*container.path, "env"), {"name": name, "value": value}, f"{name} in {container.name}")
 
 
 def mutate(workload: Workload, params: NumaParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Make the pods Guaranteed, and send them to nodes that align."""
-    found: list[Edit] = []
+    edits: list[Edit] = []
     for pods in workload.gpu_pod_sets():
         chosen = node_candidates(pods, snapshot)
         if chosen.shared_only or not pods.whole_devices():
             continue
         plan = plan_for(chosen, params, snapshot)
         targets = raised(pods, chosen.large_enough, params, plan.raises)
-        if targets and not not_raised(workload, pods, targets, chosen.large_enough, snapshot):
-            found += raise_to(pods, targets)
+        if targets and check_bounds(workload, pods, targets, chosen.large_enough, snapshot) is None:
+            edits += raise_to(pods, targets)
         if plan.aligns and params.aligned_nodes is not None:
-            found += _align(pods, params.aligned_nodes, params)
+            edits += _align(pods, params.aligned_nodes, params)
         if plan.spreads:
-            found += _spread(workload, pods, params)
+            edits += _spread(workload, pods, params)
         if params.nccl_env or params.nccl_topo_file:
-            found += _environment(pods, params)
-    return found
+            edits += _environment(pods, params)
+    return edits

@@ -1,16 +1,16 @@
-"""Pods whose accelerators need so much memory keep off cards that are too small, and are refused where none is large enough.
+"""Pods keep off cards whose memory is too small, and are refused if no card holds what they need.
 
 ## What it does
 
-Only for workloads that say what they need, by annotations of the object or its pod template:
+Applies only to workloads that state what they need, by annotations of the object or its pod template:
 
-- `gpugate.io/vram: 40Gi`, the memory needed of each GPU, MIG slice or share that the pod asks for; or
+- `gpugate.io/vram: 40Gi`, the memory needed of each GPU, MIG slice or share that the pod requests; or
 - `gpugate.io/model-parameters: 7B`, all of the model's parameters, with `gpugate.io/precision` (`fp32`, `bf16`, `fp16`, `fp8`,
-  `int8`, `int4`; `fp16` where it is absent) and `gpugate.io/tensor-parallel: "8"`, the number of GPUs over which one copy is
-  split (tensor times pipeline parallel). Where that is absent, the most that could hold a copy together is taken, so that
-  nothing is refused by a guess: the GPUs of a pod, of all pods of a gang, of all replicas of a StatefulSet.
+  `int8`, `int4`; `fp16` if it is absent) and `gpugate.io/tensor-parallel: "8"`, the number of GPUs over which one copy is
+  split (tensor times pipeline parallel). If that is absent, gpugate takes the most GPUs that could hold a copy together, so it
+  refuses nothing by a guess: the GPUs of a pod, of all pods of a gang, of all replicas of a StatefulSet.
 
-Where both are there, `gpugate.io/vram` counts. The formula:
+If both are present, `gpugate.io/vram` counts. The formula:
 
 ```text
 weights  = parameters x bytes of one parameter      (fp32 4, bf16 and fp16 2, fp8 and int8 1, int4 0.5)
@@ -18,35 +18,32 @@ headroom = weights x 4/14 at least, weights x 8/14 for comfort
 need     = (weights + headroom) / GPUs that hold one copy
 ```
 
-Where some nodes in reach have cards that hold the need and others do not, the pods get a node affinity `nvidia.com/gpu.memory`
-`Gt` one MiB less than it, in every alternative of an affinity that is there. Not where a node lacks that label that the pods'
-nodeSelector and tolerations let them onto, since it would be shut out with the small ones, and not for MIG slices, whose resource
-name decides.
+If some nodes in reach have cards that hold the need and others do not, the pods get a node affinity `nvidia.com/gpu.memory`
+`Gt` one MiB less than it, in every term of an existing affinity. They get none if a node that their nodeSelector and tolerations
+allow lacks that label, since the affinity would exclude it, too, and none for MIG slices, whose resource name decides.
 
-Refuses what no card in reach holds (the weights alone, or `gpugate.io/vram`), and says which cards of the cluster would, or over
-how many GPUs to split the model. Warns where the weights fit and the headroom does not; where pods may still land on cards that
-are too small; and where the share of a time-sliced card is smaller than the need, since the pods of one card fill it together. A
-card whose memory no label tells is unknown and refuses nobody.
+Refuses pods that no card in reach holds (the weights alone, or `gpugate.io/vram`), and says which cards of the cluster would, or
+over how many GPUs to split the model. Warns if the weights fit and the headroom does not; if pods may land on cards that are too
+small; and if a share of a time-sliced card is too small. A card without a label for its memory never causes a refusal.
 
-A pool that scales up from no node has no such label yet, and its autoscaler may find no place for a pod with the affinity: set
-`affinity: false` there, or put the label on the pool's node template. Where larger cards may come, set `noCardHolds: Warn`.
+A pool that scales up from no node has no such label yet, and its autoscaler may find no node for a pod with the affinity: set
+`affinity: false` there, or put the label on the pool's node template. If larger cards may be added, set `noCardHolds: Warn`.
 
 ## Why
 
-A model that does not fit its card fails when its weights are loaded, after the queue and the image have been waited for. The
+A model that does not fit its card fails when its weights are loaded, after the pod has waited for the queue and the image. The
 figures are a guide's, for a 7B model in FP16: 14GB of weights, and 4GB to 8GB beside them for activations and the KV cache. The
 same guide runs a 70B model in FP16 on one A100 of 80 GB. It does not fit: 70 x 10^9 parameters of 2 bytes are 140GB of
 weights, 180 to 220GB in all, and the card has 81920MiB = 85.9GB. It takes four of them (45GB each), or one with int4 (45 to
-55GB). Nor does a 7B model fit a T4 of 16 GB: of 15360MiB = 16.1GB the weights leave 2.1GB where the guide wants 4,
-so gpugate prefers a larger card in reach, and warns where there is none.
+55GB). Nor does a 7B model fit a T4 of 16 GB: of 15360MiB = 16.1GB the weights leave 2.1GB, but the guide needs 4,
+so gpugate prefers a larger card in reach, and warns if there is none.
 
 ## Practice
 
-- NUMA guide, "GPU Memory Management": a model's weights, activations and cache are reckoned against the card before it is
-  chosen.
+- NUMA guide, "GPU Memory Management": the card is chosen by a model's weights, activations and cache.
 - NUMA guide, "GPU Instance Selection: Cost vs Performance": small models go to small cards, large ones to large cards.
 - Basics guide, "Use Node Affinity": cards with enough memory are selected by `nvidia.com/gpu.memory`.
-- Orchestration guide, "Distributed Training Patterns": what is too large for one card is split over several.
+- Orchestration guide, "Distributed Training Patterns": a model too large for one card is split over several.
 - Field guide, step 3: a model gets the slice or share of a card that holds it.
 
 ## Example
@@ -69,9 +66,8 @@ from typing import Final
 
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
-from gpugate.policies.rules.resources.vram.checks import check
-from gpugate.policies.rules.resources.vram.mutate import mutate
-from gpugate.policies.rules.resources.vram.params import VramParams
+from gpugate.policies.rules.resources.vram.cards import check, mutate
+from gpugate.policies.rules.resources.vram.estimate import VramParams
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 
 REASONS: Final[dict[str, Reason]] = {
@@ -82,7 +78,7 @@ REASONS: Final[dict[str, Reason]] = {
         warns="the need is an estimate",
         owner_reviewed_warns=True,
     ),
-    "MemoryUnknown": Reason("The memory of some cards is not known.", action="Unknown"),
+    "MemoryUnknown": Reason("The memory of some cards is unknown.", action="Unknown"),
     "NeedUnreadable": Reason("The annotation that states the need does not parse."),
     "NoCardHolds": Reason(
         "No card in reach has enough memory.",
@@ -100,7 +96,7 @@ REASONS: Final[dict[str, Reason]] = {
 
 RULE = Rule(
     id="vram",
-    title="Pods keep off cards whose memory is too small, and are refused where no card holds what they need",
+    title="Pods keep off cards whose memory is too small, and are refused if no card holds what they need",
     since="0.1.0",
     params=VramParams,
     reasons=REASONS,

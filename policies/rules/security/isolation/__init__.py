@@ -1,8 +1,8 @@
-"""Accelerator pods do on their node what their work needs, and no more.
+"""Accelerator pods may do on their node what their work needs, and no more.
 
 ## What it does
 
-Finds in pods that ask for accelerators what undoes the separation of containers, outside of what the policy allows. Each
+Finds settings of pods with accelerators that undo the separation of containers and that the policy does not allow. Each
 corresponds to a control of the Pod Security Standards:
 
 | Reason | What | Control |
@@ -16,23 +16,21 @@ corresponds to a control of the Pod Security Standards:
 | `Unconfined` | seccomp `Unconfined` | baseline: Seccomp |
 | `NoSeccomp` | no seccomp profile (`seccomp`) | restricted: Seccomp |
 | `MayEscalate` | `allowPrivilegeEscalation` not false (`privilegeEscalation`) | restricted: Privilege Escalation |
-| `MayRunAsRoot` | nothing keeps a container from running as root (`runAsNonRoot`) | restricted: Running as Non-root |
+| `MayRunAsRoot` | nothing prevents a container from running as root (`runAsNonRoot`) | restricted: Running as Non-root |
 
-The last three wait for a parameter: each is left alone (`Ignore`), warned about (`Report`), or written where nothing is stated
-(`Write`), and then refused where it is missing or the opposite is stated. A user id is written for images that `users` lists,
-since only who builds an image knows what it runs as; other images are left alone. `allowPrivilegeEscalation: false` is not
-written beside `privileged: true` or `SYS_ADMIN`, which the API refuses.
+A parameter controls each of the last three: gpugate leaves it alone (`Ignore`), warns about it (`Report`), or writes it if the pod
+states nothing (`Write`) and then refuses a pod that lacks it or states the opposite. gpugate writes a user id only for images that
+`users` lists, since only the builder of an image knows what it runs as. It does not write `allowPrivilegeEscalation: false` beside
+`privileged: true` or `SYS_ADMIN`, since the API rejects the pair.
 
-By default it only warns of the first seven and writes nothing. AppArmor, SELinux, sysctls, host probes and types of volumes are Pod
-Security's alone; a namespace under its `baseline` or `restricted` refuses them for every pod, with or without gpugate
-([isolation](../guide/isolation.md)).
+By default the rule only warns about the first seven and writes nothing. It leaves AppArmor, SELinux, sysctls, host probes and
+types of volumes to Pod Security, whose `baseline` and `restricted` refuse them for every pod ([isolation](../guide/isolation.md)).
 
 ## Why
 
-GPU pods share the driver in their node's kernel, and a driver's fault is open to whoever may call it as root without a filter.
-A privileged container has all GPUs of its node, whatever it asked for. The seccomp profile of the runtime may keep programs from
-setting their memory policy (`set_mempolicy`, numactl) without the capability `SYS_NICE`: hence nothing is written until a
-policy says so.
+GPU pods share the driver in their node's kernel, and a process that calls it as root without a filter can exploit its faults.
+A privileged container has all GPUs of its node, however many it requests. The runtime's seccomp profile may prevent programs from
+setting their memory policy (`set_mempolicy`, numactl) without `SYS_NICE`, so gpugate writes nothing until a policy says so.
 
 ## Practice
 
@@ -62,16 +60,15 @@ from gpugate.policies.findings import Mode
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.rules.security.isolation.checks import check
-from gpugate.policies.rules.security.isolation.mutate import mutate
-from gpugate.policies.rules.security.isolation.params import IsolationParams
+from gpugate.policies.rules.security.isolation.mutate import IsolationParams, mutate
 
 REASONS: Final[dict[str, Reason]] = {
     "AddsCapabilities": Reason("A container adds capabilities that the policy does not list."),
     "HostNamespace": Reason("The pod shares the network, PID or IPC namespace of its node."),
     "HostPath": Reason("The pod mounts a directory of its node."),
-    "HostPort": Reason("A container takes a port of its node."),
+    "HostPort": Reason("A container uses a port of its node."),
     "MayEscalate": Reason("A container may gain more privileges than its process started with.", action="privilege_escalation"),
-    "MayRunAsRoot": Reason("Nothing keeps a container from running as root.", action="run_as_non_root"),
+    "MayRunAsRoot": Reason("Nothing prevents a container from running as root.", action="run_as_non_root"),
     "NoSeccomp": Reason("A container has no seccomp profile.", action="seccomp"),
     "Privileged": Reason("A container is privileged."),
     "Unconfined": Reason("A container runs without a seccomp filter."),
@@ -81,7 +78,7 @@ REASONS: Final[dict[str, Reason]] = {
 
 RULE = Rule(
     id="isolation",
-    title="Accelerator pods do on their node what their work needs, and no more",
+    title="Accelerator pods may do on their node what their work needs, and no more",
     since="0.1.0",
     params=IsolationParams,
     reasons=REASONS,
@@ -94,6 +91,6 @@ RULE = Rule(
     documentation=__doc__,
     default_max_mode=Mode.WARN,
     default_mode_reason=(
-        "Clusters with RDMA or their own runtimes need some of what it finds, so that a policy has to allow that first."
+        "Clusters with RDMA or their own runtimes need some of the settings that it finds, so a policy has to allow them first."
     ),
 )

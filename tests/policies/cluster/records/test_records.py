@@ -105,7 +105,6 @@ def test_kueues_configuration_says_what_is_counted_otherwise() -> None:
             {"input": "nvidia.com/mig-1g.5gb", "strategy": "Replace", "outputs": {"credits": "10"}},
             {"input": "cpu"},
         ],
-        "deviceClassMappings": [{"name": "gpus", "deviceClassNames": ["gpu.nvidia.com"]}],
     }
     found = kueue_configuration_of({"resources": resources, "integrations": {"frameworks": ["batch/job", "pod"]}})
     assert found.excluded == ("example.com/",)
@@ -113,7 +112,7 @@ def test_kueues_configuration_says_what_is_counted_otherwise() -> None:
         Transformation("cpu", False, {}),
         Transformation("nvidia.com/mig-1g.5gb", True, {"credits": 10}),
     )
-    assert (found.frameworks, found.device_classes) == ({"batch/job", "pod"}, {"gpu.nvidia.com": "gpus"})
+    assert found.frameworks == {"batch/job", "pod"}
 
 
 def test_limit_ranges_and_quotas_are_read_with_their_units_and_scopes() -> None:

@@ -111,7 +111,7 @@ def test_an_operator_that_makes_pod_groups_itself_is_left_to_it() -> None:
         "metadata": {"name": "t", "namespace": "team-a", "uid": "u"},
         "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": {"spec": {"containers": [container()]}}}}},
     }
-    assert _planned(root).why_not == "the operator of PyTorchJob makes the pod groups itself"
+    assert _planned(root).why_not == "the operator of PyTorchJob creates the PodGroups itself"
 
 
 def test_several_gangs_of_one_template_get_none_and_it_is_said_why() -> None:
@@ -129,12 +129,12 @@ def test_several_gangs_of_one_template_get_none_and_it_is_said_why() -> None:
 def test_a_gang_whose_pods_name_no_group_gets_none_for_nobody_would_be_in_it() -> None:
     found = _plan(opened(_job()), _rules())
     assert found.wanted is None
-    assert found.why_not == "its pods name no one group of Coscheduling: they were made before the policy marked them"
+    assert found.why_not == "its pods do not all name the same group of Coscheduling: they are older than the policy"
 
 
 def test_in_dry_run_it_is_said_what_would_be_made_for_pods_that_carry_no_mark() -> None:
     found = _plan(opened(_job()), bind({"gang": {"mode": "DryRun", "scheduler": "Coscheduling"}}))
-    assert found.rehearsal
+    assert found.dry_run
     assert found.wanted is not None
     assert (found.wanted.name, found.wanted.minimum) == ("w", 4)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -18,19 +17,18 @@ from gpugate.policies.rules.resources.vram.estimate import (
     PRECISION,
     SPLIT,
     VRAM,
-    Headroom,
+    HeadroomParams,
     show_gb,
     vram_request,
     vram_statement,
 )
-from gpugate.policies.rules.resources.vram.params import HeadroomParams
 from gpugate.policies.scheduling.gpu_cards import MEMORY_LABEL, card_of
 from gpugate.policies.workloads.kinds import kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
 from tests.shared import strategies
 
-GUIDE = Headroom(Fraction(4, 14), Fraction(8, 14))
+GUIDE = HeadroomParams()
 GB = 10**9
 
 

@@ -1,0 +1,209 @@
+"""Containers with accelerators get a /dev/shm that is large enough and that their memory limit holds.
+
+## What it does
+
+Mounts an `emptyDir` in memory at `/dev/shm` in the containers that request accelerators (sidecars too, other init containers
+only by parameter), sized as a fraction of the smallest memory limit among them, between the policy's bounds and never above
+that limit. A mount of the user's own at `/dev/shm`, or above it, wins in its container, and a pod with `hostIPC` is left
+alone. Warns if the user's own mount cannot serve: read-only, not in memory, or without any bound.
+
+## Why
+
+The container runtime's default is 64 MiB. PyTorch DataLoader workers and NCCL put tensors there and die with a bus error
+when it is full. A tmpfs without a size may fill the node; its pages count against the memory limit of their container.
+
+## Practice
+
+- Basics guide, "Shared Memory for Deep Learning": a memory-backed volume is mounted at `/dev/shm` for data loaders.
+- Field guide, "What we learned the hard way": the default size is too small, 8 to 16 GB are right.
+
+## Example
+
+After, with a memory limit of 32Gi:
+
+```yaml
+volumeMounts:
+  - name: gpugate-shm
+    mountPath: /dev/shm
+volumes:
+  - name: gpugate-shm
+    emptyDir:
+      medium: Memory
+      sizeLimit: 16Gi
+```
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.findings import Finding
+from gpugate.policies.framework.params import Bytes, Params
+from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.rule import Rule
+from gpugate.policies.kube.fields import Path, mappings
+from gpugate.policies.kube.quantity import GIB, MIB, format_bytes
+from gpugate.policies.patch import Edit
+from gpugate.policies.workloads.container import INIT, LONGEST_NAME, SHM_DIRECTORY, Container, SharedMemory
+from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.requests import pod_level
+from gpugate.policies.workloads.workload import Workload
+
+_NAME: Final = "gpugate-shm"
+
+
+class SharedMemoryParams(Params):
+    """Parameters of `shared-memory`."""
+
+    in_order = (("min_size", "max_size"),)
+
+    fraction: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Part of the container's memory limit that /dev/shm may take."""
+    min_size: Bytes = 1 * GIB
+    """Smallest size of the volume, if the memory limit allows it."""
+    max_size: Bytes = 16 * GIB
+    """Largest size of the volume."""
+    size_without_limit: Bytes = 8 * GIB
+    """Size of the volume if the container has no memory limit."""
+    init_containers: bool = False
+    """Whether init containers that request accelerators get the mount, too (sidecars always do)."""
+
+
+def _size_for(limit: int | None, params: SharedMemoryParams) -> int:
+    """Return the size in bytes of /dev/shm for a memory ``limit`` in bytes: whole MiB if it is at least one."""
+    if limit is None:
+        return params.size_without_limit
+    part = int(limit * params.fraction)
+    size = max(params.min_size, min(params.max_size, part))
+    if size >= limit:
+        size = part
+    return size // MIB * MIB if size >= MIB else max(size, 1)
+
+
+def _consumers(workload: Workload, params: SharedMemoryParams) -> Iterator[tuple[PodSet, list[Container]]]:
+    """Yield the pods, and their containers with GPUs that need shared memory; pods with ``hostIPC`` use the node's."""
+    for pods in workload.templated_gpu_pod_sets():
+        if pods.spec.get("hostIPC") is not True:
+            yield pods, [container for container in pods.holders() if container.role is not INIT or params.init_containers]
+
+
+def _unused_name(pods: PodSet) -> str:
+    taken = [volume.get("name") for volume in pods.volumes()]
+    name, number = _NAME, 2
+    while name in taken:
+        name, number = f"{_NAME}-{number}", number + 1
+    return name
+
+
+def _unmounted_volume(pods: PodSet, size: str) -> str | None:
+    """Return the name of a volume that this rule wrote and no container mounts; None if there is none.
+
+    A patch from Git that states containers and no volumes removes the mount from a custom resource and leaves the volume.
+    """
+    written = {"medium": "Memory", "sizeLimit": size}
+    names = (str(volume.get("name")) for volume in pods.volumes() if volume.get("emptyDir") == written)
+    mounted = [
+        mount.get("name") for container in pods.containers for mount in mappings(container.spec, "volumeMounts", container.path)
+    ]
+    return next((name for name in names if name.startswith(_NAME) and name not in mounted), None)
+
+
+def mutate(workload: Workload, params: SharedMemoryParams, _snapshot: ClusterSnapshot) -> Iterable[Edit]:
+    """Mount one memory-backed volume at /dev/shm in the containers that have nothing there."""
+    edits: list[Edit] = []
+    for pods, containers in _consumers(workload, params):
+        without = [container for container in containers if pods.shared_memory(container) is None]
+        if without:
+            edits += _mount(pods, without, params)
+    return edits
+
+
+def _mount(pods: PodSet, containers: list[Container], params: SharedMemoryParams) -> Iterable[Edit]:
+    # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
+    limits = [pod_level(pods, "limits").get("memory"), *(container.amounts.memory_limit for container in containers)]
+    size = format_bytes(_size_for(min((limit for limit in limits if limit is not None), default=None), params))
+    make = _edits.__wrapped__ if any(len(container.name) > LONGEST_NAME for container in containers) else _edits
+    existing = _unmounted_volume(pods, size) if "volumes" in pods.spec else None
+    mounting = tuple([(container.path, container.name) for container in containers])
+    edits = make(pods.field("volumes"), existing or _unused_name(pods), size, mounting)
+    return edits if existing is None else (edits[1]._replace(note=edits[0].note), *edits[2:])
+
+
+@lru_cache(maxsize=256)
+def _edits(volumes: Path, name: str, size: str, containers: tuple[tuple[Path, str], ...]) -> tuple[Edit, ...]:
+    """Return the edits that add the volume and its mounts; workloads of one team differ in little of this."""
+    group = f"shm {name}"
+    volume = {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+    note = f"{SHM_DIRECTORY} of {size} in {', '.join(container for _, container in containers)}"
+    mounts = [((*path, "volumeMounts"), {"name": name, "mountPath": SHM_DIRECTORY}) for path, _ in containers]
+    return (Edit("append", volumes, volume, note, group), *[Edit("append", place, mount, "", group) for place, mount in mounts])
+
+
+def check(workload: Workload, params: SharedMemoryParams, _snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """Refuse a missing /dev/shm; warn about one of the user's own that cannot serve."""
+    for pods, containers in _consumers(workload, params):
+        for container in containers:
+            mounted = pods.shared_memory(container)
+            if mounted is None:
+                yield Finding(
+                    "NotMounted",
+                    (*container.path, "volumeMounts"),
+                    f"{container.name} has nothing mounted at {SHM_DIRECTORY}, so it gets the runtime's default of 64Mi",
+                    f"Mount an emptyDir with medium Memory and sizeLimit"
+                    f" {format_bytes(_size_for(container.memory('limits'), params))} at {SHM_DIRECTORY}.",
+                )
+            else:
+                yield from _check_own(container, mounted)
+
+
+def _check_own(container: Container, mounted: SharedMemory) -> Iterator[Finding]:
+    if mounted.mount.get("readOnly") is True:
+        yield Finding(
+            "ReadOnly",
+            (*container.path, "volumeMounts"),
+            f"{container.name} mounts {SHM_DIRECTORY} read-only, so its processes cannot share memory through it",
+            "Remove readOnly: true from that mount.",
+        )
+    if mounted.volume is None or "emptyDir" not in mounted.volume:
+        return
+    place = (*mounted.place, "emptyDir")
+    if not mounted.is_memory:
+        yield Finding(
+            "NotInMemory",
+            place,
+            f"{SHM_DIRECTORY} of {container.name} is on the disk of the node",
+            "Write medium: Memory in that emptyDir.",
+        )
+    elif mounted.size_limit is None and container.memory("limits") is None:
+        yield Finding(
+            "Unbounded",
+            place,
+            f"{SHM_DIRECTORY} of {container.name} has no sizeLimit and the container has no memory limit, so it could fill the"
+            " memory of the node",
+            "Write a sizeLimit in that emptyDir, 8Gi to 16Gi for training, and a memory limit.",
+        )
+
+
+REASONS: Final[dict[str, Reason]] = {
+    "NotInMemory": Reason("The volume for shared memory is on the disk of the node.", action="Warn"),
+    "NotMounted": Reason("No volume for shared memory is mounted, which leaves 64Mi."),
+    "ReadOnly": Reason("Shared memory is mounted read-only.", action="Warn"),
+    "Unbounded": Reason("The volume for shared memory has no sizeLimit, and its container no memory limit.", action="Warn"),
+}
+
+RULE = Rule(
+    id="shared-memory",
+    title="Containers with accelerators get a /dev/shm that is large enough and that their memory limit holds",
+    since="0.1.0",
+    params=SharedMemoryParams,
+    reasons=REASONS,
+    mutate=mutate,
+    check=check,
+    reads=frozenset({"hostIPC", "volumeMounts", "volumes"}),
+    writes=frozenset({"volumeMounts", "volumes"}),
+    after=("host-memory", "numa"),
+    documentation=__doc__,
+)
