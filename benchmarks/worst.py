@@ -172,6 +172,12 @@ def search(options: argparse.Namespace) -> tuple[list[Cost], list[list[Cost]]]:
             larger = grown(objects[name], growths)
             if len(orjson.dumps(larger)) <= LARGEST:
                 every.append(reviews.cost(name, larger, growths, options.longest))
+    worst = sorted((cost for cost in every if cost.growths), key=lambda cost: -cost.deciding)[: options.updates]
+    for cost in worst:
+        # An UPDATE is compared with the old object, which is as large.
+        larger = grown(objects[cost.kind], cost.growths)
+        changed = {**larger, "metadata": {**larger["metadata"], "labels": {"app": "b"}}}
+        every.append(reviews.cost(f"UPDATE {cost.kind}", changed, cost.growths, options.longest, old=larger))
     return every, steep
 
 
@@ -184,6 +190,7 @@ def main() -> int:
     parser.add_argument(
         "--at-most", type=float, default=100.0, help="fail above this CPU in milliseconds beyond parsing, of one review"
     )
+    parser.add_argument("--updates", type=int, default=200, help="how many of the worst objects are tried as UPDATEs, too")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random combinations")
     options: Any = parser.parse_args()
     gc.collect()

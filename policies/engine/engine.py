@@ -81,7 +81,8 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     limits = next((binding for binding in active if binding.rule is object_size.RULE), _DEFAULT_LIMITS)
     over = object_size.RULE.findings(workload, limits.params, context.snapshot)
     if over:
-        return _over_limits(workload, over, limits, phase)
+        return _over_limits(workload, over, limits, context, phase)
+    workload.read_containers()
     active = [binding for binding in active if binding is not limits]
     enforced = [binding for binding in active if binding.mode is not Mode.DRY_RUN]
     rehearsed = _rehearse(workload, active, context, phase) if len(enforced) < len(active) else Decision()
@@ -101,7 +102,7 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     return decision
 
 
-def _over_limits(workload: Workload, over: Sequence[Finding], limits: BoundRule, phase: Phase) -> Decision:
+def _over_limits(workload: Workload, over: Sequence[Finding], limits: BoundRule, context: _Context, phase: Phase) -> Decision:
     """Return the decision on an object that is not judged, since it is ``over`` the limits of the rule `object-size`.
 
     It refuses an UPDATE only if it goes over a limit or further over one. Other checks compare templates field by field, so none
@@ -111,8 +112,9 @@ def _over_limits(workload: Workload, over: Sequence[Finding], limits: BoundRule,
         return Decision()
     counts: dict[str, int] = {}
     if workload.transition is not None:
-        before = object_size.RULE.check(workload.transition.before, limits.params, EMPTY_SNAPSHOT)
-        counts = {finding.reason: finding.measure for finding in before}
+        before = open_workload(workload.kind, workload.transition.old, EMPTY_SNAPSHOT, namespace=workload.namespace, unread=True)
+        over_before = object_size.RULE.check(before, limits.params, context.snapshot)
+        counts = {finding.reason: finding.measure for finding in over_before}
     lenient = limits is _DEFAULT_LIMITS or (workload.is_template() and workload.is_child())
     findings = [
         finding.as_warning() if lenient or finding.measure <= counts.get(finding.reason, 0) else finding for finding in over

@@ -59,7 +59,7 @@ def recall(memo: dict[Any, Any], name: str, key: Any, *rests_on: object) -> Any 
     if entry is None:
         return None
     stored, value = entry
-    if rests_on and any(map(is_not, stored, rests_on)):
+    if len(stored) != len(rests_on) or (rests_on and any(map(is_not, stored, rests_on))):
         return None
     return value
 

@@ -20,7 +20,7 @@ class DeviceClaims(Protocol):
         """Whether the GPU claim may request a part of a GPU."""
 
 
-def open_workload(
+def open_workload(  # noqa: PLR0913 - one argument a property of the request
     kind: WorkloadKind,
     root: Object,
     claims: DeviceClaims,
@@ -29,10 +29,12 @@ def open_workload(
     operation: str = "CREATE",
     old: Object | None = None,
     subresource: str = "",
+    unread: bool = False,
 ) -> Workload:
     """Return ``root`` as a workload of ``kind``; a field of a wrong type raises a ``MalformedError``.
 
     Edits change ``root`` in place. An empty ``namespace`` means that of its metadata; ``old`` is the object before an UPDATE.
+    ``unread`` leaves its containers to :meth:`Workload.read_containers`, so that a limit can come first.
     """
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
@@ -40,6 +42,8 @@ def open_workload(
     workload = Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
     if old is not None and operation == "UPDATE":
         workload.transition = Transition(workload, old, lambda root: open_workload(kind, root, claims, namespace=space))
+    if not unread:
+        workload.read_containers()
     return workload
 
 
@@ -71,7 +75,7 @@ def _pod_set_of_resources(source: PodSetSource, resources: Path) -> PodSet:
     container = {"name": "node", "resources": {} if stated is None else stated}
     try:
         pods = PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
-        pods.containers  # noqa: B018 - reads the container here, where an error can name the field
+        pods.read_containers()
     except MalformedError as error:
         # The object has no such container: name the field in the object.
         stem = (*source.path, "spec", "containers", 0, "resources")

@@ -75,17 +75,13 @@ class PodSet:
     def containers(self) -> tuple[Container, ...]:
         """All containers in the order in which the kubelet starts them: init containers and sidecars first.
 
-        They are read at the first use, so that an object that is too large to be judged costs nothing here.
-
-        Raises:
-            MalformedError: a field of a container has a type that the API does not accept.
+        Read at the first use: an object that is too large to be judged costs nothing here.
         """
         containers = self._containers
-        if containers is None:
-            containers = self._containers = self._read_containers()
-        return containers
+        return self.read_containers() if containers is None else containers
 
-    def _read_containers(self) -> tuple[Container, ...]:
+    def read_containers(self) -> tuple[Container, ...]:
+        """Read the containers, and return them; raise a ``MalformedError`` for a field of a wrong type."""
         spec, path = self.spec, (*self.path, "spec")
         containers: list[Container] = []
         for field, role in _CONTAINER_FIELDS:
@@ -93,7 +89,8 @@ class PodSet:
                 for index, container in enumerate(mappings(spec, field, path)):
                     is_sidecar = role is INIT and container.get("restartPolicy") == "Always"
                     containers.append(Container(container, (*path, field, index), SIDECAR if is_sidecar else role))
-        return tuple(containers)
+        self._containers = tuple(containers)
+        return self._containers
 
     def refresh(self) -> None:
         """Drop all cached values."""

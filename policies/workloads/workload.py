@@ -62,6 +62,11 @@ class Workload:
         self.is_whole = all(pods.is_whole for pods in self.pod_sets)
         self._is_pod = self.kind.is_pod
 
+    def read_containers(self) -> None:
+        """Read the containers of all pod sets; raise a ``MalformedError`` for a field of a wrong type."""
+        for pods in self.pod_sets:
+            pods.read_containers()
+
     def metadata(self) -> Object:
         """Return the object's metadata."""
         metadata = self.root.get("metadata")

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-#: Hypothesis prefers small values of integers with more than 24 bits; of these every bit is as likely as any other.
-_BITS = 16
+#: Hypothesis prefers small integers; with so few bits every one is as likely as any other.
+_BITS = 7
 
 
 def maps(

@@ -198,6 +198,7 @@ def open_request(request: Request, snapshot: ClusterSnapshot) -> Workload | None
         operation=request.operation,
         old=request.old if request.operation == "UPDATE" else None,
         subresource=request.subresource,
+        unread=True,
     )
 
 

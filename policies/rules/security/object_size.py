@@ -20,7 +20,7 @@ variables, 4 tolerations and 6 affinity terms. The largest object has 4 pod temp
 
 ## Practice
 
-None of the guides speaks of the size of an object.
+- None of the guides speaks of the size of an object: the rule is for the webhook's own availability.
 
 ## Example
 
@@ -67,7 +67,9 @@ class ObjectSizeParams(Params):
     env: _Limit = 16_384
     """Environment variables, and sources of them."""
     resource_names: _Limit = 4096
-    """Names in requests and limits."""
+    """Names in requests, limits and overhead."""
+    resource_claims: _Limit = 512
+    """Resource claims."""
     tolerations: _Limit = 2048
     """Tolerations."""
     node_selector: _Limit = 1024
@@ -89,7 +91,8 @@ _LISTS: Final[Mapping[str, tuple[str, str]]] = {
     "volumes": ("volumes", "volumes"),
     "volume_mounts": ("volume mounts", "containers"),
     "env": ("environment variables", "containers"),
-    "resource_names": ("names in requests and limits", "containers"),
+    "resource_names": ("names in requests, limits and overhead", "containers"),
+    "resource_claims": ("resource claims", "resourceClaims"),
     "tolerations": ("tolerations", "tolerations"),
     "node_selector": ("labels in node selectors", "nodeSelector"),
     "affinity_terms": ("affinity terms", "affinity"),
@@ -114,8 +117,9 @@ def check(workload: Workload, params: ObjectSizeParams, _snapshot: ClusterSnapsh
         for at, (field, (noun, name)) in enumerate(_LISTS.items()):
             number = len(images) if at == _IMAGES else total[at]
             if number > limits[at]:
-                largest = max(range(len(counts)), key=lambda number, at=at: counts[number][at])
-                yield _over(field, noun, number, limits[at], pod_sets[largest].field(name))
+                of_pod_sets = [count[at] for count in counts]
+                largest = pod_sets[of_pod_sets.index(max(of_pod_sets))]
+                yield _over(field, noun, number, limits[at], largest.field(name))
 
 
 def _counts(spec: Object, images: set[object]) -> list[int]:
@@ -123,7 +127,8 @@ def _counts(spec: Object, images: set[object]) -> list[int]:
 
     Fields of a wrong type count as empty: the rules that read them report those.
     """
-    mounts = variables = names = accelerators = all_images = 0
+    mounts = variables = accelerators = all_images = 0
+    names = _length(spec.get("overhead"))
     regular, init = _length(spec.get("containers")), _length(spec.get("initContainers"))
     for field in ("initContainers", "containers", "ephemeralContainers"):
         containers = spec.get(field)
@@ -146,8 +151,8 @@ def _counts(spec: Object, images: set[object]) -> list[int]:
     terms, values = _affinity(spec["affinity"]) if spec.get("affinity") else (0, 0)
     return [
         *(regular + ephemeral, init, accelerators, all_images, _length(spec.get("volumes")), mounts, variables, names),
-        *(_length(spec.get("tolerations")), _length(spec.get("nodeSelector")), terms, values),
-        _length(spec.get("topologySpreadConstraints")),
+        *(_length(spec.get("resourceClaims")), _length(spec.get("tolerations")), _length(spec.get("nodeSelector"))),
+        *(terms, values, _length(spec.get("topologySpreadConstraints"))),
     ]
 
 

@@ -16,8 +16,8 @@ from gpugate.webhook.review.entry import ReviewEntry
 from gpugate.webhook.review.review import review
 from tests.shared.reviews import CLUSTER, EXAMPLES, POLICY, WORKLOADS
 
-#: Speaks of what monitoring has seen, which no file has.
-_WITHOUT_EXAMPLE = {"idle"}
+#: What no manifest here has: what monitoring has seen, and hundreds of entries.
+_WITHOUT_EXAMPLE = {"idle": {"usage"}, "object-size": set()}
 _PAGE = (EXAMPLES / "README.md").read_text(encoding="utf-8")
 #: The namespaces that the second policy selects.
 _OF_THEIR_OWN = {"research", "sandbox"}
@@ -45,8 +45,8 @@ def test_every_rule_acts_in_an_example_whose_row_names_it(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", sorted(_WITHOUT_EXAMPLE))
 def test_what_has_no_example_needs_what_no_file_has(rule: str) -> None:
-    assert BY_ID[rule].needs == {"usage"}
-    assert f"but for `{rule}`" in _PAGE
+    assert BY_ID[rule].needs == _WITHOUT_EXAMPLE[rule]
+    assert f"`{rule}`, which needs" in _PAGE
 
 
 def test_the_policy_for_two_namespaces_changes_nothing_in_the_others() -> None:
