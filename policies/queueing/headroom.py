@@ -21,7 +21,7 @@ from gpugate.policies.queueing.cluster_queue import ADDED, bounding_queue
 from gpugate.policies.queueing.flavor_fit import FlavorFit, FlavorQuota, fit_of, queue_facts
 from gpugate.policies.queueing.limit_range import limit_violations
 from gpugate.policies.queueing.resource_quota import (
-    NamespaceQuota,
+    QuotaBudget,
     in_scope,
     missing_requests,
     namespace_facts,
@@ -137,7 +137,7 @@ class Headroom:
         counted = counted_requests(self._workload, pods, snapshot, changes) if self._queue else NO_AMOUNTS
         return _Size(own, total.requests, usage, counted, violations)
 
-    def _bounds_of_quota(self, budget: NamespaceQuota, size: _Size) -> Iterator[tuple[str, _Bound]]:
+    def _bounds_of_quota(self, budget: QuotaBudget, size: _Size) -> Iterator[tuple[str, _Bound]]:
         """Bound each pod by its share of the hard limit, and a plain pod by the unused part of the limit, too."""
         quota, pods, before = budget.quota, self._pods, size.usage
         # A pod that states memory or CPU is not BestEffort.

@@ -37,7 +37,7 @@ class Missing(NamedTuple):
     quota_name: str
 
 
-class NamespaceQuota(NamedTuple):
+class QuotaBudget(NamedTuple):
     """A ResourceQuota as the budget of a workload."""
 
     workload: Workload
@@ -88,9 +88,9 @@ class NamespaceQuota(NamedTuple):
         return {**usage_of_pod(ResolvedResources(requests, {})), "pods": pods, "count/pods": pods}
 
 
-def quotas_of(workload: Workload, snapshot: ClusterSnapshot) -> list[NamespaceQuota]:
+def quotas_of(workload: Workload, snapshot: ClusterSnapshot) -> list[QuotaBudget]:
     """Return the ResourceQuotas of the workload's namespace."""
-    return [NamespaceQuota(workload, snapshot, quota) for quota in snapshot.quotas.get(workload.namespace, ())]
+    return [QuotaBudget(workload, snapshot, quota) for quota in snapshot.quotas.get(workload.namespace, ())]
 
 
 def namespace_facts(workload: Workload, snapshot: ClusterSnapshot) -> tuple[object, ...]:

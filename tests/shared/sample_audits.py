@@ -18,10 +18,10 @@ from gpugate.webhook.audit.model import (
     Exemption,
     Fleet,
     Item,
-    NamespaceQuota,
     NodeSummary,
     PolicyLine,
     QueueLine,
+    QuotaSummary,
     Run,
     ShapeSummary,
     Used,
@@ -373,12 +373,12 @@ def queues() -> tuple[QueueLine, ...]:
     )
 
 
-def quotas() -> tuple[NamespaceQuota, ...]:
+def quotas() -> tuple[QuotaSummary, ...]:
     return (
-        NamespaceQuota("llm-pretrain", "compute", "requests.memory", 30 * 1024 * GIB, 30 * 1024 * GIB),
-        NamespaceQuota("llm-pretrain", "compute", "requests.nvidia.com/gpu", 192, 176),
-        NamespaceQuota("notebooks", "small", "limits.cpu", 96_000, 31_500),
-        NamespaceQuota("notebooks", "small", "requests.nvidia.com/gpu", 8, 3),
+        QuotaSummary("llm-pretrain", "compute", "requests.memory", 30 * 1024 * GIB, 30 * 1024 * GIB),
+        QuotaSummary("llm-pretrain", "compute", "requests.nvidia.com/gpu", 192, 176),
+        QuotaSummary("notebooks", "small", "limits.cpu", 96_000, 31_500),
+        QuotaSummary("notebooks", "small", "requests.nvidia.com/gpu", 8, 3),
     )
 
 
@@ -514,7 +514,7 @@ def hostile() -> Audit:
         shapes=(ShapeSummary(bad, bad, (node,), long),),
         gangs=(GangState(bad, bad, bad, bad, bad, 3, 1, 1, 1, 0, 1, bad, 1e300, long),),
         queues=(QueueLine(bad, bad, bad, bad, 0, 3, 1, long),),
-        quotas=(NamespaceQuota(bad, bad, bad, 0, 0),),
+        quotas=(QuotaSummary(bad, bad, bad, 0, 0),),
         remarks=(long,),
         fleet=Fleet(bad, (60,), (card,)),
     )

@@ -10,7 +10,7 @@ from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import Match, Policy
-from gpugate.webhook.audit.model import NamespaceQuota, NodeSummary, PolicyLine, QueueLine, ShapeSummary
+from gpugate.webhook.audit.model import NodeSummary, PolicyLine, QueueLine, QuotaSummary, ShapeSummary
 
 #: An accelerator is stranded if less than this part of its fair share of memory or CPU is free.
 LEAST_SHARE: Final = 0.5
@@ -85,13 +85,13 @@ def queues_of(snapshot: ClusterSnapshot) -> tuple[QueueLine, ...]:
     return tuple(sorted(lines))
 
 
-def quotas_of(snapshot: ClusterSnapshot) -> tuple[NamespaceQuota, ...]:
+def quotas_of(snapshot: ClusterSnapshot) -> tuple[QuotaSummary, ...]:
     """Return ResourceQuotas on accelerators, with memory and CPU quotas of the same namespaces, sorted."""
     result = []
     for namespace, quotas in snapshot.quotas.items():
         if any(_is_accelerator(name) for quota in quotas for name in quota.hard):
             result += [
-                NamespaceQuota(namespace, quota.name, name, hard, quota.used.get(name, 0))
+                QuotaSummary(namespace, quota.name, name, hard, quota.used.get(name, 0))
                 for quota in quotas
                 for name, hard in quota.hard.items()
                 if _is_accelerator(name) or name.rpartition(".")[2] in _COUNTED

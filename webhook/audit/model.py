@@ -189,7 +189,7 @@ class QueueLine(NamedTuple):
     stopped: str
 
 
-class NamespaceQuota(NamedTuple):
+class QuotaSummary(NamedTuple):
     """One resource of a ResourceQuota (same units)."""
 
     namespace: str
@@ -248,7 +248,7 @@ class Audit:
     shapes: tuple[ShapeSummary, ...] = ()
     gangs: tuple[GangState, ...] = ()
     queues: tuple[QueueLine, ...] = ()
-    quotas: tuple[NamespaceQuota, ...] = ()
+    quotas: tuple[QuotaSummary, ...] = ()
     remarks: tuple[str, ...] = ()
     fleet: Fleet | None = None
 

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from gpugate.webhook.cli import options
-from gpugate.webhook.files.atomic_write import Replacement, replace_all
+from gpugate.webhook.files.atomic_write import FileReplacement, replace_all
 from gpugate.webhook.files.documents import STDIN, UnreadableInput, files_of
 from gpugate.webhook.files.inputs import NO_DOCUMENT
 from gpugate.webhook.review import report
@@ -104,7 +104,7 @@ def _emit(content: bytes) -> None:
 def _write(results: Sequence[Fixed]) -> None:
     changed = [result for result in results if result.changes]
     with options.usable_inputs():
-        replace_all(Replacement(result.file, result.raw, result.content) for result in changed)
+        replace_all(FileReplacement(result.file, result.raw, result.content) for result in changed)
     for result in changed:
         typer.echo(f"fixed {result.file}")
 

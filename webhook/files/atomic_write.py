@@ -13,7 +13,7 @@ from gpugate.webhook.runtime.errors import InputError
 _NONE: Final = "no file was changed"
 
 
-class Replacement(NamedTuple):
+class FileReplacement(NamedTuple):
     """The new content of a file (or of the target of a symbolic link), and its content when it was read."""
 
     file: str
@@ -26,7 +26,7 @@ class _Staged(NamedTuple):
     target: Path
 
 
-def replace_all(replacements: Iterable[Replacement]) -> None:
+def replace_all(replacements: Iterable[FileReplacement]) -> None:
     """Write all files beside their targets first, then move each into place.
 
     Readers, and a crash at any time, find the old content of a file or the new one.
@@ -59,7 +59,7 @@ def _explained(file: str, progress: str = _NONE) -> Iterator[None]:
         raise InputError(message) from None
 
 
-def _stage(replacement: Replacement) -> _Staged:
+def _stage(replacement: FileReplacement) -> _Staged:
     target = Path(os.path.realpath(replacement.file))
     before = target.stat()
     if not before.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(target, os.W_OK):

@@ -30,7 +30,7 @@ _PLUGIN_NOTE: Final = (
 )
 
 
-class _Context(NamedTuple):
+class _ReviewContext(NamedTuple):
     """The arguments of :func:`review`; ``lint`` is None if objects around workloads are not checked."""
 
     policies: PolicySet
@@ -59,7 +59,7 @@ def review(
     documents = list(documents)
     values = (document.value for document in documents if isinstance(document, Document))
     lint = None if at_source else LintContext(values, snapshot, namespace, _embedded)
-    context = _Context(policies, snapshot, namespace, at_source, now, lint)
+    context = _ReviewContext(policies, snapshot, namespace, at_source, now, lint)
     for document in documents:
         if isinstance(document, UnreadableInput):
             yield unreadable_entry(document)
@@ -73,7 +73,7 @@ def _embedded(text: str) -> Any:  # noqa: ANN401 - any JSON value
     return document.value if isinstance(document, Document) else None
 
 
-def _review_one(document: Document, context: _Context) -> ReviewEntry:
+def _review_one(document: Document, context: _ReviewContext) -> ReviewEntry:
     value = document.value
     entry = ReviewEntry(document.file, document.number, Outcome.SKIPPED, value, value)
     if isinstance(value, dict) and value.get("kind") == _REVIEW and not context.at_source:
@@ -109,7 +109,7 @@ def _run(entry: ReviewEntry, step: Callable[[], None]) -> None:
         entry.invalidate("Malformed", "is nested too deeply to be read")
 
 
-def _review_request(entry: ReviewEntry, request: Any, context: _Context) -> None:  # noqa: ANN401 - any JSON value
+def _review_request(entry: ReviewEntry, request: Any, context: _ReviewContext) -> None:  # noqa: ANN401 - any JSON value
     """Review the object of an AdmissionReview."""
     if not isinstance(request, dict) or not isinstance(request.get("object"), dict):
         entry.note = "an AdmissionReview without request.object: nothing to review"
@@ -138,7 +138,7 @@ def _review_request(entry: ReviewEntry, request: Any, context: _Context) -> None
     )
 
 
-def _decide_object(entry: ReviewEntry, api_version: str, context: _Context, *, namespace: str, **request: Any) -> None:  # noqa: ANN401
+def _decide_object(entry: ReviewEntry, api_version: str, context: _ReviewContext, *, namespace: str, **request: Any) -> None:  # noqa: ANN401
     """Decide the object of ``entry``, as one of ``api_version``; ``request`` is passed to `open_workload`."""
     kind = kind_of(api_version, entry.kind)
     if kind is None:
@@ -155,7 +155,7 @@ def _decide_object(entry: ReviewEntry, api_version: str, context: _Context, *, n
         entry.patch, entry.after = decision.patch, after
 
 
-def _decide(entry: ReviewEntry, workload: Workload, context: _Context) -> Decision:
+def _decide(entry: ReviewEntry, workload: Workload, context: _ReviewContext) -> Decision:
     bound = context.policies.bind(context.snapshot.namespace_labels(workload.namespace), workload.labels())
     decision = decide(workload, bound, context.snapshot, remember=False, at_source=context.at_source, now=context.now)
     entry.policies = bound.policies
@@ -174,7 +174,7 @@ def _accelerator_in(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
     return next((accelerator for accelerator in map(_accelerator_in, children) if accelerator), None)
 
 
-def _review_fragment(entry: ReviewEntry, value: dict[str, Any], context: _Context) -> None:
+def _review_fragment(entry: ReviewEntry, value: dict[str, Any], context: _ReviewContext) -> None:
     """Review a configuration of the device plugin, or a part of a manifest inside a Pod."""
     part = None if device_plugin.is_config(value) else part_in(value)
     if part is not None:
@@ -184,7 +184,7 @@ def _review_fragment(entry: ReviewEntry, value: dict[str, Any], context: _Contex
         _add(entry, [judge(registry.RULE, Mode.ENFORCE, finding) for finding in device_plugin.check_config((), value)])
 
 
-def _review_part(entry: ReviewEntry, part: Part, context: _Context) -> None:
+def _review_part(entry: ReviewEntry, part: Part, context: _ReviewContext) -> None:
     try:
         decision = _decide(entry, open_workload(POD, part.pod, context.snapshot), context)
     except MalformedError as error:

@@ -50,7 +50,7 @@ from gpugate.policies.queueing.cluster_queue import not_yet_counted
 from gpugate.policies.queueing.limit_range import LimitViolation, limit_violations
 from gpugate.policies.queueing.resource_quota import (
     Missing,
-    NamespaceQuota,
+    QuotaBudget,
     missing_requests,
     namespace_facts,
     quotas_of,
@@ -115,7 +115,7 @@ def _check_object(workload: Workload, snapshot: ClusterSnapshot, *, waits: bool)
                 yield _full_now(budget, _NAMESPACE, charge, [name], NO_AMOUNTS)
 
 
-def _hard_limit(budget: NamespaceQuota) -> str:
+def _hard_limit(budget: QuotaBudget) -> str:
     return f"the hard limit of {budget.source} in namespace {budget.quota.namespace}"
 
 
@@ -147,7 +147,7 @@ def _check_ever(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> 
     return tuple(findings)
 
 
-def _never_fits(budget: NamespaceQuota, pods: PodSet, charge: Charge, names: list[str], *, together: bool) -> Finding:
+def _never_fits(budget: QuotaBudget, pods: PodSet, charge: Charge, names: list[str], *, together: bool) -> Finding:
     """Report pods that exceed a hard limit; ``names``: the resources; ``together``: whether all pods must run."""
     each, number = charge.each, charge.number
     alone = [name for name in names if each[name] > budget.total(name)]
@@ -169,7 +169,7 @@ def _never_fits(budget: NamespaceQuota, pods: PodSet, charge: Charge, names: lis
     )
 
 
-def _remedy(budget: NamespaceQuota, charge: Charge, name: str) -> str:
+def _remedy(budget: QuotaBudget, charge: Charge, name: str) -> str:
     most, each = budget.total(name), charge.each[name]
     fitting = most // each
     if fitting:
@@ -196,7 +196,7 @@ def _check_now(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> t
     return tuple(findings)
 
 
-def _full_now(budget: NamespaceQuota, path: Path, charge: Charge, names: Sequence[str], in_flight: Mapping[str, int]) -> Finding:
+def _full_now(budget: QuotaBudget, path: Path, charge: Charge, names: Sequence[str], in_flight: Mapping[str, int]) -> Finding:
     sums = []
     for name in names:
         flying = in_flight.get(name, 0)
@@ -240,7 +240,7 @@ def _check_together(workload: Workload, snapshot: ClusterSnapshot) -> Iterator[F
         )
 
 
-def _needs_request(missing: Missing, budget: NamespaceQuota, snapshot: ClusterSnapshot) -> Finding:
+def _needs_request(missing: Missing, budget: QuotaBudget, snapshot: ClusterSnapshot) -> Finding:
     container, field = missing.container.container, f"resources.{missing.kind}.{missing.resource}"
     return Finding(
         "QuotaNeedsRequest",

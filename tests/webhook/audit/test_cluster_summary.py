@@ -14,7 +14,7 @@ from gpugate.policies.cluster.nodes import Node
 from gpugate.policies.cluster.usage import NodeUsage
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.webhook.audit.cluster_summary import policies_of, queues_of, quotas_of, shapes_of
-from gpugate.webhook.audit.model import NamespaceQuota, NodeSummary, PolicyLine, ShapeSummary
+from gpugate.webhook.audit.model import NodeSummary, PolicyLine, QuotaSummary, ShapeSummary
 from tests.shared.reviews import policy
 
 GIB = 1 << 30
@@ -170,9 +170,9 @@ def test_quotas_of_namespaces_that_bound_accelerators_and_memory_and_cpu_beside_
         resource_quota("team-b", limits__memory="1Gi"),
     ]
     assert quotas_of(snapshot_from_objects(objects)) == (
-        NamespaceQuota("team-a", "gpus", "requests.nvidia.com/gpu", 8, 2),
-        NamespaceQuota("team-a", "others", "limits.memory", GIB, 2),
-        NamespaceQuota("team-a", "others", "requests.cpu", 4000, 2000),
+        QuotaSummary("team-a", "gpus", "requests.nvidia.com/gpu", 8, 2),
+        QuotaSummary("team-a", "others", "limits.memory", GIB, 2),
+        QuotaSummary("team-a", "others", "requests.cpu", 4000, 2000),
     )
 
 

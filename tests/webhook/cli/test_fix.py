@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from gpugate.webhook.cli.main import app
 from gpugate.webhook.files import atomic_write as replace
-from gpugate.webhook.files.atomic_write import Replacement, replace_all
+from gpugate.webhook.files.atomic_write import FileReplacement, replace_all
 from gpugate.webhook.runtime.errors import InputError
 from tests.shared.reviews import CLUSTER, POLICY, WORKLOADS, cpu_pod, overcommitted_pod, pod
 
@@ -333,13 +333,13 @@ def test_a_read_only_file_keeps_every_file_from_being_changed(file: Path) -> Non
 
 def test_a_file_that_somebody_changes_meanwhile_is_not_overwritten(file: Path) -> None:
     with pytest.raises(InputError, match="another program has changed the file"):
-        replace_all([Replacement(str(file), b"what was read", b"new")])
+        replace_all([FileReplacement(str(file), b"what was read", b"new")])
     assert file.read_text() == JOB
 
 
 def test_a_file_that_vanishes_meanwhile_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gone\.yaml: cannot be written: No such file or directory; no file was changed"):
-        replace_all([Replacement(str(tmp_path / "gone.yaml"), b"", b"new")])
+        replace_all([FileReplacement(str(tmp_path / "gone.yaml"), b"", b"new")])
 
 
 def test_a_full_disk_leaves_every_file_as_it_was(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +365,7 @@ from gpugate.webhook.files import atomic_write as replace
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 replace.os.fsync = kill
-replace.replace_all([replace.Replacement(sys.argv[1], open(sys.argv[1], "rb").read(), b"new" * 100_000)])
+replace.replace_all([replace.FileReplacement(sys.argv[1], open(sys.argv[1], "rb").read(), b"new" * 100_000)])
 """
 
 

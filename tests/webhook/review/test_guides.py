@@ -84,7 +84,7 @@ TABLE: dict[tuple[str, int], Row] = {
         "apiVersion: v1",
         "refused",
         says=(
-            ("setup", "deny", "UnknownField", "sharing has no field mig|nothing renames them"),
+            ("setup", "deny", "UnknownField", "sharing has no field mig|MIG devices keep the names"),
             ("setup", "deny", "NotServed", "nvidia.com/mig-1g.5gb|Write migStrategy: mixed"),
         ),
     ),
@@ -97,7 +97,7 @@ TABLE: dict[tuple[str, int], Row] = {
         "skipped",
         says=(
             ("node-terms", "warn", "UnknownLabel", 'nvidia.com/gpu=true|Write nvidia.com/gpu.present: "true"'),
-            ("setup", "warn", "KeptOff", "no toleration of nvidia.com/gpu"),
+            ("setup", "warn", "KeptOff", "does not tolerate the taint nvidia.com/gpu"),
             ("setup", "warn", "NotByPod", "DCGM_EXPORTER_KUBERNETES"),
         ),
     ),
@@ -114,7 +114,7 @@ TABLE: dict[tuple[str, int], Row] = {
     ("basics", 26): row("tolerations:", note=PART),
     ("orchestration", 1): row("resources:", "changed", note=PART, changes=("64Gi",)),
     ("orchestration", 5): row(
-        "apiVersion: kubeflow.org/v1", says=(("setup", "warn", "AsksForNothing", "no container states resources"),)
+        "apiVersion: kubeflow.org/v1", says=(("setup", "warn", "AsksForNothing", "no container sets resources"),)
     ),
     ("orchestration", 10): row("affinity:", note=PART),
     ("orchestration", 11): row(

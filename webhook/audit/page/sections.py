@@ -12,10 +12,10 @@ from gpugate.webhook.audit.model import (
     Audit,
     AuditedWorkload,
     Exemption,
-    NamespaceQuota,
     NodeSummary,
     PolicyLine,
     QueueLine,
+    QuotaSummary,
     ShapeSummary,
 )
 from gpugate.webhook.audit.output.text import usage_in_words
@@ -154,7 +154,7 @@ def queues_of(audit: Audit) -> list[list[QueueLine]]:
     return [list(lines) for _, lines in groupby(ordered[:MOST_LINES], key=lambda line: (line.queue, line.cohort))]
 
 
-def quotas_of(audit: Audit) -> list[list[NamespaceQuota]]:
+def quotas_of(audit: Audit) -> list[list[QuotaSummary]]:
     """Return the lines by ResourceQuota."""
     ordered = sorted(audit.quotas)[:MOST_LINES]
     return [list(lines) for _, lines in groupby(ordered, key=lambda line: (line.namespace, line.name))]
