@@ -23,6 +23,12 @@ SHM_DIRECTORY: Final = "/dev/shm"  # noqa: S108 - the mount path that containers
 _Number = TypeVar("_Number")
 
 
+def is_memory_volume(volume: Object) -> bool:
+    """Return whether ``volume`` is an emptyDir in memory."""
+    source = volume.get("emptyDir")
+    return type(source) is dict and source.get("medium") == "Memory"
+
+
 class SharedMemory(NamedTuple):
     """The mount of a container at /dev/shm or at a parent directory, with its volume, if the pod has it, and the volume's path."""
 
@@ -33,8 +39,7 @@ class SharedMemory(NamedTuple):
     @property
     def is_memory(self) -> bool:
         """True if the volume is an emptyDir in memory."""
-        source = (self.volume or {}).get("emptyDir")
-        return type(source) is dict and source.get("medium") == "Memory"
+        return is_memory_volume(self.volume or {})
 
     @property
     def size_limit(self) -> int | None:

@@ -22,6 +22,8 @@ class PodSet:
         spec: the pod spec.
         gpu_claims: names of the pod's resource claims that request a GPU (dynamic resource allocation).
         slice_claims: names of those GPU claims that may request a part of a GPU.
+        containers: all containers in the order in which the kubelet starts them: init containers and sidecars first; empty before
+            :meth:`read_containers`.
         predicted_tolerations: tolerations that the pods will get at creation, besides those of the spec.
         selection_key: key of all pods that select the same nodes, cached for
             :func:`gpugate.policies.scheduling.node_selection.node_candidates`; None until it is computed.
@@ -33,7 +35,7 @@ class PodSet:
     """
 
     __slots__ = (
-        *("_containers", "_holders", "_totals", "count", "follows", "gpu_claims", "kind", "numbers", "path"),
+        *("_holders", "_totals", "containers", "count", "follows", "gpu_claims", "kind", "numbers", "path"),
         *("predicted_tolerations", "resources_at", "root", "selection_key", "slice_claims", "spec", "starts_late"),
     )
 
@@ -54,7 +56,7 @@ class PodSet:
         self.spec = spec
         self.gpu_claims = gpu_claims
         self.slice_claims = slice_claims
-        self._containers: tuple[Container, ...] | None = None
+        self.containers: tuple[Container, ...] = ()
         self.predicted_tolerations: tuple[Object, ...] = ()
         if source is None:
             self.kind, self.numbers, self.follows, self.starts_late = POD, PodSetSize(count, count), False, False
@@ -71,17 +73,8 @@ class PodSet:
         self._holders: list[Container] | None = None
         self.selection_key: tuple[Hashable, ...] | None = None
 
-    @property
-    def containers(self) -> tuple[Container, ...]:
-        """All containers in the order in which the kubelet starts them: init containers and sidecars first.
-
-        Read at the first use: an object that is too large to be judged costs nothing here.
-        """
-        containers = self._containers
-        return self.read_containers() if containers is None else containers
-
-    def read_containers(self) -> tuple[Container, ...]:
-        """Read the containers, and return them; raise a ``MalformedError`` for a field of a wrong type."""
+    def read_containers(self) -> None:
+        """Read the containers; raise a ``MalformedError`` for a field of a wrong type."""
         spec, path = self.spec, (*self.path, "spec")
         containers: list[Container] = []
         for field, role in _CONTAINER_FIELDS:
@@ -89,19 +82,18 @@ class PodSet:
                 for index, container in enumerate(mappings(spec, field, path)):
                     is_sidecar = role is INIT and container.get("restartPolicy") == "Always"
                     containers.append(Container(container, (*path, field, index), SIDECAR if is_sidecar else role))
-        self._containers = tuple(containers)
-        return self._containers
+        self.containers = tuple(containers)
 
     def refresh(self) -> None:
         """Drop all cached values."""
         self._forget()
-        for container in self._containers or ():
+        for container in self.containers:
             container.reload()
 
     def reload(self, touched: Sequence[Path]) -> None:
         """Drop the cached values of memory, CPU and mounts after edits at the paths ``touched``."""
         self._totals = None
-        for container in self._containers or ():
+        for container in self.containers:
             container.shared_memory = NOT_READ
             depth = len(container.path)
             if container.path in [path[:depth] for path in touched]:

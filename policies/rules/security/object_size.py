@@ -28,6 +28,7 @@ A pod with 600 init containers: "the object has 600 init containers, more than t
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from operator import gt
 from typing import Annotated, Final
 
@@ -81,6 +82,11 @@ class ObjectSizeParams(Params):
     topology_spread_constraints: _Limit = 512
     """Topology spread constraints."""
 
+    @cached_property
+    def limits(self) -> list[int]:
+        """The limits on lists, in the order of ``_LISTS``."""
+        return [getattr(self, field) for field in _LISTS]
+
 
 #: Field of the parameters: name in a sentence, and the field of the pod spec that a finding names.
 _LISTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -110,7 +116,7 @@ def check(workload: Workload, params: ObjectSizeParams, _snapshot: ClusterSnapsh
     images: set[object] = set()
     counts = [_counts(pods.spec, images) for pods in pod_sets]
     total = list(map(sum, zip(*counts, strict=True))) if len(counts) != 1 else counts[0]
-    limits = [getattr(params, field) for field in _LISTS]
+    limits = params.limits
     if len(pod_sets) > params.pod_sets:
         yield _over("pod_sets", _POD_SETS, len(pod_sets), params.pod_sets, pod_sets[0].path)
     if total and any(map(gt, total, limits)):
@@ -125,48 +131,64 @@ def check(workload: Workload, params: ObjectSizeParams, _snapshot: ClusterSnapsh
 def _counts(spec: Object, images: set[object]) -> list[int]:
     """Count the entries of one pod template in the order of ``_LISTS``; add its images to ``images``.
 
-    Fields of a wrong type count as empty: the rules that read them report those.
+    Fields of a wrong type count as absent: the rules that read them report those.
     """
-    mounts = variables = accelerators = all_images = 0
-    names = _length(spec.get("overhead"))
-    regular, init = _length(spec.get("containers")), _length(spec.get("initContainers"))
-    for field in ("initContainers", "containers", "ephemeralContainers"):
-        containers = spec.get(field)
-        for container in containers if type(containers) is list else ():
-            if type(container) is not dict:
-                continue
-            get = container.get
-            mounts += _length(get("volumeMounts"))
-            variables += _length(get("env")) + _length(get("envFrom"))
-            image = get("image")
-            if type(image) is str:
-                images.add(image)
-                all_images += 1
-            resources = get("resources")
-            if type(resources) is dict:
-                limits, requests = resources.get("limits"), resources.get("requests")
-                names += _length(limits) + _length(requests)
-                accelerators += _has_device(limits) or _has_device(requests) or bool(resources.get("claims"))
-    ephemeral = _length(spec.get("ephemeralContainers"))
-    terms, values = _affinity(spec["affinity"]) if spec.get("affinity") else (0, 0)
+    try:
+        return _counts_of(spec, images)
+    except (AttributeError, TypeError):
+        return _counts_of(_well_typed(spec), images)
+
+
+def _counts_of(spec: Object, images: set[object]) -> list[int]:
+    mounts = variables = accelerators = with_image = 0
+    of = spec.get
+    names = len(of("overhead") or ())
+    regular, init, ephemeral = of("containers") or (), of("initContainers") or (), of("ephemeralContainers") or ()
+    for container in (*init, *regular, *ephemeral):
+        get = container.get
+        mounts += len(get("volumeMounts") or ())
+        variables += len(get("env") or ()) + len(get("envFrom") or ())
+        image = get("image")
+        if image is not None:
+            images.add(image)
+            with_image += 1
+        resources = get("resources")
+        if resources:
+            amounts = (*(resources.get("limits") or ()), *(resources.get("requests") or ()))
+            names += len(amounts)
+            # An extended resource has a name with a slash.
+            accelerators += "claims" in resources or "/" in "".join(amounts)
+    terms, values = _affinity(of("affinity"))
     return [
-        *(regular + ephemeral, init, accelerators, all_images, _length(spec.get("volumes")), mounts, variables, names),
-        *(_length(spec.get("resourceClaims")), _length(spec.get("tolerations")), _length(spec.get("nodeSelector"))),
-        *(terms, values, _length(spec.get("topologySpreadConstraints"))),
+        *(len(regular) + len(ephemeral), len(init), accelerators, with_image, len(of("volumes") or ()), mounts, variables, names),
+        *(len(of("resourceClaims") or ()), len(of("tolerations") or ()), len(of("nodeSelector") or ()), terms, values),
+        len(of("topologySpreadConstraints") or ()),
     ]
 
 
-def _length(value: object) -> int:
-    return len(value) if type(value) is list or type(value) is dict else 0
+def _well_typed(spec: Object) -> Object:
+    """Return ``spec`` without the fields that are no list or map where the API has one."""
+    typed = {name: value for name, value in spec.items() if type(value) is list or type(value) is dict}
+    for field in ("initContainers", "containers", "ephemeralContainers"):
+        containers = typed.get(field)
+        typed[field] = [_container(item) for item in containers if type(item) is dict] if type(containers) is list else []
+    return typed
 
 
-def _has_device(amounts: object) -> bool:
-    """Return whether ``amounts`` name an extended resource: a name with a ``/``."""
-    return type(amounts) is dict and any("/" in name for name in amounts)
+def _container(container: Object) -> Object:
+    typed = {name: value for name, value in container.items() if type(value) is list or type(value) is dict}
+    image, resources = container.get("image"), typed.get("resources")
+    amounts = resources if type(resources) is dict else {}
+    typed["resources"] = {
+        name: {str(key): None for key in value} for name, value in amounts.items() if type(value) is dict and name != "claims"
+    }
+    return {**typed, "image": image if type(image) is str else None}
 
 
 def _affinity(value: object) -> tuple[int, int]:
     """Count the terms of an affinity, and the expressions and values in them."""
+    if not value:
+        return 0, 0
     terms = values = 0
     pending = [value]
     while pending:
@@ -175,8 +197,8 @@ def _affinity(value: object) -> tuple[int, int]:
             pending.extend(item)
         elif type(item) is dict:
             for name, field in item.items():
-                if name in _VALUES:
-                    values += _length(field)
+                if name in _VALUES and (type(field) is list or type(field) is dict):
+                    values += len(field)
                 elif name in _TERMS and type(field) is list:
                     terms += len(field)
             pending.extend(item.values())

@@ -12,9 +12,9 @@ from gpugate.policies.rules.placement.spot.mutate import (
     KEYS,
     Labels,
     SpotParams,
-    all_labels,
     clouds_of,
     has_work_to_lose,
+    label_values,
     selected_labels,
 )
 from gpugate.policies.rules.placement.spot.restarts import check_restarts
@@ -52,7 +52,7 @@ class _SpotRequest(NamedTuple):
 
 def _request_of(workload: Workload, pods: PodSet, params: SpotParams) -> _SpotRequest:
     value = annotation_for(workload, pods, SPOT) or ""
-    selection = chosen_by_hand(pods, dict(all_labels(params)))
+    selection = chosen_by_hand(pods, label_values(params))
     return _SpotRequest(value, selection, annotation_path(pods, SPOT) if value or selection is None else selection.path)
 
 
@@ -65,13 +65,10 @@ def check(workload: Workload, params: SpotParams, snapshot: ClusterSnapshot) -> 
     # The owner, or the object that this is a part of, was reviewed as a whole.
     if not pod_sets or workload.owner_was_reviewed() or workload.is_child():
         return
-    requests = [(pods, _request_of(workload, pods, params)) for pods in pod_sets]
-    yield from dict.fromkeys(
-        finding
-        for pods, request in requests
-        if annotated or request.selection is not None
-        for finding in _check(workload, pods, request, params, snapshot)
-    )
+    if not annotated:
+        pod_sets = [pods for pods in pod_sets if chosen_by_hand(pods, label_values(params)) is not None]
+    requests = ((pods, _request_of(workload, pods, params)) for pods in pod_sets)
+    yield from dict.fromkeys(finding for pods, request in requests for finding in _check(workload, pods, request, params, snapshot))
 
 
 def _check(
@@ -122,7 +119,7 @@ def _check_contradictions(pods: PodSet, request: _SpotRequest, params: SpotParam
             f"{SPOT}: {NEVER}, but the pods select spot nodes by {selection.label}",
             f"Remove {selection.label} there, or write {SPOT}: {REQUIRED}.",
         )
-    spot = dict(all_labels(params))
+    spot = label_values(params)
     selector = mapping(pods.spec, "nodeSelector", pods.field())
     for key in selector if request.value == REQUIRED else ():
         if key in spot and selector[key] != spot[key]:

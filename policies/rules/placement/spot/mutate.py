@@ -1,6 +1,6 @@
 """Parameters and edits of the rule `spot`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
@@ -77,6 +77,7 @@ class SpotParams(Params):
 
 
 _ALL_LABELS: Final[Labels] = every_label(())
+_ALL_VALUES: Final[Mapping[str, str]] = dict(_ALL_LABELS)
 
 
 def _own_labels(params: SpotParams) -> Labels:
@@ -86,6 +87,11 @@ def _own_labels(params: SpotParams) -> Labels:
 def all_labels(params: SpotParams) -> Labels:
     """Return the labels of spot nodes on all platforms."""
     return every_label(_own_labels(params)) if params.labels else _ALL_LABELS
+
+
+def label_values(params: SpotParams) -> Mapping[str, str]:
+    """Return the same labels by key."""
+    return dict(all_labels(params)) if params.labels else _ALL_VALUES
 
 
 def selected_labels(params: SpotParams, snapshot: ClusterSnapshot) -> Labels:

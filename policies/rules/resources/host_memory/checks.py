@@ -16,7 +16,7 @@ from gpugate.policies.rules.resources.host_memory.mutate import DefaultLimits, H
 from gpugate.policies.scheduling.node_fit import doubt_about, holds, node_request, nodes_unknown, unschedulable_finding
 from gpugate.policies.scheduling.node_selection import node_candidates, open_shapes
 from gpugate.policies.scheduling.pod_resources import defaults_for
-from gpugate.policies.workloads.container import EPHEMERAL, SHM_DIRECTORY, Container, SharedMemory
+from gpugate.policies.workloads.container import EPHEMERAL, SHM_DIRECTORY, Container, SharedMemory, is_memory_volume
 from gpugate.policies.workloads.metadata import queue_label
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import pod_level
@@ -108,7 +108,7 @@ def _check_fit(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> I
 def _check_memory_volumes(pods: PodSet, pod_limit: int | None) -> list[Finding]:
     """Return the findings about memory-backed volumes; ``pod_limit``: the pod-level memory limit in bytes, if any."""
     findings: list[Finding] = []
-    several = "volumes" in pods.spec and sum(SharedMemory({}, volume, ()).is_memory for volume in pods.volumes())
+    several = sum(map(is_memory_volume, pods.volumes())) if "volumes" in pods.spec else 0
     for container in pods.containers:
         if container.role is EPHEMERAL or "volumeMounts" not in container.spec:
             continue
