@@ -38,12 +38,10 @@ def open_workload(  # noqa: PLR0913 - one argument a property of the request
     """
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
-    pod_sets = tuple(_pod_set(source, space, claims) for source in find_pods(kind, root))
+    pod_sets = tuple(_pod_set(source, space, claims, unread=unread) for source in find_pods(kind, root))
     workload = Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
     if old is not None and operation == "UPDATE":
         workload.transition = Transition(workload, old, lambda root: open_workload(kind, root, claims, namespace=space))
-    if not unread:
-        workload.read_containers()
     return workload
 
 
@@ -60,13 +58,13 @@ def open_copy(workload: Workload, claims: DeviceClaims) -> Workload:
     )
 
 
-def _pod_set(source: PodSetSource, namespace: str, claims: DeviceClaims) -> PodSet:
+def _pod_set(source: PodSetSource, namespace: str, claims: DeviceClaims, *, unread: bool) -> PodSet:
     path, template = source.path, source.template
     if source.place.resources is not None:
         return _pod_set_of_resources(source, source.place.resources)
     spec = mapping(template, "spec", path)
     gpu_claims, slices = _gpu_claims(spec, path, namespace, claims)
-    return PodSet(template, spec, path, source.numbers.total, gpu_claims, slices, source=source)
+    return PodSet(template, spec, path, source.numbers.total, gpu_claims, slices, source=source, unread=unread)
 
 
 def _pod_set_of_resources(source: PodSetSource, resources: Path) -> PodSet:
@@ -74,13 +72,11 @@ def _pod_set_of_resources(source: PodSetSource, resources: Path) -> PodSet:
     stated = source.template.get(str(resources[-1]))
     container = {"name": "node", "resources": {} if stated is None else stated}
     try:
-        pods = PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
-        pods.read_containers()
+        return PodSet({}, {"containers": [container]}, source.path, source.numbers.total, _NO_CLAIMS, source=source)
     except MalformedError as error:
         # The object has no such container: name the field in the object.
         stem = (*source.path, "spec", "containers", 0, "resources")
         raise MalformedError((*source.path, resources[-1], *error.path[len(stem) :]), error.problem) from error
-    return pods
 
 
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()

@@ -22,8 +22,8 @@ class PodSet:
         spec: the pod spec.
         gpu_claims: names of the pod's resource claims that request a GPU (dynamic resource allocation).
         slice_claims: names of those GPU claims that may request a part of a GPU.
-        containers: all containers in the order in which the kubelet starts them: init containers and sidecars first; empty before
-            :meth:`read_containers`.
+        containers: all containers in the order in which the kubelet starts them: init containers and sidecars first; none before
+            :meth:`read_containers` if they are ``unread``.
         predicted_tolerations: tolerations that the pods will get at creation, besides those of the spec.
         selection_key: key of all pods that select the same nodes, cached for
             :func:`gpugate.policies.scheduling.node_selection.node_candidates`; None until it is computed.
@@ -39,7 +39,7 @@ class PodSet:
         *("predicted_tolerations", "resources_at", "root", "selection_key", "slice_claims", "spec", "starts_late"),
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument a property of the pods
         self,
         root: Object,
         spec: Object,
@@ -49,6 +49,7 @@ class PodSet:
         slice_claims: frozenset[str] = frozenset(),
         *,
         source: PodSetSource | None = None,
+        unread: bool = False,
     ) -> None:
         self.root = root
         self.path = path
@@ -57,6 +58,8 @@ class PodSet:
         self.gpu_claims = gpu_claims
         self.slice_claims = slice_claims
         self.containers: tuple[Container, ...] = ()
+        if not unread:
+            self.read_containers()
         self.predicted_tolerations: tuple[Object, ...] = ()
         if source is None:
             self.kind, self.numbers, self.follows, self.starts_late = POD, PodSetSize(count, count), False, False

@@ -63,9 +63,10 @@ class Workload:
         self._is_pod = self.kind.is_pod
 
     def read_containers(self) -> None:
-        """Read the containers of all pod sets; raise a ``MalformedError`` for a field of a wrong type."""
+        """Read the containers that are unread; raise a ``MalformedError`` for a field of a wrong type."""
         for pods in self.pod_sets:
-            pods.read_containers()
+            if not pods.containers:
+                pods.read_containers()
 
     def metadata(self) -> Object:
         """Return the object's metadata."""

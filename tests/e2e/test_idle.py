@@ -176,12 +176,15 @@ def test_who_holds_idle_gpus_is_told_with_what_would_have_been_enough(prometheus
         "Pod team-a/notebook": (
             "HeldIdle",
             "1 of 1 GPU held never reached 30 % in 1h: gpu-1 GPU 0 of pod notebook 1 %",
-            f"nvidia.com/mig-1g.10gb would have held {SINCE} (12 %, 6.1Gi).",
+            f"Request nvidia.com/mig-1g.10gb, which is enough for {SINCE} (12 %, 6.1Gi).",
         ),
         "Job team-b/train": (
             "LowAverage",
             found["Job team-b/train"][1],
-            f"No MIG slice of {A100} would have held {SINCE} (90 %, 29.3Gi); 2 such pods could share a GPU by time-slicing.",
+            (
+                f"Share a GPU between 2 such pods by time-slicing, because no MIG slice of {A100} is enough"
+                f" for {SINCE} (90 %, 29.3Gi)."
+            ),
         ),
         "Pod team-b/embed": (
             "HeldIdle",
@@ -191,7 +194,7 @@ def test_who_holds_idle_gpus_is_told_with_what_would_have_been_enough(prometheus
         "Notebook team-b/ocr": (
             "HeldIdle",
             "1 of 1 GPU held never reached 30 % in 1h: gpu-3 GPU 0 of pod ocr 3 %",
-            f"No MIG slice of {T4} would have held {SINCE} (20 %, 3Gi); 5 such pods could share a GPU by time-slicing.",
+            f"Share a GPU between 5 such pods by time-slicing, because no MIG slice of {T4} is enough for {SINCE} (20 %, 3Gi).",
         ),
     }
     assert "averaged less than 40 % over 30 days" in found["Job team-b/train"][1]
@@ -235,7 +238,7 @@ def test_reports_and_the_page_say_it_too(prometheus: Prometheus, files: Path, tm
     assert "rule: idle" in report
     assert "never reached 30 % in 1h" in report
     text = page.read_text()
-    assert "nvidia.com/mig-1g.10gb would have held" in text
+    assert "Request nvidia.com/mig-1g.10gb" in text
     assert 'id="idle"' in text
 
 

@@ -78,7 +78,7 @@ SAYINGS: Sequence[tuple[str, Effect, str, str, str, str]] = (
         Effect.REFUSE,
         "PoolTooSmall",
         "spec.pytorchReplicaSpecs.Worker.template.spec.containers",
-        "a gang of 40 pods with 8 nvidia.com/gpu each does not fit the 24 nodes that it may run on; room when empty: 24 x 1 (H100 80GB) = 24 < 40",
+        "a gang of 40 pods with 8 nvidia.com/gpu each does not fit the 24 nodes that it may run on; when empty, these hold 24 x 1 (H100 80GB) = 24 < 40",
         "Make the gang at most 24 pods, request less per pod, or allow more nodes.",
     ),
     (
@@ -86,7 +86,7 @@ SAYINGS: Sequence[tuple[str, Effect, str, str, str, str]] = (
         Effect.REFUSE,
         "NoCardHolds",
         "metadata.annotations[gpugate.io/model-parameters]",
-        "70B parameters x 2 bytes = 140 GB: 140 GB > 80 GB, the memory of the largest card in reach, H100 80GB",
+        "70B parameters x 2 bytes = 140 GB: 140 GB > 80 GB, the memory of the largest card that the pods may use, H100 80GB",
         'Split one copy over 2 GPUs and write gpugate.io/split: "2".',
     ),
     (

@@ -207,13 +207,13 @@ def _check_name(container: Container, reference: str, image: Image, size: int, p
             measure=1,
         )
     elif _has_moving_tag(image, params) and (params.moving_in == "Everywhere" or size > 1):
-        tag = f"the tag {image.tag}, which moves" if image.tag else "no tag, which means latest and moves"
+        tag = f"the moving tag {image.tag}" if image.tag else "no tag, which means the moving tag latest"
         subject = f"each of the {size} pods of the gang runs" if size > 1 else "the pod runs"
         may_be_old = container.spec.get("imagePullPolicy") in {"IfNotPresent", "Never"}
         yield Finding(
             "ImageMoves",
             path,
-            f"{reference} has {tag}, so {subject} the image that its node pulled{', new or old' if may_be_old else ''}",
+            f"{reference} has {tag}, so {subject} the image that its node pulled{', which may be old' if may_be_old else ''}",
             "Write the tag of a version, or the digest.",
             measure=1,
         )
@@ -225,8 +225,8 @@ def _check_pulls(container: Container, image: Image, pods: PodSet, size: int, pa
         yield Finding(
             "AskedEveryTime",
             (*container.path, "imagePullPolicy"),
-            f"Always asks the registry for {_version(image) or image.name} at {start}, although that does not change, so no"
-            " pod starts while the registry is down",
+            f"imagePullPolicy Always contacts the registry for {_version(image) or image.name} at {start}, although the image"
+            " does not change, so no pod starts while the registry is down",
             "Write imagePullPolicy: IfNotPresent.",
         )
     matching = [large for large in params.large_images if image.is_below(large.image)]

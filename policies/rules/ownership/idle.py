@@ -112,7 +112,7 @@ def check(workload: Workload, params: IdleParams, snapshot: ClusterSnapshot) -> 
             "LowAverage",
             (),
             f"{_count(low, devices)} averaged less than {bounds.average_below:g} % over {lasting(bounds.average_over)}, or"
-            f" as long as they have been held: {_listed(low, bounds.average_over, 'average')}",
+            f" since they were allocated: {_listed(low, bounds.average_over, 'average')}",
             _remedy(low, devices),
             measure=len(low),
         )
@@ -140,15 +140,15 @@ def _remedy(devices: Sequence[DeviceUse], every: Sequence[DeviceUse]) -> str:
     time = lasting(peak.seconds) if peak.whole else "the time that they have been held"
     needed = f"the peak of {time} ({_needs(peak)})"
     fewer = enough_cards(every)
-    few = f" {fewer} of the {len(every)} GPUs would have done the work of all." if fewer is not None and fewer < len(every) else ""
+    few = f" {fewer} of the {len(every)} GPUs are enough for this work." if fewer is not None and fewer < len(every) else ""
     if hint.kind == "nothing":
         return f"Scale the workload to zero or delete it: nothing ran in {time}."
     if hint.kind == "slice" and hint.slice is not None:
-        return f"nvidia.com/mig-{hint.slice.profile} would have held {needed}.{few}"
+        return f"Request nvidia.com/mig-{hint.slice.profile}, which is enough for {needed}.{few}"
     if hint.kind == "shares":
-        shared = f"{hint.shares} such pods could share a GPU by time-slicing"
-        return f"No MIG slice of {peak.card or 'that GPU'} would have held {needed}; {shared}.{few}"
-    return f"Find out what the work waits for: no smaller part of a GPU would have held {needed}.{few}"
+        shared = f"Share a GPU between {hint.shares} such pods by time-slicing"
+        return f"{shared}, because no MIG slice of {peak.card or 'that GPU'} is enough for {needed}.{few}"
+    return f"Find out what the work waits for, because no smaller part of a GPU is enough for {needed}.{few}"
 
 
 def _needs(peak: Peak) -> str:

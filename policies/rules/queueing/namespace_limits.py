@@ -271,7 +271,7 @@ def _violates_limit_range(violation: LimitViolation, pods: PodSet) -> Finding:
         text = f"{subject} {value} < {bound}, the minimum that {source} demands of a {scope}"
         finding = Finding("LimitRangeMin", path, text, f"Write {field}: {bound} or more.", measure=violation.allowed - amount)
     elif violation.bound == "default":
-        text = f"{subject} {value} > {bound}, the default limit of {source}, since {name} sets none"
+        text = f"{subject} {value} > {bound}, because {name} sets no limit and gets the default limit of {source}"
         finding = Finding("LimitRangeDefault", path, text, f"Write resources.limits.{violation.resource}: {value} or more.")
     elif violation.found is None:
         text = f"{subject} is missing or zero, but {source} allows a limit of at most {violation.ratio} times the request"

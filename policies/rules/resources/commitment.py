@@ -88,8 +88,8 @@ def _exceeded(
         return Finding(
             "LimitAboveRatio",
             pods.field("containers"),
-            f"the pod's memory limits add up to {show_bytes(limit)}, above the policy's ratio on every node that it may land on,"
-            f" even an empty one; the largest is {largest.title}: {show_bytes(limit)} > {_bound(largest.memory, ratio)}",
+            f"the pod's memory limits add up to {show_bytes(limit)}, more than the policy's ratio allows on any node that it may"
+            f" run on, even when empty; the largest is {largest.title}: {show_bytes(limit)} > {_bound(largest.memory, ratio)}",
             f"Lower the memory limits to {show_bytes(most // GIB * GIB or most)} per pod at most.",
             measure=limit,
         )
@@ -127,8 +127,8 @@ def _overcommitted(
         return Finding(
             "NodesOvercommitted",
             pods.field("containers"),
-            f"no node that the pod may land on has room for its memory limit of {show_bytes(limit)} beside the limits of the pods"
-            f" there; the freest is {freest.title}: {show_bytes(used.least_limit)} + {show_bytes(limit)} ="
+            f"no node that the pod may run on has room for its memory limit of {show_bytes(limit)} in addition to the limits of"
+            f" its pods; the node with the most room is {freest.title}: {show_bytes(used.least_limit)} + {show_bytes(limit)} ="
             f" {show_bytes(used.least_limit + limit)} > {_bound(freest.memory, ratio)}",
             "Lower the memory limit towards the request, or wait until other pods have ended.",
             measure=limit,

@@ -6,18 +6,19 @@ Compares what a pod requests of a node with the fair share of its accelerators t
 
     factor = (requested / allocatable of the node) / (accelerators of the pod / accelerators of the node)
 
-for memory and for CPU, the larger of the two; of all nodes that the pod may land on and that can hold it, the one with the
-smallest figure counts. A pod for all accelerators of a node strands none, nor does a share of a time-sliced card. A MIG
-slice counts as much as it has of its card's compute slices.
+gpugate computes it for memory and for CPU and takes the larger. Of all nodes that the pod may run on and that can hold it, the
+node with the smallest factor counts. A pod for all accelerators of a node strands none, nor does a share of a time-sliced
+card. A MIG slice counts as the part of its card's compute slices that it has.
 
-Above `warnFactor` a warning says how many accelerators would be stranded: those that pods which request their fair share of the
-rest can no longer use. Above `refuseFactor` the pod is refused.
+Above `warnFactor` a warning says how many accelerators would be stranded: too little memory or CPU is left to give them their
+fair share. Above `refuseFactor` the pod is refused.
 
 ## Why
 
 One GPU with 60% of the memory of an 8-GPU node leaves memory for three others: four GPUs are paid for and stay unused. The
-scheduler does not see this, and a queue's quota still counts these GPUs as available. At twice its share a pod takes that of
-another accelerator for each of its own, which pods that request less make up for; at four times it takes three, too many for that.
+scheduler does not see this, and a queue's quota still counts these GPUs as available. At twice its share a pod takes the share
+of one other accelerator for each of its own, and pods that request less can compensate. At four times it takes the shares of
+three others, which is too much to compensate.
 
 ## Practice
 
@@ -124,11 +125,11 @@ def _strands(pods: PodSet, request: PodRequests, case: _Case, params: StrandingP
     return Finding(
         "StrandsAccelerators",
         pods.field("containers"),
-        f"{portion.number} of {portion.name} with {_shown(resource, requested)} of {_shown(resource, total)} {resource} on"
-        f" {shape.title} is {case.factor:.3g} times the fair share of {_shown(resource, total * portion.parts // portion.whole)};"
-        f" the remaining {_shown(resource, total - requested)} are enough for {usable} of the {others} other {portion.noun}, so"
-        f" {others - usable} stay unusable, and the node holds {total // requested} of such pods instead of"
-        f" {portion.whole // portion.parts}",
+        f"the pod requests {portion.number} of {portion.name} and {_shown(resource, requested)} of"
+        f" {_shown(resource, total)} {resource} on {shape.title}, {case.factor:.3g} times the fair share of"
+        f" {_shown(resource, total * portion.parts // portion.whole)}; the remaining {_shown(resource, total - requested)} are"
+        f" enough for {usable} of the {others} other {portion.noun}, so {others - usable} stay unusable; the node holds"
+        f" {total // requested} instead of {portion.whole // portion.parts} such pods",
         f"Request at most {_shown(resource, most // grain * grain or most)} of {resource} per pod, or {count} of {portion.name},"
         f" whose fair share covers {_shown(resource, requested)}.",
         measure=int(1000 * case.factor),

@@ -279,8 +279,8 @@ def _by_mounts(pods: PodSet, container: Container) -> Iterator[Finding]:
         yield Finding(
             "MountsDeviceList",
             (*container.path, "volumeMounts", at, "mountPath"),
-            f"{container.role} {container.name} mounts the host's /dev/null at {written:.120}, which names devices to the NVIDIA"
-            f" runtime as the device plugin does, so it gets {device:.60} without a request that the scheduler and quotas count",
+            f"{container.role} {container.name} mounts the host's /dev/null at {written:.120}, so the NVIDIA runtime gives it"
+            f" {device:.60}, which neither the scheduler nor quotas count",
             "Remove that mount and request nvidia.com/gpu under resources.limits.",
         )
 

@@ -63,7 +63,7 @@ def _by(rule: str, text: str) -> Answer:
 
 _NEVER_GRANTED = _by("queue-quota", "could ever have in flavor")
 _DOMAIN = _by("gang-packing", "must run in one domain of")
-_POOL = _by("gang-packing", "room when empty: ")
+_POOL = _by("gang-packing", "when empty, these hold ")
 _HARD = _by("namespace-limits", "the hard limit of ResourceQuota")
 _RATIO = _by("namespace-limits", "the ratio that LimitRange")
 

@@ -86,8 +86,8 @@ def _check_count(transition: Transition, running: Gang, now: Mapping[Path, PodSe
         yield Finding(
             "Grows",
             path,
-            f"the gang runs with {running.members} pods, and {late} more would join it late: {total} > {running.members}",
-            f'{keep}; write {GANG_ELASTIC}: "true" if the gang can grow.',
+            f"the gang runs with {running.members} pods, and the UPDATE adds {late} that start later: {total} > {running.members}",
+            f'{keep}. If the gang can grow, write {GANG_ELASTIC}: "true" instead.',
             Level.WARN,
             measure=late,
         )
@@ -153,7 +153,7 @@ def _check_pod(transition: Transition) -> Iterator[Finding]:
         yield Finding(
             "Splits",
             group_path(pods, old_group),
-            f"the pod would move from group {old_group.name} to {_group(new_group)}, so its gang would lack it",
+            f"the UPDATE moves the pod from group {old_group.name} to {_group(new_group)}, so its gang loses a pod",
             f"Leave the group at {old_group.name}, {_CREATE_AGAIN}.",
         )
         return

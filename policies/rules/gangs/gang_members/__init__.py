@@ -5,11 +5,16 @@
 Compares a pod that names a group (Kueue, coscheduling, Volcano, the `schedulingGroup` of Kubernetes, or gpugate's own
 `gpugate.io/gang-name`) with the existing members and those that were admitted a moment ago.
 
-It refuses a pod that states another size, queue or priority than the others; one that requests other resources in a Kueue group
-with fast admission, which Kueue counts from one pod; one that requests spot capacity where others request on-demand; one more
-than the gang's size; and one that would join a gang that runs in full or has ended. It refuses a PodGroup whose minimum is below
-the size, unless the gang is declared elastic, or above it. It warns if a group of the same name and size waits in another
-namespace. A controller counts its pods itself, so a difference of its pods is a warning.
+It refuses a pod that
+
+- states another size, queue or priority than the others;
+- requests other resources in a Kueue group with fast admission, because Kueue counts that group from one pod;
+- requests spot capacity where others request on-demand; or
+- joins a gang that already has all its members, or that has ended.
+
+It refuses a PodGroup whose minimum is above the size, or below the size unless the gang is declared elastic. It warns if a group
+of the same name and size waits in another namespace. A controller counts its pods itself, so a difference of its pods is a
+warning.
 
 ## Why
 

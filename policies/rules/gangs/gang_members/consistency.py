@@ -123,7 +123,7 @@ def check_capacity(pods: PodSet, key: GroupKey, member: Member, group: GroupMemb
             "MixedCapacity",
             group_path(pods, key),
             f"the pod requests {member.capacity} capacity, but other members of {key.name} request {others[0]}; a reclaimed spot"
-            " node ends the whole gang, with its pods on on-demand nodes",
+            " node ends the whole gang, including its pods on on-demand nodes",
             f"Select {others[0]} capacity in every member.",
             measure=1,
         )

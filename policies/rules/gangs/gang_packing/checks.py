@@ -148,7 +148,7 @@ def _check_pool(part: PodSet, needed: int, demand: PodRequests, shapes: Sequence
         "PoolTooSmall",
         part.field("containers"),
         f"a gang of {needed} pods with {_amounts(demand)} each does not fit the {_nodes(sum(sums.values()))} that it may run on;"
-        f" room when empty: {shown}{' + ...' if len(sums) > _SHOWN_SHAPES else ''} = {held} < {needed}",
+        f" when empty, these hold {shown}{' + ...' if len(sums) > _SHOWN_SHAPES else ''} = {held} < {needed}",
         f"Make the gang at most {held} pods, request less per pod, or allow more nodes.",
         measure=needed - held,
     )
@@ -180,7 +180,7 @@ def _check_domains(
                     "DomainUnknown",
                     path,
                     f"none of the {_nodes(sum(len(shape.nodes) for shape in shapes))} that the gang may run on has the label {key},"
-                    " so the scheduler places no pod whose affinity requires it",
+                    " so the pods that require it stay Pending",
                     "Use a label that the nodes have, or label the nodes.",
                     measure=1,
                 )
@@ -212,7 +212,7 @@ def _check_capacity(pods: PodSet, size: int, shapes: Sequence[NodeShape]) -> Ite
         "MixedCapacity",
         path or pods.field("nodeSelector"),
         f"the gang of {size} pods may run on spot and on-demand nodes at once ({what}); a reclaimed spot node ends the whole gang,"
-        " with its pods on on-demand nodes",
+        " including its pods on on-demand nodes",
         "Select spot or on-demand nodes in nodeSelector, for all pods of the gang.",
         rests_on=() if path else ("nodes",),
     )

@@ -155,14 +155,15 @@ def _none_matches(
         return Finding(
             "LabelsMissing",
             path,
-            f"{shown}: no node is known to match, because {_node_count(unlabelled)} of the {nodes} lack {' and '.join(missing)}",
+            f"{shown}: gpugate cannot tell which nodes match, because {_node_count(unlabelled)} of the {nodes} lack"
+            f" {' and '.join(missing)}",
             f"Run NVIDIA's GPU Feature Discovery, which writes the labels{other}.",
             rests_on=("nodes",),
         )
     return Finding(
         "NoNodeMatches",
         path,
-        f"{shown}: none of the {nodes} matches; there are {_inventory(shapes)}",
+        f"{shown}: none of the {nodes} matches; the known nodes are {_inventory(shapes)}",
         "Request GPUs that the nodes have, or set noNodeMatches: Warn in the policy if other nodes will be added.",
         level,
     )

@@ -67,7 +67,7 @@ def check_topology(term: PodTerm, shapes: Sequence[NodeShape] | None, labels: Ob
     yield Finding(
         "KeyOnNoNode",
         (*term.path, "topologyKey"),
-        f"{_NAMES[term.kind]} over {key}: {problem}, so it {'leaves the pods Pending' if _blocks(term) else 'does nothing'}",
+        f"{_NAMES[term.kind]} over {key}: {problem}, so {'the pods stay Pending' if _blocks(term) else 'the term does nothing'}",
         remedy,
         rests_on=() if shapes is None else ("nodes",),
     )

@@ -176,7 +176,7 @@ def _check_grace(pods: PodSet, request: _SpotRequest, params: SpotParams, snapsh
             # A grace period below leastGrace would be refused.
             f"Write terminationGracePeriodSeconds: {notice}, and write the checkpoint in that time."
             if least <= notice
-            else f"Write the checkpoint in {notice} s, and lower leastGrace in the policy from {least} to that.",
+            else f"Write the checkpoint in {notice} s, and lower leastGrace in the policy from {least} to {notice}.",
         )
 
 
@@ -191,5 +191,5 @@ def _check_nodes(pods: PodSet, request: _SpotRequest, labels: Labels, snapshot: 
             request.path,
             f"{SPOT}: {request.value}: none of the {nodes} nodes that offer {' and '.join(sorted(pods.accelerators()))} has the"
             f" label {' or '.join(f'{key}={value}' for key, value in labels)}",
-            "List the labels of your spot nodes in the policy; do nothing if an autoscaler adds such nodes for waiting pods.",
+            "List the labels of your spot nodes in the policy, or ignore this if an autoscaler adds spot nodes for pending pods.",
         )

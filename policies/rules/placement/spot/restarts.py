@@ -109,7 +109,7 @@ def _job_remedy(spec: Object, name: str, interruptions: int, failed: int, *, nee
         return f"Write {name}: {needed} or more; with restartPolicy: {_NEVER}, a podFailurePolicy can ignore interruptions."
     rest = interruptions * (failed - 1)
     policy = f"a podFailurePolicy rule with action: Ignore and onPodConditions: [{{type: {_DISRUPTION}}}]"
-    return f"Write {name}: {needed} or more, or {policy}{f' and {name}: {rest} or more' if rest else ''}."
+    return f"Write {name}: {needed} or more. Or write {policy}{f', and {name}: {rest} or more' if rest else ''}."
 
 
 def _ignores_disruption(spec: Object) -> bool:
@@ -212,9 +212,9 @@ def _check_volcano(workload: Workload, pods: PodSet, interruptions: int) -> Iter
             yield Finding(
                 "NotRestarted",
                 (*spec, "policies"),
-                "nothing restarts the gang: Volcano re-creates only the pod whose node is reclaimed, and with restartPolicy:"
-                f" {_NEVER} the other pods, which fail with it, stay failed",
-                f"Add the policy {{events: [{_EVICTED}, {_FAILED}], action: {_RESTART}}} there{retries}.",
+                "nothing restarts the gang: Volcano re-creates only the pod whose node is reclaimed; the other pods fail with it,"
+                f" and restartPolicy: {_NEVER} does not restart them",
+                f"Add {{events: [{_EVICTED}, {_FAILED}], action: {_RESTART}}} to the policies of the job{retries}.",
             )
     if policy is None:
         return
@@ -266,7 +266,7 @@ def _check_ray_head(workload: Workload, pods: PodSet, interruptions: int) -> Ite
         yield Finding(
             "NotRestarted",
             (*spec, "submissionMode"),
-            "the job ends with its head, whose node may be reclaimed, and InteractiveMode does not restart it",
+            "the job ends when the node of its head is reclaimed, and submissionMode InteractiveMode does not restart it",
             f"Write submissionMode: K8sJobMode and backoffLimit: {interruptions} or more, or {off_spot}.",
         )
         return

@@ -50,7 +50,7 @@ def check(workload: Workload, params: SpreadParams, snapshot: ClusterSnapshot) -
             yield Finding(
                 "NotPacked",
                 pods.field("affinity"),
-                f"the gang is not kept within one {key}: no label that only its pods have is known before they are created",
+                f"gpugate does not pack the gang into one {key}, because no label selects only its pods before they are created",
                 f"Write podAffinity over {key} with a label of the pods, or use the topology of the queue.",
             )
         elif not has_fabric(key, pods, snapshot):

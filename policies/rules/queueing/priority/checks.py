@@ -180,7 +180,7 @@ def _check_required(workload: Workload, pods: PodSet, default: str | None, class
     yield Finding(
         "PriorityMissing",
         path,
-        f"the policy requires a priority class, but the {workload.kind.kind} names none and {what}, for which the policy"
+        f"the policy requires a priority class, but the {workload.kind.kind} names none; it {what}, and for that the policy"
         f" {default_text}",
         f"Write {'' if purpose else f'{WORKLOAD_KIND}, or '}{write}; available: {classes.shown()}.",
     )

@@ -31,7 +31,7 @@ def not_covered(demand: PodSetDemand, queue: ClusterQueue, names: list[str], sna
         demand.pods.field("containers"),
         f"ClusterQueue {queue.name} covers no {' and no '.join(names)}, so Kueue never admits a workload that requests"
         f" {sums}; it covers {', '.join(sorted(queue.covered)) or 'nothing'}",
-        f"Request no {' and no '.join(names)}, use a queue that covers what you request, or exclude it from Kueue's accounting"
+        f"Remove the requests for {' and '.join(names)}, use a queue that covers them, or exclude them from Kueue's accounting"
         " with excludeResourcePrefixes.",
         # Kueue's Configuration may exclude the resource.
         Level.WARN if snapshot.kueue is None else Level.DENY,

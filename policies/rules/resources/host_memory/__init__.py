@@ -2,10 +2,10 @@
 
 ## What it does
 
-Gives a container that requests accelerators and states no memory a limit and an equal request: the share of its accelerators
-on the smallest node that it may land on, or the policy's figure if no nodes are known, cut to what the pod's other containers
-leave of a node, of the namespace's LimitRanges and ResourceQuotas and of the quota of its Kueue queue. If these leave nearly
-nothing, or the queue's quota covers no memory, gpugate adds none and warns why.
+Adds a memory limit and an equal request to a container that requests accelerators and states no memory. The amount is the share
+of its accelerators on the smallest node that the pod may run on, or the policy's figure if no nodes are known. gpugate reduces it
+to what the pod's other containers leave of a node, of the namespace's LimitRanges and ResourceQuotas, and of the quota of its
+Kueue queue. If nearly nothing is left, or the queue's quota covers no memory, gpugate adds no limit and warns why.
 
 Refuses, with the sums: a container without a memory limit if the policy forbids a default or the limit has not been added; a
 limit that is more than the policy's ratio times the request; a `/dev/shm`, or memory-backed volumes together, larger than their

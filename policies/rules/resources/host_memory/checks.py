@@ -132,8 +132,8 @@ def _check_shared_memory(container: Container, mounted: SharedMemory, pod_limit:
         yield Finding(
             "SharedMemoryExceedsLimit",
             (*mounted.place, "emptyDir", "sizeLimit"),
-            f"{SHM_DIRECTORY} of {show_bytes(size)} is larger than the memory limit of {show_bytes(limit)} in {container.name},"
-            " which its pages count against",
+            f"{SHM_DIRECTORY} counts against the memory limit of {container.name} and is larger:"
+            f" {show_bytes(size)} > {show_bytes(limit)}",
             f"Write sizeLimit: {format_bytes(limit // 2 // MIB * MIB or limit)}, or raise the memory limit to"
             f" {show_bytes(size * 2)}.",
             measure=size - limit,

@@ -7,9 +7,9 @@ For pods that hold whole devices (no MIG slices, no time-sliced shares):
 - Guaranteed quality of service: in every container, init containers and sidecars too, requests are raised to the limits and
   CPU to whole cores; a container with accelerators and no CPU gets its accelerators' share of the node, or the policy's
   figure. If one container lacks a limit, or Git or Kueue forbid a change, the pod stays as it is and the warning says which
-  lines to commit. A pod is not raised off nodes that can hold it now, nor beyond a LimitRange, a ResourceQuota or the quota of
-  its Kueue queue that it and its sister pods keep to now, nor beyond what leaves a node's other accelerators usable, nor a
-  memory request by more than the policy's ratio.
+  lines to commit. gpugate raises no requests if the pod would then no longer fit a node that can hold it now; if the pods of
+  the workload would exceed a LimitRange, a ResourceQuota or the quota of their Kueue queue that they are within now; if other
+  accelerators of the node would become unusable; or if a memory request would grow by more than the policy's ratio.
 - If the policy names the label of nodes known to align, a node affinity for it, unless no node has it.
 - A topologySpreadConstraint on the policy's NUMA key, with a label selector for the workload's own pods, only if nodes
   have that key (no stock component sets one: it takes one node object per NUMA domain).

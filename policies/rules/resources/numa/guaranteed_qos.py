@@ -296,8 +296,8 @@ def check_bounds(
         return Finding(
             "QueueDoesNotCover",
             pods.field("containers"),
-            "the pod states no CPU and gpugate adds none, because the quota of its queue covers no CPU and Kueue would never admit"
-            " a workload that requests it; so the pod is not Guaranteed and the kubelet aligns nothing",
+            "the pod requests no CPU; gpugate adds none, because the quota of its queue covers no CPU and Kueue would never admit a"
+            " workload that requests CPU; the pod is not Guaranteed, so the kubelet aligns nothing",
             "Add cpu to the quota of the ClusterQueue, or exclude it from Kueue's accounting with excludeResourcePrefixes.",
         )
     violation = _violation(workload, pods, targets, shapes, snapshot) if is_bounded(workload, pods, snapshot) else ""
@@ -306,8 +306,8 @@ def check_bounds(
     return Finding(
         "RaisedBeyondBounds",
         pods.field("containers"),
-        "with requests raised to the limits and CPU to whole cores the pod would be rejected or never admitted"
-        f" ({violation}), so gpugate leaves it as it is and the kubelet aligns nothing",
+        "gpugate does not raise the requests to the limits and CPU to whole cores, because the pod would be rejected or never"
+        f" admitted ({violation}), so the kubelet aligns nothing",
         "Write equal requests and limits, with whole CPUs, within that bound.",
     )
 

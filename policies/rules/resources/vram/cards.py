@@ -135,8 +135,8 @@ def _check_cards(pods: PodSet, place: Path, need: VramRequest, snapshot: Cluster
         yield Finding(
             "NoCardHolds",
             place,
-            f"{need.sums}, but the largest card in reach, {largest.title}, has less memory: {_shown(need, need.floor)} >"
-            f" {_shown_memory(need, largest)}",
+            f"{need.sums}, but the largest card that the pods may use, {largest.title}, has less memory:"
+            f" {_shown(need, need.floor)} > {_shown_memory(need, largest)}",
             _alternatives(pods, need, largest, snapshot),
             Level.DENY if need.certain else Level.WARN,
             measure=need.floor,
@@ -146,7 +146,8 @@ def _check_cards(pods: PodSet, place: Path, need: VramRequest, snapshot: Cluster
         yield Finding(
             "HeadroomTight",
             place,
-            f"{need.sums}, but the largest card in reach, {largest.title}, holds the weights without the headroom:"
+            f"{need.sums}, but the largest card that the pods may use, {largest.title}, has room for the weights but not"
+            " for the headroom:"
             f" {_shown(need, need.least)} > {_shown_memory(need, largest)}",
             _alternatives(pods, need, largest, snapshot, "limit the KV cache (batch size, context length)"),
             Level.DENY if need.certain else Level.WARN,

@@ -200,7 +200,10 @@ def vram_request(workload: Workload, pods: PodSet, stated: VramStatement, headro
         f" {show_gb(least)} to {show_gb(most)}"
     )
     if degree > 1:
-        sums += f"; split over {degree} GPUs {show_gb(model.weights / degree)} of weights, {show_gb(least / degree)} with the rest"
+        sums += (
+            f"; each of {degree} GPUs needs {show_gb(model.weights / degree)} for weights, {show_gb(least / degree)} with"
+            " activations and KV cache"
+        )
     return VramRequest(-(-model.weights // degree), -(-least // degree), certain, least, sums)
 
 

@@ -53,7 +53,7 @@ def _of_pod(pods: PodSet, params: IsolationParams) -> Iterator[Finding]:
                 yield Finding(
                     "HostPath",
                     pods.field("volumes", at, "hostPath"),
-                    f"volume {volume.get('name')!s:.63} of a GPU pod is {path:.120} of its node",
+                    f"volume {volume.get('name')!s:.63} mounts {path:.120} of the node into a GPU pod",
                     "Use a PersistentVolumeClaim or an emptyDir, or allow the directory in the policy (rules.isolation.hostPaths).",
                 )
 
