@@ -271,7 +271,7 @@ def test_somebody_with_rights_in_one_namespace_audits_it(control_plane: ControlP
         assert any(one.startswith("nodes cannot be read") for one in found["remarks"])
         assert not any(one.startswith(("pods ", "namespaces ", "limitranges ", "jobs.batch ")) for one in found["remarks"])
         assert (all_of_it.returncode, another.returncode) == (2, 2)
-        assert b"name it by -n" in all_of_it.stderr
+        assert b"give it with -n" in all_of_it.stderr
         assert b'in the namespace "default"' in another.stderr
     finally:
         control_plane.kubectl("delete", f"clusterrole/{reader}", f"clusterrolebinding/{reader}")

@@ -73,5 +73,5 @@ def test_without_such_a_policy_it_is_a_warning_and_nothing_is_written(
     answer = sent(control_plane, namespace, {"privileged": True}, hostNetwork=True)
     assert answer.status == http.HTTPStatus.CREATED, answer.body
     assert any("container train is privileged" in one for one in answer.warnings)
-    assert any("hostNetwork: true in a pod with accelerators" in one for one in answer.warnings)
+    assert any("hostNetwork: true gives the containers of a GPU pod the network of the node" in one for one in answer.warnings)
     assert answer.body["spec"]["containers"][0]["securityContext"] == {"privileged": True}

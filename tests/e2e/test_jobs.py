@@ -137,7 +137,7 @@ def test_a_job_whose_containers_restart_gets_no_failure_policy_and_its_maker_rea
     answer = control_plane.request("POST", _path(train, namespace), train)
     assert answer.status == 201, answer.body
     assert "podFailurePolicy" not in answer.body["spec"]
-    assert any("restartPolicy Never alone" in one for one in answer.warnings)
+    assert any("requires restartPolicy Never" in one for one in answer.warnings)
 
 
 def _template() -> dict[str, Any]:

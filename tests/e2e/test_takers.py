@@ -124,7 +124,7 @@ def test_an_ephemeral_container_that_takes_gpus_is_refused_in_a_pod_that_has_non
 def test_a_cpu_pod_that_tolerates_the_taint_is_let_in_with_a_warning(control_plane: ControlPlane, namespace: str) -> None:
     answer = control_plane.request("POST", path_of(POD, namespace, ""), pod("web", namespace, cpu_container(), tolerations=[TAINT]))
     assert answer.status == http.HTTPStatus.CREATED
-    assert any("reserved-nodes" in one and "nvidia.com/gpu keeps pods" in one for one in answer.warnings), answer.warnings
+    assert any("reserved-nodes" in one and "onto GPU nodes" in one for one in answer.warnings), answer.warnings
 
 
 def test_the_device_plugin_gets_in_and_only_what_names_devices_is_asked_about(
