@@ -13,7 +13,7 @@ from gpugate.policies.engine import exemptions
 from gpugate.policies.engine.checks import check_all, record_failure
 from gpugate.policies.engine.edit_guard import EditGuard
 from gpugate.policies.engine.mutation_record import drop_conflicting_defaults, keep_record, merge_record, reapply, record
-from gpugate.policies.findings import Finding, Judged, Mode, Severity, judge
+from gpugate.policies.findings import Judged, Mode, Severity, judge
 from gpugate.policies.framework.decision import BoundRule, Change, Decision, Phase
 from gpugate.policies.framework.rule import no_edits
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
@@ -78,12 +78,12 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     if not _is_reviewed(workload):
         return Decision()
     active, reported = _apply_exemptions(workload, bound, context.now)
-    limits = next((binding for binding in active if binding.rule is object_size.RULE), _DEFAULT_LIMITS)
-    over = object_size.RULE.findings(workload, limits.params, context.snapshot)
-    if over:
-        return _over_limits(workload, over, limits, context, phase)
+    # The rule is the first of the registry.
+    is_bound = bool(active) and active[0].rule is object_size.RULE
+    limits, active = (active[0], active[1:]) if is_bound else (_DEFAULT_LIMITS, active)
+    if object_size.is_over(workload, limits.params):
+        return _over_limits(workload, limits, context, phase)
     workload.read_containers()
-    active = [binding for binding in active if binding is not limits]
     enforced = [binding for binding in active if binding.mode is not Mode.DRY_RUN]
     rehearsed = _rehearse(workload, active, context, phase) if len(enforced) < len(active) else Decision()
     # The API rejects changes of immutable fields, and tools with `force` then delete and recreate the object.
@@ -102,14 +102,15 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     return decision
 
 
-def _over_limits(workload: Workload, over: Sequence[Finding], limits: BoundRule, context: _Context, phase: Phase) -> Decision:
-    """Return the decision on an object that is not judged, since it is ``over`` the limits of the rule `object-size`.
+def _over_limits(workload: Workload, limits: BoundRule, context: _Context, phase: Phase) -> Decision:
+    """Return the decision on an object that is not judged, since it is over the limits of the rule `object-size`.
 
     It refuses an UPDATE only if it goes over a limit or further over one. Other checks compare templates field by field, so none
     runs here.
     """
     if Phase.CHECK not in phase:
         return Decision()
+    over = limits.rule.findings(workload, limits.params, context.snapshot)
     counts: dict[str, int] = {}
     if workload.transition is not None:
         before = open_workload(workload.kind, workload.transition.old, EMPTY_SNAPSHOT, namespace=workload.namespace, unread=True)
