@@ -92,7 +92,7 @@ REFUSALS: dict[str, tuple[Callable[[str], dict[str, Any]], list[str]]] = {
             container(gpus(1, "32Gi"), volumeMounts=[{"name": "shm", "mountPath": "/dev/shm"}]),
             volumes=[{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}],
         ),
-        ["host-memory", "/dev/shm of 64Gi is larger than the memory limit of 32Gi", "Write sizeLimit: 16Gi"],
+        ["host-memory", "is larger: 64Gi > 32Gi", "Write sizeLimit: 16Gi"],
     ),
     "a gang whose completions are not its parallelism": (
         lambda ns: job("x", ns, container(gpus(8)), size=2, completions=4),
@@ -227,7 +227,7 @@ def test_a_resize_that_takes_the_memory_from_under_the_shared_memory_is_refused(
     assert resize("48Gi").status == 200
     refused = resize("8Gi")
     assert refused.status == 403
-    assert "/dev/shm of 16Gi is larger than the memory limit of 8Gi" in refused.body["message"]
+    assert "is larger: 16Gi > 8Gi" in refused.body["message"]
     wait_until(lambda: gate.events(namespace=namespace, subresource="resize", outcome="refused"), 10, "the review in the log")
 
 

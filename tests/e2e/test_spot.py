@@ -104,7 +104,7 @@ COUNTED: dict[str, tuple[str, Object, str, Object]] = {
     "Job": (
         "batch.volcano.sh/v1alpha1",
         {"tasks": [{"name": "worker", **GANG}]},
-        "Add the policy {events: [PodEvicted, PodFailed], action: RestartJob} there, and maxRetry: 4 or more.",
+        "Add {events: [PodEvicted, PodFailed], action: RestartJob} to the policies of the job, and maxRetry: 4 or more.",
         {"policies": [RESTART], "maxRetry": 4},
     ),
     "RayJob": (
