@@ -254,8 +254,17 @@ class GangObservation(NamedTuple):
     refusal: str = ""
 
 
-GangStatus: TypeAlias = tuple[int, int, int, int, int, str, float | None, str]
-"""The fields ``running`` to ``reason`` of a :class:`GangState`."""
+class GangStatus(NamedTuple):
+    """The fields ``running`` to ``reason`` of a :class:`GangState`."""
+
+    running: int
+    pending: int
+    missing: int
+    failed: int
+    held: int
+    state: str
+    since: float | None
+    reason: str
 
 
 def evaluate(gang: GangObservation, now: float, stuck_after: float | None) -> GangStatus:
@@ -265,17 +274,17 @@ def evaluate(gang: GangObservation, now: float, stuck_after: float | None) -> Ga
     lost = sum(problem.number for problem in on_lost_nodes)
     running, failed, ended = pods.running - lost, pods.failed + lost, max(gang.ended, pods.succeeded)
     if gang.over or (ended and ended >= gang.size):
-        return (running, pods.pending, 0, failed, pods.held, "done", None, "")
+        return GangStatus(running, pods.pending, 0, failed, pods.held, "done", None, "")
     missing = 0 if gang.staged else max(0, gang.size - (ended + pods.running + pods.pending))
     counts = (running, pods.pending, missing, failed, pods.held)
     if running + ended >= (1 if gang.staged else gang.least) and not (gang.staged and pods.pending + lost):
-        return (*counts, "running", None, "")
+        return GangStatus(*counts, "running", None, "")
     if _waits_whole(gang, missing):
         where = f"waits in queue {gang.queue} as a whole: nothing of it runs, and it" if gang.queue else "is suspended, and"
-        return (*counts, "queued", _first(pods.sorts) or gang.began, f"{where} holds nothing")
+        return GangStatus(*counts, "queued", _first(pods.sorts) or gang.began, f"{where} holds nothing")
     since = _since(gang, on_lost_nodes)
     is_late = stuck_after is not None and since is not None and now - since >= stuck_after
-    return (*counts, "stuck" if is_late else "starting", since, _why(gang, running, ended, missing, on_lost_nodes))
+    return GangStatus(*counts, "stuck" if is_late else "starting", since, _why(gang, running, ended, missing, on_lost_nodes))
 
 
 def _waits_whole(gang: GangObservation, missing: int) -> bool:
