@@ -77,7 +77,8 @@ def _predict_tolerations(workload: Workload, bound: Sequence[BoundRule], snapsho
     if not workload.is_whole:
         for pods in workload.pod_sets:
             # The tolerations of such pods are in another object.
-            pods.predicted_tolerations = () if pods.is_whole else _TOLERATE_ALL
+            if not pods.is_whole:
+                pods.predict(_TOLERATE_ALL)
     for binding in bound:
         if not binding.rule.applied_at_pods:
             continue
@@ -89,7 +90,7 @@ def _predict_tolerations(workload: Workload, bound: Sequence[BoundRule], snapsho
             continue
         for pods in workload.pod_sets if edits else ():
             path = pods.field("tolerations")
-            pods.predicted_tolerations = (*pods.predicted_tolerations, *(edit.value for edit in edits if edit.path == path))
+            pods.predict(tuple(edit.value for edit in edits if edit.path == path))
 
 
 class _Regressions:

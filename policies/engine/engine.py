@@ -289,7 +289,7 @@ class _Run:
         notes = [edit.note for edit in edits if apply(edit) and edit.note]
         if notes:
             # Equal templates get equal edits: each note once.
-            self._decision.changes.append(Change(rule, tuple(dict.fromkeys(notes))))
+            self._decision.changes.append(Change(rule, tuple(notes) if len(notes) == 1 else tuple(dict.fromkeys(notes))))
         self._workload.edited(edits)
 
 

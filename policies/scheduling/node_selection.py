@@ -18,7 +18,7 @@ from gpugate.policies.kube.memo import keep, recall, remember
 from gpugate.policies.kube.names import HOSTNAME
 from gpugate.policies.kube.taints import is_transient_taint
 from gpugate.policies.workloads.node_affinity import required_terms
-from gpugate.policies.workloads.pod_set import PodSet
+from gpugate.policies.workloads.pod_set import NO_KEY, PodSet
 from gpugate.policies.workloads.resources import memo_key
 
 #: Fields of a pod spec that decide which nodes match.
@@ -193,8 +193,12 @@ def matching_shapes(pods: PodSet, snapshot: ClusterSnapshot) -> tuple[NodeShape,
 
 def tolerations_key(pods: PodSet) -> bytes | None:
     """Return a key of the stated and predicted tolerations; None if they have no short key."""
-    stated = pods.spec.get("tolerations") or ()
-    return memo_key([stated, pods.predicted_tolerations] if pods.predicted_tolerations else stated)
+    key = pods.tolerations_key
+    if key is NO_KEY:
+        stated = pods.spec.get("tolerations") or ()
+        key = memo_key([stated, pods.predicted_tolerations] if pods.predicted_tolerations else stated)
+        pods.tolerations_key = key
+    return key
 
 
 def open_shapes(pods: PodSet, chosen: NodeCandidates) -> tuple[NodeShape, ...]:

@@ -9,6 +9,8 @@ from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.pod_set_sources import PodSetSize, PodSetSource
 from gpugate.policies.workloads.requests import PodTotals, totals_of
 
+#: Stands for a key that is not computed yet.
+NO_KEY: Final = b""
 _CONTAINER_FIELDS: Final = (("initContainers", INIT), ("containers", REGULAR), ("ephemeralContainers", EPHEMERAL))
 
 
@@ -27,6 +29,8 @@ class PodSet:
         predicted_tolerations: tolerations that the pods will get at creation, besides those of the spec.
         selection_key: key of all pods that select the same nodes, cached for
             :func:`gpugate.policies.scheduling.node_selection.node_candidates`; None until it is computed.
+        tolerations_key: key of all pods with the same tolerations, cached for
+            :func:`gpugate.policies.scheduling.node_selection.tolerations_key`; ``NO_KEY`` until it is computed.
         kind: the kind that creates the pods: of the workload, or of an object that it wraps.
         numbers: the pod counts, in total and per child.
         follows: whether the pods start after other pods of the workload have run.
@@ -37,6 +41,7 @@ class PodSet:
     __slots__ = (
         *("_holders", "_totals", "containers", "count", "follows", "gpu_claims", "kind", "numbers", "path"),
         *("predicted_tolerations", "resources_at", "root", "selection_key", "slice_claims", "spec", "starts_late"),
+        "tolerations_key",
     )
 
     def __init__(  # noqa: PLR0913 - one argument a property of the pods
@@ -75,6 +80,7 @@ class PodSet:
         self._totals: PodTotals | None = None
         self._holders: list[Container] | None = None
         self.selection_key: tuple[Hashable, ...] | None = None
+        self.tolerations_key: bytes | None = NO_KEY
 
     def read_containers(self) -> None:
         """Read the containers; raise a ``MalformedError`` for a field of a wrong type."""
@@ -93,14 +99,25 @@ class PodSet:
         for container in self.containers:
             container.reload()
 
-    def reload(self, touched: Sequence[Path]) -> None:
-        """Drop the cached values of memory, CPU and mounts after edits at the paths ``touched``."""
-        self._totals = None
+    def reload(self, resources: Sequence[Path]) -> None:
+        """Drop the cached values of mounts and tolerations, and those of memory and CPU after edits at the paths ``resources``."""
+        self.tolerations_key = NO_KEY
         for container in self.containers:
             container.shared_memory = NOT_READ
-            depth = len(container.path)
-            if container.path in [path[:depth] for path in touched]:
-                container.reload()
+        if not resources:
+            return
+        self._totals = None
+        for container in self.containers:
+            own, depth = container.path, len(container.path)
+            for path in resources:
+                if path[:depth] == own:
+                    container.reload()
+                    break
+
+    def predict(self, tolerations: tuple[Object, ...]) -> None:
+        """Add ``tolerations`` that the pods will get at creation."""
+        self.predicted_tolerations = (*self.predicted_tolerations, *tolerations)
+        self.tolerations_key = NO_KEY
 
     @property
     def is_whole(self) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Fields that select the nodes of a pod (preferences do not).
 _SELECTING: Final = frozenset({"nodeSelector", REQUIRED_AFFINITY})
+#: Lists from which values are cached.
+_LISTS: Final = frozenset({"tolerations", "volumeMounts", "volumes"})
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -184,31 +186,36 @@ class Workload:
 
     def edited(self, edits: Sequence[Edit]) -> None:
         """Drop the cached values that these applied edits invalidate."""
-        touched: list[Path] = []
+        resources: list[Path] = []
+        touched = False
         for edit in edits:
             effect = _effect_of(edit.path) if self.is_whole else _Effect.ALL
+            if effect is _Effect.NONE:
+                continue
             if effect is _Effect.ALL:
                 self.refresh()
                 return
-            if effect is _Effect.SOME:
-                touched.append(edit.path)
+            touched = True
+            if effect is _Effect.RESOURCES:
+                resources.append(edit.path)
         if touched:
             for pods in self.pod_sets:
-                pods.reload(touched)
+                pods.reload(resources)
 
 
 class _Effect(Enum):
-    """The cached values that an edit invalidates: all, some (memory, CPU, mounts) or none."""
+    """The cached values that an edit invalidates: all, those of memory and CPU, those of mounts and tolerations, or none."""
 
     ALL = auto()
-    SOME = auto()
+    RESOURCES = auto()
+    LISTS = auto()
     NONE = auto()
 
 
 @lru_cache(maxsize=1024)
 def _effect_of(path: Path) -> _Effect:
-    if path[-1] == "volumes":
-        return _Effect.SOME
-    if "resources" in path or "volumeMounts" in path:
-        return _Effect.ALL if "/" in str(path[-1]) else _Effect.SOME
+    if "resources" in path:
+        return _Effect.ALL if "/" in str(path[-1]) else _Effect.RESOURCES
+    if not _LISTS.isdisjoint(path):
+        return _Effect.LISTS
     return _Effect.NONE if _SELECTING.isdisjoint(path) else _Effect.ALL

@@ -41,14 +41,12 @@ from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.accelerators import NVIDIA_GPU, taint_key
 from gpugate.policies.kube.cel import MOST
-from gpugate.policies.kube.fields import mappings
 from gpugate.policies.kube.memo import keep, recall
 from gpugate.policies.kube.taints import dedicates_to_accelerators, is_never_tolerated, marks_accelerators
 from gpugate.policies.patch import Edit
 from gpugate.policies.rules.placement.tolerated_taints import TaintParam, ToleratedTaint, missing_tolerations
-from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, NodeCandidates, node_candidates
+from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, NodeCandidates, node_candidates, tolerations_key
 from gpugate.policies.workloads.pod_set import PodSet
-from gpugate.policies.workloads.resources import memo_key
 from gpugate.policies.workloads.workload import Workload
 
 
@@ -81,7 +79,7 @@ def _taints(pods: PodSet, params: TolerationsParams, candidates: NodeCandidates)
 
 
 def _edits(pods: PodSet, params: TolerationsParams, candidates: NodeCandidates) -> tuple[Edit, ...]:
-    written = memo_key(mappings(pods.spec, "tolerations", pods.field()))
+    written = tolerations_key(pods)
     key = None if written is None else (pods.totals, bool(pods.gpu_claims), pods.path, written)
     edits: tuple[Edit, ...] | None = recall(candidates.memo, "tolerations", key, params)
     if edits is None:

@@ -104,10 +104,11 @@ def _unmounted_volume(pods: PodSet, size: str) -> str | None:
     A patch from Git that states containers and no volumes removes the mount from a custom resource and leaves the volume.
     """
     written = {"medium": "Memory", "sizeLimit": size}
-    names = (str(volume.get("name")) for volume in pods.volumes() if volume.get("emptyDir") == written)
-    mounted = [
-        mount.get("name") for container in pods.containers for mount in mappings(container.spec, "volumeMounts", container.path)
-    ]
+    names = [str(volume.get("name")) for volume in pods.volumes() if volume.get("emptyDir") == written]
+    if not names:
+        return None
+    mounts = (mappings(container.spec, "volumeMounts", container.path) for container in pods.containers)
+    mounted = {str(mount.get("name")) for of_container in mounts for mount in of_container}
     return next((name for name in names if name.startswith(_NAME) and name not in mounted), None)
 
 
@@ -123,9 +124,11 @@ def mutate(workload: Workload, params: SharedMemoryParams, _snapshot: ClusterSna
 
 def _mount(pods: PodSet, containers: list[Container], params: SharedMemoryParams) -> Iterable[Edit]:
     # The kubelet shares the volume among its containers: each may fill it, so the smallest limit bounds it.
-    limits = [pod_level(pods, "limits").get("memory"), *(container.amounts.memory_limit for container in containers)]
-    size = format_bytes(_size_for(min((limit for limit in limits if limit is not None), default=None), params))
-    make = _edits.__wrapped__ if any(len(container.name) > LONGEST_NAME for container in containers) else _edits
+    limits = [container.amounts.memory_limit for container in containers]
+    if "resources" in pods.spec:
+        limits.append(pod_level(pods, "limits").get("memory"))
+    size = format_bytes(_size_for(min([limit for limit in limits if limit is not None], default=None), params))
+    make = _edits if max([len(container.name) for container in containers]) <= LONGEST_NAME else _edits.__wrapped__
     existing = _unmounted_volume(pods, size) if "volumes" in pods.spec else None
     mounting = tuple([(container.path, container.name) for container in containers])
     edits = make(pods.field("volumes"), existing or _unused_name(pods), size, mounting)

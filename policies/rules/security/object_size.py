@@ -29,7 +29,6 @@ A pod with 600 init containers: "the object has 600 init containers, more than t
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from operator import gt
 from typing import Annotated, Final, cast
 
 from pydantic import Field
@@ -87,6 +86,11 @@ class ObjectSizeParams(Params):
         """The limits on lists, in the order of ``_LISTS``."""
         return [getattr(self, field) for field in _LISTS]
 
+    @cached_property
+    def least(self) -> int:
+        """The least of the limits on lists."""
+        return min(self.limits)
+
 
 #: Field of the parameters: name in a sentence, and the field of the pod spec that a finding names.
 _LISTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -106,6 +110,13 @@ _LISTS: Final[Mapping[str, tuple[str, str]]] = {
     "topology_spread_constraints": ("topology spread constraints", "topologySpreadConstraints"),
 }
 _POD_SETS: Final = "pod templates"
+#: Lists and maps of a pod spec and of a container.
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+_OF_PODS: Final = (
+    *("tolerations", "volumes", "nodeSelector", "containers", "initContainers", "ephemeralContainers"),
+    *("overhead", "resourceClaims", "topologySpreadConstraints"),
+)
+_OF_CONTAINERS: Final = ("env", "volumeMounts", "envFrom")
 #: Position of ``images`` in a count.
 _IMAGES: Final = list(_LISTS).index("images")
 
@@ -128,10 +139,30 @@ def check(workload: Workload, params: ObjectSizeParams, _snapshot: ClusterSnapsh
 def is_over(workload: Workload, params: Params) -> bool:
     """Return whether the object is over a limit."""
     limits = cast("ObjectSizeParams", params)
-    # The usual case, without a finding to build. The images of all containers are no fewer than the different ones.
-    if len(workload.pod_sets) == 1 and not any(map(gt, _counts(workload.pod_sets[0].spec, set()), limits.limits)):
+    # The usual case: fewer entries in all than any limit.
+    if len(workload.pod_sets) == 1 and _is_small(workload.pod_sets[0].spec, limits.least):
         return False
     return next(check(workload, limits, EMPTY_SNAPSHOT), None) is not None
+
+
+def _is_small(spec: Object, most: int) -> bool:
+    """Return whether all lists and maps of one pod template together have at most ``most`` entries."""
+    try:
+        number = 0
+        for field in _OF_PODS:
+            if field in spec:
+                number += len(spec[field])
+        for field in _CONTAINERS:
+            for container in spec.get(field, ()):
+                for name in _OF_CONTAINERS:
+                    if name in container:
+                        number += len(container[name])
+                resources = container.get("resources")
+                if resources:
+                    number += sum(map(len, resources.values()))
+    except (AttributeError, TypeError):
+        return False
+    return number <= most and ("affinity" not in spec or number + sum(_affinity(spec["affinity"])) <= most)
 
 
 def _counts(spec: Object, images: set[object]) -> list[int]:
@@ -203,11 +234,13 @@ def _affinity(value: object) -> tuple[int, int]:
             pending.extend(item)
         elif type(item) is dict:
             for name, field in item.items():
-                if name in _VALUES and (type(field) is list or type(field) is dict):
-                    values += len(field)
-                elif name in _TERMS and type(field) is list:
-                    terms += len(field)
-            pending.extend(item.values())
+                if type(field) is list or type(field) is dict:
+                    if name in _VALUES:
+                        values += len(field)
+                    elif name in _TERMS and type(field) is list:
+                        terms += len(field)
+                    if name != "values":
+                        pending.append(field)
     return terms, values
 
 
