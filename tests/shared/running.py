@@ -134,9 +134,10 @@ class Server:
 
 
 @contextmanager
-def serving(directory: Path, *options: str) -> Iterator[Server]:
-    """Start `gpugate serve` on a free port with a certificate of its own, and stop it whatever happens."""
-    arguments = ["serve", "--listen", "127.0.0.1:0", "--self-signed", str(directory), "--drain-delay", "0", *options]
+def serving(directory: Path, *options: str, tls: Path | None = None) -> Iterator[Server]:
+    """Start `gpugate serve` on a free port with a certificate of its own, or that of ``tls``, and stop it whatever happens."""
+    certificate = f"--self-signed={directory}" if tls is None else f"--tls-dir={tls}"
+    arguments = ["serve", "--listen", "127.0.0.1:0", certificate, "--drain-delay", "0", *options]
     reading, writing = os.pipe()
     with Path(os.devnull).open("r+b") as nothing, os.fdopen(reading, "rb") as stderr:
         process = Forked(arguments, [nothing.fileno(), nothing.fileno(), writing], _CLEAN)
