@@ -97,24 +97,7 @@ def check_key(role: str, certificate_pem: bytes, key_pem: bytes) -> list[Certifi
     return [CertificateProblem(ProblemKind.KEY_MISMATCH, message, remedy)]
 
 
-def _check_path(
-    leaf: x509.Certificate, intermediates: Sequence[x509.Certificate], anchors: Sequence[x509.Certificate], now: datetime
-) -> list[CertificateProblem]:
-    issuers = _issuers(leaf, intermediates, anchors)
-    if issuers is None:
-        ids = ", ".join(describe(anchor).fingerprint_sha256[:16] for anchor in anchors[:_SHOWN])
-        ids += f" and {len(anchors) - _SHOWN} more" if len(anchors) > _SHOWN else ""
-        message = f"the serving certificate (issuer {leaf.issuer.rfc4514_string()}) was not signed by the CA given (SHA-256 {ids})"
-        remedy = "publish the caBundle of the CA that signed it, or issue a new one"
-        return [CertificateProblem(ProblemKind.FOREIGN_CA, message, remedy)]
-    problems = [problem for ca in issuers for problem in _check_time("CA", ca, now)]
-    if not all(is_ca(ca) for ca in issuers):
-        message = "the certificate that signed the serving certificate is not a CA's"
-        problems.append(CertificateProblem(ProblemKind.NOT_A_CA, message, "rotate the CA"))
-    return problems
-
-
-def _issuers(
+def issuers(
     leaf: x509.Certificate, intermediates: Sequence[x509.Certificate], anchors: Sequence[x509.Certificate]
 ) -> list[x509.Certificate] | None:
     """Return the issuers from the leaf's to the anchor, or None if no path is found."""
@@ -135,6 +118,23 @@ def _issuers(
         path.append(parent)
         current = parent
     return None
+
+
+def _check_path(
+    leaf: x509.Certificate, intermediates: Sequence[x509.Certificate], anchors: Sequence[x509.Certificate], now: datetime
+) -> list[CertificateProblem]:
+    path = issuers(leaf, intermediates, anchors)
+    if path is None:
+        ids = ", ".join(describe(anchor).fingerprint_sha256[:16] for anchor in anchors[:_SHOWN])
+        ids += f" and {len(anchors) - _SHOWN} more" if len(anchors) > _SHOWN else ""
+        message = f"the serving certificate (issuer {leaf.issuer.rfc4514_string()}) was not signed by the CA given (SHA-256 {ids})"
+        remedy = "publish the caBundle of the CA that signed it, or issue a new one"
+        return [CertificateProblem(ProblemKind.FOREIGN_CA, message, remedy)]
+    problems = [problem for ca in path for problem in _check_time("CA", ca, now)]
+    if not all(is_ca(ca) for ca in path):
+        message = "the certificate that signed the serving certificate is not a CA's"
+        problems.append(CertificateProblem(ProblemKind.NOT_A_CA, message, "rotate the CA"))
+    return problems
 
 
 def _signed(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
