@@ -5,13 +5,13 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpugate.certs import files
 from gpugate.certs.inspect import CertificateError, CertificateInfo, timestamp
-from gpugate.certs.issue import KeyPair, issue_ca
+from gpugate.certs.issue import KeyPair, Lifetimes, issue_ca
 from gpugate.certs.serving import check_pair, unusable
 from gpugate.certs.verify import CertificateProblem, ProblemKind
 from gpugate.webhook.admission import tls
@@ -24,7 +24,10 @@ _INTERVAL: Final = 10.0
 _RETRY: Final = 2.0
 #: The last second of the year 9999, the latest time that a datetime has.
 _LATEST: Final = 253_402_300_799.0
+#: Name and time of the placeholder, which has ended whatever the clock says.
 _PLACEHOLDER: Final = "gpugate without a certificate"
+_LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_A_DAY: Final = timedelta(days=1)
 
 
 class CertificateFiles(NamedTuple):
@@ -83,15 +86,19 @@ class ServingCertificate:
     @property
     def not_ready(self) -> str:
         """Return why the replica is not ready; empty if it serves a certificate that is valid now."""
-        because = f": {self._problem.message}; {self._problem.remedy}" if self._problem else ""
+        problem = self._problem
         if self._info is None:
-            return f"there is no usable serving certificate{because}"
+            return f"there is no usable serving certificate: {_text(problem)}"
         now = self._clock()
         if now > self._info.not_after.timestamp():
-            return f"the serving certificate ended at {timestamp(self._info.not_after)}, and the files hold no usable one{because}"
-        if now < self._info.not_before.timestamp():
-            return f"the serving certificate begins only at {timestamp(self._info.not_before)}{because}"
-        return ""
+            moment = f"ended at {timestamp(self._info.not_after)}"
+        elif now < self._info.not_before.timestamp():
+            moment = f"begins only at {timestamp(self._info.not_before)}"
+        else:
+            return ""
+        is_same = problem is None or problem.kind in {ProblemKind.SERVING_EXPIRED, ProblemKind.SERVING_NOT_YET}
+        files = "; correct the clock, or issue a new one" if is_same else f", and its files are no better: {_text(problem)}"
+        return f"the serving certificate {moment}{files}"
 
     async def watch(self) -> None:
         """Check the files until cancelled, and serve a new pair to new connections."""
@@ -110,7 +117,7 @@ class ServingCertificate:
     def _placeholder(self) -> ssl.SSLContext:
         # The kubelet's probes verify no certificate: the replica stays alive, and says why it is not ready.
         context = self._new_context()
-        tls.use_pair(context, issue_ca(self._now(), name=_PLACEHOLDER))
+        tls.use_pair(context, issue_ca(_LONG_AGO, Lifetimes(ca=_A_DAY, serving=_A_DAY), name=_PLACEHOLDER))
         return context
 
     def _now(self) -> datetime:
@@ -180,4 +187,8 @@ class ServingCertificate:
 
     def _log_problem(self, message: str, problem: CertificateProblem) -> None:
         serving = timestamp(self._info.not_after) if self._info else "none"
-        self._log.warning(message, reason=problem.kind, error=f"{problem.message}; {problem.remedy}", serving_until=serving)
+        self._log.warning(message, reason=problem.kind, error=_text(problem), serving_until=serving)
+
+
+def _text(problem: CertificateProblem | None) -> str:
+    return f"{problem.message}; {problem.remedy}" if problem is not None else "it was not checked yet"

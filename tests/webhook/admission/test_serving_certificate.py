@@ -480,3 +480,30 @@ async def test_a_file_that_is_away_for_a_moment_is_waited_for(tmp_path: Path) ->
         put(tmp_path, second)
         await server.logged(_RELOADED)
         assert await server.serial() == number(second)
+
+
+@pytest.mark.asyncio
+async def test_a_mounted_secret_is_exchanged_by_one_link(tmp_path: Path) -> None:
+    first, second = pair(), pair()
+    for name, content in (("..1", first), ("..2", second)):
+        (tmp_path / name).mkdir()
+        put(tmp_path / name, content)
+    (tmp_path / "..data").symlink_to("..1")
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    async with exchanging(tmp_path) as server:
+        assert await server.serial() == number(first)
+        (tmp_path / "..data_tmp").symlink_to("..2")
+        (tmp_path / "..data_tmp").replace(tmp_path / "..data")
+        await server.check()
+        assert server.messages() == [_RELOADED]
+        assert await server.serial() == number(second)
+
+
+@pytest.mark.parametrize("clock", [0.0, -1e15, 1e15])
+def test_a_start_with_an_impossible_clock_is_alive_and_unready(tmp_path: Path, clock: float) -> None:
+    put(tmp_path, pair())
+    paths = CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt")
+    new_context = tls.context_maker(tls_1_2=False, client_ca=None)
+    made = ServingCertificate(paths, new_context, Log(io.StringIO()), Metrics(), lambda: clock)
+    assert "there is no usable serving certificate: the serving certificate" in made.not_ready
