@@ -14,6 +14,7 @@ from gpugate.policies.policy.models import Policy
 from gpugate.webhook.admission import tls
 from gpugate.webhook.admission.app import make_app
 from gpugate.webhook.admission.denials import DenialReporter
+from gpugate.webhook.admission.held_events import HeldEvents
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.cache.health import monitor_watches
@@ -85,7 +86,9 @@ async def serve(options: ServerOptions, log: Log) -> None:
     tls.record_expiry(options.certificate, metrics)
     state = CurrentState(options.snapshot or EMPTY_SNAPSHOT, options.policies or ())
     ledger = InFlightLedger() if options.watch and options.snapshot is None else None
-    client, watchers, store = await _watch(options, state, log, ledger)
+    authenticated = options.client_ca is not None
+    held = None if authenticated else HeldEvents(lambda: metrics.event("unconfirmed"))
+    client, watchers, store = await _watch(options, state, log, ledger, held)
     tasks = [
         asyncio.create_task(tls.reload_certificates(context, options.certificate, options.key, log, metrics), name="certificates")
     ]
@@ -97,7 +100,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
     event_recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None
     if event_recorder is not None:
         tasks.append(asyncio.create_task(event_recorder.run(), name="events"))
-    denials = DenialReporter(metrics, event_recorder)
+    denials = DenialReporter(metrics, event_recorder, held=held)
     review_recorder = None
     if options.record is not None:
         review_recorder = ReviewRecorder(options.record, options.record_limit, log, count=metrics.recorded)
@@ -137,7 +140,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
 
 
 async def _watch(
-    options: ServerOptions, state: CurrentState, log: Log, ledger: InFlightLedger | None
+    options: ServerOptions, state: CurrentState, log: Log, ledger: InFlightLedger | None, held: HeldEvents | None
 ) -> tuple[ApiClient | None, list[Reflector] | None, SnapshotStore | None]:
     if not options.watch:
         return None, None, None
@@ -145,7 +148,8 @@ async def _watch(
     kinds: list[WatchedKind] = list(fact_kinds(options.kueue_namespace)) if options.snapshot is None else []
     if options.policies is None:
         kinds.append(POLICIES)
-    store = SnapshotStore(state, log, kinds, fixed=options.snapshot, ledger=ledger)
+    added_pod = held.added if held is not None else None
+    store = SnapshotStore(state, log, kinds, fixed=options.snapshot, ledger=ledger, added_pod=added_pod)
     discovery = Discovery(client)
     return client, [Reflector(client, kind, store, strip=reducer_for(kind), discovery=discovery) for kind in kinds], store
 
