@@ -33,11 +33,17 @@ class Admitted(NamedTuple):
 
 
 class InFlight:
-    """Sums over the objects in flight, updated entry by entry."""
+    """Sums over the objects in flight, updated entry by entry.
 
-    __slots__ = ("_entries", "_groups", "_namespaces", "_queues")
+    Attributes:
+        share: percentage of a quota that objects in flight may take together; None without a bound. Where anybody can send a review,
+            objects may be made up: they take little from others, and refuse nothing.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_entries", "_groups", "_namespaces", "_queues", "share")
+
+    def __init__(self, share: int | None = None) -> None:
+        self.share = share
         self._entries: dict[str, Admitted] = {}
         self._queues: dict[tuple[str, str], dict[str, int]] = {}
         self._namespaces: dict[str, dict[str, int]] = {}
@@ -69,6 +75,10 @@ class InFlight:
         _add(self._namespaces, namespace, {**requests, "pods": pods}, sign)
         if admitted.group is not None:
             change_count(self._groups, (namespace, admitted.group), sign * pods)
+
+    def bounded(self, amount: int, quota: int) -> int:
+        """Return the part of ``amount`` that counts against ``quota``: at most the share, rounded up."""
+        return amount if self.share is None else min(amount, -(-max(0, quota) * self.share // 100))
 
     def queue(self, namespace: str, name: str) -> Mapping[str, int]:
         """Return the amounts in flight into a LocalQueue by resource."""

@@ -214,4 +214,10 @@ def in_flight_into(queue: ClusterQueue, snapshot: ClusterSnapshot) -> dict[str, 
         if local is not None and local.cluster_queue == queue.name:
             for resource, amount in amounts.items():
                 change_count(in_flight, resource, amount)
-    return in_flight
+    bounded = snapshot.in_flight.bounded
+    return {resource: bounded(amount, _nominal(queue, resource)) for resource, amount in in_flight.items()}
+
+
+def _nominal(queue: ClusterQueue, resource: str) -> int:
+    """Return the nominal quota of ``queue`` for ``resource`` in all flavors."""
+    return sum(quotas[resource].nominal for group in queue.groups for _, quotas in group.flavors if resource in quotas)

@@ -85,7 +85,9 @@ class QuotaBudget(NamedTuple):
             return NO_AMOUNTS
         requests = {name: amount for name, amount in amounts.items() if name != "pods"}
         pods = amounts.get("pods", 0)
-        return {**usage_of_pod(ResolvedResources(requests, {})), "pods": pods, "count/pods": pods}
+        usage = {**usage_of_pod(ResolvedResources(requests, {})), "pods": pods, "count/pods": pods}
+        bounded, hard = self.snapshot.in_flight.bounded, self.quota.hard
+        return {name: bounded(amount, hard[name]) for name, amount in usage.items() if name in hard}
 
 
 def quotas_of(workload: Workload, snapshot: ClusterSnapshot) -> list[QuotaBudget]:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gpugate.webhook.admission.admission_review import BadRequestError
 from gpugate.webhook.admission.denials import DenialReporter
-from gpugate.webhook.admission.handler import AdmissionHandler
+from gpugate.webhook.admission.handler import LONGEST_TIMEOUT, AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.cache.ledger import InFlightLedger
@@ -23,8 +23,6 @@ from gpugate.webhook.runtime.log import Log
 BODY_LIMIT: Final = 4 * 1024 * 1024
 #: Time for the watch to catch up before a second decision. Seconds.
 _LAG: Final = 0.25
-#: Largest ``timeoutSeconds`` of a webhook. Seconds.
-_LONGEST_TIMEOUT: Final = 30.0
 _JSON: Final = {"Content-Type": "application/json"}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -48,11 +46,11 @@ def timeout_of(query: str) -> float:
     """
     text = next((value for key, value in parse_qsl(query) if key == "timeout"), "")
     if not text:
-        return _LONGEST_TIMEOUT
+        return LONGEST_TIMEOUT
     for suffix, unit in (("ms", 0.001), ("m", 60.0), ("s", 1.0)):
         number = text.removesuffix(suffix)
         if number != text and number.replace(".", "", 1).isascii() and number.replace(".", "", 1).isdigit():
-            return max(0.001, min(float(number) * unit, _LONGEST_TIMEOUT))
+            return max(0.001, min(float(number) * unit, LONGEST_TIMEOUT))
     message = f"timeout {text!r:.20} is not a duration such as 5s or 500ms"
     raise BadRequestError(message, reason="timeout")
 
@@ -70,10 +68,10 @@ def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentStat
             else:
                 async with asyncio.timeout(timeout):
                     body = await request.read()
-            answer = handler.answer_or_defer(endpoint, body, may_wait=endpoint == "validate")
+            answer = handler.answer_or_defer(endpoint, body, may_wait=endpoint == "validate", timeout=timeout)
             if answer is None:
                 await wait_for_the_watch(_LAG)
-                answer = handler.answer(endpoint, body)
+                answer = handler.answer(endpoint, body, timeout=timeout)
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:
                 # Send the apiserver's next review to another replica.

@@ -3,8 +3,8 @@
 A refused object is never stored, so an Event about it could not be found: the Event is about the controller that created the
 object, or about the Namespace. Denials of rules in DryRun are reported as well, with another reason.
 
-Without a client certificate, only what the watch confirms becomes an Event: an admitted pod (`HeldEvents`). A refusal leaves nothing to
-confirm it by.
+Without a client certificate, only what the watch confirms becomes an Event: an admitted pod (`HeldEvents`). A refusal leaves
+nothing to confirm it by.
 """
 
 from collections.abc import Mapping, Sequence

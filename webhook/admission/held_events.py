@@ -1,7 +1,7 @@
 """Events about pods of callers without a client certificate, held until the watch shows the pod.
 
-Anybody who reaches the server can send a review, so a review alone proves nothing. The apiserver gives a pod its uid before it calls
-validating webhooks, and nobody can guess it: a new pod with that uid in the watch proves that the review was real.
+Anybody who reaches the server can send a review, so a review alone proves nothing. The apiserver gives a pod its uid before it
+calls validating webhooks, and nobody can guess it: a new pod with that uid in the watch proves that the review was real.
 """
 
 import time
@@ -35,7 +35,7 @@ class HeldEvents:
         time_out: float = _TIME_OUT,
         most: int = _MOST,
     ) -> None:
-        """Hold at most ``most`` Events, each for at most ``time_out`` seconds; ``dropped`` is called for each that is not emitted."""
+        """Hold at most ``most`` Events, each for at most ``time_out`` seconds; ``dropped`` is called for each that is dropped."""
         self._dropped = dropped
         self._clock = clock
         self._time_out = time_out

@@ -85,8 +85,8 @@ async def serve(options: ServerOptions, log: Log) -> None:
     context = tls.make_context(options.certificate, options.key, tls_1_2=options.tls_1_2, client_ca=options.client_ca)
     tls.record_expiry(options.certificate, metrics)
     state = CurrentState(options.snapshot or EMPTY_SNAPSHOT, options.policies or ())
-    ledger = InFlightLedger() if options.watch and options.snapshot is None else None
     authenticated = options.client_ca is not None
+    ledger = InFlightLedger(authenticated=authenticated) if options.watch and options.snapshot is None else None
     held = None if authenticated else HeldEvents(lambda: metrics.event("unconfirmed"))
     client, watchers, store = await _watch(options, state, log, ledger, held)
     tasks = [

@@ -1,8 +1,8 @@
 """Ledger of objects that this replica admitted and the watch does not show yet."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Final
 
 from gpugate.policies.cluster.in_flight import Admitted, InFlight
@@ -10,31 +10,46 @@ from gpugate.policies.cluster.kinds import Key
 
 #: Seconds after which an object that the watch never showed counts as rejected later in the admission chain.
 _TIME_OUT: Final = 15.0
+#: Percentage of a quota that objects may take whose callers are not authenticated.
+UNCONFIRMED_SHARE: Final = 10
+#: Most objects in one timeout: more are not counted. A review adds up the queues of all.
+_MOST: Final = 4096
 
 
 class InFlightLedger:
     """Counts an admitted object until the watch shows it, its name is created again, or a timeout."""
 
-    __slots__ = ("_clock", "_due", "_names", "_time_out", "in_flight")
+    __slots__ = ("_authenticated", "_clock", "_due", "_ends", "_names", "_time_out", "in_flight")
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, time_out: float = _TIME_OUT) -> None:
-        """Prepare an empty ledger; ``time_out`` in seconds."""
+    def __init__(
+        self, *, clock: Callable[[], float] = time.monotonic, time_out: float = _TIME_OUT, authenticated: bool = True
+    ) -> None:
+        """Prepare an empty ledger; ``time_out`` in seconds.
+
+        Without ``authenticated`` callers, objects may be made up: they count no longer than the timeout of their request, and take at
+        most a share of any quota.
+        """
         self._clock = clock
         self._time_out = time_out
-        self._due: OrderedDict[str, float] = OrderedDict()
+        self._authenticated = authenticated
+        self._due: dict[str, float] = {}
+        self._ends: list[tuple[float, str]] = []
         self._names: dict[tuple[str, Key], str] = {}
-        self.in_flight = InFlight()
+        self.in_flight = InFlight(None if authenticated else UNCONFIRMED_SHARE)
 
     def __len__(self) -> int:
         return len(self._due)
 
-    def admit(self, uid: str, admitted: Admitted) -> None:
-        """Count ``admitted`` under the ``uid`` of its object."""
+    def admit(self, uid: str, admitted: Admitted, timeout: float = _TIME_OUT) -> None:
+        """Count ``admitted`` under the ``uid`` of its object; ``timeout`` is that of the request in seconds."""
         self.expire()
         self.supersede(admitted.kind, admitted.namespace, admitted.name)
+        if len(self._ends) >= _MOST:
+            return
+        due = self._clock() + (self._time_out if self._authenticated else min(self._time_out, timeout))
         self._names[(admitted.kind, (admitted.namespace, admitted.name))] = uid
-        self._due[uid] = self._clock() + self._time_out
-        self._due.move_to_end(uid)
+        self._due[uid] = due
+        heappush(self._ends, (due, uid))
         self.in_flight.add(uid, admitted)
 
     def supersede(self, kind: str, namespace: str, name: str) -> None:
@@ -59,8 +74,7 @@ class InFlightLedger:
     def expire(self) -> None:
         """Stop counting overdue entries."""
         now = self._clock()
-        while self._due:
-            uid, due = next(iter(self._due.items()))
-            if due > now:
-                return
-            self.observe(uid)
+        while self._ends and self._ends[0][0] <= now:
+            due, uid = heappop(self._ends)
+            if self._due.get(uid) == due:
+                self.observe(uid)

@@ -163,6 +163,16 @@ def test_a_member_that_was_just_admitted_takes_a_place() -> None:
     assert _joining("c", snapshot) == [("gang-members", "OneTooMany", "deny")]
 
 
+def test_a_member_on_the_word_of_an_unknown_caller_takes_no_place_and_one_that_the_watch_shows_does() -> None:
+    snapshot = snapshot_from_objects([_member("llm-0", "team-a", "llm")])
+    snapshot.in_flight.share = 10
+    snapshot.in_flight.add("b", Admitted("Pod", "team-a", "llm-1", 1, "", _LLM, {}))
+    assert _joining("c", snapshot) == [("gang-members", "OneTooMany", "warn")]
+    full = snapshot_from_objects([_member(f"llm-{number}", "team-a", "llm") for number in range(2)])
+    full.in_flight.share = 10
+    assert _joining("c", full) == [("gang-members", "OneTooMany", "deny")]
+
+
 def test_a_pod_that_is_asked_about_again_does_not_stand_in_its_own_way() -> None:
     snapshot = snapshot_from_objects([_member("llm-0", "team-a", "llm")])
     snapshot.in_flight.add("c", Admitted("Pod", "team-a", "new", 1, "", _LLM, {}))

@@ -181,3 +181,58 @@ def test_the_sums_are_those_of_a_recount(events: list[tuple[str, Admitted | None
         assert kept.queue(namespace, "q") == again.queue(namespace, "q")
         assert kept.members(namespace, GROUP) == again.members(namespace, GROUP)
     assert len(kept) == len(live)
+
+
+def test_an_object_on_the_word_of_an_unknown_caller_counts_no_longer_than_its_request_could_last() -> None:
+    clock = Clock()
+    ledger = InFlightLedger(clock=clock, authenticated=False)
+    ledger.admit("1", job("a"), timeout=30.0)
+    ledger.admit("2", job("b"), timeout=3.0)
+    assert in_queue(ledger) == 16
+    clock.now += 3
+    ledger.expire()
+    assert in_queue(ledger) == 8, "the one with the longer timeout came first and holds up nobody"
+    clock.now += 12
+    ledger.expire()
+    assert len(ledger) == 0
+    trusted = InFlightLedger(clock=clock)
+    trusted.admit("1", job("a"), timeout=3.0)
+    clock.now += 3
+    trusted.expire()
+    assert in_queue(trusted) == 8
+
+
+def test_an_object_that_is_sent_again_counts_from_then_on() -> None:
+    clock = Clock()
+    ledger = InFlightLedger(clock=clock, time_out=10)
+    ledger.admit("1", job("a"))
+    clock.now += 6
+    ledger.admit("1", job("a"))
+    clock.now += 6
+    ledger.expire()
+    assert in_queue(ledger) == 8
+    clock.now += 4
+    ledger.expire()
+    assert in_queue(ledger) == 0
+
+
+def test_forged_reviews_do_not_fill_the_memory() -> None:
+    clock = Clock()
+    ledger = InFlightLedger(clock=clock, authenticated=False)
+    for number in range(5000):
+        ledger.admit(str(number), job(f"forged-{number}"))
+    assert len(ledger) == 4096
+    clock.now += 15
+    ledger.admit("honest", job("honest"))
+    assert len(ledger) == 1
+
+
+def test_the_timeout_of_the_apiserver_ends_what_it_was_asked_about() -> None:
+    clock = Clock()
+    ledger = InFlightLedger(clock=clock, authenticated=False)
+    door = AdmissionHandler(CurrentState(), Metrics(), Log(io.StringIO()), ledger)
+    door.answer("validate", orjson.dumps(admission(_stored())), timeout=2.0)
+    assert ledger.in_flight.namespace("team-a")["pods"] == 1
+    clock.now += 2
+    ledger.expire()
+    assert len(ledger) == 0

@@ -76,7 +76,10 @@ def _check_pod(workload: Workload, pods: PodSet, key: GroupKey, snapshot: Cluste
     size = _full_size(workload, pods, key, member, group)
     if size and not any(finding.reason == "SizeDiffers" for finding in differing):
         joining = _joining(workload, key, snapshot)
-        yield from _check_place(pods, key, size, group, joining)
+        # A member whose caller is unknown may be made up, and refuses nothing.
+        certain = snapshot.in_flight.share is None or group.present >= size
+        places = _check_place(pods, key, size, group, joining)
+        yield from places if certain else (finding.as_warning() for finding in places)
         if not group.present and not joining:
             yield from _check_other_namespaces(workload, key, size, snapshot)
 
