@@ -36,8 +36,8 @@ class InFlight:
     """Sums over the objects in flight, updated entry by entry.
 
     Attributes:
-        share: percentage of a quota that objects in flight may take together; None without a bound. Where anybody can send a review,
-            objects may be made up: they take little from others, and refuse nothing.
+        share: percentage of a quota that objects in flight may take together; None without a bound. Where anybody can send a
+            review, objects may be made up: they take little from others, and refuse nothing.
     """
 
     __slots__ = ("_entries", "_groups", "_namespaces", "_queues", "share")

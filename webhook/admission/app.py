@@ -122,7 +122,9 @@ def make_app(  # noqa: PLR0913 - one parameter per part
     ``ledger`` is None without a watch. Without ``denials``, denials are counted in ``metrics`` only. With ``client_ca``, reviews
     need a client certificate; probes and metrics never do.
     """
-    handler = AdmissionHandler(state, metrics, log, ledger, denials=denials, review_recorder=review_recorder)
+    handler = AdmissionHandler(
+        state, metrics, log, ledger, denials=denials, review_recorder=review_recorder, authenticated=client_ca
+    )
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

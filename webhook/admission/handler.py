@@ -17,6 +17,7 @@ from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.admission.response import PASS, POLICIES, build_response, cut, undecided
+from gpugate.webhook.admission.withheld_names import NameFilter
 from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.runtime.log import Log
@@ -41,10 +42,13 @@ class AdmissionHandler:
         *,
         denials: DenialReporter | None = None,
         review_recorder: ReviewRecorder | None = None,
+        authenticated: bool = True,
     ) -> None:
+        """Prepare to answer; callers that are not ``authenticated`` get answers without names of nodes and of other teams."""
         self._state, self._metrics, self._log = state, metrics, log
         self._ledger, self._review_recorder = ledger, review_recorder
         self._denials = denials or DenialReporter(metrics)
+        self._name_filter = None if authenticated else NameFilter()
 
     def answer(self, endpoint: str, body: bytes, *, timeout: float = LONGEST_TIMEOUT) -> bytes:
         """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
@@ -102,7 +106,8 @@ class AdmissionHandler:
         decision = decide(workload, bound, snapshot, phase, now=time.time())
         if self._ledger is not None and phase is Phase.CHECK and not decision.refused:
             self._record_in_flight(self._ledger, request, workload, timeout)
-        return build_response(_title(request), decision, bound.named), decision
+        shown = decision if self._name_filter is None else self._name_filter.filtered(decision, snapshot)
+        return build_response(_title(request), shown, bound.named), decision
 
     def _record_in_flight(self, ledger: InFlightLedger, request: Request, workload: Workload, timeout: float) -> None:
         """Count an object that will be stored until the watch shows it."""

@@ -26,8 +26,8 @@ class InFlightLedger:
     ) -> None:
         """Prepare an empty ledger; ``time_out`` in seconds.
 
-        Without ``authenticated`` callers, objects may be made up: they count no longer than the timeout of their request, and take at
-        most a share of any quota.
+        Without ``authenticated`` callers, objects may be made up: they count no longer than the timeout of their request, and take
+        at most a share of any quota.
         """
         self._clock = clock
         self._time_out = time_out

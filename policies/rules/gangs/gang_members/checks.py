@@ -163,6 +163,7 @@ def _check_other_namespaces(workload: Workload, key: GroupKey, size: int, snapsh
                 f"the group {key.name} waits in namespace {namespace} with {group.present} of {size} members, but this pod is in"
                 f" namespace {workload.namespace}, and a gang cannot span namespaces",
                 f"Create the pod in {namespace} if it belongs to that gang.",
+                names=(namespace,),
             )
             return
 
