@@ -40,7 +40,7 @@ class Gate:
         self._name = name
         self._files = cluster.authority.serving(name)
         self._tls = cluster.run_dir / f"{name}-tls"
-        self._port = free_port()
+        self._port, self._metrics_port = free_port(), free_port()
         self._process: ManagedProcess | None = None
         self.url = f"https://127.0.0.1:{self._port}"
         self.log = cluster.run_dir / f"{name}.log"
@@ -100,6 +100,7 @@ class Gate:
             Path(sys.executable).with_name("gpugate"),
             "serve",
             f"--listen=127.0.0.1:{self._port}",
+            f"--metrics-listen=127.0.0.1:{self._metrics_port}",
             f"--tls-dir={self._tls}",
             f"--kubeconfig={kubeconfig}",
             "--drain-delay=0",
@@ -122,7 +123,10 @@ class Gate:
             self._process = None
 
     def get(self, path: str) -> str:
-        """The text at ``path`` of the server."""
+        """The text at ``path`` of the server; metrics and details of readiness have a port of their own."""
+        if path.startswith(("/metrics", "/readyz?")):
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}{path}", timeout=10) as response:
+                return str(response.read().decode())
         context = ssl.create_default_context(cafile=str(self._files.ca))
         with urllib.request.urlopen(self.url + path, context=context, timeout=10) as response:
             return str(response.read().decode())

@@ -1,7 +1,6 @@
-"""The HTTP application: routes, limits, probes and metrics."""
+"""The HTTP application: routes, limits and probes."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Final
@@ -11,12 +10,12 @@ from aiohttp import web
 
 from gpugate.webhook.admission.admission_review import BadRequestError
 from gpugate.webhook.admission.denials import DenialReporter
+from gpugate.webhook.admission.diagnostics import readiness
 from gpugate.webhook.admission.handler import LONGEST_TIMEOUT, AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.state import CurrentState
-from gpugate.webhook.kube.types import KindState
 from gpugate.webhook.runtime.log import Log
 
 #: Largest body: an object in etcd is at most 1.5 MiB, and a review may contain two. Bytes.
@@ -93,19 +92,6 @@ def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentStat
     return handle
 
 
-def _facts(state: CurrentState, now: float) -> list[str]:
-    """Return a line for each resource: sync state, and objects, age and error of a watched one."""
-    known = {resource: sync_state.value for resource, sync_state in state.in_force.snapshot.known.items()}
-    watched = {kind_state.resource: _watched(kind_state, now) for kind_state in state.watched()}
-    return [f"{resource}: {text}" for resource, text in sorted((known | watched).items())]
-
-
-def _watched(state: KindState, now: float) -> str:
-    age = state.age(now)
-    text = f"{state.phase}, objects {state.objects}, {'never read' if age is None else f'age {age:.1f} s'}"
-    return f"{text}: {' '.join(state.error.split())}" if state.error else text
-
-
 def make_app(  # noqa: PLR0913 - one parameter per part
     state: CurrentState,
     metrics: Metrics,
@@ -120,7 +106,7 @@ def make_app(  # noqa: PLR0913 - one parameter per part
     """Return the application that serves reviews from ``state``, with bodies of at most ``body_limit`` bytes.
 
     ``ledger`` is None without a watch. Without ``denials``, denials are counted in ``metrics`` only. With ``client_ca``, reviews
-    need a client certificate; probes and metrics never do.
+    need a client certificate; probes never do.
     """
     handler = AdmissionHandler(
         state, metrics, log, ledger, denials=denials, review_recorder=review_recorder, authenticated=client_ca
@@ -129,22 +115,12 @@ def make_app(  # noqa: PLR0913 - one parameter per part
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def readyz(request: web.Request) -> web.Response:
-        reason = state.not_ready
-        lines = [reason or "ok"]
-        if "verbose" in request.query:
-            lines += _facts(state, time.monotonic())
-            lines += [f"policy {policy.name}: generation {policy.generation}" for policy in state.in_force.policies.policies]
-            lines += [f"bad policy {policy.name}: {policy.outcome}: {policy.error}" for policy in state.policies() if policy.error]
-        return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
-
-    async def metrics_text(_request: web.Request) -> web.Response:
-        return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+    async def readyz(_request: web.Request) -> web.Response:
+        return readiness(state)
 
     app = web.Application(client_max_size=body_limit)
     app.router.add_post("/mutate", _review_handler("mutate", handler, state, metrics, client_ca=client_ca))
     app.router.add_post("/validate", _review_handler("validate", handler, state, metrics, client_ca=client_ca))
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
-    app.router.add_get("/metrics", metrics_text)
     return app

@@ -14,6 +14,7 @@ from gpugate.policies.policy.models import Policy
 from gpugate.webhook.admission import tls
 from gpugate.webhook.admission.app import make_app
 from gpugate.webhook.admission.denials import DenialReporter
+from gpugate.webhook.admission.diagnostics import make_diagnostics_app
 from gpugate.webhook.admission.held_events import HeldEvents
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
@@ -53,6 +54,7 @@ class ServerOptions:
         watch: whether to watch a cluster.
         tls_1_2: whether to accept TLS 1.2 as well.
         record_limit: total size of the recordings in bytes.
+        metrics_address: host and port for metrics and details of readiness, over HTTP; None for nowhere.
     """
 
     host: str
@@ -70,6 +72,7 @@ class ServerOptions:
     record: Path | None = None
     record_limit: int = 64 << 20
     client_ca: Path | None = None
+    metrics_address: tuple[str, int] | None = None
     drain_delay: float = 5.0
     drain_timeout: float = 15.0
 
@@ -119,8 +122,12 @@ async def serve(options: ServerOptions, log: Log) -> None:
         handle_signals=False,
         shutdown_timeout=options.drain_timeout,
     )
+    diagnostics = web.AppRunner(make_diagnostics_app(state, metrics), access_log=None, handle_signals=False, shutdown_timeout=1.0)
     try:
         await listen(runner, options.host, options.port, log, context, tls="1.2" if options.tls_1_2 else "1.3")
+        if options.metrics_address is not None:
+            host, port = options.metrics_address
+            await listen(diagnostics, host, port, log, message="listening for metrics", option="--metrics-listen")
         # Exclude long-lived objects from garbage collection: its full runs are the slowest reviews.
         gc.collect()
         gc.freeze()
@@ -131,6 +138,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
         await asyncio.sleep(options.drain_delay)
     finally:
         await runner.cleanup()
+        await diagnostics.cleanup()
         await cancelled(tasks)
         if client is not None:
             await client.close()

@@ -42,6 +42,10 @@ def serve(  # noqa: PLR0913 - one parameter per option
     client_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Require a client certificate signed by this CA for reviews.")
     ] = None,
+    metrics_listen: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Address of /metrics and /readyz?verbose (HTTP, read only). Default: not served."),
+    ] = "",
     policy: options.WatchedPolicies = None,
     cluster: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Plain Kubernetes objects as facts, instead of a live cluster.")
@@ -61,7 +65,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
     drain_delay: Annotated[float, typer.Option(help="Seconds from not ready to the end of new connections.", min=0)] = 5.0,
     drain_timeout: Annotated[float, typer.Option(help="Seconds for running reviews to finish.", min=0)] = 15.0,
 ) -> None:
-    """Serve /mutate, /validate, /healthz, /readyz and /metrics over TLS.
+    """Serve /mutate, /validate, /healthz and /readyz over TLS.
 
     Facts come from --cluster files, from the cluster of --kubeconfig, or, in a pod, from its own cluster.
     """
@@ -93,6 +97,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
             record=record,
             record_limit=_size(record_limit),
             client_ca=client_ca,
+            metrics_address=options.address(metrics_listen, "--metrics-listen") if metrics_listen else None,
             drain_delay=drain_delay,
             drain_timeout=drain_timeout,
         )

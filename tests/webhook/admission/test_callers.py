@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tests.shared.fake_apiserver import FakeApiserver
 from tests.shared.reviews import admission, counted, overcommitted_pod, pod, well_formed
-from tests.shared.running import Server, serving
+from tests.shared.running import PATIENCE, Server, run, serving
 
 POLICY = {"apiVersion": "gpugate.io/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": "default"}}
 COREDNS = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "coredns", "uid": str(uuid.uuid4()), "controller": True}
@@ -62,3 +63,82 @@ def test_a_forged_review_makes_the_server_write_nothing(tmp_path: Path, mode: st
             server.terminate()
             assert server.wait() == 0
         assert len(apiserver.writes) == (1 if mode == "DryRun" else 0)
+
+
+def test_the_port_of_reviews_tells_neither_metrics_nor_details_of_readiness(tmp_path: Path) -> None:
+    with serving(tmp_path, "--policy", with_mode(tmp_path, "Enforce")) as server:
+        found = {}
+        for path in ("/healthz", "/readyz", "/readyz?verbose", "/metrics"):
+            connection = server.connection()
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            found[path] = (answer.status, answer.read())
+            connection.close()
+        assert found["/healthz"] == found["/readyz"] == found["/readyz?verbose"] == (200, b"ok\n")
+        assert found["/metrics"][0] == 404
+        assert "policy default: generation 0" in server.ask("GET", "/readyz?verbose").text
+        assert "gpugate_reviews" in server.ask("GET", "/metrics").text
+
+
+def test_the_port_of_metrics_takes_no_reviews(tmp_path: Path) -> None:
+    with serving(tmp_path, "--policy", with_mode(tmp_path, "Enforce")) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.metrics_port, timeout=PATIENCE)
+        connection.request("POST", "/validate", orjson.dumps(admission(pod())))
+        assert connection.getresponse().status == 404
+        connection.close()
+
+
+def test_without_an_address_for_metrics_there_is_one_port(tmp_path: Path) -> None:
+    with serving(tmp_path, "--policy", with_mode(tmp_path, "Enforce")) as first:
+        done = run("serve", "--listen", "127.0.0.1:0", "--self-signed", str(tmp_path), "--metrics-listen", "here")
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (
+            2,
+            "gpugate: --metrics-listen here: write HOST:PORT, for example 127.0.0.1:8443 or [::]:8443",
+        )
+        taken = f"127.0.0.1:{first.metrics_port}"
+        done = run("serve", "--listen", "127.0.0.1:0", "--self-signed", str(tmp_path), "--metrics-listen", taken)
+        assert done.returncode == 2
+        assert f"--metrics-listen {taken}: cannot listen there" in done.stderr
+
+
+def test_a_forged_review_learns_no_name_of_a_node(tmp_path: Path) -> None:
+    machine = {
+        "metadata": {"name": "secret-node-7", "uid": "n"},
+        "status": {"allocatable": {"nvidia.com/gpu": "8", "memory": "64Gi", "cpu": "96"}},
+    }
+    with FakeApiserver(tmp_path, {"nodes": [machine]}).running() as apiserver:
+        options = ("--kubeconfig", str(apiserver.kubeconfig), "--policy", with_mode(tmp_path, "Enforce"))
+        with serving(tmp_path, *options) as server:
+            server.logged(message="watch", kind="Node", phase="synced")
+            large = pod("large", gpus=8, memory="512Gi", request="512Gi")
+            answers = [server.post(endpoint, admission(large)).text for endpoint in ("/mutate", "/validate")]
+    assert "(name withheld) (1 node): memory 512Gi (main) > 64Gi allocatable" in answers[1]
+    assert not any("secret-node-7" in answer for answer in answers)
+
+
+def test_forged_reviews_hold_no_more_than_a_tenth_of_a_quota(tmp_path: Path) -> None:
+    quota = {"metadata": {"name": "hard", "namespace": "team-a"}, "spec": {"hard": {"requests.nvidia.com/gpu": "40"}}}
+    quota["status"] = quota["spec"]
+    with FakeApiserver(tmp_path, {"resourcequotas": [quota]}).running() as apiserver:
+        options = ("--kubeconfig", str(apiserver.kubeconfig), "--policy", with_mode(tmp_path, "Warn"))
+        with serving(tmp_path, *options) as server:
+            awaited = {"ResourceQuota", "LimitRange"}
+            while awaited:
+                awaited.discard(str(server.logged(message="watch", phase="synced")["kind"]))
+            for number in range(50):
+                small = pod(f"forged-{number}", gpus=1, memory="8Gi", request="8Gi", uid=str(uuid.uuid4()))
+                assert server.post("/validate?timeout=30s", admission(small)).status == 200
+            warnings = {
+                gpus: well_formed(server.post("/validate", admission(many(gpus), dryRun=True)).body).get("warnings", [])
+                for gpus in (36, 37)
+            }
+    told = {gpus: [one for one in found if "does not fit now" in one] for gpus, found in warnings.items()}
+    assert told[36] == []
+    assert "37 of requests.nvidia.com/gpu > 36 left of 40 (0 used, 4 in flight)" in told[37][0]
+
+
+def many(gpus: int) -> dict[str, Any]:
+    made = pod("job", gpus=1, memory="8Gi", request="8Gi")
+    template = {"spec": {**made["spec"], "restartPolicy": "Never"}}
+    spec = {"parallelism": gpus, "completions": gpus, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job", "namespace": "team-a"}, "spec": spec}
