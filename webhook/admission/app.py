@@ -1,7 +1,7 @@
 """The HTTP application: routes, limits and probes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl
@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from gpugate.webhook.admission.admission_review import BadRequestError
+from gpugate.webhook.admission.callers import rejection
 from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.diagnostics import readiness
 from gpugate.webhook.admission.handler import LONGEST_TIMEOUT, AdmissionHandler
@@ -54,12 +55,15 @@ def timeout_of(query: str) -> float:
     raise BadRequestError(message, reason="timeout")
 
 
-def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentState, metrics: Metrics, *, client_ca: bool) -> Handler:
+def _review_handler(
+    endpoint: str, handler: AdmissionHandler, state: CurrentState, metrics: Metrics, client_names: Collection[str] | None
+) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            if client_ca and (request.transport is None or not request.transport.get_extra_info("peercert")):
+            rejected = rejection(request.transport, client_names) if client_names is not None else None
+            if rejected is not None:
                 metrics.refused_body("client-certificate")
-                return _problem(401, "a client certificate signed by the configured CA is required")
+                return _problem(*rejected)
             timeout = timeout_of(request.query_string)
             if request.content.is_eof():
                 # The whole body arrived with the head, the usual case: no timeout needed.
@@ -100,16 +104,16 @@ def make_app(  # noqa: PLR0913 - one parameter per part
     ledger: InFlightLedger | None = None,
     denials: DenialReporter | None = None,
     review_recorder: ReviewRecorder | None = None,
-    client_ca: bool = False,
+    client_names: Collection[str] | None = None,
     body_limit: int = BODY_LIMIT,
 ) -> web.Application:
     """Return the application that serves reviews from ``state``, with bodies of at most ``body_limit`` bytes.
 
-    ``ledger`` is None without a watch. Without ``denials``, denials are counted in ``metrics`` only. With ``client_ca``, reviews
-    need a client certificate; probes never do.
+    ``ledger`` is None without a watch. Without ``denials``, denials are counted in ``metrics`` only. With ``client_names``,
+    reviews need a client certificate with one of these names, or with any name if there are none; probes never do.
     """
     handler = AdmissionHandler(
-        state, metrics, log, ledger, denials=denials, review_recorder=review_recorder, authenticated=client_ca
+        state, metrics, log, ledger, denials=denials, review_recorder=review_recorder, authenticated=client_names is not None
     )
 
     async def healthz(_request: web.Request) -> web.Response:
@@ -119,8 +123,8 @@ def make_app(  # noqa: PLR0913 - one parameter per part
         return readiness(state)
 
     app = web.Application(client_max_size=body_limit)
-    app.router.add_post("/mutate", _review_handler("mutate", handler, state, metrics, client_ca=client_ca))
-    app.router.add_post("/validate", _review_handler("validate", handler, state, metrics, client_ca=client_ca))
+    app.router.add_post("/mutate", _review_handler("mutate", handler, state, metrics, client_names))
+    app.router.add_post("/validate", _review_handler("validate", handler, state, metrics, client_names))
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     return app

@@ -52,6 +52,8 @@ class ServerOptions:
         policies: policies from files; None watches GPUPolicies instead.
         snapshot: snapshot from files; None without files.
         watch: whether to watch a cluster.
+        client_ca: CA of the client certificates that reviews need; None to answer anybody.
+        client_names: names of which a client certificate needs one; empty for any name.
         tls_1_2: whether to accept TLS 1.2 as well.
         record_limit: total size of the recordings in bytes.
         metrics_address: host and port for metrics and details of readiness, over HTTP; None for nowhere.
@@ -72,6 +74,7 @@ class ServerOptions:
     record: Path | None = None
     record_limit: int = 64 << 20
     client_ca: Path | None = None
+    client_names: Sequence[str] = ()
     metrics_address: tuple[str, int] | None = None
     drain_delay: float = 5.0
     drain_timeout: float = 15.0
@@ -116,7 +119,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
             ledger=ledger,
             denials=denials,
             review_recorder=review_recorder,
-            client_ca=options.client_ca is not None,
+            client_names=options.client_names if authenticated else None,
         ),
         access_log=None,
         handle_signals=False,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from gpugate.certs.issue import issue_ca
+from gpugate.webhook.admission.callers import names_in
+from tests.certs.client_certificates import issue_client
 from tests.shared.fake_apiserver import FakeApiserver
 from tests.shared.reviews import admission, counted, overcommitted_pod, pod, well_formed
 from tests.shared.running import PATIENCE, Server, run, serving
@@ -142,3 +147,83 @@ def many(gpus: int) -> dict[str, Any]:
     template = {"spec": {**made["spec"], "restartPolicy": "Never"}}
     spec = {"parallelism": gpus, "completions": gpus, "template": template}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job", "namespace": "team-a"}, "spec": spec}
+
+
+def certificates(directory: Path, *names: str) -> dict[str, Path]:
+    """A certificate for each name, of a CA whose own certificate is in clients.crt."""
+    now = datetime.now(UTC)
+    ca = issue_ca(now)
+    (directory / "clients.crt").write_bytes(ca.certificate_pem)
+    files = {}
+    for name in names:
+        pair = issue_client(ca, name, now)
+        files[name] = directory / f"{name}.pem"
+        files[name].write_bytes(pair.certificate_pem + pair.key_pem)
+    return files
+
+
+def trusted(server: Server, file: Path) -> ssl.SSLContext:
+    context = server.context()
+    context.load_cert_chain(file)
+    return context
+
+
+def test_of_the_certificates_of_a_ca_only_those_with_a_configured_name_may_ask(tmp_path: Path) -> None:
+    files = certificates(tmp_path, "kube-apiserver", "somebody", "second")
+    names = ("--client-name", "kube-apiserver", "--client-name", "second")
+    options = ("--policy", with_mode(tmp_path, "Enforce"), "--client-ca", str(tmp_path / "clients.crt"), *names)
+    body = orjson.dumps(admission(pod()))
+    with serving(tmp_path, *options) as server:
+        for name, wanted in (("kube-apiserver", 200), ("second", 200), ("somebody", 403)):
+            for path in ("/mutate", "/validate"):
+                answer = server.ask("POST", path, body, context=trusted(server, files[name]))
+                assert answer.status == wanted, (name, answer.text)
+        assert "none of the configured names" in answer.text
+        assert "kube-apiserver" not in answer.text
+        assert server.ask("POST", "/validate", body).status == 401
+        assert server.ask("GET", "/readyz").status == 200
+        assert counted(server.ask("GET", "/metrics").text, 'gpugate_bad_requests_total{reason="client-certificate"}') == 3
+
+
+def test_with_a_client_certificate_refusals_are_told_and_names_are_named(tmp_path: Path) -> None:
+    files = certificates(tmp_path, "kube-apiserver")
+    machine = {
+        "metadata": {"name": "node-7", "uid": "n"},
+        "status": {"allocatable": {"nvidia.com/gpu": "8", "memory": "64Gi", "cpu": "96"}},
+    }
+    with FakeApiserver(tmp_path, {"nodes": [machine]}).running() as apiserver:
+        options = ("--kubeconfig", str(apiserver.kubeconfig), "--client-ca", str(tmp_path / "clients.crt"))
+        with serving(tmp_path, *options, "--policy", with_mode(tmp_path, "Enforce")) as server:
+            server.logged(message="watch", kind="Node", phase="synced")
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+            large = pod("large", gpus=8, memory="512Gi", request="512Gi", ownerReferences=[owner])
+            body = orjson.dumps(admission(large))
+            answer = server.ask("POST", "/validate", body, context=trusted(server, files["kube-apiserver"]))
+            assert "node-7 (1 node): memory 512Gi" in answer.text
+            _, path, event = apiserver.wait_for_write()
+            assert path == "/apis/events.k8s.io/v1/namespaces/team-a/events"
+            assert (event["reason"], event["regarding"]["name"]) == ("Refused", "train")
+
+
+def test_a_name_without_a_ca_is_an_error(tmp_path: Path) -> None:
+    done = run("serve", "--listen", "127.0.0.1:0", "--self-signed", str(tmp_path), "--client-name", "kube-apiserver")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "gpugate: --client-name needs --client-ca FILE, the CA of the client certificates\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("certificate", "names"),
+    [
+        ({}, set()),
+        ({"subject": ((("organizationName", "x"),), (("commonName", "a"),))}, {"a"}),
+        ({"subject": ((("commonName", "a"), ("commonName", "b")),)}, {"a", "b"}),
+        (
+            {"subjectAltName": (("DNS", "c"), ("URI", "spiffe://d/e"), ("email", "f@g"), ("IP Address", "10.0.0.1"))},
+            {"c", "spiffe://d/e"},
+        ),
+    ],
+)
+def test_the_names_of_a_certificate_are_its_common_names_dns_names_and_uris(certificate: dict[str, Any], names: set[str]) -> None:
+    assert names_in(certificate) == names
