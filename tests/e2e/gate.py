@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tests.e2e.controlplane import ManagedProcess, answers_ok, free_port, wait_until
+from tests.e2e.controlplane import WEBHOOK_CALLER, ManagedProcess, answers_ok, free_port, wait_until
 from tests.e2e.workloads import container, pod
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ class Gate:
         self._process: ManagedProcess | None = None
         self.url = f"https://127.0.0.1:{self._port}"
         self.log = cluster.run_dir / f"{name}.log"
+
+    @staticmethod
+    def authenticating(cluster: ControlPlane) -> tuple[str, str]:
+        """The options of a server that takes reviews from the apiserver of ``cluster`` alone."""
+        return f"--client-ca={cluster.authority.ca_file}", f"--client-name={WEBHOOK_CALLER}"
 
     def _rendered(self, *, webhooks: bool) -> list[str]:
         """The documents that `kubectl kustomize` makes of the base: the webhook configurations, or all the others."""
@@ -127,9 +132,12 @@ class Gate:
         if path.startswith(("/metrics", "/readyz?")):
             with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}{path}", timeout=10) as response:
                 return str(response.read().decode())
-        context = ssl.create_default_context(cafile=str(self._files.ca))
-        with urllib.request.urlopen(self.url + path, context=context, timeout=10) as response:
+        with urllib.request.urlopen(self.url + path, context=self.context(), timeout=10) as response:
             return str(response.read().decode())
+
+    def context(self) -> ssl.SSLContext:
+        """A new TLS context of a client without a certificate that trusts the server."""
+        return ssl.create_default_context(cafile=str(self._files.ca))
 
     def reviews(self, **labels: str) -> int:
         """How many reviews the server counts with these labels (``kind="Pod"``)."""
