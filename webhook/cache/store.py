@@ -76,6 +76,9 @@ class SnapshotStore:
     def changed(self, kind: WatchedKind, event_type: EventType, item: Observed, /) -> None:
         """Take one event; a change that no rule reads (a node's heartbeat) publishes nothing."""
         gone = event_type == "DELETED"
+        if event_type == "ADDED" and self._ledger is not None and kind.resource == "workloads" and item.record is not None:
+            for owner in item.record.owners:
+                self._ledger.confirm(owner, item.key[0])
         if event_type == "ADDED" and self._added_pod is not None and kind.resource == "pods":
             # A list also contains old pods, so only an event shows that a pod is new.
             self._added_pod(item.uid, item.key[0], item.record.owner if item.record is not None else "")

@@ -131,13 +131,14 @@ def _unauthenticated(*sent: dict[str, Any]) -> ClusterSnapshot:
         kind = fact_kind_of(obj)
         assert kind is not None
         builder.put(kind.resource, key_of(obj), kind.read(obj))
-    builder.in_flight = InFlight(share=10)
+    unconfirmed = InFlight()
+    builder.in_flight = InFlight(unconfirmed)
     known = dict.fromkeys(("localqueues", "clusterqueues", "resourcequotas"), SyncState.SYNCED)
     snapshot = builder.snapshot(known)
     for number, job in enumerate(sent):
         admitted = in_flight_entry(opened(job, snapshot=snapshot))
         assert admitted is not None
-        snapshot.in_flight.add(str(number), admitted)
+        unconfirmed.add(str(number), admitted)
     return snapshot
 
 
@@ -154,3 +155,12 @@ def test_a_thousand_forged_reviews_take_a_tenth_of_a_quota_rounded_up_and_refuse
 def test_two_jobs_in_one_second_are_still_told_of_each_other_within_the_share() -> None:
     assert set(_messages(_job(1, 15), _unauthenticated(_job(1, 2)))) == {"QuotaFullNow", "WaitsForQuota"}
     assert _messages(_job(1, 15), _unauthenticated(_job(1, 1))) == {}
+
+
+def test_what_the_watch_confirmed_counts_in_full_beside_the_share() -> None:
+    snapshot = _unauthenticated(*(_job(1, 8) for _ in range(10)))
+    admitted = in_flight_entry(opened(_job(1, 8), snapshot=snapshot))
+    assert admitted is not None
+    snapshot.in_flight.add("confirmed", admitted)
+    assert _messages(_job(1, 6), snapshot) == {}
+    assert "7 of nvidia.com/gpu > 6 left of 16" in _messages(_job(1, 7), snapshot)["WaitsForQuota"]
