@@ -22,7 +22,7 @@ from benchmarks import curve, records, reviews
 from benchmarks.apiserver import kubeconfig
 from benchmarks.bench import asking
 from benchmarks.curve import Cost, Size
-from benchmarks.load import running
+from benchmarks.load import port_in, running
 from benchmarks.served import Gate, Report, measure
 from gpugate.certs.store import ensure
 from gpugate.webhook.files.inputs import load_policies
@@ -41,9 +41,10 @@ def _gate(size: Size, work: Path, seed: int) -> Iterator[Gate]:
     with running([*play, f"--policy={_POLICY}"], folder / "apiserver.log") as played:
         (folder / "kubeconfig").write_text(kubeconfig(played.port), encoding="utf-8")
         serve = [str(Path(sys.executable).with_name("gpugate")), "serve", "--listen=127.0.0.1:0", f"--tls-dir={work / 'tls'}"]
-        serve += [f"--kubeconfig={folder / 'kubeconfig'}", "--drain-delay=0"]
+        serve += [f"--kubeconfig={folder / 'kubeconfig'}", "--drain-delay=0", "--metrics-listen=127.0.0.1:0"]
         with running(serve, folder / "gpugate.log") as server:
-            yield Gate(size, server, played, work / "tls" / "ca.crt")
+            metrics = server._replace(port=port_in(folder / "gpugate.log", message="listening for metrics"))
+            yield Gate(size, server, metrics, played, work / "tls" / "ca.crt")
 
 
 def _through_the_server(sizes: Sequence[Size], events: int, seconds: float, seed: int) -> list[Report]:

@@ -43,7 +43,7 @@ def running(command: list[str], log: Path) -> Iterator[Server]:
     """Run ``command``, a server that says in its log where it listens, until the block ends."""
     with log.open("wb") as stream, subprocess.Popen(command, stderr=stream, stdout=stream) as process:  # noqa: S603
         try:
-            yield Server(process.pid, _port(process, log))
+            yield Server(process.pid, port_in(log, process))
         finally:
             process.terminate()
             try:
@@ -52,11 +52,12 @@ def running(command: list[str], log: Path) -> Iterator[Server]:
                 process.kill()
 
 
-def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+def port_in(log: Path, process: subprocess.Popen[bytes] | None = None, message: str = "listening") -> int:
+    """The port that a server says in its log with ``message``, as soon as it says so."""
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline and (process is None or process.poll() is None):
         for line in log.read_bytes().splitlines():
-            if line.startswith(b"{") and b'"listening"' in line:
+            if line.startswith(b"{") and f'"{message}"'.encode() in line:
                 return int(str(orjson.loads(line)["address"]).rpartition(":")[2])
         time.sleep(0.05)
     message = f"the server did not start:\n{log.read_text()}"
@@ -91,17 +92,18 @@ async def settled(pid: int, pause: float = 0.3) -> float:
 
 
 class Probe:
-    """One kept-alive TLS connection that asks a server's own endpoints."""
+    """One kept-alive connection that asks a server's own endpoints, over TLS if a CA is given."""
 
-    def __init__(self, server: Server, ca: Path) -> None:
+    def __init__(self, server: Server, ca: Path | None) -> None:
         self._port = server.port
-        self._context = ssl.create_default_context(cafile=ca)
+        self._context = ssl.create_default_context(cafile=ca) if ca else None
         self._stream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def get(self, path: str) -> tuple[bool, bytes, float]:
         """Whether ``path`` answered 200, its body, and after how many seconds."""
         if self._stream is None:
-            self._stream = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._context, server_hostname="localhost")
+            name = "localhost" if self._context else None
+            self._stream = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._context, server_hostname=name)
         reader, writer = self._stream
         started = time.perf_counter()
         writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())

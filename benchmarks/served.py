@@ -79,10 +79,11 @@ class Report:
 
 
 class Gate(NamedTuple):
-    """A gpugate, and the server of the recorded cluster that it watches."""
+    """A gpugate with its port for metrics, and the server of the recorded cluster that it watches."""
 
     size: Size
     server: Server
+    metrics: Server
     played: Server
     ca: Path
 
@@ -120,8 +121,8 @@ class Gate(NamedTuple):
 
     async def lateness(self, generation: int) -> float:
         """Milliseconds until a change of the policy shows."""
-        probe, wanted = Probe(self.server, self.ca), f"generation {generation}\n".encode()
-        await probe.get("/healthz")
+        probe, wanted = Probe(self.metrics, None), f"generation {generation}\n".encode()
+        await probe.get("/readyz")
         started = time.perf_counter()
         await self.order("policy", 1, at=generation)
         while wanted not in (await probe.get("/readyz?verbose"))[1]:  # noqa: ASYNC110 - it shows in another process

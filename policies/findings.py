@@ -48,6 +48,8 @@ class Finding(NamedTuple):
         level: its weight.
         measure: severity in the finding's own unit; an UPDATE is denied only if it rises.
         rests_on: resource names of the facts that it depends on (``nodes``); if those are out of date, the finding is uncertain.
+        names: names in its texts that a user of the object's namespace may not see: of cohorts and other namespaces. The webhook
+            leaves these out, and the names of nodes, where it does not know who asks.
     """
 
     reason: str
@@ -57,6 +59,7 @@ class Finding(NamedTuple):
     level: Level = Level.DENY
     measure: int = 0
     rests_on: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     def as_warning(self) -> Self:
         """Return the finding, as a warning if it is a denial."""

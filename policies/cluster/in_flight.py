@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 from gpugate.policies.cluster.records.common import change_count
 from gpugate.policies.cluster.records.pod_groups import GroupKey
 
+#: Percentage of a quota that unconfirmed objects may take together.
+_SHARE: Final = 10
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
@@ -33,11 +35,19 @@ class Admitted(NamedTuple):
 
 
 class InFlight:
-    """Sums over the objects in flight, updated entry by entry."""
+    """Sums over the objects in flight, updated entry by entry.
 
-    __slots__ = ("_entries", "_groups", "_namespaces", "_queues")
+    Where anybody can send a review, objects may be made up. Until the watch shows something of an object, it is unconfirmed: it
+    takes little from others, and refuses nothing.
 
-    def __init__(self) -> None:
+    Attributes:
+        unconfirmed: the sums over unconfirmed objects; None where all callers are authenticated.
+    """
+
+    __slots__ = ("_entries", "_groups", "_namespaces", "_queues", "unconfirmed")
+
+    def __init__(self, unconfirmed: "InFlight | None" = None) -> None:
+        self.unconfirmed = unconfirmed
         self._entries: dict[str, Admitted] = {}
         self._queues: dict[tuple[str, str], dict[str, int]] = {}
         self._namespaces: dict[str, dict[str, int]] = {}
@@ -70,6 +80,10 @@ class InFlight:
         if admitted.group is not None:
             change_count(self._groups, (namespace, admitted.group), sign * pods)
 
+    def into_namespace(self, name: str) -> bool:
+        """Return whether any object in flight goes into namespace ``name``, confirmed or not."""
+        return bool(self.namespace(name)) or (self.unconfirmed is not None and self.unconfirmed.into_namespace(name))
+
     def queue(self, namespace: str, name: str) -> Mapping[str, int]:
         """Return the amounts in flight into a LocalQueue by resource."""
         return self._queues.get((namespace, name), _NOTHING)
@@ -85,6 +99,15 @@ class InFlight:
     def members(self, namespace: str, group: GroupKey) -> int:
         """Return the number of members of a group in flight."""
         return self._groups.get((namespace, group), 0)
+
+
+def in_all(confirmed: Mapping[str, int], unconfirmed: Mapping[str, int], quota: Mapping[str, int]) -> dict[str, int]:
+    """Return the amounts of resources in ``quota``: those confirmed, and of the others at most a share of the quota, rounded up."""
+    amounts: dict[str, int] = {}
+    for name in quota.keys() & (confirmed.keys() | unconfirmed.keys()):
+        share = -(-max(0, quota[name]) * _SHARE // 100)
+        amounts[name] = confirmed.get(name, 0) + min(unconfirmed.get(name, 0), share)
+    return amounts
 
 
 def _add(sums: dict[Any, dict[str, int]], key: Any, amounts: Mapping[str, int], sign: int) -> None:  # noqa: ANN401 - any hashable

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpugate.policies.cluster.in_flight import InFlight, in_all
 from gpugate.policies.cluster.records.common import change_count, toleration_of
 from gpugate.policies.cluster.records.kueue import ClusterQueue, ResourceFlavor, ResourceGroup
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
@@ -208,10 +209,24 @@ def queue_facts(queue: ClusterQueue | None, snapshot: ClusterSnapshot) -> tuple[
 
 def in_flight_into(queue: ClusterQueue, snapshot: ClusterSnapshot) -> dict[str, int]:
     """Return the amounts in flight into the LocalQueues of ``queue``, which are not reserved there yet, by resource."""
-    in_flight: dict[str, int] = {}
-    for (namespace, name), amounts in snapshot.in_flight.queues():
+    in_flight = snapshot.in_flight
+    confirmed = _sum_into(queue, in_flight, snapshot)
+    unconfirmed = _sum_into(queue, in_flight.unconfirmed, snapshot) if in_flight.unconfirmed is not None else {}
+    if not (confirmed or unconfirmed):
+        return confirmed
+    return in_all(confirmed, unconfirmed, {name: _nominal(queue, name) for name in confirmed.keys() | unconfirmed.keys()})
+
+
+def _sum_into(queue: ClusterQueue, in_flight: InFlight, snapshot: ClusterSnapshot) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for (namespace, name), amounts in in_flight.queues():
         local = snapshot.queue(namespace, name)
         if local is not None and local.cluster_queue == queue.name:
             for resource, amount in amounts.items():
-                change_count(in_flight, resource, amount)
-    return in_flight
+                change_count(sums, resource, amount)
+    return sums
+
+
+def _nominal(queue: ClusterQueue, resource: str) -> int:
+    """Return the nominal quota of ``queue`` for ``resource`` in all flavors."""
+    return sum(quotas[resource].nominal for group in queue.groups for _, quotas in group.flavors if resource in quotas)

@@ -69,7 +69,7 @@ def headroom_key(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) ->
     """Return a key that only pods with the same headroom share; None for pods whose headroom is computed each time."""
     namespace = workload.namespace
     # Other pod sets use a part of each bound. Objects in flight count against the quotas of pods, and change all the time.
-    in_flight = namespace in snapshot.quotas and workload.is_pod() and snapshot.in_flight.namespace(namespace)
+    in_flight = namespace in snapshot.quotas and workload.is_pod() and snapshot.in_flight.into_namespace(namespace)
     if len(workload.pod_sets) > 1 or in_flight:
         return None
     fingerprint = pod_fingerprint(workload, pods)

@@ -7,6 +7,7 @@ Formulas: ``k8s.io/kubernetes`` 1.36.3, ``pkg/quota/v1/evaluator/core/pods.go`` 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpugate.policies.cluster.in_flight import in_all
 from gpugate.policies.cluster.records.common import Expression, Selector
 from gpugate.policies.cluster.records.namespaces import ResourceQuota
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
@@ -80,12 +81,13 @@ class QuotaBudget(NamedTuple):
 
     def in_flight(self) -> Mapping[str, int]:
         """Return the amounts in flight into the namespace; empty for a quota with scopes, which may not count them."""
-        amounts = self.snapshot.in_flight.namespace(self.quota.namespace)
-        if self.quota.scopes or not amounts:
+        in_flight, namespace = self.snapshot.in_flight, self.quota.namespace
+        if self.quota.scopes or not in_flight.into_namespace(namespace):
             return NO_AMOUNTS
-        requests = {name: amount for name, amount in amounts.items() if name != "pods"}
-        pods = amounts.get("pods", 0)
-        return {**usage_of_pod(ResolvedResources(requests, {})), "pods": pods, "count/pods": pods}
+        unconfirmed = (
+            _usage_in_flight(in_flight.unconfirmed.namespace(namespace)) if in_flight.unconfirmed is not None else NO_AMOUNTS
+        )
+        return in_all(_usage_in_flight(in_flight.namespace(namespace)), unconfirmed, self.quota.hard)
 
 
 def quotas_of(workload: Workload, snapshot: ClusterSnapshot) -> list[QuotaBudget]:
@@ -113,6 +115,12 @@ def usage_of_pod(resources: ResolvedResources) -> dict[str, int]:
             usage[name] = amount
         usage[f"requests.{name}"] = amount
     return usage | {f"limits.{name}": resources.limits[name] for name in _NATIVE if name in resources.limits}
+
+
+def _usage_in_flight(amounts: Mapping[str, int]) -> dict[str, int]:
+    requests = {name: amount for name, amount in amounts.items() if name != "pods"}
+    pods = amounts.get("pods", 0)
+    return {**usage_of_pod(ResolvedResources(requests, {})), "pods": pods, "count/pods": pods}
 
 
 def usage_of_object(workload: Workload) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tests.e2e.controlplane import ManagedProcess, answers_ok, free_port, wait_until
+from tests.e2e.controlplane import WEBHOOK_CALLER, ManagedProcess, answers_ok, free_port, wait_until
 from tests.e2e.workloads import container, pod
 
 if TYPE_CHECKING:
@@ -41,10 +41,15 @@ class Gate:
         self._name = name
         self._files = cluster.authority.serving(name)
         self.tls = cluster.run_dir / f"{name}-tls"
-        self._port = free_port()
+        self._port, self._metrics_port = free_port(), free_port()
         self._process: ManagedProcess | None = None
         self.url = f"https://127.0.0.1:{self._port}"
         self.log = cluster.run_dir / f"{name}.log"
+
+    @staticmethod
+    def authenticating(cluster: ControlPlane) -> tuple[str, str]:
+        """The options of a server that takes reviews from the apiserver of ``cluster`` alone."""
+        return f"--client-ca={cluster.authority.ca_file}", f"--client-name={WEBHOOK_CALLER}"
 
     def _rendered(self, *, webhooks: bool) -> list[str]:
         """The documents that `kubectl kustomize` makes of the base: the webhook configurations, or all the others."""
@@ -101,6 +106,7 @@ class Gate:
             Path(sys.executable).with_name("gpugate"),
             "serve",
             f"--listen=127.0.0.1:{self._port}",
+            f"--metrics-listen=127.0.0.1:{self._metrics_port}",
             f"--tls-dir={self.tls}",
             f"--kubeconfig={kubeconfig}",
             "--drain-delay=0",
@@ -123,10 +129,16 @@ class Gate:
             self._process = None
 
     def get(self, path: str) -> str:
-        """The text at ``path`` of the server."""
-        context = ssl.create_default_context(cafile=str(self._files.ca))
-        with urllib.request.urlopen(self.url + path, context=context, timeout=10) as response:
+        """The text at ``path`` of the server; metrics and details of readiness have a port of their own."""
+        if path.startswith(("/metrics", "/readyz?")):
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}{path}", timeout=10) as response:
+                return str(response.read().decode())
+        with urllib.request.urlopen(self.url + path, context=self.context(), timeout=10) as response:
             return str(response.read().decode())
+
+    def context(self) -> ssl.SSLContext:
+        """A new TLS context of a client without a certificate that trusts the server."""
+        return ssl.create_default_context(cafile=str(self._files.ca))
 
     def reviews(self, **labels: str) -> int:
         """How many reviews the server counts with these labels (``kind="Pod"``)."""

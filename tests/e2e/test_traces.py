@@ -42,8 +42,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def door(control_plane: ControlPlane, records: Path) -> Iterator[Gate]:
-    """gpugate, enforcing and recording, with two machines of 8 GPUs behind it."""
-    found = Gate(control_plane, "gpugate", f"--record={records}")
+    """gpugate, enforcing and recording, which knows the apiserver by its certificate, with two machines of 8 GPUs behind it."""
+    found = Gate(control_plane, "gpugate", f"--record={records}", *Gate.authenticating(control_plane))
     try:
         found.install()
         for machine in _MACHINES:

@@ -81,10 +81,15 @@ def test_one_replica_may_always_go() -> None:
 
 def test_probes_and_ports_meet() -> None:
     (container,) = the("Deployment")["spec"]["template"]["spec"]["containers"]
-    (port,) = container["ports"]
+    port, metrics = container["ports"]
     assert f"--listen=0.0.0.0:{port['containerPort']}" in container["args"]
-    assert the("Service")["spec"]["ports"][0]["targetPort"] == port["name"]
-    assert the("NetworkPolicy")["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": port["containerPort"]}]}]
+    assert f"--metrics-listen=0.0.0.0:{metrics['containerPort']}" in container["args"]
+    assert [served["targetPort"] for served in the("Service")["spec"]["ports"]] == [port["name"], metrics["name"]]
+    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert the("NetworkPolicy")["spec"]["ingress"] == [
+        {"ports": [{"protocol": "TCP", "port": port["containerPort"]}]},
+        {"from": [monitoring], "ports": [{"protocol": "TCP", "port": metrics["containerPort"]}]},
+    ]
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
     assert {probe["scheme"] for probe in probes.values()} == {"HTTPS"}
     assert {probe["port"] for probe in probes.values()} == {port["name"]}

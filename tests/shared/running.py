@@ -69,6 +69,7 @@ class Server:
     Attributes:
         process: the process.
         port: where it listens.
+        metrics_port: where it tells its metrics and the details of its readiness.
         directory: where its certificates are.
     """
 
@@ -82,6 +83,7 @@ class Server:
         self._reader.start()
         address = str(self.logged(message="listening")["address"])
         self.port = int(address.rpartition(":")[2])
+        self.metrics_port = int(str(self.logged(message="listening for metrics")["address"]).rpartition(":")[2])
 
     def _read(self) -> None:
         for line in self._stderr:
@@ -119,8 +121,11 @@ class Server:
     def ask(
         self, method: str, path: str, body: bytes | None = None, *, context: ssl.SSLContext | None = None, **headers: str
     ) -> Answer:
-        """One request over a connection of its own."""
-        connection = self.connection(context)
+        """One request over a connection of its own; metrics and details of readiness are asked for on their own port."""
+        apart = path.startswith(("/metrics", "/readyz?"))
+        connection = (
+            http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=PATIENCE) if apart else self.connection(context)
+        )
         try:
             connection.request(method, path, body, {"Content-Type": "application/json", **headers})
             response = connection.getresponse()
@@ -151,7 +156,8 @@ def serving(directory: Path, *options: str, tls: Path | None = None, clock: Path
     ``clock`` is a file with the seconds that the clock of the server is ahead.
     """
     certificate = f"--self-signed={directory}" if tls is None else f"--tls-dir={tls}"
-    arguments = ["serve", "--listen", "127.0.0.1:0", certificate, "--drain-delay", "0", *options]
+    arguments = ["serve", "--listen", "127.0.0.1:0", certificate, "--drain-delay", "0"]
+    arguments += ["--metrics-listen", "127.0.0.1:0", *options]
     reading, writing = os.pipe()
     with Path(os.devnull).open("r+b") as nothing, os.fdopen(reading, "rb") as stderr:
         process: Process

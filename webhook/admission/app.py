@@ -1,8 +1,7 @@
-"""The HTTP application: routes, limits, probes and metrics."""
+"""The HTTP application: routes, limits and probes."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl
@@ -10,21 +9,20 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from gpugate.webhook.admission.admission_review import BadRequestError
+from gpugate.webhook.admission.callers import rejection
 from gpugate.webhook.admission.denials import DenialReporter
-from gpugate.webhook.admission.handler import AdmissionHandler
+from gpugate.webhook.admission.diagnostics import readiness
+from gpugate.webhook.admission.handler import LONGEST_TIMEOUT, AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.state import CurrentState
-from gpugate.webhook.kube.types import KindState
 from gpugate.webhook.runtime.log import Log
 
 #: Largest body: an object in etcd is at most 1.5 MiB, and a review may contain two. Bytes.
 BODY_LIMIT: Final = 4 * 1024 * 1024
 #: Time for the watch to catch up before a second decision. Seconds.
 _LAG: Final = 0.25
-#: Largest ``timeoutSeconds`` of a webhook. Seconds.
-_LONGEST_TIMEOUT: Final = 30.0
 _JSON: Final = {"Content-Type": "application/json"}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -48,21 +46,24 @@ def timeout_of(query: str) -> float:
     """
     text = next((value for key, value in parse_qsl(query) if key == "timeout"), "")
     if not text:
-        return _LONGEST_TIMEOUT
+        return LONGEST_TIMEOUT
     for suffix, unit in (("ms", 0.001), ("m", 60.0), ("s", 1.0)):
         number = text.removesuffix(suffix)
         if number != text and number.replace(".", "", 1).isascii() and number.replace(".", "", 1).isdigit():
-            return max(0.001, min(float(number) * unit, _LONGEST_TIMEOUT))
+            return max(0.001, min(float(number) * unit, LONGEST_TIMEOUT))
     message = f"timeout {text!r:.20} is not a duration such as 5s or 500ms"
     raise BadRequestError(message, reason="timeout")
 
 
-def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentState, metrics: Metrics, *, client_ca: bool) -> Handler:
+def _review_handler(
+    endpoint: str, handler: AdmissionHandler, state: CurrentState, metrics: Metrics, client_names: Collection[str] | None
+) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            if client_ca and (request.transport is None or not request.transport.get_extra_info("peercert")):
+            rejected = rejection(request.transport, client_names) if client_names is not None else None
+            if rejected is not None:
                 metrics.refused_body("client-certificate")
-                return _problem(401, "a client certificate signed by the configured CA is required")
+                return _problem(*rejected)
             timeout = timeout_of(request.query_string)
             if request.content.is_eof():
                 # The whole body arrived with the head, the usual case: no timeout needed.
@@ -70,10 +71,10 @@ def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentStat
             else:
                 async with asyncio.timeout(timeout):
                     body = await request.read()
-            answer = handler.answer_or_defer(endpoint, body, may_wait=endpoint == "validate")
+            answer = handler.answer_or_defer(endpoint, body, may_wait=endpoint == "validate", timeout=timeout)
             if answer is None:
                 await wait_for_the_watch(_LAG)
-                answer = handler.answer(endpoint, body)
+                answer = handler.answer(endpoint, body, timeout=timeout)
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:
                 # Send the apiserver's next review to another replica.
@@ -95,19 +96,6 @@ def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentStat
     return handle
 
 
-def _facts(state: CurrentState, now: float) -> list[str]:
-    """Return a line for each resource: sync state, and objects, age and error of a watched one."""
-    known = {resource: sync_state.value for resource, sync_state in state.in_force.snapshot.known.items()}
-    watched = {kind_state.resource: _watched(kind_state, now) for kind_state in state.watched()}
-    return [f"{resource}: {text}" for resource, text in sorted((known | watched).items())]
-
-
-def _watched(state: KindState, now: float) -> str:
-    age = state.age(now)
-    text = f"{state.phase}, objects {state.objects}, {'never read' if age is None else f'age {age:.1f} s'}"
-    return f"{text}: {' '.join(state.error.split())}" if state.error else text
-
-
 def make_app(  # noqa: PLR0913 - one parameter per part
     state: CurrentState,
     metrics: Metrics,
@@ -116,35 +104,27 @@ def make_app(  # noqa: PLR0913 - one parameter per part
     ledger: InFlightLedger | None = None,
     denials: DenialReporter | None = None,
     review_recorder: ReviewRecorder | None = None,
-    client_ca: bool = False,
+    client_names: Collection[str] | None = None,
     body_limit: int = BODY_LIMIT,
 ) -> web.Application:
     """Return the application that serves reviews from ``state``, with bodies of at most ``body_limit`` bytes.
 
-    ``ledger`` is None without a watch. Without ``denials``, denials are counted in ``metrics`` only. With ``client_ca``, reviews
-    need a client certificate; probes and metrics never do.
+    ``ledger`` is None without a watch. Without ``denials``, denials are counted in ``metrics`` only. With ``client_names``,
+    reviews need a client certificate with one of these names, or with any name if there are none; probes never do.
     """
-    handler = AdmissionHandler(state, metrics, log, ledger, denials=denials, review_recorder=review_recorder)
+    handler = AdmissionHandler(
+        state, metrics, log, ledger, denials=denials, review_recorder=review_recorder, authenticated=client_names is not None
+    )
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def readyz(request: web.Request) -> web.Response:
-        reason = state.not_ready
-        lines = [reason or "ok"]
-        if "verbose" in request.query:
-            lines += _facts(state, time.monotonic())
-            lines += [f"policy {policy.name}: generation {policy.generation}" for policy in state.in_force.policies.policies]
-            lines += [f"bad policy {policy.name}: {policy.outcome}: {policy.error}" for policy in state.policies() if policy.error]
-        return web.Response(status=503 if reason else 200, text="\n".join(lines) + "\n")
-
-    async def metrics_text(_request: web.Request) -> web.Response:
-        return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+    async def readyz(_request: web.Request) -> web.Response:
+        return readiness(state)
 
     app = web.Application(client_max_size=body_limit)
-    app.router.add_post("/mutate", _review_handler("mutate", handler, state, metrics, client_ca=client_ca))
-    app.router.add_post("/validate", _review_handler("validate", handler, state, metrics, client_ca=client_ca))
+    app.router.add_post("/mutate", _review_handler("mutate", handler, state, metrics, client_names))
+    app.router.add_post("/validate", _review_handler("validate", handler, state, metrics, client_names))
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
-    app.router.add_get("/metrics", metrics_text)
     return app

@@ -2,14 +2,19 @@
 
 A refused object is never stored, so an Event about it could not be found: the Event is about the controller that created the
 object, or about the Namespace. Denials of rules in DryRun are reported as well, with another reason.
+
+Without a client certificate, only what the watch confirms becomes an Event: an admitted pod (`HeldEvents`). A refusal leaves
+nothing to confirm it by.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import Decision
 from gpugate.webhook.admission.admission_review import AdmissionResponse, Request
+from gpugate.webhook.admission.held_events import HeldEvents
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.response import cut, one_line, sentence, strip_immutable_words
 from gpugate.webhook.kube.event_series import Reference, about_namespace
@@ -36,9 +41,11 @@ class _Subject(NamedTuple):
 class DenialReporter:
     """Counts denials, real ones and those of DryRun, and emits Events about them."""
 
-    def __init__(self, metrics: Metrics, events: EventSink | None = None) -> None:
+    def __init__(self, metrics: Metrics, events: EventSink | None = None, *, held: HeldEvents | None = None) -> None:
+        """Prepare to emit ``events``; with ``held``, callers are not authenticated, and only confirmed Events are emitted."""
         self._metrics = metrics
         self._events = events
+        self._held = held
 
     def report(self, endpoint: str, request: Request, response: AdmissionResponse, decision: Decision | None) -> None:
         """Report the denials of one answered review.
@@ -52,17 +59,19 @@ class DenialReporter:
             self._metrics.refused({denial.rule for denial in denied} or {_NO_RULE}, Mode.ENFORCE, dry_run=request.dry_run)
             subject = _requester(request)
             note = f"gpugate refuses {subject.title}: {_describe(denied)}" if denied else response.message
-            self._emit(REFUSED, subject, note, request)
+            self._emit(REFUSED, subject, note, request, allowed=False)
         would = [finding for finding in findings if finding.would_refuse] if endpoint == "validate" else []
         if would:
             self._metrics.refused({judged.rule for judged in would}, Mode.DRY_RUN, dry_run=request.dry_run)
             subject = _dry_run_subject(request, stored=response.allowed)
-            self._emit(WOULD_REFUSE, subject, f"dry run: gpugate would refuse {subject.title}: {_describe(would)}", request)
+            note = f"dry run: gpugate would refuse {subject.title}: {_describe(would)}"
+            self._emit(WOULD_REFUSE, subject, note, request, allowed=response.allowed)
 
-    def _emit(self, reason: str, subject: _Subject, note: str, request: Request) -> None:
+    def _emit(self, reason: str, subject: _Subject, note: str, request: Request, *, allowed: bool) -> None:
         if self._events is None or request.dry_run:
             return
-        self._events.emit(
+        emit = partial(
+            self._events.emit,
             subject.regarding,
             reason=reason,
             message=strip_immutable_words(one_line(note)),
@@ -70,6 +79,13 @@ class DenialReporter:
             # An allowed object needs no action.
             kind="Normal" if reason == WOULD_REFUSE else "Warning",
         )
+        if self._held is None:
+            emit()
+        elif allowed and (uid := _uid_of_new_pod(request)):
+            owner = _controller(request)
+            self._held.hold(uid, request.namespace, owner.regarding.uid if owner is not None else "", emit)
+        else:
+            self._metrics.event("unconfirmed")
 
 
 def _describe(findings: Sequence[Judged]) -> str:
@@ -119,6 +135,15 @@ def _controller(request: Request) -> _Subject | None:
             # Leave out the name of the pod: all pods of a Job share one Event.
             return _Subject(Reference(api_version, kind, request.namespace, name, uid), f"its {request.kind}s")
     return None
+
+
+def _uid_of_new_pod(request: Request) -> str:
+    """Return the uid of the pod that ``request`` creates; empty for another object, which the watch would not show."""
+    uid = _metadata(request.object).get("uid")
+    creates_pod = (
+        request.operation == "CREATE" and request.kind == "Pod" and request.api_version == "v1" and not request.subresource
+    )
+    return uid if creates_pod and type(uid) is str else ""
 
 
 def _metadata(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:

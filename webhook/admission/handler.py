@@ -17,11 +17,14 @@ from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.admission.response import PASS, POLICIES, build_response, cut, undecided
+from gpugate.webhook.admission.withheld_names import NameFilter
 from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.runtime.log import Log
 
 _PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
+#: Largest ``timeoutSeconds`` of a webhook. Seconds.
+LONGEST_TIMEOUT: Final = 30.0
 REVIEWED_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 #: Subresources with the whole pod that can change its spec.
 REVIEWED_SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
@@ -39,22 +42,27 @@ class AdmissionHandler:
         *,
         denials: DenialReporter | None = None,
         review_recorder: ReviewRecorder | None = None,
+        authenticated: bool = True,
     ) -> None:
+        """Prepare to answer; callers that are not ``authenticated`` get answers without names of nodes and of other teams."""
         self._state, self._metrics, self._log = state, metrics, log
         self._ledger, self._review_recorder = ledger, review_recorder
         self._denials = denials or DenialReporter(metrics)
+        self._name_filter = None if authenticated else NameFilter()
 
-    def answer(self, endpoint: str, body: bytes) -> bytes:
+    def answer(self, endpoint: str, body: bytes, *, timeout: float = LONGEST_TIMEOUT) -> bytes:
         """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
+
+        ``timeout`` is that of the apiserver in seconds.
 
         Raises:
             BadRequestError: the body is not a review that can be answered.
         """
-        answer = self.answer_or_defer(endpoint, body, may_wait=False)
+        answer = self.answer_or_defer(endpoint, body, may_wait=False, timeout=timeout)
         assert answer is not None  # noqa: S101 - waiting was not allowed
         return answer
 
-    def answer_or_defer(self, endpoint: str, body: bytes, *, may_wait: bool) -> bytes | None:
+    def answer_or_defer(self, endpoint: str, body: bytes, *, may_wait: bool, timeout: float = LONGEST_TIMEOUT) -> bytes | None:
         """Answer like `answer`, or return None if the review should be decided again a moment later.
 
         The watch lags behind the apiserver by milliseconds: the snapshot may not yet have a new queue, or still have a deleted pod,
@@ -66,7 +74,7 @@ class AdmissionHandler:
         started = time.perf_counter()
         request = parse(body)
         try:
-            response, decision = self._decide(request, _PHASES[endpoint])
+            response, decision = self._decide(request, _PHASES[endpoint], timeout)
         except MalformedError as error:
             problem = f"gpugate cannot read {_title(request)}: {error}"
             response, decision = undecided(problem, refuse=self._enforces(request)), None
@@ -85,7 +93,7 @@ class AdmissionHandler:
         self._account(endpoint, request, response, decision, time.perf_counter() - started)
         return answer
 
-    def _decide(self, request: Request, phase: Phase) -> tuple[AdmissionResponse, Decision | None]:
+    def _decide(self, request: Request, phase: Phase, timeout: float) -> tuple[AdmissionResponse, Decision | None]:
         snapshot, policies = self._state.in_force
         workload = open_request(request, snapshot)
         if workload is None:
@@ -97,10 +105,11 @@ class AdmissionHandler:
                 self._ledger.supersede(request.kind, workload.namespace, workload.name)
         decision = decide(workload, bound, snapshot, phase, now=time.time())
         if self._ledger is not None and phase is Phase.CHECK and not decision.refused:
-            self._record_in_flight(self._ledger, request, workload)
-        return build_response(_title(request), decision, bound.named), decision
+            self._record_in_flight(self._ledger, request, workload, timeout)
+        shown = decision if self._name_filter is None else self._name_filter.filtered(decision, snapshot)
+        return build_response(_title(request), shown, bound.named), decision
 
-    def _record_in_flight(self, ledger: InFlightLedger, request: Request, workload: Workload) -> None:
+    def _record_in_flight(self, ledger: InFlightLedger, request: Request, workload: Workload, timeout: float) -> None:
         """Count an object that will be stored until the watch shows it."""
         if request.operation != "CREATE" or request.dry_run or request.subresource:
             return
@@ -108,7 +117,7 @@ class AdmissionHandler:
         uid = workload.metadata().get("uid")
         admitted = in_flight_entry(workload) if type(uid) is str and uid else None
         if admitted is not None:
-            ledger.admit(str(uid), admitted)
+            ledger.admit(str(uid), admitted, timeout)
 
     def _enforces(self, request: Request) -> bool:
         """Return whether any rule is enforced in the request's namespace."""

@@ -14,6 +14,8 @@ from gpugate.policies.policy.models import Policy
 from gpugate.webhook.admission import tls
 from gpugate.webhook.admission.app import make_app
 from gpugate.webhook.admission.denials import DenialReporter
+from gpugate.webhook.admission.diagnostics import make_diagnostics_app
+from gpugate.webhook.admission.held_events import HeldEvents
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.admission.serving_certificate import CertificateFiles, ServingCertificate
@@ -51,8 +53,11 @@ class ServerOptions:
         policies: policies from files; None watches GPUPolicies instead.
         snapshot: snapshot from files; None without files.
         watch: whether to watch a cluster.
+        client_ca: CA of the client certificates that reviews need; None to answer anybody.
+        client_names: names of which a client certificate needs one; empty for any name.
         tls_1_2: whether to accept TLS 1.2 as well.
         record_limit: total size of the recordings in bytes.
+        metrics_address: host and port for metrics and details of readiness, over HTTP; None for nowhere.
     """
 
     host: str
@@ -70,6 +75,8 @@ class ServerOptions:
     record: Path | None = None
     record_limit: int = 64 << 20
     client_ca: Path | None = None
+    client_names: Sequence[str] = ()
+    metrics_address: tuple[str, int] | None = None
     drain_delay: float = 5.0
     drain_timeout: float = 15.0
 
@@ -86,8 +93,10 @@ async def serve(options: ServerOptions, log: Log) -> None:
     paths = CertificateFiles(options.certificate, options.key, options.certificate.with_name("ca.crt"))
     certificate = ServingCertificate(paths, new_context, log, metrics)
     state = CurrentState(options.snapshot or EMPTY_SNAPSHOT, options.policies or ())
-    ledger = InFlightLedger() if options.watch and options.snapshot is None else None
-    client, watchers, store = await _watch(options, state, log, ledger)
+    authenticated = options.client_ca is not None
+    ledger = InFlightLedger(authenticated=authenticated) if options.watch and options.snapshot is None else None
+    held = None if authenticated else HeldEvents(lambda: metrics.event("unconfirmed"))
+    client, watchers, store = await _watch(options, state, log, ledger, held)
     state.certificate = lambda: certificate.not_ready
     tasks = [asyncio.create_task(certificate.watch(), name="certificates")]
     if watchers is not None and store is not None:
@@ -98,7 +107,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
     event_recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None
     if event_recorder is not None:
         tasks.append(asyncio.create_task(event_recorder.run(), name="events"))
-    denials = DenialReporter(metrics, event_recorder)
+    denials = DenialReporter(metrics, event_recorder, held=held)
     review_recorder = None
     if options.record is not None:
         review_recorder = ReviewRecorder(options.record, options.record_limit, log, count=metrics.recorded)
@@ -111,14 +120,18 @@ async def serve(options: ServerOptions, log: Log) -> None:
             ledger=ledger,
             denials=denials,
             review_recorder=review_recorder,
-            client_ca=options.client_ca is not None,
+            client_names=options.client_names if authenticated else None,
         ),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=options.drain_timeout,
     )
+    diagnostics = web.AppRunner(make_diagnostics_app(state, metrics), access_log=None, handle_signals=False, shutdown_timeout=1.0)
     try:
         await listen(runner, options.host, options.port, log, certificate.context, tls="1.2" if options.tls_1_2 else "1.3")
+        if options.metrics_address is not None:
+            host, port = options.metrics_address
+            await listen(diagnostics, host, port, log, message="listening for metrics", option="--metrics-listen")
         # Exclude long-lived objects from garbage collection: its full runs are the slowest reviews.
         gc.collect()
         gc.freeze()
@@ -129,6 +142,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
         await asyncio.sleep(options.drain_delay)
     finally:
         await runner.cleanup()
+        await diagnostics.cleanup()
         await cancelled(tasks)
         if client is not None:
             await client.close()
@@ -138,7 +152,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
 
 
 async def _watch(
-    options: ServerOptions, state: CurrentState, log: Log, ledger: InFlightLedger | None
+    options: ServerOptions, state: CurrentState, log: Log, ledger: InFlightLedger | None, held: HeldEvents | None
 ) -> tuple[ApiClient | None, list[Reflector] | None, SnapshotStore | None]:
     if not options.watch:
         return None, None, None
@@ -146,7 +160,8 @@ async def _watch(
     kinds: list[WatchedKind] = list(fact_kinds(options.kueue_namespace)) if options.snapshot is None else []
     if options.policies is None:
         kinds.append(POLICIES)
-    store = SnapshotStore(state, log, kinds, fixed=options.snapshot, ledger=ledger)
+    added_pod = held.added if held is not None else None
+    store = SnapshotStore(state, log, kinds, fixed=options.snapshot, ledger=ledger, added_pod=added_pod)
     discovery = Discovery(client)
     return client, [Reflector(client, kind, store, strip=reducer_for(kind), discovery=discovery) for kind in kinds], store
 

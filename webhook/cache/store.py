@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpugate.policies.cluster.builder import SnapshotBuilder
@@ -41,13 +41,18 @@ class SnapshotStore:
         fixed: ClusterSnapshot | None = None,
         gather: float = _GATHER,
         ledger: InFlightLedger | None = None,
+        added_pod: Callable[[str, str, str], None] | None = None,
     ) -> None:
-        """Prepare to take ``kinds``; a ``fixed`` snapshot from files is published instead of the watched objects."""
+        """Prepare to take ``kinds``; a ``fixed`` snapshot from files is published instead of the watched objects.
+
+        ``added_pod`` is called with uid, namespace and controller's uid of each pod that the watch shows as new.
+        """
         self._state = state
         self._log = log
         self._fixed = fixed
         self._gather = gather
         self._ledger = ledger
+        self._added_pod = added_pod
         self._builder = SnapshotBuilder()
         if ledger is not None:
             self._builder.in_flight = ledger.in_flight
@@ -71,6 +76,12 @@ class SnapshotStore:
     def changed(self, kind: WatchedKind, event_type: EventType, item: Observed, /) -> None:
         """Take one event; a change that no rule reads (a node's heartbeat) publishes nothing."""
         gone = event_type == "DELETED"
+        if event_type == "ADDED" and self._ledger is not None and kind.resource == "workloads" and item.record is not None:
+            for owner in item.record.owners:
+                self._ledger.confirm(owner, item.key[0])
+        if event_type == "ADDED" and self._added_pod is not None and kind.resource == "pods":
+            # A list also contains old pods, so only an event shows that a pod is new.
+            self._added_pod(item.uid, item.key[0], item.record.owner if item.record is not None else "")
         if self._work:
             self._work.append(self._change_steps(kind, item, gone=gone))
         else:

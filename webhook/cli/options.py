@@ -122,11 +122,11 @@ def usable_inputs() -> Iterator[None]:
         fail(str(error))
 
 
-def address(listen: str) -> tuple[str, int]:
-    """Parse ``--listen HOST:PORT``; end the program if it is invalid."""
+def address(listen: str, option: str = "--listen") -> tuple[str, int]:
+    """Parse the ``HOST:PORT`` of ``option``; end the program if it is invalid."""
     host, colon, port = listen.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) >= 1 << 16:
-        fail(f"--listen {listen}: write HOST:PORT, for example 127.0.0.1:8443 or [::]:8443")
+        fail(f"{option} {listen}: write HOST:PORT, for example 127.0.0.1:8443 or [::]:8443")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - the meaning of an empty host
 
 

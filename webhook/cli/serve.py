@@ -54,6 +54,14 @@ def serve(  # noqa: PLR0913 - one parameter per option
     client_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Require a client certificate signed by this CA for reviews.")
     ] = None,
+    client_name: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Common name, DNS name or URI that the client certificate must have; may be repeated."),
+    ] = None,
+    metrics_listen: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Address of /metrics and /readyz?verbose (HTTP, read only). Default: not served."),
+    ] = "",
     policy: options.WatchedPolicies = None,
     cluster: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Plain Kubernetes objects as facts, instead of a live cluster.")
@@ -73,7 +81,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
     drain_delay: Annotated[float, typer.Option(help="Seconds from not ready to the end of new connections.", min=0)] = 5.0,
     drain_timeout: Annotated[float, typer.Option(help="Seconds for running reviews to finish.", min=0)] = 15.0,
 ) -> None:
-    """Serve /mutate, /validate, /healthz, /readyz and /metrics over TLS.
+    """Serve /mutate, /validate, /healthz and /readyz over TLS.
 
     Facts come from --cluster files, from the cluster of --kubeconfig, or, in a pod, from its own cluster.
     """
@@ -82,6 +90,8 @@ def serve(  # noqa: PLR0913 - one parameter per option
         options.fail("use one of --self-signed DIR (a certificate for loopback) and --tls-dir DIR (tls.crt and tls.key)")
     if tls_min_version not in {"1.2", "1.3"}:
         options.fail(f"--tls-min-version {tls_min_version}: write 1.2 or 1.3")
+    if client_name and client_ca is None:
+        options.fail("--client-name needs --client-ca FILE, the CA of the client certificates")
     with options.usable_inputs():
         if self_signed is not None:
             names = [*_LOOPBACK, *([host] if host not in {*_LOOPBACK, "0.0.0.0", "::"} else [])]  # noqa: S104
@@ -106,6 +116,8 @@ def serve(  # noqa: PLR0913 - one parameter per option
             record=record,
             record_limit=_size(record_limit),
             client_ca=client_ca,
+            client_names=tuple(client_name or ()),
+            metrics_address=options.address(metrics_listen, "--metrics-listen") if metrics_listen else None,
             drain_delay=drain_delay,
             drain_timeout=drain_timeout,
         )

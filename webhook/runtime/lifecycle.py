@@ -12,9 +12,19 @@ from gpugate.webhook.runtime.log import Log
 
 
 async def listen(
-    runner: web.AppRunner, host: str, port: int, log: Log, context: ssl.SSLContext | None = None, **fields: str
+    runner: web.AppRunner,
+    host: str,
+    port: int,
+    log: Log,
+    context: ssl.SSLContext | None = None,
+    *,
+    message: str = "listening",
+    option: str = "--listen",
+    **fields: str,
 ) -> None:
-    """Serve at ``host`` and ``port`` (0: any free one), and log the address with ``fields``.
+    """Serve at ``host`` and ``port`` (0: any free one), and log ``message`` with the address and ``fields``.
+
+    ``option`` is the option of the command line that gave the address.
 
     Raises:
         InputError: the address cannot be bound.
@@ -24,10 +34,10 @@ async def listen(
         await web.TCPSite(runner, host, port, ssl_context=context, backlog=1024).start()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        message = f"--listen {host}:{port}: cannot listen there: {reason}; give another HOST:PORT"
-        raise InputError(message) from None
+        problem = f"{option} {host}:{port}: cannot listen there: {reason}; give another HOST:PORT"
+        raise InputError(problem) from None
     bound = runner.addresses[0][1] if runner.addresses else port
-    log.info("listening", address=f"{host}:{bound}", **fields)
+    log.info(message, address=f"{host}:{bound}", **fields)
     log.flush()
 
 

@@ -125,7 +125,7 @@ def _key(workload: Workload, pods: PodSet, _snapshot: ClusterSnapshot) -> Hashab
 
 
 def _key_with_nothing_in_flight(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> Hashable | None:
-    return None if snapshot.in_flight.namespace(workload.namespace) else _key(workload, pods, snapshot)
+    return None if snapshot.in_flight.into_namespace(workload.namespace) else _key(workload, pods, snapshot)
 
 
 @remembered(by=_key, on=lambda workload, _pods, snapshot: namespace_facts(workload, snapshot))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tests.e2e.controlplane.access import ApiResponse, ClusterAccess
 from tests.e2e.controlplane.authority import Authority, CertificateFiles
 from tests.e2e.controlplane.cluster import ControlPlane
-from tests.e2e.controlplane.components import answers_ok
+from tests.e2e.controlplane.components import WEBHOOK_CALLER, answers_ok
 from tests.e2e.controlplane.nodes import A100, CPU_ONLY, FINISH_ANNOTATION, GPU_TAINT, H100, T4, NodeShape
 from tests.e2e.controlplane.ports import free_port
 from tests.e2e.controlplane.process import ManagedProcess, ProcessFailed
@@ -21,6 +21,7 @@ __all__ = [
     "GPU_TAINT",
     "H100",
     "T4",
+    "WEBHOOK_CALLER",
     "ApiResponse",
     "Authority",
     "CertificateFiles",

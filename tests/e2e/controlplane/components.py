@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 
 # Who asked for what, with bodies and webhook patches for what changes objects; reads and housekeeping are left out.
+#: The common name of the apiserver's client certificate for webhooks.
+WEBHOOK_CALLER = "kube-apiserver-webhooks"
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -98,6 +100,7 @@ def start_apiserver(
     policy = run_dir / "audit-policy.yaml"
     policy.write_text(json.dumps(_AUDIT_POLICY))
     key = service_account_key(authority)
+    admission = _admission_configuration(run_dir, authority)
     command = [
         str(programs["kube-apiserver"]),
         f"--etcd-servers={etcd}",
@@ -116,11 +119,30 @@ def start_apiserver(
         "--service-cluster-ip-range=10.96.0.0/16",
         "--endpoint-reconciler-type=none",
         "--allow-privileged=true",
+        f"--admission-control-config-file={admission}",
         f"--audit-policy-file={policy}",
         f"--audit-log-path={audit_log(run_dir)}",
         *extra,
     ]
     return ManagedProcess.start("kube-apiserver", command, log=run_dir / "logs" / "kube-apiserver.log")
+
+
+def _admission_configuration(run_dir: Path, authority: Authority) -> Path:
+    """The files by which the apiserver shows every webhook a client certificate, as docs/operate/client-certificate.md has them."""
+    files = authority.client("webhook-caller", WEBHOOK_CALLER)
+    # Webhooks are called by URL here; with a Service the name of the user is gpugate.gpugate-system.svc.
+    user = {"client-certificate": str(files.cert), "client-key": str(files.key)}
+    kubeconfig = run_dir / "webhook-callers.yaml"
+    kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}))
+    plugin = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "WebhookAdmissionConfiguration",
+        "kubeConfigFile": str(kubeconfig),
+    }
+    plugins = [{"name": f"{name}AdmissionWebhook", "configuration": plugin} for name in ("Mutating", "Validating")]
+    path = run_dir / "admission.yaml"
+    path.write_text(json.dumps({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": plugins}))
+    return path
 
 
 def start_controller_manager(

@@ -79,7 +79,7 @@ def own(metric: str, replica: int = 1, job: str = "gpugate", **labels: str) -> s
 
 
 def _own_target(job: str = "gpugate", replica: int = 1) -> Labels:
-    return _target(job, "https", "gpugate-system") | {"instance": f"10.0.0.{replica}:8443"}
+    return _target(job, "metrics", "gpugate-system") | {"instance": f"10.0.0.{replica}:8080"}
 
 
 def card(gpu: int = 0, **more: str) -> Labels:
@@ -239,7 +239,7 @@ def _durations(slow: str) -> dict[str, str]:
 
 def _generations(first: str, second: str) -> dict[str, str]:
     return {
-        up("gpugate", "10.0.0.1:8443"): "1x120",
+        up("gpugate", "10.0.0.1:8080"): "1x120",
         own("gpugate_policy_generation", 1, policy="default"): first,
         own("gpugate_policy_generation", 2, policy="default"): second,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpugate.policies.cluster.builder import SnapshotBuilder, key_of, snapshot_from_objects
+from gpugate.policies.cluster.in_flight import InFlight
 from gpugate.policies.cluster.kinds import fact_kind_of
 from gpugate.policies.cluster.records.kueue import cluster_queue_of, flavor_of
 from gpugate.policies.cluster.records.namespaces import limit_range_of
@@ -121,3 +122,45 @@ def test_what_was_found_to_fit_is_looked_at_anew_when_quota_or_defaults_change()
     reserved = [{"name": "f", "resources": [{"name": "nvidia.com/gpu", "total": "4"}]}]
     builder.put("clusterqueues", ("", "q"), cluster_queue_of({**_OBJECTS[1], "status": {"flavorsReservation": reserved}}))
     assert _reasons(builder, _job(2, 8)) == {"WaitsForQuota"}
+
+
+def _unauthenticated(*sent: dict[str, Any]) -> ClusterSnapshot:
+    """The facts of a server whose callers are unknown, which was sent these jobs."""
+    builder = SnapshotBuilder()
+    for obj in _OBJECTS:
+        kind = fact_kind_of(obj)
+        assert kind is not None
+        builder.put(kind.resource, key_of(obj), kind.read(obj))
+    unconfirmed = InFlight()
+    builder.in_flight = InFlight(unconfirmed)
+    known = dict.fromkeys(("localqueues", "clusterqueues", "resourcequotas"), SyncState.SYNCED)
+    snapshot = builder.snapshot(known)
+    for number, job in enumerate(sent):
+        admitted = in_flight_entry(opened(job, snapshot=snapshot))
+        assert admitted is not None
+        unconfirmed.add(str(number), admitted)
+    return snapshot
+
+
+def test_a_thousand_forged_reviews_take_a_tenth_of_a_quota_rounded_up_and_refuse_nothing() -> None:
+    snapshot = _unauthenticated(*(_job(2, 8) for _ in range(1000)))
+    # A tenth of 16 GPUs is 2, a tenth of 3 pods is 1.
+    assert _messages(_job(1, 14), snapshot) == {}
+    found = _messages(_job(1, 15), snapshot)
+    assert "15 of nvidia.com/gpu > 14 left of 16" in found["WaitsForQuota"]
+    assert "15 of requests.nvidia.com/gpu > 14 left of 16 (0 used, 2 in flight)" in found["QuotaFullNow"]
+    assert not any(one.severity is Severity.DENY for one in decided(_job(1, 16), _BOUND, snapshot=snapshot).findings)
+
+
+def test_two_jobs_in_one_second_are_still_told_of_each_other_within_the_share() -> None:
+    assert set(_messages(_job(1, 15), _unauthenticated(_job(1, 2)))) == {"QuotaFullNow", "WaitsForQuota"}
+    assert _messages(_job(1, 15), _unauthenticated(_job(1, 1))) == {}
+
+
+def test_what_the_watch_confirmed_counts_in_full_beside_the_share() -> None:
+    snapshot = _unauthenticated(*(_job(1, 8) for _ in range(10)))
+    admitted = in_flight_entry(opened(_job(1, 8), snapshot=snapshot))
+    assert admitted is not None
+    snapshot.in_flight.add("confirmed", admitted)
+    assert _messages(_job(1, 6), snapshot) == {}
+    assert "7 of nvidia.com/gpu > 6 left of 16" in _messages(_job(1, 7), snapshot)["WaitsForQuota"]

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpugate.policies.cluster.builder import SnapshotBuilder, snapshot_from_objects
-from gpugate.policies.cluster.in_flight import Admitted
+from gpugate.policies.cluster.in_flight import Admitted, InFlight
 from gpugate.policies.cluster.node_shapes import NodeShapeIndex
 from gpugate.policies.cluster.nodes import Node, node_of
 from gpugate.policies.cluster.records.pod_groups import GroupKey
@@ -161,6 +161,19 @@ def test_a_member_that_was_just_admitted_takes_a_place() -> None:
     assert _joining("c", snapshot) == []
     snapshot.in_flight.add("b", Admitted("Pod", "team-a", "llm-1", 1, "", _LLM, {}))
     assert _joining("c", snapshot) == [("gang-members", "OneTooMany", "deny")]
+
+
+def test_a_member_on_the_word_of_an_unknown_caller_takes_no_place_and_one_that_the_watch_shows_does() -> None:
+    snapshot = snapshot_from_objects([_member("llm-0", "team-a", "llm")])
+    snapshot.in_flight.unconfirmed = InFlight()
+    snapshot.in_flight.unconfirmed.add("b", Admitted("Pod", "team-a", "llm-1", 1, "", _LLM, {}))
+    assert _joining("b", snapshot) == []
+    assert _joining("c", snapshot) == [("gang-members", "OneTooMany", "warn")]
+    snapshot.in_flight.add("d", Admitted("Pod", "team-a", "llm-2", 1, "", _LLM, {}))
+    assert _joining("c", snapshot) == [("gang-members", "OneTooMany", "deny")]
+    full = snapshot_from_objects([_member(f"llm-{number}", "team-a", "llm") for number in range(2)])
+    full.in_flight.unconfirmed = InFlight()
+    assert _joining("c", full) == [("gang-members", "OneTooMany", "deny")]
 
 
 def test_a_pod_that_is_asked_about_again_does_not_stand_in_its_own_way() -> None:

@@ -462,4 +462,4 @@ def test_on_sigterm_readiness_goes_first_and_the_request_under_way_is_answered(t
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE)
     messages = [orjson.loads(line)["message"] for line in running.output]
-    assert messages == ["listening", "draining", "review", "review", "stopped"]
+    assert messages == ["listening", "listening for metrics", "draining", "review", "review", "stopped"]

@@ -45,6 +45,11 @@ def in_queue(ledger: InFlightLedger) -> int:
     return ledger.in_flight.queue("team-a", "train").get("nvidia.com/gpu", 0)
 
 
+def unconfirmed(ledger: InFlightLedger) -> int:
+    assert ledger.in_flight.unconfirmed is not None
+    return ledger.in_flight.unconfirmed.queue("team-a", "train").get("nvidia.com/gpu", 0)
+
+
 def test_what_is_admitted_counts_in_its_queue_namespace_and_group() -> None:
     ledger = InFlightLedger()
     ledger.admit("1", job("a"))
@@ -181,3 +186,117 @@ def test_the_sums_are_those_of_a_recount(events: list[tuple[str, Admitted | None
         assert kept.queue(namespace, "q") == again.queue(namespace, "q")
         assert kept.members(namespace, GROUP) == again.members(namespace, GROUP)
     assert len(kept) == len(live)
+
+
+def test_an_object_on_the_word_of_an_unknown_caller_counts_no_longer_than_its_request_could_last() -> None:
+    clock = Clock()
+    ledger = InFlightLedger(clock=clock, authenticated=False)
+    ledger.admit("1", job("a"), timeout=30.0)
+    ledger.admit("2", job("b"), timeout=3.0)
+    assert unconfirmed(ledger) == 16
+    clock.now += 3
+    ledger.expire()
+    assert unconfirmed(ledger) == 8, "the one with the longer timeout came first and holds up nobody"
+    clock.now += 12
+    ledger.expire()
+    assert len(ledger) == 0
+    trusted = InFlightLedger(clock=clock)
+    trusted.admit("1", job("a"), timeout=3.0)
+    clock.now += 3
+    trusted.expire()
+    assert in_queue(trusted) == 8
+
+
+def test_an_object_that_is_sent_again_counts_from_then_on() -> None:
+    clock = Clock()
+    ledger = InFlightLedger(clock=clock, time_out=10)
+    ledger.admit("1", job("a"))
+    clock.now += 6
+    ledger.admit("1", job("a"))
+    clock.now += 6
+    ledger.expire()
+    assert in_queue(ledger) == 8
+    clock.now += 4
+    ledger.expire()
+    assert in_queue(ledger) == 0
+
+
+def test_forged_reviews_do_not_fill_the_memory() -> None:
+    clock = Clock()
+    ledger = InFlightLedger(clock=clock, authenticated=False)
+    for number in range(5000):
+        ledger.admit(str(number), job(f"forged-{number}"))
+    assert len(ledger) == 4096
+    clock.now += 15
+    ledger.admit("honest", job("honest"))
+    assert len(ledger) == 1
+
+
+def test_the_timeout_of_the_apiserver_ends_what_it_was_asked_about() -> None:
+    clock = Clock()
+    ledger = InFlightLedger(clock=clock, authenticated=False)
+    door = AdmissionHandler(CurrentState(), Metrics(), Log(io.StringIO()), ledger)
+    door.answer("validate", orjson.dumps(admission(_stored())), timeout=2.0)
+    assert ledger.in_flight.unconfirmed is not None
+    assert ledger.in_flight.unconfirmed.namespace("team-a")["pods"] == 1
+    assert ledger.in_flight.into_namespace("team-a")
+    assert not ledger.in_flight.namespace("team-a")
+    clock.now += 2
+    ledger.expire()
+    assert len(ledger) == 0
+
+
+def _workload(event_type: Any, *, owner: str = "job-uid", namespace: str = "team-a") -> tuple[Any, Any]:
+    ledger = InFlightLedger(authenticated=False)
+    store = SnapshotStore(CurrentState(), Log(io.StringIO()), FACT_KINDS, ledger=ledger)
+    ledger.admit("job-uid", job("a"))
+    owners = [{"uid": owner, "controller": True}]
+    workload = {"metadata": {"name": "job-a-1", "namespace": namespace, "ownerReferences": owners}, "spec": {}}
+    store.changed(KIND["workloads"], event_type, reducer_for(KIND["workloads"])(workload))
+    return ledger, store
+
+
+def test_a_new_kueue_workload_confirms_its_job_which_then_counts_like_any_other() -> None:
+    ledger, _ = _workload("ADDED")
+    assert (in_queue(ledger), unconfirmed(ledger), len(ledger)) == (8, 0, 1)
+    ledger.observe("job-uid")
+    assert (in_queue(ledger), len(ledger)) == (0, 0)
+
+
+def test_an_old_workload_another_one_or_one_elsewhere_confirms_nothing() -> None:
+    for arguments in ({"event_type": "MODIFIED"}, {"event_type": "ADDED", "owner": "other"}):
+        ledger, _ = _workload(**arguments)
+        assert (in_queue(ledger), unconfirmed(ledger)) == (0, 8)
+    ledger, _ = _workload("ADDED", namespace="team-b")
+    assert (in_queue(ledger), unconfirmed(ledger), len(ledger)) == (0, 0, 0)
+
+
+def test_what_is_confirmed_and_sent_again_with_other_amounts_is_unconfirmed_again() -> None:
+    ledger, _ = _workload("ADDED")
+    ledger.admit("job-uid", job("a", gpus=800))
+    assert (in_queue(ledger), unconfirmed(ledger)) == (0, 800)
+
+
+def test_what_is_confirmed_counts_until_the_time_out_and_not_only_that_of_its_request() -> None:
+    clock = Clock()
+    ledger = InFlightLedger(clock=clock, authenticated=False)
+    ledger.admit("1", job("a"), timeout=2.0)
+    ledger.confirm("1", "team-a")
+    clock.now += 14
+    ledger.expire()
+    assert in_queue(ledger) == 8
+    clock.now += 1
+    ledger.expire()
+    assert len(ledger) == 0
+
+
+def test_one_uid_under_many_names_leaves_none_of_them_behind() -> None:
+    ledger = InFlightLedger(authenticated=False)
+    for name in ("a", "b", "c"):
+        ledger.admit("forged", job(name))
+    assert unconfirmed(ledger) == 8
+    ledger.admit("honest", job("a"))
+    assert unconfirmed(ledger) == 16, "the name was of another object, and is free again"
+    ledger.observe("forged")
+    ledger.observe("honest")
+    assert (len(ledger), unconfirmed(ledger)) == (0, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import re
 import time
@@ -17,11 +16,10 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.snapshot import SyncState
-from gpugate.webhook.admission.app import make_app
+from gpugate.webhook.admission.diagnostics import make_diagnostics_app
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.kube.types import KindState
-from gpugate.webhook.runtime.log import Log
 from tests.shared.reviews import counted
 from tests.shared.running import serving
 
@@ -39,7 +37,7 @@ def states() -> Sequence[KindState]:
 
 
 async def readyz(state: CurrentState, path: str = "/readyz?verbose") -> list[str]:
-    app = make_app(state, Metrics(), Log(io.StringIO()))
+    app = make_diagnostics_app(state, Metrics())
     async with TestClient(TestServer(app)) as client:
         return (await (await client.get(path)).text()).splitlines()
 

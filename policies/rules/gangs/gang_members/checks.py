@@ -75,8 +75,11 @@ def _check_pod(workload: Workload, pods: PodSet, key: GroupKey, snapshot: Cluste
     yield from differing
     size = _full_size(workload, pods, key, member, group)
     if size and not any(finding.reason == "SizeDiffers" for finding in differing):
-        joining = _joining(workload, key, snapshot)
-        yield from _check_place(pods, key, size, group, joining)
+        joining, unconfirmed = _joining(workload, key, snapshot)
+        places = _check_place(pods, key, size, group, joining)
+        # Without the unconfirmed members, which may be made up, there would be a place.
+        made_up = group.present + joining >= size > group.present + joining - unconfirmed
+        yield from (finding.as_warning() for finding in places) if made_up else places
         if not group.present and not joining:
             yield from _check_other_namespaces(workload, key, size, snapshot)
 
@@ -91,10 +94,14 @@ def _full_size(workload: Workload, pods: PodSet, key: GroupKey, member: Member, 
     return member.size or (group.sizes[0] if len(group.sizes) == 1 else 0)
 
 
-def _joining(workload: Workload, key: GroupKey, snapshot: ClusterSnapshot) -> int:
-    """Return the number of other members in flight: admitted, and not yet in the snapshot."""
-    in_flight = snapshot.in_flight
-    return in_flight.members(workload.namespace, key) - (str(workload.metadata().get("uid")) in in_flight)
+def _joining(workload: Workload, key: GroupKey, snapshot: ClusterSnapshot) -> tuple[int, int]:
+    """Return the number of other members in flight (admitted, not yet in the snapshot), and how many of them are unconfirmed."""
+    in_flight, uid = snapshot.in_flight, str(workload.metadata().get("uid"))
+    confirmed = in_flight.members(workload.namespace, key) - (uid in in_flight)
+    if in_flight.unconfirmed is None:
+        return confirmed, 0
+    unconfirmed = in_flight.unconfirmed.members(workload.namespace, key) - (uid in in_flight.unconfirmed)
+    return confirmed + unconfirmed, unconfirmed
 
 
 def _pending(key: GroupKey, member: Member, snapshot: ClusterSnapshot) -> str:
@@ -160,6 +167,7 @@ def _check_other_namespaces(workload: Workload, key: GroupKey, size: int, snapsh
                 f"the group {key.name} waits in namespace {namespace} with {group.present} of {size} members, but this pod is in"
                 f" namespace {workload.namespace}, and a gang cannot span namespaces",
                 f"Create the pod in {namespace} if it belongs to that gang.",
+                names=(namespace,),
             )
             return
 

@@ -69,6 +69,7 @@ def never_fits(fit: FlavorFit, queue: ClusterQueue, snapshot: ClusterSnapshot) -
         Level.DENY if is_certain(fit, queue, snapshot) else Level.WARN,
         measure=sum(map(fit.charge.total, fit.charge.each)),
         rests_on=QUOTA_FACTS,
+        names=_names_of_cohort(queue),
     )
 
 
@@ -117,7 +118,13 @@ def waits_for_quota(fit: FlavorFit, queue: ClusterQueue, in_flight: Mapping[str,
         "Wait until Kueue admits the workload, or request what is left to start sooner.",
         Level.WARN,
         rests_on=QUOTA_FACTS,
+        names=_names_of_cohort(queue),
     )
+
+
+def _names_of_cohort(queue: ClusterQueue) -> tuple[str, ...]:
+    """Return the name of the cohort of ``queue``, if any, which a LocalQueue does not show."""
+    return (queue.cohort,) if queue.cohort else ()
 
 
 def _shortage(fit: FlavorFit, budget: FlavorQuota, name: str, in_flight: Mapping[str, int]) -> str:
