@@ -15,6 +15,7 @@ from gpugate.webhook.admission import tls
 from gpugate.webhook.admission.app import make_app
 from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.admission.overload.intake import Intake
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.cache.health import monitor_watches
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
@@ -102,6 +103,8 @@ async def serve(options: ServerOptions, log: Log) -> None:
     if options.record is not None:
         review_recorder = ReviewRecorder(options.record, options.record_limit, log, count=metrics.recorded)
         tasks.append(asyncio.create_task(review_recorder.run(), name="recording"))
+    intake = Intake()
+    metrics.registry.register(intake)
     runner = web.AppRunner(
         make_app(
             state,
@@ -111,13 +114,15 @@ async def serve(options: ServerOptions, log: Log) -> None:
             denials=denials,
             review_recorder=review_recorder,
             client_ca=options.client_ca is not None,
+            intake=intake,
         ),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=options.drain_timeout,
     )
     try:
-        await listen(runner, options.host, options.port, log, context, tls="1.2" if options.tls_1_2 else "1.3")
+        intake.listener = await listen(runner, options.host, options.port, log, context, tls="1.2" if options.tls_1_2 else "1.3")
+        intake.log_writer = log.writer
         # Exclude long-lived objects from garbage collection: its full runs are the slowest reviews.
         gc.collect()
         gc.freeze()
