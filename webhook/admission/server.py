@@ -30,6 +30,7 @@ from gpugate.webhook.kube.reflector import Reflector, run_all
 from gpugate.webhook.kube.types import WatchedKind
 from gpugate.webhook.runtime.lifecycle import cancelled, listen, until_signal
 from gpugate.webhook.runtime.log import Log
+from gpugate.webhook.runtime.memory import return_large_memory
 
 #: Path of a pod's credentials.
 IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -81,6 +82,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
         InputError: the certificate is unusable, or the address cannot be bound.
         ClusterConfigError: the kubeconfig is missing or invalid.
     """
+    return_large_memory()
     metrics = Metrics()
     context = tls.make_context(options.certificate, options.key, tls_1_2=options.tls_1_2, client_ca=options.client_ca)
     tls.record_expiry(options.certificate, metrics)

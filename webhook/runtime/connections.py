@@ -34,11 +34,14 @@ _ACCEPTS: Final = 16
 _PAUSE: Final = 0.1
 _SILENCE: Final = 10.0
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+#: Buffers of a connection in the kernel (which doubles it) and in aiohttp. Bytes.
+_BUFFER: Final = 64 * 1024
 #: Limits of a request's head. The apiserver sends fewer than ten short headers, one of them perhaps a token.
 _HTTP: Final[dict[str, Any]] = {
     "access_log": None,
     "keepalive_timeout": _IDLE,
     "max_headers": 32,
+    "read_bufsize": _BUFFER // 2,
     "lingering_time": 2.0,
 }
 
@@ -151,6 +154,8 @@ class Listener(web.BaseSite):
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            # Connections inherit it. Larger ones hold more memory and read a large body in fewer turns.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
             listening.bind(address)
             listening.listen(1024)
         self._resume()

@@ -75,17 +75,24 @@ class Bodies:
         try:
             async with timer:
                 while chunk := await content.readany():
+                    if given_up:
+                        break
                     chunks.append(chunk)
                     self.add(held, len(chunk))
                     if held.size > BODY_LIMIT:
                         raise TooLargeError
-            return b"".join(chunks)
+            if not given_up:
+                return b"".join(chunks)
         except TimeoutError:
-            if given_up:
-                raise given_up[0] from None
-            raise
+            if not given_up:
+                raise
+        except ConnectionError:
+            given_up.append(self._shedding.error("gone"))
         finally:
+            # An error keeps this frame alive, perhaps until the next run of the garbage collector.
+            chunks.clear()
             self.release(held)
+        raise given_up.pop()
 
     def hold(self, size: int, give_up: Callable[[OverloadedError], None]) -> Held:
         """Count a whole body of ``size`` bytes that waits.
