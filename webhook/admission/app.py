@@ -14,16 +14,24 @@ from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.diagnostics import readiness
 from gpugate.webhook.admission.handler import LONGEST_TIMEOUT, AdmissionHandler
 from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.admission.overload.bodies import BODY_LIMIT, TooLargeError
+from gpugate.webhook.admission.overload.intake import Intake, overloaded
+from gpugate.webhook.admission.overload.reviews import deadline_of
+from gpugate.webhook.admission.overload.shedding import OverloadedError
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.runtime.log import Log
 
-#: Largest body: an object in etcd is at most 1.5 MiB, and a review may contain two. Bytes.
-BODY_LIMIT: Final = 4 * 1024 * 1024
 #: Time for the watch to catch up before a second decision. Seconds.
 _LAG: Final = 0.25
 _JSON: Final = {"Content-Type": "application/json"}
+#: What keeps a body from being read: the reason for metrics, and the answer.
+_BODY_PROBLEMS: Final[dict[type[Exception], tuple[str, int, str]]] = {
+    web.RequestPayloadError: ("encoding", 400, "the body does not match its Content-Encoding"),
+    TooLargeError: ("size", 413, f"the body is larger than {BODY_LIMIT} bytes"),
+    TimeoutError: ("timeout", 408, "the body did not arrive within the apiserver's timeout"),
+}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -56,25 +64,36 @@ def timeout_of(query: str) -> float:
 
 
 def _review_handler(
-    endpoint: str, handler: AdmissionHandler, state: CurrentState, metrics: Metrics, client_names: Collection[str] | None
+    endpoint: str,
+    handler: AdmissionHandler,
+    state: CurrentState,
+    metrics: Metrics,
+    intake: Intake,
+    client_names: Collection[str] | None,
 ) -> Handler:
+    bodies, reviews = intake.bodies, intake.reviews
+
     async def handle(request: web.Request) -> web.StreamResponse:
+        arrived = time.monotonic()
+        deadline = arrived
         try:
             rejected = rejection(request.transport, client_names) if client_names is not None else None
             if rejected is not None:
                 metrics.refused_body("client-certificate")
                 return _problem(*rejected)
             timeout = timeout_of(request.query_string)
-            if request.content.is_eof():
-                # The whole body arrived with the head, the usual case: no timeout needed.
-                body = await request.read()
-            else:
-                async with asyncio.timeout(timeout):
-                    body = await request.read()
-            answer = handler.answer_or_defer(endpoint, body, may_wait=endpoint == "validate", timeout=timeout)
+            deadline = deadline_of(arrived, timeout)
+            # Usually the whole body arrives with the head: nothing to wait for.
+            body = request.content.read_nowait(-1) if request.content.is_eof() else await bodies.read(request, deadline)
+            may_wait = endpoint == "validate" and deadline - arrived > 2 * _LAG
+            answer = await reviews.answer(
+                lambda: handler.answer_or_defer(endpoint, body, may_wait=may_wait, timeout=timeout), len(body), deadline, request
+            )
             if answer is None:
                 await wait_for_the_watch(_LAG)
-                answer = handler.answer(endpoint, body, timeout=timeout)
+                answer = await reviews.answer(
+                    lambda: handler.answer(endpoint, body, timeout=timeout), len(body), deadline, request
+                )
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:
                 # Send the apiserver's next review to another replica.
@@ -83,15 +102,12 @@ def _review_handler(
         except BadRequestError as error:
             metrics.refused_body(error.reason)
             return _problem(400, str(error))
-        except web.RequestPayloadError:
-            metrics.refused_body("encoding")
-            return _problem(400, "the body does not match its Content-Encoding")
-        except web.HTTPRequestEntityTooLarge:
-            metrics.refused_body("size")
-            return _problem(413, f"the body is larger than {BODY_LIMIT} bytes")
-        except TimeoutError:
-            metrics.refused_body("timeout")
-            return _problem(408, "the body did not arrive within the apiserver's timeout")
+        except OverloadedError as error:
+            return overloaded(error, deadline)
+        except tuple(_BODY_PROBLEMS) as error:
+            reason, status, message = _BODY_PROBLEMS[type(error)]
+            metrics.refused_body(reason)
+            return _problem(status, message)
 
     return handle
 
@@ -105,9 +121,9 @@ def make_app(  # noqa: PLR0913 - one parameter per part
     denials: DenialReporter | None = None,
     review_recorder: ReviewRecorder | None = None,
     client_names: Collection[str] | None = None,
-    body_limit: int = BODY_LIMIT,
+    intake: Intake | None = None,
 ) -> web.Application:
-    """Return the application that serves reviews from ``state``, with bodies of at most ``body_limit`` bytes.
+    """Return the application that serves reviews from ``state``; ``intake`` bounds what waits.
 
     ``ledger`` is None without a watch. Without ``denials``, denials are counted in ``metrics`` only. With ``client_names``,
     reviews need a client certificate with one of these names, or with any name if there are none; probes never do.
@@ -122,9 +138,10 @@ def make_app(  # noqa: PLR0913 - one parameter per part
     async def readyz(_request: web.Request) -> web.Response:
         return readiness(state)
 
-    app = web.Application(client_max_size=body_limit)
-    app.router.add_post("/mutate", _review_handler("mutate", handler, state, metrics, client_names))
-    app.router.add_post("/validate", _review_handler("validate", handler, state, metrics, client_names))
+    app = web.Application()
+    intake = intake or Intake()
+    for endpoint in ("mutate", "validate"):
+        app.router.add_post(f"/{endpoint}", _review_handler(endpoint, handler, state, metrics, intake, client_names))
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     return app

@@ -17,6 +17,7 @@ from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.diagnostics import make_diagnostics_app
 from gpugate.webhook.admission.held_events import HeldEvents
 from gpugate.webhook.admission.metrics import Metrics
+from gpugate.webhook.admission.overload.intake import Intake
 from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.admission.serving_certificate import CertificateFiles, ServingCertificate
 from gpugate.webhook.cache.health import monitor_watches
@@ -32,6 +33,7 @@ from gpugate.webhook.kube.reflector import Reflector, run_all
 from gpugate.webhook.kube.types import WatchedKind
 from gpugate.webhook.runtime.lifecycle import cancelled, listen, until_signal
 from gpugate.webhook.runtime.log import Log
+from gpugate.webhook.runtime.memory import return_large_memory
 
 #: Path of a pod's credentials.
 IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -88,6 +90,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
         InputError: the CA of client certificates is unusable, or the address cannot be bound.
         ClusterConfigError: the kubeconfig is missing or invalid.
     """
+    return_large_memory()
     metrics = Metrics()
     new_context = tls.context_maker(tls_1_2=options.tls_1_2, client_ca=options.client_ca)
     paths = CertificateFiles(options.certificate, options.key, options.certificate.with_name("ca.crt"))
@@ -112,6 +115,8 @@ async def serve(options: ServerOptions, log: Log) -> None:
     if options.record is not None:
         review_recorder = ReviewRecorder(options.record, options.record_limit, log, count=metrics.recorded)
         tasks.append(asyncio.create_task(review_recorder.run(), name="recording"))
+    intake = Intake()
+    metrics.registry.register(intake)
     runner = web.AppRunner(
         make_app(
             state,
@@ -121,6 +126,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
             denials=denials,
             review_recorder=review_recorder,
             client_names=options.client_names if authenticated else None,
+            intake=intake,
         ),
         access_log=None,
         handle_signals=False,
@@ -128,7 +134,10 @@ async def serve(options: ServerOptions, log: Log) -> None:
     )
     diagnostics = web.AppRunner(make_diagnostics_app(state, metrics), access_log=None, handle_signals=False, shutdown_timeout=1.0)
     try:
-        await listen(runner, options.host, options.port, log, certificate.context, tls="1.2" if options.tls_1_2 else "1.3")
+        intake.listener = await listen(
+            runner, options.host, options.port, log, certificate.context, tls="1.2" if options.tls_1_2 else "1.3"
+        )
+        intake.log_writer = log.writer
         if options.metrics_address is not None:
             host, port = options.metrics_address
             await listen(diagnostics, host, port, log, message="listening for metrics", option="--metrics-listen")

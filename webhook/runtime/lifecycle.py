@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from aiohttp import web
 
+from gpugate.webhook.runtime.connections import Listener
 from gpugate.webhook.runtime.errors import InputError
 from gpugate.webhook.runtime.log import Log
 
@@ -21,7 +22,7 @@ async def listen(
     message: str = "listening",
     option: str = "--listen",
     **fields: str,
-) -> None:
+) -> Listener:
     """Serve at ``host`` and ``port`` (0: any free one), and log ``message`` with the address and ``fields``.
 
     ``option`` is the option of the command line that gave the address.
@@ -30,15 +31,16 @@ async def listen(
         InputError: the address cannot be bound.
     """
     await runner.setup()
+    listener = Listener(runner, (host, port), log, context)
     try:
-        await web.TCPSite(runner, host, port, ssl_context=context, backlog=1024).start()
+        await listener.start()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         problem = f"{option} {host}:{port}: cannot listen there: {reason}; give another HOST:PORT"
         raise InputError(problem) from None
-    bound = runner.addresses[0][1] if runner.addresses else port
-    log.info(message, address=f"{host}:{bound}", **fields)
+    log.info(message, address=f"{host}:{listener.port}", **fields)
     log.flush()
+    return listener
 
 
 async def until_signal(tasks: Sequence[asyncio.Task[None]]) -> None:
