@@ -79,10 +79,12 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
         return Decision()
     active, reported = _apply_exemptions(workload, bound, context.now)
     # The rule is the first of the registry.
-    is_bound = bool(active) and active[0].rule is object_size.RULE
-    limits, active = (active[0], active[1:]) if is_bound else (_DEFAULT_LIMITS, active)
-    if object_size.is_over(workload, limits.params):
-        return _over_limits(workload, limits, context, phase)
+    limits = bound[0] if bound and bound[0].rule is object_size.RULE else _DEFAULT_LIMITS
+    may_refuse = bool(active) and active[0] is limits
+    if may_refuse:
+        active = active[1:]
+    if object_size.is_over(workload, limits.params, edited=phase is Phase.CHECK):
+        return _over_limits(workload, limits, reported, phase, may_refuse=may_refuse)
     workload.read_containers()
     enforced = [binding for binding in active if binding.mode is not Mode.DRY_RUN]
     rehearsed = _rehearse(workload, active, context, phase) if len(enforced) < len(active) else Decision()
@@ -102,7 +104,7 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     return decision
 
 
-def _over_limits(workload: Workload, limits: BoundRule, context: _Context, phase: Phase) -> Decision:
+def _over_limits(workload: Workload, limits: BoundRule, reported: Sequence[Judged], phase: Phase, *, may_refuse: bool) -> Decision:
     """Return the decision on an object that is not judged, since it is over the limits of the rule `object-size`.
 
     It refuses an UPDATE only if it goes over a limit or further over one. Other checks compare templates field by field, so none
@@ -110,17 +112,17 @@ def _over_limits(workload: Workload, limits: BoundRule, context: _Context, phase
     """
     if Phase.CHECK not in phase:
         return Decision()
-    over = limits.rule.findings(workload, limits.params, context.snapshot)
     counts: dict[str, int] = {}
     if workload.transition is not None:
         before = open_workload(workload.kind, workload.transition.old, EMPTY_SNAPSHOT, namespace=workload.namespace, unread=True)
-        over_before = object_size.RULE.check(before, limits.params, context.snapshot)
-        counts = {finding.reason: finding.measure for finding in over_before}
-    lenient = limits is _DEFAULT_LIMITS or (workload.is_template() and workload.is_child())
+        counts = {finding.reason: finding.measure for finding in object_size.over_limits(before, limits.params, edited=False)}
+    lenient = not may_refuse or (workload.is_template() and workload.is_child())
     findings = [
-        finding.as_warning() if lenient or finding.measure <= counts.get(finding.reason, 0) else finding for finding in over
+        finding.as_warning() if lenient or finding.measure <= counts.get(finding.reason, 0) else finding
+        for finding in object_size.over_limits(workload, limits.params, edited=phase is Phase.CHECK)
     ]
-    return Decision(findings=[judge(limits.rule.id, limits.mode, finding) for finding in findings])
+    judged = [*(judge(limits.rule.id, limits.mode, finding) for finding in findings), *reported]
+    return Decision(findings=sorted(judged, key=lambda judged: judged.sort_key))
 
 
 def _is_reviewed(workload: Workload) -> bool:

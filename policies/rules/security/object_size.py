@@ -7,8 +7,12 @@ gpugate neither edits the object nor checks it further, so that one object canno
 the object is refused. In Warn and DryRun, and where no policy binds this rule, it passes without edits and checks, and the finding
 says so.
 
-An UPDATE is refused only if it goes over a limit, or further over one. The limits hold in every mode. To have larger objects
-judged, raise the limit.
+An UPDATE is refused only if it goes over a limit, or further over one. The limits hold in every mode, and for objects that are
+exempt from this rule: these are never refused. Where the rule is Disabled or not bound, the default limits hold. To have larger
+objects judged, raise the limit.
+
+No object is refused for what gpugate itself adds. The validating webhook sees an object after its edits, so it allows more
+volumes, mounts, environment variables, names of resources, tolerations and scheduling terms: as many as the rules may add.
 
 ## Why
 
@@ -27,7 +31,7 @@ variables, 4 tolerations and 6 affinity terms. The largest object has 4 pod temp
 A pod with 600 init containers: "the object has 600 init containers, more than the limit of 512, so gpugate does not check it".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from operator import gt
 from typing import Annotated, Final, cast
@@ -40,6 +44,7 @@ from gpugate.policies.findings import Finding
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
+from gpugate.policies.kube.cel import MOST
 from gpugate.policies.kube.fields import Object, Path
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
@@ -105,6 +110,20 @@ _LISTS: Final[Mapping[str, tuple[str, str]]] = {
     "affinity_values": ("expressions and values in affinity terms", "affinity"),
     "topology_spread_constraints": ("topology spread constraints", "topologySpreadConstraints"),
 }
+#: Entries that the rules add at most to each template, and to each container that requests an accelerator. The lists of
+#: parameters have at most :data:`MOST` entries, an affinity at most as many terms by `placement`.
+_ADDED: Final[Mapping[str, Mapping[str, int]]] = {
+    "volumes": {"pod_sets": 1},
+    "volume_mounts": {"containers": 1, "init_containers": 1},
+    "env": {"accelerator_containers": MOST},
+    "resource_names": {"containers": 8, "init_containers": 8},
+    "tolerations": {"pod_sets": 2 * MOST},
+    "affinity_terms": {"pod_sets": 2 * MOST},
+    "affinity_values": {"pod_sets": 16 * MOST},
+    "topology_spread_constraints": {"pod_sets": 16},
+}
+#: What the rules may add together to an object with low limits.
+_LEAST_ADDED: Final = 4096
 _POD_SETS: Final = "pod templates"
 #: Position of ``images`` in a count.
 _IMAGES: Final = list(_LISTS).index("images")
@@ -125,13 +144,46 @@ def check(workload: Workload, params: ObjectSizeParams, _snapshot: ClusterSnapsh
             yield _over(field, noun, number, params.limits[at], largest.field(name))
 
 
-def is_over(workload: Workload, params: Params) -> bool:
-    """Return whether the object is over a limit."""
+def count(workload: Workload) -> dict[str, int]:
+    """Return the number of entries of the object for each limit, by the name of the parameter."""
+    images: set[object] = set()
+    counts = [_counts(pods.spec, images) for pods in workload.pod_sets]
+    sums = {field: sum(numbers) for field, *numbers in zip(_LISTS, *counts, strict=True)}
+    return {"pod_sets": len(counts), **sums, "images": len(images)}
+
+
+def is_over(workload: Workload, params: Params, *, edited: bool) -> bool:
+    """Return whether the object is over a limit; ``edited``: it may have what the rules added."""
     limits = cast("ObjectSizeParams", params)
     # The usual case, without a finding to build. The images of all containers are no fewer than the different ones.
     if len(workload.pod_sets) == 1 and not any(map(gt, _counts(workload.pod_sets[0].spec, set()), limits.limits)):
         return False
-    return next(check(workload, limits, EMPTY_SNAPSHOT), None) is not None
+    over = list(check(workload, limits, EMPTY_SNAPSHOT))
+    return bool(_without_edits(over, workload, limits) if over and edited else over)
+
+
+def over_limits(workload: Workload, params: Params, *, edited: bool) -> list[Finding]:
+    """Return a finding for every limit that the object is over; ``edited``: it may have what the rules added."""
+    limits = cast("ObjectSizeParams", params)
+    findings = RULE.findings(workload, limits, EMPTY_SNAPSHOT)
+    return _without_edits(findings, workload, limits) if edited else findings
+
+
+def _without_edits(findings: Iterable[Finding], workload: Workload, params: ObjectSizeParams) -> list[Finding]:
+    """Return ``findings`` without those of counts that the edits of rules explain."""
+    counts, limits = count(workload), params.model_dump()
+    return [
+        finding
+        for finding in findings
+        for field in (_FIELDS[finding.reason],)
+        if finding.measure > limits[field] + _most_added(field, counts, limits[field])
+    ]
+
+
+def _most_added(field: str, counts: Mapping[str, int], limit: int) -> int:
+    """Return how many entries of one limit the rules add at most; for many templates no more than keeps the work bounded."""
+    added = sum(number * counts[each] for each, number in _ADDED.get(field, {}).items())
+    return min(added, max(limit, _LEAST_ADDED))
 
 
 def _counts(spec: Object, images: set[object]) -> list[int]:
@@ -185,9 +237,10 @@ def _container(container: Object) -> Object:
     typed = {name: value for name, value in container.items() if type(value) is list or type(value) is dict}
     image, resources = container.get("image"), typed.get("resources")
     amounts = resources if type(resources) is dict else {}
-    typed["resources"] = {
+    named: Object = {
         name: {str(key): None for key in value} for name, value in amounts.items() if type(value) is dict and name != "claims"
     }
+    typed["resources"] = {**named, "claims": {}} if "claims" in amounts else named
     return {**typed, "image": image if type(image) is str else None}
 
 
@@ -235,6 +288,7 @@ REASONS: Final[dict[str, Reason]] = {
     _reason(field): Reason(f"The object has more {noun} than the limit, so gpugate does not judge it.", owner_reviewed_warns=True)
     for field, noun in (("pod_sets", _POD_SETS), *((field, noun) for field, (noun, _) in _LISTS.items()))
 }
+_FIELDS: Final = {_reason(field): field for field in ("pod_sets", *_LISTS)}
 RULE = Rule(
     id="object-size",
     title="Objects have no more entries than gpugate can judge in time",
