@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 
 from gpugate.policies.cluster.builder import snapshot_from_objects
+from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
+from gpugate.policies.engine.engine import decide
 from gpugate.policies.engine.exemptions import EXEMPT, REASON
 from gpugate.policies.framework.decision import BoundRule, Decision, Phase
 from gpugate.policies.kube.fields import clone
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.rules.security import object_size
 from gpugate.policies.rules.security.object_size import ObjectSizeParams
+from gpugate.policies.workloads.kinds import kind_of
+from gpugate.policies.workloads.open import open_workload
 from tests.shared import cases
-from tests.shared.builders import bind, container, decided, node, opened, pod, reasons, templated
+from tests.shared.builders import bind, container, decided, node, opened, pod, policy, reasons, templated
 
 _PLEA = {EXEMPT: "object-size", REASON: "generated"}
 
@@ -86,7 +91,7 @@ def test_no_golden_case_at_every_limit_goes_over_one_by_its_edits() -> None:
         after = case.given
         case.decide(after)
         limits = ObjectSizeParams(**{field: max(number, 1) for field, number in counts.items()})
-        if object_size.is_over(opened(after), limits, edited=True):
+        if object_size.over_limits(opened(after), limits, edited=True):
             over.append(str(case))
     assert over == []
 
@@ -102,3 +107,63 @@ def test_the_validating_webhook_refuses_more_entries_than_gpugate_may_have_added
 def test_what_gpugate_never_adds_has_the_same_limit_at_both_webhooks() -> None:
     bound = bind({"object-size": {"containers": 2}})
     assert decided(pod(*_containers(3)), bound, phase=Phase.CHECK).refused
+
+
+def _job_set(number: int, **spec: Any) -> dict[str, Any]:
+    template = {"spec": {"template": {"spec": {"containers": [container(memory=None)]}}}}
+    jobs = [{"name": f"j{at}", "template": clone(template)} for at in range(number)]
+    metadata = {"name": "j", "namespace": "team-a"}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": metadata,
+        "spec": {"replicatedJobs": jobs, **spec},
+    }
+
+
+def _app_wrapper(wrapped: int, each: int) -> dict[str, Any]:
+    components = [{"template": _job_set(each)} for _ in range(wrapped)]
+    metadata = {"name": "a", "namespace": "team-a"}
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": metadata,
+        "spec": {"components": components},
+    }
+
+
+def _received(root: dict[str, Any], old: dict[str, Any] | None = None, **limits: int) -> Decision:
+    """Decide as the validating webhook does, which opens no more pod templates than any policy allows."""
+    kind = kind_of(root["apiVersion"], root["kind"])
+    assert kind is not None
+    operation = "CREATE" if old is None else "UPDATE"
+    bound = bind({"object-size": {"podSets": 10, **limits}})
+    workload = open_workload(kind, root, EMPTY_SNAPSHOT, operation=operation, old=old, most_unread=limits.get("podSets", 10))
+    return decide(workload, bound, EMPTY_SNAPSHOT, Phase.CHECK)
+
+
+@pytest.mark.parametrize(("root", "number"), [(_job_set(11), 11), (_app_wrapper(3, 5), 15), (_app_wrapper(11, 1), 11)])
+def test_an_object_with_too_many_pod_templates_is_refused_before_they_are_opened(root: dict[str, Any], number: int) -> None:
+    decision = _received(root)
+    assert reasons(decision) == [("object-size", "TooManyPodSets", "deny")]
+    assert f"has {number} pod templates, more than the limit of 10" in decision.findings[0].finding.message
+
+
+@pytest.mark.parametrize(("after", "severity"), [(11, "warn"), (12, "warn"), (13, "deny")])
+def test_an_update_with_too_many_pod_templates_is_refused_only_if_it_has_more_than_before(after: int, severity: str) -> None:
+    decision = _received(_job_set(after, suspend=True), old=_job_set(12))
+    assert reasons(decision) == [("object-size", "TooManyPodSets", severity)]
+
+
+def test_pod_templates_up_to_the_limit_are_opened_and_judged() -> None:
+    assert _received(_job_set(10)).findings == []
+    assert _received(_job_set(12), podSets=12).findings == []
+
+
+def test_only_labels_that_a_selector_reads_tell_bindings_apart() -> None:
+    selecting = policy(mode="Enforce", match={"objectSelector": {"matchLabels": {"team": "a"}}})
+    policies = PolicySet([selecting])
+    bound = policies.bind({}, {"team": "a", "x": "1"})
+    assert bound
+    assert policies.bind({}, {"team": "a", "y": "2" * 100}) is bound
+    assert policies.bind({}, {"team": "a" * 100}) == policies.bind({}, {"team": "a" * 200}) == policies.bind({}, {}) == ()

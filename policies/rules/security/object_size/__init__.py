@@ -45,8 +45,8 @@ from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.cel import MOST
-from gpugate.policies.kube.fields import Object, Path
-from gpugate.policies.kube.names import REQUIRED_AFFINITY
+from gpugate.policies.kube.fields import Path
+from gpugate.policies.rules.security.object_size.counts import count_all, count_entries
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS
 from gpugate.policies.workloads.workload import Workload
 
@@ -92,6 +92,11 @@ class ObjectSizeParams(Params):
         """The limits on lists, in the order of ``_LISTS``."""
         return [getattr(self, field) for field in _LISTS]
 
+    @cached_property
+    def most_read(self) -> int:
+        """The most containers that are read; more are over a limit without it."""
+        return max(self.containers + self.init_containers, 4096)
+
 
 #: Field of the parameters: name in a sentence, and the field of the pod spec that a finding names.
 _LISTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -132,46 +137,45 @@ _IMAGES: Final = list(_LISTS).index("images")
 def check(workload: Workload, params: ObjectSizeParams, _snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Report every limit that the object is over."""
     pod_sets = workload.pod_sets
-    if len(pod_sets) > params.pod_sets:
-        yield _over("pod_sets", _POD_SETS, len(pod_sets), params.pod_sets, pod_sets[0].path)
-    images: set[object] = set()
-    counts = [_counts(pods.spec, images) for pods in pod_sets]
+    number = workload.unopened or len(pod_sets)
+    if number > params.pod_sets:
+        yield _over("pod_sets", _POD_SETS, number, params.pod_sets, pod_sets[0].path if pod_sets else ("spec",))
+    counts, images = count_all([pods.spec for pods in pod_sets], params.most_read)
     for at, (field, (noun, name)) in enumerate(_LISTS.items()):
         of_pod_sets = [count[at] for count in counts]
-        number = len(images) if at == _IMAGES else sum(of_pod_sets)
+        number = images if at == _IMAGES else sum(of_pod_sets)
         if number > params.limits[at]:
             largest = pod_sets[of_pod_sets.index(max(of_pod_sets))]
             yield _over(field, noun, number, params.limits[at], largest.field(name))
 
 
-def count(workload: Workload) -> dict[str, int]:
+def most_pod_sets(params: Params) -> int:
+    """Return the limit on pod templates."""
+    return cast("ObjectSizeParams", params).pod_sets
+
+
+def count(workload: Workload, most_read: int = 100_000) -> dict[str, int]:
     """Return the number of entries of the object for each limit, by the name of the parameter."""
-    images: set[object] = set()
-    counts = [_counts(pods.spec, images) for pods in workload.pod_sets]
+    counts, images = count_all([pods.spec for pods in workload.pod_sets], most_read)
     sums = {field: sum(numbers) for field, *numbers in zip(_LISTS, *counts, strict=True)}
-    return {"pod_sets": len(counts), **sums, "images": len(images)}
-
-
-def is_over(workload: Workload, params: Params, *, edited: bool) -> bool:
-    """Return whether the object is over a limit; ``edited``: it may have what the rules added."""
-    limits = cast("ObjectSizeParams", params)
-    # The usual case, without a finding to build. The images of all containers are no fewer than the different ones.
-    if len(workload.pod_sets) == 1 and not any(map(gt, _counts(workload.pod_sets[0].spec, set()), limits.limits)):
-        return False
-    over = list(check(workload, limits, EMPTY_SNAPSHOT))
-    return bool(_without_edits(over, workload, limits) if over and edited else over)
+    return {"pod_sets": workload.unopened or len(counts), **sums, "images": images}
 
 
 def over_limits(workload: Workload, params: Params, *, edited: bool) -> list[Finding]:
     """Return a finding for every limit that the object is over; ``edited``: it may have what the rules added."""
     limits = cast("ObjectSizeParams", params)
+    # The usual case, without a finding to build. The images of all containers are no fewer than the different ones.
+    if len(workload.pod_sets) == 1 and not any(
+        map(gt, count_entries(workload.pod_sets[0].spec, set(), limits.most_read), limits.limits)
+    ):
+        return []
     findings = RULE.findings(workload, limits, EMPTY_SNAPSHOT)
-    return _without_edits(findings, workload, limits) if edited else findings
+    return _without_edits(findings, workload, limits) if findings and edited else findings
 
 
 def _without_edits(findings: Iterable[Finding], workload: Workload, params: ObjectSizeParams) -> list[Finding]:
     """Return ``findings`` without those of counts that the edits of rules explain."""
-    counts, limits = count(workload), params.model_dump()
+    counts, limits = count(workload, params.most_read), params.model_dump()
     return [
         finding
         for finding in findings
@@ -184,90 +188,6 @@ def _most_added(field: str, counts: Mapping[str, int], limit: int) -> int:
     """Return how many entries of one limit the rules add at most; for many templates no more than keeps the work bounded."""
     added = sum(number * counts[each] for each, number in _ADDED.get(field, {}).items())
     return min(added, max(limit, _LEAST_ADDED))
-
-
-def _counts(spec: Object, images: set[object]) -> list[int]:
-    """Count the entries of one pod template in the order of ``_LISTS``; add its images to ``images``.
-
-    Fields of a wrong type count as absent: the rules that read them report those.
-    """
-    try:
-        return _counts_of(spec, images)
-    except (AttributeError, TypeError):
-        return _counts_of(_well_typed(spec), images)
-
-
-def _counts_of(spec: Object, images: set[object]) -> list[int]:
-    mounts = variables = accelerators = with_image = 0
-    of = spec.get
-    names = len(of("overhead") or ())
-    regular, init, ephemeral = of("containers") or (), of("initContainers") or (), of("ephemeralContainers") or ()
-    for container in (*init, *regular, *ephemeral):
-        get = container.get
-        mounts += len(get("volumeMounts") or ())
-        variables += len(get("env") or ()) + len(get("envFrom") or ())
-        image = get("image")
-        if image is not None:
-            images.add(image)
-            with_image += 1
-        resources = get("resources")
-        if resources:
-            amounts = (*(resources.get("limits") or ()), *(resources.get("requests") or ()))
-            names += len(amounts)
-            # An extended resource has a name with a slash.
-            accelerators += "claims" in resources or "/" in "".join(amounts)
-    terms, values = _affinity(of("affinity"))
-    return [
-        *(len(regular) + len(ephemeral), len(init), accelerators, with_image, len(of("volumes") or ()), mounts, variables, names),
-        *(len(of("resourceClaims") or ()), len(of("tolerations") or ()), len(of("nodeSelector") or ()), terms, values),
-        len(of("topologySpreadConstraints") or ()),
-    ]
-
-
-def _well_typed(spec: Object) -> Object:
-    """Return ``spec`` without the fields that are no list or map where the API has one."""
-    typed = {name: value for name, value in spec.items() if type(value) is list or type(value) is dict}
-    for field in ("initContainers", "containers", "ephemeralContainers"):
-        containers = typed.get(field)
-        typed[field] = [_container(item) for item in containers if type(item) is dict] if type(containers) is list else []
-    return typed
-
-
-def _container(container: Object) -> Object:
-    typed = {name: value for name, value in container.items() if type(value) is list or type(value) is dict}
-    image, resources = container.get("image"), typed.get("resources")
-    amounts = resources if type(resources) is dict else {}
-    named: Object = {
-        name: {str(key): None for key in value} for name, value in amounts.items() if type(value) is dict and name != "claims"
-    }
-    typed["resources"] = {**named, "claims": {}} if "claims" in amounts else named
-    return {**typed, "image": image if type(image) is str else None}
-
-
-def _affinity(value: object) -> tuple[int, int]:
-    """Count the terms of an affinity, and the expressions and values in them."""
-    if not value:
-        return 0, 0
-    terms = values = 0
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if type(item) is list:
-            pending.extend(item)
-        elif type(item) is dict:
-            for name, field in item.items():
-                if name in _VALUES and (type(field) is list or type(field) is dict):
-                    values += len(field)
-                elif name in _TERMS and type(field) is list:
-                    terms += len(field)
-            pending.extend(item.values())
-    return terms, values
-
-
-_TERMS: Final = frozenset({"nodeSelectorTerms", REQUIRED_AFFINITY, "preferredDuringSchedulingIgnoredDuringExecution"})
-_VALUES: Final = frozenset(
-    {"matchExpressions", "matchFields", "matchLabels", "values", "namespaces", "matchLabelKeys", "mismatchLabelKeys"}
-)
 
 
 def _over(field: str, noun: str, number: int, most: int, path: Path) -> Finding:
