@@ -31,7 +31,19 @@ _NAMESPACED: Final = frozenset(
 class SnapshotBuilder:
     """Records of all kinds, from which snapshots are built."""
 
-    __slots__ = ("_changed", "_fields", "_memo", "_nodes", "_offered", "_records", "_shapes", "_usage", "in_flight", "kueue_workloads", "served")
+    __slots__ = (
+        "_changed",
+        "_fields",
+        "_memo",
+        "_nodes",
+        "_offered",
+        "_records",
+        "_shapes",
+        "_usage",
+        "in_flight",
+        "kueue_workloads",
+        "served",
+    )
 
     def __init__(self) -> None:
         self._records: dict[str, dict[Key, Any]] = {kind.resource: {} for kind in CLUSTER_KINDS}

@@ -34,7 +34,7 @@ _TRIGGERS: Final[frozenset[str]] = frozenset().union(*(rule.trigger_annotations 
 _DEFAULT_LIMITS: Final = BoundRule(object_size.RULE, object_size.RULE.params(), Mode.DRY_RUN, policy="")
 
 
-def decide(
+def decide(  # noqa: PLR0913 - one argument a property of the review
     workload: Workload,
     bound: Sequence[BoundRule],
     snapshot: ClusterSnapshot,
@@ -191,9 +191,7 @@ def _add_denials_of_recreation(
 ) -> None:
     """Add the denials that a new object would get in place of the live one, which a tool would have deleted by then."""
     root = {key: value for key, value in submitted.items() if key != "status"}
-    copy = open_workload(
-        workload.kind, root, context.snapshot, namespace=workload.namespace, owner_doubt=workload.owner_doubt
-    )
+    copy = open_workload(workload.kind, root, context.snapshot, namespace=workload.namespace, owner_doubt=workload.owner_doubt)
     recreated = _Run(copy, bound, context._replace(remember=False, at_source=False)).decide(Phase.REVIEW)
     known = {_identity(judged) for judged in decision.findings}
     decision.findings += [

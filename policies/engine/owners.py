@@ -41,7 +41,7 @@ def is_controller(user: str, listed: Collection[str]) -> bool:
 
 
 def doubt_about_owner(workload: Workload, user: str, listed: Collection[str], snapshot: ClusterSnapshot) -> OwnerDoubt | None:
-    """Return the doubt about the controller of ``workload``, which ``user`` names; None if it has none, or the owner is believed."""
+    """Return the doubt about the controller of ``workload``, which ``user`` names; None without one, or if it is believed."""
     owner = workload.controller()
     if owner is None or snapshot.served is None or is_controller(user, listed):
         return None
@@ -50,7 +50,9 @@ def doubt_about_owner(workload: Workload, user: str, listed: Collection[str], sn
         return doubt
     uid = owner.get("uid")
     before = lookup(workload.old, ("metadata", "ownerReferences")) if workload.operation == "UPDATE" else None
-    if type(before) is list and any(type(one) is dict and one.get("controller") is True and one.get("uid") == uid for one in before):
+    if type(before) is list and any(
+        type(one) is dict and one.get("controller") is True and one.get("uid") == uid for one in before
+    ):
         # It was judged when it was written.
         return None
     return None if snapshot.kueue_workloads.belong_to(str(uid)) else doubt

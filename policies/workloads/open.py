@@ -41,9 +41,7 @@ def open_workload(  # noqa: PLR0913 - one argument a property of the request
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
     pod_sets = tuple(_pod_set(source, space, claims, unread=unread) for source in find_pods(kind, root))
-    workload = Workload(
-        kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource, owner_doubt=owner_doubt
-    )
+    workload = Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource, owner_doubt=owner_doubt)
     if old is not None and operation == "UPDATE":
 
         def open_other(root: Object) -> Workload:

@@ -133,18 +133,11 @@ class PriorityClass(NamedTuple):
 
 
 class KueueWorkload(NamedTuple):
-    """A Kueue Workload.
-
-    Attributes:
-        owners: the uids of the objects that it represents.
-        reserved: whether it holds quota.
-        controller: the uid of the owner that is its controller; empty for none.
-    """
+    """A Kueue Workload: ``owners`` are the uids of the objects that it represents, ``reserved``: it holds quota."""
 
     owners: tuple[str, ...]
     reserved: bool
     finished: bool
-    controller: str = ""
 
 
 def _is_stopped(spec: Object) -> bool:
@@ -253,9 +246,7 @@ def kueue_workload_of(obj: Object) -> KueueWorkload:
     conditions = mappings(status, "conditions", ("status",))
     met = {str(condition.get("type")) for condition in conditions if condition.get("status") == "True"}
     owners = mappings(mapping(obj, "metadata", ()), "ownerReferences", ("metadata",))
-    controller = next((str(owner.get("uid") or "") for owner in owners if owner.get("controller") is True), "")
-    uids = tuple(str(owner.get("uid") or "") for owner in owners)
-    return KueueWorkload(uids, "QuotaReserved" in met, "Finished" in met, controller)
+    return KueueWorkload(tuple(str(owner.get("uid") or "") for owner in owners), "QuotaReserved" in met, "Finished" in met)
 
 
 class CohortTree:

@@ -10,9 +10,9 @@ from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.framework.decision import Decision, Phase
 from gpugate.policies.kube.fields import clone
+from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.workloads.kinds.owners import ServedKinds
 from tests.shared.builders import bind, container, decided, pod, policy, reasons, templated
-from gpugate.policies.policy.binding import PolicySet
 
 Root = dict[str, Any]
 
@@ -76,7 +76,7 @@ def test_a_listed_namespace_lists_all_its_service_accounts() -> None:
 
 
 SERVED = [("example.com/v1", "Robot"), ("ray.io/v1", "RayCluster"), ("broken.io/v1", "Any"), ("v1", "Pod"), ("v1", "Service")]
-SERVED += [("apps/v1", "ReplicaSet"), ("apps/v1", "Deployment"), ("v1", "ReplicationController")]
+SERVED += [("apps/v1", "ReplicaSet"), ("apps/v1", "Deployment")]
 
 
 @pytest.mark.parametrize(("version", "kind"), SERVED)
@@ -161,7 +161,9 @@ def test_the_replica_set_of_an_unconfirmed_owner_is_reported_and_neither_edited_
 
 
 def test_a_forged_daemon_set_takes_no_devices() -> None:
-    exporter = container(gpus=None, image="nvcr.io/nvidia/k8s/dcgm-exporter:4", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+    exporter = container(
+        gpus=None, image="nvcr.io/nvidia/k8s/dcgm-exporter:4", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    )
     root, rules = _owned(pod(exporter), "apps/v1", "DaemonSet"), {"visible-devices": {}}
     assert _as(_ALICE, root, rules).refused
     assert not _as("system:serviceaccount:kube-system:daemon-set-controller", root, rules).findings
