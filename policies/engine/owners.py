@@ -58,6 +58,14 @@ def doubt_about_owner(workload: Workload, user: str, listed: Collection[str], sn
     return None if snapshot.kueue_workloads.belong_to(str(uid)) else doubt
 
 
+def rests_on_discovery(workload: Workload, user: str, listed: Collection[str], snapshot: ClusterSnapshot) -> bool:
+    """Return whether the owner of ``workload`` counts as none only because the cluster does not serve its kind."""
+    owner = workload.controller()
+    if owner is None or snapshot.served is None or is_controller(user, listed):
+        return False
+    return not snapshot.served.may_own(owner) and snapshot.served.may_come(owner)
+
+
 def unconfirmed(workload: Workload, bound: Sequence[BoundRule], snapshot: ClusterSnapshot, decision: Decision) -> list[Judged]:
     """Return what would be refused if the unconfirmed owner of ``workload`` did not exist, as unknown findings."""
     doubt, owner = workload.owner_doubt, workload.controller()

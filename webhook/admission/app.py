@@ -70,7 +70,7 @@ def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentStat
             else:
                 async with asyncio.timeout(timeout):
                     body = await request.read()
-            answer = handler.answer_or_defer(endpoint, body, may_wait=endpoint == "validate")
+            answer = handler.answer_or_defer(endpoint, body, may_wait=True)
             if answer is None:
                 await wait_for_the_watch(_LAG)
                 answer = handler.answer(endpoint, body)

@@ -24,15 +24,19 @@ class CurrentState:
     Attributes:
         draining: whether the server is shutting down and accepts no new connections.
         watched: returns the current state of every watched kind.
+        discovered_at: when the kinds that the cluster serves were last read, on the monotonic clock.
+        rediscover: asks for them to be read again.
     """
 
-    __slots__ = ("_pending", "draining", "in_force", "policies", "watched")
+    __slots__ = ("_pending", "discovered_at", "draining", "in_force", "policies", "rediscover", "watched")
 
     def __init__(self, snapshot: ClusterSnapshot = EMPTY_SNAPSHOT, policies: Sequence[Policy] = ()) -> None:
         self.in_force = InForce(snapshot, PolicySet(policies or [default_policy(Mode.DRY_RUN)]))
         self.draining = False
         self.watched: Callable[[], Sequence[KindState]] = tuple
         self.policies: Callable[[], Sequence[SeenPolicy]] = tuple
+        self.discovered_at = float("-inf")
+        self.rediscover: Callable[[], None] = lambda: None
         self._pending: tuple[str, ...] = ()
 
     def publish(self, snapshot: ClusterSnapshot | None = None, policies: Sequence[Policy] | None = None) -> None:

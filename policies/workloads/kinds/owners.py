@@ -57,6 +57,10 @@ class ServedKinds(NamedTuple):
         kinds = _OWNERS[group] if group in _OWNERS else self.groups.get(group, frozenset())
         return kinds is None or kind in kinds
 
+    def may_come(self, owner: Object) -> bool:
+        """Return whether the cluster may begin to serve the kind of an owner: its group is not one of Kubernetes itself."""
+        return _name_of(owner)[0] not in _OWNERS
+
 
 @dataclass(frozen=True, slots=True)
 class OwnerDoubt:
