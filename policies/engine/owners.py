@@ -21,15 +21,18 @@ from gpugate.policies.workloads.kinds.owners import OwnerDoubt
 from gpugate.policies.workloads.workload import Workload
 
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+
+
+def identities_of(controller: str) -> tuple[str, str]:
+    """Return the identities of a controller of kube-controller-manager (``replicaset``): that of all, and its own."""
+    return "system:kube-controller-manager", f"{_SERVICE_ACCOUNT}kube-system:{controller}-controller"
+
+
 #: The identities of kube-controller-manager: its own, and those of its controllers that create pods or workloads.
 KUBERNETES_CONTROLLERS: Final = frozenset(
-    {
-        "system:kube-controller-manager",
-        *(
-            f"{_SERVICE_ACCOUNT}kube-system:{name}-controller"
-            for name in ("cronjob", "daemon-set", "deployment", "job", "replicaset", "replication", "statefulset")
-        ),
-    }
+    identity
+    for controller in ("cronjob", "daemon-set", "deployment", "job", "replicaset", "replication", "statefulset")
+    for identity in identities_of(controller)
 )
 
 

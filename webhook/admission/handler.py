@@ -52,17 +52,19 @@ class AdmissionHandler:
         self._ledger, self._review_recorder = ledger, review_recorder
         self._denials = denials or DenialReporter(metrics)
 
-    def answer(self, endpoint: str, body: bytes) -> bytes:
+    def answer(self, endpoint: str, body: bytes, *, since: float | None = None) -> bytes:
         """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
+
+        What the cluster was asked ``since`` this time, on the monotonic clock, is as of now; by default half a second ago.
 
         Raises:
             BadRequestError: the body is not a review that can be answered.
         """
-        answer = self.answer_or_defer(endpoint, body, may_wait=False)
+        answer = self.answer_or_defer(endpoint, body, may_wait=False, since=since)
         assert answer is not None  # noqa: S101 - waiting was not allowed
         return answer
 
-    def answer_or_defer(self, endpoint: str, body: bytes, *, may_wait: bool) -> bytes | None:
+    def answer_or_defer(self, endpoint: str, body: bytes, *, may_wait: bool, since: float | None = None) -> bytes | None:
         """Answer like `answer`, or return None if the review should be decided again a moment later.
 
         The watch lags behind the apiserver by milliseconds: the snapshot may not yet have a new queue, or still have a deleted pod,
@@ -75,7 +77,7 @@ class AdmissionHandler:
         started = time.perf_counter()
         request = parse(body)
         try:
-            response, decision = self._decide(request, _PHASES[endpoint], may_wait=may_wait)
+            response, decision = self._decide(request, _PHASES[endpoint], may_wait=may_wait, since=since)
         except _NotYetDecidedError:
             return None
         except MalformedError as error:
@@ -97,14 +99,16 @@ class AdmissionHandler:
         self._account(endpoint, request, response, decision, time.perf_counter() - started)
         return answer
 
-    def _decide(self, request: Request, phase: Phase, *, may_wait: bool) -> tuple[AdmissionResponse, Decision | None]:
+    def _decide(
+        self, request: Request, phase: Phase, *, may_wait: bool, since: float | None
+    ) -> tuple[AdmissionResponse, Decision | None]:
         snapshot, policies = self._state.in_force
         workload = open_request(request, snapshot)
         if workload is None:
             return PASS, None
         bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())
         if rests_on_discovery(workload, request.user, bound.controllers, snapshot):
-            snapshot = self._discovered(snapshot, may_wait=may_wait)
+            snapshot = self._discovered(snapshot, may_wait=may_wait, since=since)
         if self._ledger is not None:
             self._ledger.expire()
             if request.operation == "CREATE":
@@ -114,13 +118,13 @@ class AdmissionHandler:
             self._record_in_flight(self._ledger, request, workload)
         return build_response(_title(request), decision, bound.named), decision
 
-    def _discovered(self, snapshot: ClusterSnapshot, *, may_wait: bool) -> ClusterSnapshot:
+    def _discovered(self, snapshot: ClusterSnapshot, *, may_wait: bool, since: float | None) -> ClusterSnapshot:
         """Return ``snapshot``, without the cluster's kinds if these were not read just now: a kind may have come since.
 
         Raises:
             _NotYetDecidedError: the kinds are read again, and the review may wait for them.
         """
-        if time.monotonic() - self._state.discovered_at <= _RECENT:
+        if self._state.discovered_at >= (time.monotonic() - _RECENT if since is None else since):
             return snapshot
         self._state.rediscover()
         if may_wait:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from gpugate.policies.workloads.kinds.owners import ServedKinds
@@ -14,6 +15,8 @@ from gpugate.webhook.runtime.log import Log
 _PERIOD: Final = 300.0
 _RETRY: Final = 1.0
 _SPACING: Final = 0.1
+#: Seconds that a review waits for the kinds.
+_LONGEST_WAIT: Final = 1.0
 
 
 async def follow_served_kinds(
@@ -24,8 +27,18 @@ async def follow_served_kinds(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Read the kinds now, whenever the state asks for them, and every few minutes; ``publish`` gets those that changed."""
-    wanted = asyncio.Event()
-    state.rediscover = wanted.set
+    wanted, done = asyncio.Event(), asyncio.Event()
+
+    def rediscover() -> None:
+        wanted.set()
+        done.clear()
+
+    async def rediscovered() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_WAIT):
+                await done.wait()
+
+    state.rediscover, state.rediscovered = rediscover, rediscovered
     known: ServedKinds | None = None
     failing = False
     while True:
@@ -43,9 +56,9 @@ async def follow_served_kinds(
             if served != known:
                 publish(served)
             known, state.discovered_at = served, asked_at
+            if not wanted.is_set():
+                done.set()
         await asyncio.sleep(_SPACING)
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await wanted.wait()
-        except TimeoutError:
-            continue

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gpugate.policies.cluster.builder import snapshot_from_objects
 from gpugate.policies.workloads.kinds.owners import ServedKinds
 from gpugate.webhook.cache import served
 from gpugate.webhook.cache.served import follow_served_kinds
@@ -80,3 +81,43 @@ async def test_a_review_that_asks_does_not_wait_for_the_period(monkeypatch: pyte
     # The question comes while the answer before it is on its way.
     cluster.on_read = lambda _left: state.rediscover()
     assert await _followed(cluster, state, io.StringIO()) == [_SOME, _MORE]
+
+
+@pytest.mark.asyncio
+async def test_a_review_waits_for_the_answer_to_its_own_question_and_no_other() -> None:
+    state, waited = CurrentState(), asyncio.Event()
+    cluster = _Cluster(_SOME, _MORE)
+
+    async def wait() -> None:
+        await state.rediscovered()
+        assert state.in_force.snapshot.served == _MORE
+        waited.set()
+
+    def on_read(left: int) -> None:
+        if left == 2:
+            state.rediscover()
+            waiting.append(asyncio.create_task(wait()))
+
+    waiting: list[asyncio.Task[None]] = []
+    cluster.on_read = on_read
+
+    def publish(kinds: ServedKinds) -> None:
+        state.publish(snapshot_from_objects([], served=kinds))
+
+    following = asyncio.create_task(follow_served_kinds(cluster.read, state, publish, Log(io.StringIO())))
+    async with asyncio.timeout(10):
+        await waited.wait()
+    await cancelled([following, *waiting])
+
+
+@pytest.mark.asyncio
+async def test_a_review_does_not_wait_long_for_a_cluster_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "_LONGEST_WAIT", 0.01)
+    cluster, state = _Cluster(), CurrentState()
+    following = asyncio.create_task(follow_served_kinds(cluster.read, state, lambda _kinds: None, Log(io.StringIO())))
+    async with asyncio.timeout(10):
+        await cluster.exhausted.wait()
+        state.rediscover()
+        await state.rediscovered()
+    assert state.discovered_at == float("-inf")
+    await cancelled([following])
