@@ -85,14 +85,15 @@ def _review_handler(
             deadline = deadline_of(arrived, timeout)
             # Usually the whole body arrives with the head: nothing to wait for.
             body = request.content.read_nowait(-1) if request.content.is_eof() else await bodies.read(request, deadline)
-            may_wait = endpoint == "validate" and deadline - arrived > 2 * _LAG
+            decided = time.monotonic()
+            may_wait = deadline - arrived > 2 * _LAG
             answer = await reviews.answer(
                 lambda: handler.answer_or_defer(endpoint, body, may_wait=may_wait, timeout=timeout), len(body), deadline, request
             )
             if answer is None:
-                await wait_for_the_watch(_LAG)
+                await asyncio.gather(wait_for_the_watch(_LAG), state.rediscovered())
                 answer = await reviews.answer(
-                    lambda: handler.answer(endpoint, body, timeout=timeout), len(body), deadline, request
+                    lambda: handler.answer(endpoint, body, timeout=timeout, since=decided), len(body), deadline, request
                 )
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from gpugate.policies.engine.owners import identities_of
 from gpugate.policies.kube.accelerators import LOOKS_LIKE
 from gpugate.policies.kube.cel import literal
 from gpugate.policies.kube.fields import Path
@@ -62,11 +63,19 @@ _REMARK: Final = """\
 # is left out: it belongs to the issuer of the certificate. matchConditions see typed objects: quantities in their shortest
 # form (zero is '0'), absent fields absent; objects of custom resources are as written.
 """
+
+
+def _is_no(controller: str) -> str:
+    """Return the CEL expression that the caller is not this controller of Kubernetes: the owner that it names may not be true."""
+    return f"!(request.userInfo.username in\n{literal(identities_of(controller))})"
+
+
 _CONDITIONS: Final = {
     "is-no-mirror-pod": "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))",
     "is-no-replica-set-of-a-controller": (
         f"request.resource.resource != '{_REVISION.resource}' ||\n"
-        "!object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
+        "!object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false)) ||\n"
+        f"{_is_no('deployment')}"
     ),
     "is-not-being-deleted": "!has(object.metadata.deletionTimestamp)",
     "changes-more-than-finalizers": (
@@ -112,7 +121,7 @@ one.?values.orValue([]) != ['false'] && {_names("one.key")})))"""
 _NO_DAEMON_SET: Final = f"request.resource.resource != '{_PER_NODE.resource}'"
 _NO_DAEMON_SET_POD: Final = (
     "!object.metadata.?ownerReferences.orValue([]).exists(owner,\n"
-    f"owner.?controller.orValue(false) && owner.kind == '{_PER_NODE.kind}')"
+    f"owner.?controller.orValue(false) && owner.kind == '{_PER_NODE.kind}') ||\n{_is_no('daemon-set')}"
 )
 
 
