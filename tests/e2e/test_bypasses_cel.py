@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("gate")]
 
 Json = dict[str, Any]
 DEVICE = {"name": "device", "hostPath": {"path": "/dev/nvidia0"}}
-#: A key as long as the apiserver accepts it.
-LONG_KEY = ".".join(["a" * 63] * 3 + ["b" * 61]) + "/" + "c" * 55
+#: The name of a resource, nearly as long as the apiserver accepts it.
+LONG_KEY = ".".join(["a" * 63] * 3 + ["b" * 48]) + "/" + "c" * 55
 
 
 def host_paths(number: int, length: int) -> list[Json]:
@@ -42,7 +42,8 @@ def attacks(namespace: str) -> Iterator[tuple[str, Json]]:
     """Pods that take every GPU, each behind entries of another list."""
     cpu = cpu_container()
     yield "270 long paths before a device file", pod("p", namespace, cpu, volumes=[*host_paths(270, 4000), DEVICE])
-    yield "270 long paths before an annotation", with_annotation(pod("p", namespace, cpu, volumes=host_paths(270, 4000)), "cdi.k8s.io/x")
+    annotated = with_annotation(pod("p", namespace, cpu, volumes=host_paths(270, 4000)), "cdi.k8s.io/x")
+    yield "270 long paths before an annotation", annotated
     yield "one long path", pod("p", namespace, cpu, volumes=[*host_paths(1, 900_000), DEVICE])
     slashes = {"name": "device", "hostPath": {"path": "/" + "./" * 2000 + "dev/nvidia0"}}
     yield "one long path of a device file", pod("p", namespace, cpu, volumes=[slashes])
@@ -58,8 +59,8 @@ def attacks(namespace: str) -> Iterator[tuple[str, Json]]:
     yield "2,500 mounts", pod("p", namespace, {**cpu, "volumeMounts": mounts}, volumes=[empty, DEVICE])
     one = [{"name": "empty", "mountPath": "/" + "a" * 900_000}]
     yield "one long mount", pod("p", namespace, {**cpu, "volumeMounts": one}, volumes=[empty, DEVICE])
-    names = {"requests": {f"{LONG_KEY}{at}": "1" for at in range(1500)}, "limits": {f"{LONG_KEY}{at}": "1" for at in range(1500)}}
-    yield "1,500 resources", pod("p", namespace, container(names), volumes=[DEVICE])
+    names = {"requests": {f"{LONG_KEY}{at}": "1" for at in range(1000)}, "limits": {f"{LONG_KEY}{at}": "1" for at in range(1000)}}
+    yield "1,000 resources", pod("p", namespace, container(names), volumes=[DEVICE])
 
 
 @pytest.mark.parametrize("what", [what for what, _ in attacks("")])

@@ -1,4 +1,4 @@
-"""The matchConditions: cheap for any object that the apiserver stores, since above its limits a webhook that fails open is skipped."""
+"""The matchConditions: cheap for any object, since above the apiserver's limits a webhook that fails open is not called."""
 
 from __future__ import annotations
 
