@@ -1,6 +1,6 @@
 """Find pods that can reach GPUs or GPU nodes without requesting a GPU: device variables, hostPath devices, tolerations.
 
-The webhook's match conditions (``webhook/admission/configuration.py``) and the audit share this definition. It selects more pods
+The webhook's match conditions (``webhook/admission/conditions.py``) and the audit share this definition. It selects more pods
 than the rules report.
 
 Facts: NVIDIA container toolkit (``internal/config/image/cuda_image.go``) reads device lists from annotations ``cdi.k8s.io/``,

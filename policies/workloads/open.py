@@ -46,7 +46,15 @@ def open_workload(  # noqa: PLR0913 - one argument a property of the request
     unopened = listed if unread and listed > (most_unread or 0) else 0
     pod_sets = () if unopened else tuple(_pod_set(source, space, claims, unread=unread) for source in find_pods(kind, root))
     workload = Workload(
-        kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource, unopened=unopened, owner_doubt=owner_doubt
+        kind,
+        root,
+        space,
+        pod_sets,
+        operation=operation,
+        old=old,
+        subresource=subresource,
+        unopened=unopened,
+        owner_doubt=owner_doubt,
     )
     if old is not None and operation == "UPDATE":
 

@@ -1,6 +1,7 @@
 """The HTTP application: routes, limits and probes."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import lru_cache
 from typing import Final

@@ -61,8 +61,8 @@ class AdmissionHandler:
     def answer(self, endpoint: str, body: bytes, *, timeout: float = LONGEST_TIMEOUT, since: float | None = None) -> bytes:
         """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
 
-        ``timeout`` is that of the apiserver in seconds. What the cluster was asked ``since`` this time, on the monotonic clock, is as
-        of now; by default half a second ago.
+        ``timeout`` is that of the apiserver in seconds. What the cluster was asked ``since`` this time, on the monotonic clock, is
+        as of now; by default half a second ago.
 
         Raises:
             BadRequestError: the body is not a review that can be answered.

@@ -105,12 +105,8 @@ async def serve(options: ServerOptions, log: Log) -> None:
     client, watchers, store = await _watch(options, state, log, ledger, held)
     state.certificate = lambda: certificate.not_ready
     tasks = [asyncio.create_task(certificate.watch(), name="certificates")]
-    if watchers is not None and store is not None:
-        tasks.append(asyncio.create_task(run_all(watchers), name="watchers"))
-        tasks.append(asyncio.create_task(monitor_watches(watchers, store, log), name="report"))
-        if client is not None and options.snapshot is None:
-            read = partial(read_served_kinds, client)
-            tasks.append(asyncio.create_task(follow_served_kinds(read, state, store.serves, log), name="discovery"))
+    if client is not None and watchers is not None and store is not None:
+        tasks += _follow(client, watchers, store, state, log, kinds=options.snapshot is None)
         state.watched = metrics.watched = lambda: [watcher.state for watcher in watchers]
         state.policies = metrics.policies = store.policies.seen
     event_recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None
@@ -140,16 +136,11 @@ async def serve(options: ServerOptions, log: Log) -> None:
     )
     diagnostics = web.AppRunner(make_diagnostics_app(state, metrics), access_log=None, handle_signals=False, shutdown_timeout=1.0)
     try:
-        intake.listener = await listen(
-            runner, options.host, options.port, log, certificate.context, tls="1.2" if options.tls_1_2 else "1.3"
-        )
+        version = "1.2" if options.tls_1_2 else "1.3"
+        intake.listener = await listen(runner, options.host, options.port, log, certificate.context, tls=version)
         intake.log_writer = log.writer
         if options.metrics_address is not None:
-            host, port = options.metrics_address
-            await listen(diagnostics, host, port, log, message="listening for metrics", option="--metrics-listen")
-        # Exclude long-lived objects from garbage collection: its full runs are the slowest reviews.
-        gc.collect()
-        gc.freeze()
+            await listen(diagnostics, *options.metrics_address, log, message="listening for metrics", option="--metrics-listen")
         tasks.append(asyncio.create_task(_freeze_until_ready(state), name="memory"))
         await until_signal(tasks)
         state.draining = True
@@ -181,11 +172,27 @@ async def _watch(
     return client, [Reflector(client, kind, store, strip=reducer_for(kind), discovery=discovery) for kind in kinds], store
 
 
+def _follow(
+    client: ApiClient, watchers: list[Reflector], store: SnapshotStore, state: CurrentState, log: Log, *, kinds: bool
+) -> list[asyncio.Task[None]]:
+    """Start the tasks that follow the cluster; ``kinds``: also the kinds that it serves."""
+    tasks = [
+        asyncio.create_task(run_all(watchers), name="watchers"),
+        asyncio.create_task(monitor_watches(watchers, store, log), name="report"),
+    ]
+    if kinds:
+        read = partial(read_served_kinds, client)
+        tasks.append(asyncio.create_task(follow_served_kinds(read, state, store.serves, log), name="discovery"))
+    return tasks
+
+
 async def _freeze_until_ready(state: CurrentState) -> None:
-    """Exclude the records read until the server is ready from garbage collection.
+    """Exclude the records read until the server is ready from garbage collection, and all other long-lived objects.
 
     A run over the records of a large cluster blocks reviews. After a while, a server that is not ready collects as usual.
     """
+    gc.collect()
+    gc.freeze()
     gc.set_threshold(10 * _YOUNGEST, *_OLDER)
     for _ in range(_FREEZES):
         if not state.not_ready:

@@ -2,9 +2,11 @@
 
 import difflib
 import os
+import stat
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -12,13 +14,16 @@ from rich.text import Text
 
 from gpugate.webhook.cli import options
 from gpugate.webhook.files.atomic_write import FileReplacement, replace_all
-from gpugate.webhook.files.documents import STDIN, UnreadableInput, files_of
+from gpugate.webhook.files.documents import STDIN, SUFFIXES, UnreadableInput, files_of
 from gpugate.webhook.files.inputs import NO_DOCUMENT
+from gpugate.webhook.files.within import links_out_of
 from gpugate.webhook.review import report
 from gpugate.webhook.review.entry import Outcome, ReviewEntry
 from gpugate.webhook.review.fix import Fixed, open_files
 from gpugate.webhook.review.fix import fix as fixed_files
 
+#: Links shown by name.
+_SHOWN: Final = 3
 _NO_END: Final = "\n\\ No newline at end of file\n"
 
 
@@ -50,8 +55,8 @@ def fix(  # noqa: PLR0913 - one parameter per option
     piped = STDIN in paths
     _check_options(paths, write=write, check=check)
     with options.usable_inputs():
-        files = _distinct(files_of(paths))
-        opened = list(open_files(files, paths))
+        files, roots = _files(paths, write=write)
+        opened = list(open_files(files, paths, roots))
         objects = [document for file in opened for document in file.objects()]
         snapshot, policies = options.review_context(objects, policy, cluster, kubeconfig, context, namespace)
     results = list(fixed_files(opened, policies, snapshot, namespace, now=time.time()))
@@ -60,7 +65,8 @@ def fix(  # noqa: PLR0913 - one parameter per option
     elif piped and not check:
         _emit(results[0].content)
     if write:
-        _write(results)
+        _write(results, roots)
+    _report_links(paths)
     _report(results, paths, write=write)
     _end(results, check=check)
 
@@ -74,13 +80,48 @@ def _check_options(paths: Sequence[str], *, write: bool, check: bool) -> None:
         options.fail("standard input (-) cannot be changed in place: omit --write to print the result")
 
 
-def _distinct(files: Iterator[str | UnreadableInput]) -> list[str | UnreadableInput]:
-    """Return ``files`` without duplicates by real path."""
+def _files(paths: Sequence[str], *, write: bool) -> tuple[list[str | UnreadableInput], dict[str, Path]]:
+    """Return the files without duplicates by real path, and the real paths of the folders in which they were found.
+
+    Files that the user named come first: a link that leads out of a folder is followed only if it is named.
+    """
     result: dict[str, str | UnreadableInput] = {}
-    for file in files:
-        name = file.file if isinstance(file, UnreadableInput) else file
-        result.setdefault(name if name == STDIN else os.path.realpath(name), file)
-    return list(result.values())
+    roots: dict[str, Path] = {}
+    folders = _folders(paths)
+    for path in (*(path for path in paths if path not in folders), *folders):
+        root = os.path.realpath(path) if path in folders else None
+        for file in files_of([path]):
+            name = file.file if isinstance(file, UnreadableInput) else file
+            real = name if name == STDIN else os.path.realpath(name)
+            if root is not None and not Path(real).is_relative_to(root):
+                continue
+            if write and isinstance(file, str) and _mode(real) and not stat.S_ISREG(_mode(real)):
+                file = UnreadableInput(name, 0, "is no regular file, so it cannot be changed in place")  # noqa: PLW2901
+            if real not in result and root is not None:
+                roots[name] = Path(root)
+            result.setdefault(real, file)
+    return list(result.values()), roots
+
+
+def _folders(paths: Sequence[str]) -> list[str]:
+    return [path for path in dict.fromkeys(paths) if path != STDIN and stat.S_ISDIR(_mode(path))]
+
+
+def _mode(path: str) -> int:
+    """Return the mode of a file or folder; 0 if it cannot be looked at, since reading it then says why."""
+    try:
+        return Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def _report_links(paths: Sequence[str]) -> None:
+    for folder in _folders(paths):
+        links = links_out_of(folder, SUFFIXES)
+        if links:
+            shown = ", ".join(links[:_SHOWN]) + (f" and {len(links) - _SHOWN} more" if len(links) > _SHOWN else "")
+            lead = "links that lead out of it are" if len(links) > 1 else "link that leads out of it is"
+            typer.echo(f"{folder}: {len(links)} {lead} left alone: {shown}", err=True)
 
 
 def _print_diffs(results: Sequence[Fixed], color: options.Colour) -> None:
@@ -101,10 +142,10 @@ def _emit(content: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _write(results: Sequence[Fixed]) -> None:
+def _write(results: Sequence[Fixed], roots: Mapping[str, Path]) -> None:
     changed = [result for result in results if result.changes]
     with options.usable_inputs():
-        replace_all(FileReplacement(result.file, result.raw, result.content) for result in changed)
+        replace_all(FileReplacement(result.file, result.raw, result.content, roots.get(result.file)) for result in changed)
     for result in changed:
         typer.echo(f"fixed {result.file}")
 

@@ -11,6 +11,7 @@ import orjson
 from ruamel.yaml.error import YAMLError, YAMLWarning
 
 from gpugate.webhook.files.rewrite.layout import skip_space
+from gpugate.webhook.files.within import LeadsOutError, read_in
 from gpugate.webhook.files.yaml import DEEPEST, explain, plain_value, yaml_reader
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -91,11 +92,13 @@ def read_unexpanded(paths: Iterable[str]) -> Iterator[Document | UnreadableInput
             yield from parse(source.file, source.text)
 
 
-def load(file: str) -> FileText | UnreadableInput:
-    """Return the text of one file."""
+def load(file: str, root: Path | None = None) -> FileText | UnreadableInput:
+    """Return the text of one file, which must be a regular one in the folder with the real path ``root`` if that is given."""
     try:
-        raw = _bytes(file)
+        raw = _bytes(file) if root is None else read_in(file, root, _LARGEST + 1)
         text = raw.decode("utf-8-sig") if len(raw) <= _LARGEST else ""
+    except LeadsOutError as error:
+        return UnreadableInput(file, 0, str(error.strerror))
     except OSError as error:
         return UnreadableInput(file, 0, f"cannot be read: {error.strerror or error}")
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
 """Write the webhook's changes of objects into their manifests."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from gpugate.webhook.review.review import review
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 #: Start of a template action, such as Helm's.
 _ACTION: Final = "{{"
+_NO_ROOTS: Final[Mapping[str, Path]] = {}
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -102,19 +103,24 @@ def _patch_names(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON value
                 yield name
 
 
-def open_files(files: Sequence[str | UnreadableInput], named: Iterable[str]) -> Iterator[Opened]:
-    """Read every file once; those of ``named``, which the user named one by one, must be manifests."""
+def open_files(
+    files: Sequence[str | UnreadableInput], named: Iterable[str], roots: Mapping[str, Path] = _NO_ROOTS
+) -> Iterator[Opened]:
+    """Read every file once; those of ``named``, which the user named one by one, must be manifests.
+
+    ``roots`` has the real paths of the folders that other files must lie in.
+    """
     named_files = set(named)
     patches = _Patches(file for file in files if isinstance(file, str))
     for file in files:
         if isinstance(file, UnreadableInput):
             yield Opened(None, entries=[unreadable_entry(file)])
         else:
-            yield _open(file, patches, is_named=file in named_files)
+            yield _open(file, patches, roots.get(file), is_named=file in named_files)
 
 
-def _open(file: str, patches: _Patches, *, is_named: bool) -> Opened:
-    source = load(file)
+def _open(file: str, patches: _Patches, root: Path | None, *, is_named: bool) -> Opened:
+    source = load(file, root)
     if isinstance(source, UnreadableInput):
         return Opened(None, entries=[unreadable_entry(source)])
     note = _incomplete(file, source, patches)

@@ -15,8 +15,9 @@ accelerators of a node. gpugate cannot see a value from a ConfigMap, a Secret or
 
 Warns if requested accelerators stay hidden by `CUDA_VISIBLE_DEVICES` (`HIP_`, `ROCR_`) or by `NVIDIA_VISIBLE_DEVICES: none`.
 
-DaemonSets of the node stack, by their images, and service accounts of its operators are left alone. In a cluster this rule also
-sees pods that request no accelerator; no other pod waits for it ([isolation](../guide/isolation.md)).
+Service accounts of the node stack are left alone (`serviceAccounts`). In a DaemonSet of another account, an image of the node
+stack (`images`) turns the refusal into a warning, or not (`imagesElsewhere`): everybody can name an image. In a cluster this rule
+also sees pods that request no accelerator; no other pod waits for it ([isolation](../guide/isolation.md)).
 
 ## Why
 
@@ -53,9 +54,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
-from gpugate.policies.findings import Finding
+from gpugate.policies.findings import Finding, Level
 from gpugate.policies.framework.params import Params
-from gpugate.policies.framework.reasons import Reason
+from gpugate.policies.framework.reasons import Action, Reason
 from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.fields import Object, Path, mappings
 from gpugate.policies.scheduling.node_selection import SCHEDULING_FIELDS, node_candidates
@@ -91,8 +92,8 @@ _HIDING: Final = {
 _READ: Final = frozenset({*VARIABLES, *_HIDING})
 #: Reasons of findings about devices that the pod itself requests.
 _HARMLESS: Final = frozenset({"HidesDevices", "LeavesDevicesIdle", "NamesItsOwnDevices"})
-#: Added for a DaemonSet: the images of a node stack may come from a mirror.
-_STACK_REMEDY: Final = " If the DaemonSet belongs to the node stack, list its image in the policy (rules.visible-devices.images)."
+#: Added for a DaemonSet, which may belong to the node stack.
+_STACK_REMEDY: Final = " For the node stack, list the service account in the policy (rules.visible-devices.serviceAccounts)."
 #: The annotation from which Huawei's own manifests take the value: its scheduler wrote it there.
 _ASCEND_ANNOTATION: Final = "metadata.annotations['huawei.com/"
 
@@ -101,7 +102,9 @@ class VisibleDevicesParams(Params):
     """Parameters of `visible-devices`."""
 
     images: ImagePatterns = STACK_IMAGES
-    """Images, with `*` for any characters, that may take devices in a DaemonSet."""
+    """Images, with `*` for any characters, of the node stack's DaemonSets."""
+    images_elsewhere: Action = "Warn"
+    """What a DaemonSet of these images gets that takes devices under none of the service accounts."""
     service_accounts: AccountPatterns = STACK_ACCOUNTS
     """Service accounts (`namespace/name`, `namespace/*`) whose pods may take devices."""
 
@@ -117,16 +120,25 @@ def check(workload: Workload, params: VisibleDevicesParams, snapshot: ClusterSna
             if "env" in container.spec or "volumeMounts" in container.spec
             for finding in _of_container(workload, pods, container, params, snapshot)
         ]
-        if of_containers and is_of_daemon_set(workload):
-            of_containers = [
-                finding if finding.reason in _HARMLESS else finding._replace(remedy=finding.remedy + _STACK_REMEDY)
-                for finding in of_containers
-            ]
         of_pod = list(_of_pod(pods))
+        if of_pod and all(runs_stack_image(workload, container, params.images) for container in pods.containers):
+            of_pod = _of_stack_image(of_pod, params)
         if (of_containers or of_pod) and not has_account(workload, pods, params.service_accounts):
-            yield from of_containers
-            if not all(runs_stack_image(workload, container, params.images) for container in pods.containers):
-                yield from of_pod
+            yield from _with_stack_remedy(workload, of_containers)
+            yield from of_pod
+
+
+def _with_stack_remedy(workload: Workload, findings: list[Finding]) -> list[Finding]:
+    added = _STACK_REMEDY if findings and is_of_daemon_set(workload) else ""
+    return [one if one.reason in _HARMLESS else one._replace(remedy=one.remedy + added) for one in findings]
+
+
+def _of_stack_image(findings: list[Finding], params: VisibleDevicesParams) -> list[Finding]:
+    """Return what the policy makes of ``findings`` about an image of the node stack: the image alone is no evidence."""
+    if params.images_elsewhere == "Allow":
+        return []
+    harmful = [finding for finding in findings if finding.reason not in _HARMLESS]
+    return harmful if params.images_elsewhere == "Deny" else [finding._replace(level=Level.WARN) for finding in harmful]
 
 
 def _of_container(
@@ -146,7 +158,8 @@ def _of_container(
         else:
             findings += _by_hiding_variable(pods, container, entry, place)
     findings += _by_mounts(pods, container)
-    return [] if findings and runs_stack_image(workload, container, params.images) else findings
+    is_of_stack = findings and runs_stack_image(workload, container, params.images)
+    return _of_stack_image(findings, params) if is_of_stack else findings
 
 
 def _amounts(counts: Mapping[str, int]) -> str:
@@ -307,18 +320,19 @@ def _of_pod(pods: PodSet) -> Iterator[Finding]:
             )
 
 
+_STACK: Final = "`images` lists the image of a DaemonSet, and `imagesElsewhere` is Warn"
 REASONS: Final[dict[str, Reason]] = {
-    "DevicesUnseen": Reason("The value of the variable comes from a ConfigMap, a Secret or a field.", action="Unknown"),
+    "DevicesUnseen": Reason("The value comes from a ConfigMap, a Secret or a field.", action="Unknown", warns=_STACK),
     "HidesDevices": Reason("The variable hides all GPUs that the container requests.", action="Warn"),
     "LeavesDevicesIdle": Reason("The variable hides some of the GPUs that the container requests.", action="Warn"),
-    "MountsDeviceList": Reason("A mount names devices to the NVIDIA runtime."),
-    "MountsDevices": Reason("The pod mounts a device file of its node without requesting a GPU."),
-    "NamesDevices": Reason("An annotation names devices to the container runtime."),
+    "MountsDeviceList": Reason("A mount names devices to the NVIDIA runtime.", warns=_STACK),
+    "MountsDevices": Reason("The pod mounts a device file of its node without requesting a GPU.", warns=_STACK),
+    "NamesDevices": Reason("An annotation names devices to the container runtime.", warns=_STACK),
     "NamesItsOwnDevices": Reason(
         "The variable names all devices of the node, which the pod requests too.", action="Warn", facts=("nodes",)
     ),
-    "TakesDevices": Reason("The variable exposes GPUs to a pod that requests none."),
-    "TakesMoreDevices": Reason("The variable overrides the device plugin and exposes GPUs of other pods."),
+    "TakesDevices": Reason("The variable exposes GPUs to a pod that requests none.", warns=_STACK),
+    "TakesMoreDevices": Reason("The variable overrides the device plugin and exposes GPUs of other pods.", warns=_STACK),
 }
 
 RULE = Rule(
