@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpugate.webhook.cli.main import main
+from tests.shared.clocked import follow
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([__name__])
@@ -36,8 +37,12 @@ def _detached(duplicate: Any) -> int:
     return int(duplicate.detach())
 
 
-def _run(arguments: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], directory: str) -> None:
+def _run(
+    arguments: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], directory: str, clock: Path | None
+) -> None:
     """What a fork does."""
+    if clock is not None:
+        follow(clock)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -57,13 +62,15 @@ class Forked:
         arguments: what it was started with.
     """
 
-    def __init__(self, arguments: Sequence[str], streams: Sequence[int], environment: Mapping[str, str]) -> None:
-        """Start it with descriptors for standard input, output and error."""
+    def __init__(
+        self, arguments: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], clock: Path | None = None
+    ) -> None:
+        """Start it with descriptors for standard input, output and error, and with the clock of a file if one is given."""
         self.arguments = list(arguments)
         described = [_Descriptor(stream) for stream in streams]
         # A daemonic process ends with the tests, however they end.
         self._process = _FORKS.Process(
-            target=_run, args=(self.arguments, described, dict(environment), str(Path.cwd())), daemon=True
+            target=_run, args=(self.arguments, described, dict(environment), str(Path.cwd()), clock), daemon=True
         )
         self._process.start()
 

@@ -8,13 +8,12 @@ import queue
 import signal
 import ssl
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import orjson
 
@@ -41,16 +40,6 @@ def run(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.C
         return subprocess.CompletedProcess(running.arguments, code, stdout.read().decode(), stderr.read().decode())
 
 
-class Process(Protocol):
-    """What a fork and a subprocess have in common."""
-
-    def poll(self) -> int | None: ...
-    def wait(self, timeout: float) -> int: ...
-    def send_signal(self, number: signal.Signals, /) -> None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
-
-
 class Answer(NamedTuple):
     """One HTTP answer."""
 
@@ -73,7 +62,7 @@ class Server:
         directory: where its certificates are.
     """
 
-    def __init__(self, process: Process, stderr: IO[bytes], directory: Path) -> None:
+    def __init__(self, process: Forked, stderr: IO[bytes], directory: Path) -> None:
         self.process = process
         self.directory = directory
         self._stderr = stderr
@@ -160,12 +149,7 @@ def serving(directory: Path, *options: str, tls: Path | None = None, clock: Path
     arguments += ["--metrics-listen", "127.0.0.1:0", *options]
     reading, writing = os.pipe()
     with Path(os.devnull).open("r+b") as nothing, os.fdopen(reading, "rb") as stderr:
-        process: Process
-        if clock is None:
-            process = Forked(arguments, [nothing.fileno(), nothing.fileno(), writing], _CLEAN)
-        else:
-            command = [sys.executable, "-m", "tests.shared.clocked", str(clock), *arguments]
-            process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=writing, env=_CLEAN)
+        process = Forked(arguments, [nothing.fileno(), nothing.fileno(), writing], _CLEAN, clock)
         os.close(writing)
         server = None
         try:

@@ -30,6 +30,10 @@ _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _A_DAY: Final = timedelta(days=1)
 
 
+def _wall_clock() -> float:
+    return time.time()
+
+
 class CertificateFiles(NamedTuple):
     """Paths of the files that a replica serves with.
 
@@ -69,7 +73,7 @@ class ServingCertificate:
         new_context: Callable[[], ssl.SSLContext],
         log: Log,
         metrics: Metrics,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = _wall_clock,
     ) -> None:
         """Load the pair of the files; without a usable one, listen with a placeholder that no client trusts."""
         self._paths, self._new_context, self._log, self._metrics, self._clock = paths, new_context, log, metrics, clock
