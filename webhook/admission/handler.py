@@ -55,7 +55,7 @@ class AdmissionHandler:
     def answer(self, endpoint: str, body: bytes, *, since: float | None = None) -> bytes:
         """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
 
-        What the cluster was asked ``since`` this time, on the monotonic clock, is as of now; by default half a second ago.
+        ``since`` is when the review arrived, on the monotonic clock; by default now.
 
         Raises:
             BadRequestError: the body is not a review that can be answered.
@@ -124,7 +124,7 @@ class AdmissionHandler:
         Raises:
             _NotYetDecidedError: the kinds are read again, and the review may wait for them.
         """
-        if self._state.discovered_at >= (time.monotonic() - _RECENT if since is None else since):
+        if self._state.discovered_at >= (time.monotonic() if since is None else since) - _RECENT:
             return snapshot
         self._state.rediscover()
         if may_wait:
