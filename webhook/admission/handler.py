@@ -61,8 +61,7 @@ class AdmissionHandler:
     def answer(self, endpoint: str, body: bytes, *, timeout: float = LONGEST_TIMEOUT, since: float | None = None) -> bytes:
         """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
 
-        ``timeout`` is that of the apiserver in seconds. What the cluster was asked ``since`` this time, on the monotonic clock, is
-        as of now; by default half a second ago.
+        ``timeout`` is that of the apiserver in seconds. ``since`` is when the review arrived, on the monotonic clock; by default now.
 
         Raises:
             BadRequestError: the body is not a review that can be answered.
@@ -134,7 +133,7 @@ class AdmissionHandler:
         Raises:
             _NotYetDecidedError: the kinds are read again, and the review may wait for them.
         """
-        if self._state.discovered_at >= (time.monotonic() - _RECENT if since is None else since):
+        if self._state.discovered_at >= (time.monotonic() if since is None else since) - _RECENT:
             return snapshot
         self._state.rediscover()
         if may_wait:

@@ -95,3 +95,18 @@ async def test_nothing_is_refused_while_the_cluster_does_not_answer(monkeypatch:
     events = _asked_again(state, monkeypatch, answers=False)
     assert (await _answered(state))["allowed"] is True
     assert events == ["asked", "waited", "asked"]
+
+
+@pytest.mark.asyncio
+async def test_the_second_look_at_a_refusal_counts_what_the_first_one_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = CurrentState(_cluster(), _POLICIES)
+    state.discovered_at = time.monotonic()
+    waits: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        await asyncio.sleep(0)
+        waits.append(seconds)
+
+    monkeypatch.setattr(app, "wait_for_the_watch", wait)
+    assert (await _answered(state))["allowed"] is False
+    assert len(waits) == 1
