@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gpugate.policies.cluster.in_flight import InFlight
 from gpugate.policies.cluster.kinds import BY_RESOURCE, CLUSTER_KINDS, Key, Records, fact_kind_of
+from gpugate.policies.cluster.kueue_workloads import KueueWorkloads
 from gpugate.policies.cluster.node_shapes import NodeShapeIndex
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import frozen, shared_text
@@ -16,20 +17,33 @@ from gpugate.policies.cluster.records.pod_groups import GroupKey
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import NodeUsage, UsageIndex
 from gpugate.policies.kube.fields import Object
+from gpugate.policies.workloads.kinds.owners import ServedKinds
 
 _POD_GROUPS: Final = tuple(kind.resource for kind in CLUSTER_KINDS if kind.kind == "PodGroup")
-#: Kinds that no snapshot holds: they only show which objects are no longer in flight.
-_NOT_STORED: Final = frozenset({"workloads"})
+#: The kind of which only an index is kept.
+_WORKLOADS: Final = "workloads"
 #: Namespaced kinds; manifests without a namespace mean ``default``.
 _NAMESPACED: Final = frozenset(
-    {"pods", "limitranges", "resourcequotas", "localqueues", *_POD_GROUPS, "resourceclaims", "resourceclaimtemplates"}
+    {"pods", "limitranges", "resourcequotas", "localqueues", _WORKLOADS, *_POD_GROUPS, "resourceclaims", "resourceclaimtemplates"}
 )
 
 
 class SnapshotBuilder:
     """Records of all kinds, from which snapshots are built."""
 
-    __slots__ = ("_changed", "_fields", "_memo", "_nodes", "_offered", "_records", "_shapes", "_usage", "in_flight")
+    __slots__ = (
+        "_changed",
+        "_fields",
+        "_memo",
+        "_nodes",
+        "_offered",
+        "_records",
+        "_shapes",
+        "_usage",
+        "in_flight",
+        "kueue_workloads",
+        "served",
+    )
 
     def __init__(self) -> None:
         self._records: dict[str, dict[Key, Any]] = {kind.resource: {} for kind in CLUSTER_KINDS}
@@ -41,6 +55,8 @@ class SnapshotBuilder:
         self._offered: frozenset[str] = frozenset()
         self._memo: dict[Any, Any] = {}
         self.in_flight = InFlight()
+        self.kueue_workloads = KueueWorkloads()
+        self.served: ServedKinds | None = None
 
     def node(self, name: str) -> NodeUsage:
         """Return the sums over the pods on the node ``name``."""
@@ -48,8 +64,8 @@ class SnapshotBuilder:
 
     def put(self, resource: str, key: Key, record: Any) -> bool:  # noqa: ANN401 - a record
         """Set the object ``key`` of ``resource``, or remove it (None); return whether a fact changed."""
-        if resource in _NOT_STORED:
-            return False
+        if resource == _WORKLOADS:
+            return self.kueue_workloads.put(key, record)
         records = self._records[resource]
         before = records.get(key)
         if before == record:
@@ -74,7 +90,8 @@ class SnapshotBuilder:
 
     def replacing(self, resource: str, records: Records) -> Iterator[bool]:
         """Replace them object by object as the iterator is read; yield whether a fact changed."""
-        for key in [key for key in self._records[resource] if records.get(key) is None]:
+        present: Iterable[Key] = self.kueue_workloads if resource == _WORKLOADS else self._records[resource]
+        for key in [key for key in present if records.get(key) is None]:
             yield self.put(resource, key, None)
         for key, record in records.items():
             yield self.put(resource, key, record)
@@ -99,7 +116,9 @@ class SnapshotBuilder:
             known=frozen(known),
             stale=frozen(stale or {}),
             offered=self._offered,
+            served=self.served,
             in_flight=self.in_flight,
+            kueue_workloads=self.kueue_workloads,
             memo=self._memo,
             **self._fields,
         )
@@ -132,15 +151,19 @@ def key_of(obj: Object) -> Key:
     return (shared_text(str(metadata.get("namespace") or "")), str(metadata.get("name") or ""))
 
 
-def snapshot_from_objects(objects: Iterable[Object], known: Mapping[str, SyncState] | None = None) -> ClusterSnapshot:
+def snapshot_from_objects(
+    objects: Iterable[Object], known: Mapping[str, SyncState] | None = None, *, served: ServedKinds | None = None
+) -> ClusterSnapshot:
     """Return a snapshot from plain Kubernetes objects, as exported with ``kubectl get -o yaml``; other kinds are skipped.
 
-    A kind without any object counts as not given, not as empty, unless ``known`` says otherwise.
+    A kind without any object counts as not given, not as empty, unless ``known`` says otherwise. ``served``: the kinds that the
+    cluster serves.
 
     Raises:
         MalformedError: an object's field is of the wrong type.
     """
     builder, given = builder_from_objects(objects)
+    builder.served = served
     return builder.snapshot({**given, **(known or {})})
 
 

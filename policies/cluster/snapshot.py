@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from gpugate.policies.cluster.gpu_usage import Usage
 from gpugate.policies.cluster.in_flight import InFlight
+from gpugate.policies.cluster.kueue_workloads import KueueWorkloads
 from gpugate.policies.cluster.nodes import NodeShape
 from gpugate.policies.cluster.records.common import frozen
 from gpugate.policies.cluster.records.devices import ClaimDevices, DeviceClass, RuntimeClass
@@ -27,6 +28,7 @@ from gpugate.policies.cluster.records.kueue import (
 from gpugate.policies.cluster.records.namespaces import LimitRange, Namespace, ResourceQuota
 from gpugate.policies.cluster.records.pod_groups import GroupKey, PodGroup
 from gpugate.policies.cluster.usage import NO_PODS, NO_USAGE, GroupMembers, PodCounts, ShapeUsage
+from gpugate.policies.workloads.kinds.owners import ServedKinds
 
 
 class SyncState(enum.Enum):
@@ -49,7 +51,7 @@ def _none() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """A snapshot of the cluster. It is immutable except for the objects in flight.
+    """A snapshot of the cluster. It is immutable except for the objects in flight and the Workloads.
 
     Records are by name, or by namespace and name. Tuples of records by namespace are sorted by name.
 
@@ -68,7 +70,9 @@ class ClusterSnapshot:
         stale: age in whole minutes of the kinds whose watch is broken.
         offered: every extended resource that some accelerator node has.
         usage: GPU utilisation of workloads; None except in an audit with Prometheus.
+        served: the kinds that the cluster serves; None if unknown.
         in_flight: objects admitted and not yet visible in the other fields.
+        kueue_workloads: the Workloads that have not finished.
         memo: results computed from the shapes, and those of :mod:`gpugate.policies.kube.memo`.
     """
 
@@ -98,7 +102,9 @@ class ClusterSnapshot:
     stale: Mapping[str, int] = field(default_factory=_none)
     offered: frozenset[str] = frozenset()
     usage: Usage | None = None
+    served: ServedKinds | None = None
     in_flight: InFlight = field(default_factory=InFlight, compare=False, repr=False)
+    kueue_workloads: KueueWorkloads = field(default_factory=KueueWorkloads, compare=False, repr=False)
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def sync_state(self, resource: str) -> SyncState:

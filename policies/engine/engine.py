@@ -9,15 +9,16 @@ from typing import Final, NamedTuple
 from gpugate.policies.cluster.in_flight import Admitted
 from gpugate.policies.cluster.records.pod_groups import group_key
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
-from gpugate.policies.engine import exemptions
+from gpugate.policies.engine import exemptions, owners
 from gpugate.policies.engine.checks import check_all, record_failure
 from gpugate.policies.engine.edit_guard import EditGuard
 from gpugate.policies.engine.mutation_record import drop_conflicting_defaults, keep_record, merge_record, reapply, record
 from gpugate.policies.findings import Judged, Mode, Severity, judge
-from gpugate.policies.framework.decision import BoundRule, Change, Decision, Phase
+from gpugate.policies.framework.decision import BoundRule, BoundRules, Change, Decision, Phase
 from gpugate.policies.framework.rule import no_edits
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone
 from gpugate.policies.patch import Edit, PatchBuilder
+from gpugate.policies.rules.queueing import queue
 from gpugate.policies.rules.registry import BY_ID, RULES
 from gpugate.policies.rules.security import object_size
 from gpugate.policies.workloads.device_access import is_operator_validator
@@ -33,7 +34,7 @@ _TRIGGERS: Final[frozenset[str]] = frozenset().union(*(rule.trigger_annotations 
 _DEFAULT_LIMITS: Final = BoundRule(object_size.RULE, object_size.RULE.params(), Mode.DRY_RUN, policy="")
 
 
-def decide(
+def decide(  # noqa: PLR0913 - one argument a property of the review
     workload: Workload,
     bound: Sequence[BoundRule],
     snapshot: ClusterSnapshot,
@@ -42,6 +43,7 @@ def decide(
     remember: bool = True,
     at_source: bool = False,
     now: float | None = None,
+    user: str | None = None,
 ) -> Decision:
     """Decide on ``workload``, editing it in place.
 
@@ -53,11 +55,15 @@ def decide(
         remember: whether to record edits of a template in the object, as the mutating webhook does.
         at_source: whether the object is the manifest that a GitOps tool applies from: no edit is withheld then.
         now: the time, in seconds since 1970, at which exemptions may have ended; without it, none has.
+        user: the name of the requesting user; without it, every owner is believed.
 
     Raises:
         MalformedError: the object has a field that the API itself does not accept.
     """
     try:
+        if user is not None:
+            listed = bound.controllers if isinstance(bound, BoundRules) else ()
+            workload.owner_doubt = owners.doubt_about_owner(workload, user, listed, snapshot)
         return _decide(workload, bound, _Context(snapshot, remember, at_source, now), phase)
     except MalformedError as error:
         if workload.is_whole:
@@ -77,6 +83,9 @@ class _Context(NamedTuple):
 def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, phase: Phase) -> Decision:
     if not _is_reviewed(workload):
         return Decision()
+    if workload.owner_doubt is not None and workload.kind.is_revision_of_owner and workload.controller() is not None:
+        # Its owner, if true, has been reviewed, and would create it again if it were edited.
+        bound, phase = [binding for binding in bound if binding.rule is queue.RULE], phase & Phase.CHECK
     active, reported = _apply_exemptions(workload, bound, context.now)
     # The rule is the first of the registry.
     is_bound = bool(active) and active[0].rule is object_size.RULE
@@ -91,6 +100,8 @@ def _decide(workload: Workload, bound: Sequence[BoundRule], context: _Context, p
     submitted = clone(workload.root) if transition is not None and transition.immutable_changed else None
     exempt = any(judged.finding.reason == "Exempt" and judged.severity is not Severity.DRYRUN for judged in reported)
     decision = _Run(workload, enforced, context, exempt=exempt).decide(phase)
+    if workload.owner_doubt is not None and Phase.CHECK in phase:
+        decision.findings += owners.unconfirmed(workload, enforced, context.snapshot, decision)
     if transition is not None and submitted is not None and transition.immutable_changed:
         _add_denials_of_recreation(decision, workload, submitted, enforced, context)
     if Phase.MUTATE in phase:
@@ -132,7 +143,8 @@ def _is_reviewed(workload: Workload) -> bool:
     if workload.is_pod():
         is_copy = "kubernetes.io/config.mirror" in workload.annotations()
     else:
-        is_copy = workload.kind.is_revision_of_owner and workload.controller() is not None
+        is_owned = workload.kind.is_revision_of_owner and workload.controller() is not None
+        is_copy = is_owned and workload.owner_doubt is None
     if is_copy or workload.metadata().get("deletionTimestamp") is not None or is_operator_validator(workload):
         return False
     return workload.transition is None or not workload.transition.metadata_only
@@ -179,7 +191,7 @@ def _add_denials_of_recreation(
 ) -> None:
     """Add the denials that a new object would get in place of the live one, which a tool would have deleted by then."""
     root = {key: value for key, value in submitted.items() if key != "status"}
-    copy = open_workload(workload.kind, root, context.snapshot, namespace=workload.namespace)
+    copy = open_workload(workload.kind, root, context.snapshot, namespace=workload.namespace, owner_doubt=workload.owner_doubt)
     recreated = _Run(copy, bound, context._replace(remember=False, at_source=False)).decide(Phase.REVIEW)
     known = {_identity(judged) for judged in decision.findings}
     decision.findings += [

@@ -58,18 +58,21 @@ class BoundRules(tuple[BoundRule, ...]):  # noqa: SLOT001 - a tuple can have no 
     Attributes:
         policies: the policies that bind or disable rules for it, as ``name@generation``, sorted.
         named: the same as one text.
+        controllers: the identities that the policies list as controllers.
     """
 
     policies: tuple[str, ...] = ()
+    controllers: frozenset[str] = frozenset()
     named: str = _NO_POLICY
 
     @classmethod
-    def of(cls, bindings: Iterable[BoundRule]) -> BoundRules:
+    def of(cls, bindings: Iterable[BoundRule], controllers: frozenset[str] = frozenset()) -> BoundRules:
         """Return the rules of ``bindings`` that are not disabled, with the policies of all of them."""
         every = tuple(bindings)
         bound = cls(binding for binding in every if binding.mode is not Mode.DISABLED)
         bound.policies = tuple(sorted({f"{binding.policy}@{binding.generation}" for binding in every}))
         bound.named = ", ".join(bound.policies) or _NO_POLICY
+        bound.controllers = controllers
         return bound
 
 

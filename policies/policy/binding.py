@@ -59,7 +59,8 @@ class PolicySet:
             and policy.spec.match.object_selector.matches(object_labels)
         ]
         bindings = (_bind_rule(rule, matching) for rule in RULES)
-        return BoundRules.of(binding for binding in bindings if binding is not None)
+        controllers = frozenset(identity for policy in matching for identity in policy.spec.controller_identities)
+        return BoundRules.of((binding for binding in bindings if binding is not None), controllers)
 
 
 def settings_of(policy: Policy, rule: Rule) -> Any:  # noqa: ANN401 - a settings model made at run time

@@ -1,7 +1,7 @@
 """Models of a GPUPolicy, and how an object becomes one."""
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 
@@ -176,6 +176,11 @@ class _RulesBase(Params):
     model_config = ConfigDict(alias_generator=None)
 
 
+#: The user name of a controller; ``*`` at the end stands for all service accounts of a namespace.
+ControllerIdentity: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=512, pattern=r"^(system:serviceaccount:[a-z0-9-]+:\*|[A-Za-z0-9][A-Za-z0-9._:/@-]*)$")
+]
+
 RuleSettings: Final[Any] = create_model("RuleSettings", __base__=_RulesBase, __doc__="Settings by rule id.", **_RULE_FIELDS)
 
 
@@ -190,6 +195,8 @@ class PolicySpec(Params):
     """Mode of every rule that sets none. Without it, the policy binds only the rules that it names."""
     exemptions: Exemptions = Exemptions()
     """From which rules workloads may be exempt."""
+    controller_identities: Annotated[tuple[ControllerIdentity, ...], *UNIQUE] = ()
+    """User names of operators that create pods or workloads with an owner, besides kube-controller-manager's own."""
     rules: RuleSettings = Field(default_factory=RuleSettings)
     """Settings by rule id."""
 

@@ -3,9 +3,10 @@
 from typing import Final
 
 from gpugate.policies.cluster.records.kueue import ClusterQueue
-from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
+from gpugate.policies.kube.fields import lookup
 from gpugate.policies.queueing.workload_demand import is_managed
-from gpugate.policies.workloads.metadata import queue_label
+from gpugate.policies.workloads.metadata import PREBUILT, queue_label
 from gpugate.policies.workloads.workload import Workload
 
 #: Resources that gpugate adds or raises.
@@ -37,6 +38,23 @@ def bounding_queue(workload: Workload, snapshot: ClusterSnapshot) -> ClusterQueu
     """Return the ClusterQueue whose quota counts the pods; None if there is none, or Kueue does not manage the kind."""
     queue = cluster_queue_of(workload, snapshot)
     return None if queue is None or is_managed(workload, snapshot) is False else queue
+
+
+def has_prebuilt_workload(workload: Workload, snapshot: ClusterSnapshot) -> bool | None:
+    """Return whether a Workload that is made already waits for the object, as its label says; None if the Workloads are unknown.
+
+    A label without such a Workload says nothing: Kueue waits for the Workload, or ignores an object without a queue name
+    (v0.15.0, ``pkg/controller/jobframework/reconciler.go``). Later the Workload belongs to the object, and the label stays.
+    """
+    name = workload.labels().get(PREBUILT)
+    if name is None:
+        return False
+    if workload.operation == "UPDATE" and lookup(workload.old, ("metadata", "labels", PREBUILT)) == name:
+        return True
+    state = snapshot.sync_state("workloads")
+    if state in {SyncState.PENDING, SyncState.NOT_GIVEN}:
+        return None
+    return snapshot.kueue_workloads.is_free(workload.namespace, str(name))
 
 
 def not_yet_counted(workload: Workload) -> bool:

@@ -163,7 +163,9 @@ def is_of_daemon_set(workload: Workload) -> bool:
     if workload.kind.per_node:
         return True
     owner = workload.controller() if workload.is_pod() else None
-    return owner is not None and any(kind.per_node for kind in kinds_named(str(owner.get("kind"))))
+    if owner is None or (workload.owner_doubt is not None and not workload.owner_doubt.may_take_devices(owner)):
+        return False
+    return any(kind.per_node for kind in kinds_named(str(owner.get("kind"))))
 
 
 def goes_to_reserved_nodes(pods: PodSet) -> bool:

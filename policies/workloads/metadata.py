@@ -9,6 +9,7 @@ from typing import Final
 from gpugate.policies.kube.fields import Object, Path, from_pointer, lookup, mapping, metadata_map, string
 from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.patch import Edit
+from gpugate.policies.workloads.kinds.owners import leaves_queue_to_pods
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.workload import Workload
 
@@ -94,6 +95,12 @@ def copy_to_template(workload: Workload, pods: PodSet, keys: Iterable[str]) -> I
 PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
 #: The label of objects that MultiKueue copies into the cluster that runs them (Kueue v0.15 ``apis/kueue/v1beta2/constants.go``).
 MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
+
+
+def is_queued_with_owner(workload: Workload) -> bool:
+    """Whether another object, which a controller made it for, is in a queue in its place."""
+    owner = workload.controller()
+    return owner is not None and not (workload.is_pod() and leaves_queue_to_pods(owner))
 
 
 def queue_path(workload: Workload) -> Path | None:

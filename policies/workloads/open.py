@@ -4,6 +4,7 @@ from typing import Final, Protocol
 
 from gpugate.policies.kube.fields import MalformedError, Object, Path, clone, mapping, mappings, string
 from gpugate.policies.workloads.kinds import WorkloadKind
+from gpugate.policies.workloads.kinds.owners import OwnerDoubt
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.pod_set_sources import PodSetSource, find_pods
 from gpugate.policies.workloads.transition import Transition
@@ -30,6 +31,7 @@ def open_workload(  # noqa: PLR0913 - one argument a property of the request
     old: Object | None = None,
     subresource: str = "",
     unread: bool = False,
+    owner_doubt: OwnerDoubt | None = None,
 ) -> Workload:
     """Return ``root`` as a workload of ``kind``; a field of a wrong type raises a ``MalformedError``.
 
@@ -39,9 +41,13 @@ def open_workload(  # noqa: PLR0913 - one argument a property of the request
     metadata = mapping(root, "metadata", ())
     space = namespace or string(metadata, "namespace", ("metadata",)) or "default"
     pod_sets = tuple(_pod_set(source, space, claims, unread=unread) for source in find_pods(kind, root))
-    workload = Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource)
+    workload = Workload(kind, root, space, pod_sets, operation=operation, old=old, subresource=subresource, owner_doubt=owner_doubt)
     if old is not None and operation == "UPDATE":
-        workload.transition = Transition(workload, old, lambda root: open_workload(kind, root, claims, namespace=space))
+
+        def open_other(root: Object) -> Workload:
+            return open_workload(kind, root, claims, namespace=space, owner_doubt=workload.owner_doubt)
+
+        workload.transition = Transition(workload, old, open_other)
     return workload
 
 
@@ -55,6 +61,7 @@ def open_copy(workload: Workload, claims: DeviceClaims) -> Workload:
         operation=workload.operation,
         old=workload.old,
         subresource=workload.subresource,
+        owner_doubt=workload.owner_doubt,
     )
 
 

@@ -16,6 +16,7 @@ from gpugate.policies.kube.fields import Object, Path, mapping, mappings, metada
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.kinds import WorkloadKind, kind_of
+from gpugate.policies.workloads.kinds.owners import OwnerDoubt
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.pod_set_sources import gangs_of
 
@@ -40,6 +41,7 @@ class Workload:
         transition: the changes of an UPDATE; None on CREATE.
         pod_sets: its pods.
         gangs: the number of gangs, each with an equal part of the pods.
+        owner_doubt: the doubt about the owners of an object, if its caller is no known controller; None believes them.
         is_whole: whether the object has the templates of all its pods, and none comes from another object.
     """
 
@@ -52,6 +54,7 @@ class Workload:
     old: Object | None = None
     subresource: str = ""
     transition: Transition | None = None
+    owner_doubt: OwnerDoubt | None = None
     gangs: int = field(init=False)
     is_whole: bool = field(init=False)
     _is_pod: bool = field(init=False)
@@ -122,13 +125,13 @@ class Workload:
         return self._is_pod
 
     def controller(self) -> Object | None:
-        """Return the ownerReference of the controller that created the object; None if there is none."""
+        """Return the ownerReference of the controller that created the object; None if there is none, or none can be true."""
         metadata = self.root.get("metadata")
         if type(metadata) is dict and "ownerReferences" not in metadata:
             return None
         for owner in mappings(self.metadata(), "ownerReferences", ("metadata",)):
             if owner.get("controller") is True:
-                return owner
+                return None if self.owner_doubt is not None and self.owner_doubt.rejects(owner) else owner
         return None
 
     def owner_kind(self) -> WorkloadKind | None:

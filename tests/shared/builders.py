@@ -9,7 +9,7 @@ from gpugate.policies.cluster.node_shapes import NodeShapeIndex
 from gpugate.policies.cluster.nodes import Node, NodeShape
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
 from gpugate.policies.engine.engine import decide
-from gpugate.policies.framework.decision import BoundRule, Decision, Phase
+from gpugate.policies.framework.decision import BoundRule, BoundRules, Decision, Phase
 from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import API_VERSION, KIND, Policy, parse_policy
 from gpugate.policies.workloads.kinds import kind_of
@@ -90,10 +90,12 @@ def decided(
     subresource: str = "",
     phase: Phase = Phase.REVIEW,
     now: float | None = None,
+    user: str | None = None,
 ) -> Decision:
     """The decision on ``root``, which is edited in place."""
     workload = opened(root, snapshot=snapshot, old=old, subresource=subresource)
-    return decide(workload, tuple(bound), snapshot, phase, now=now)
+    rules = bound if isinstance(bound, BoundRules) else tuple(bound)
+    return decide(workload, rules, snapshot, phase, now=now, user=user)
 
 
 def pods_of(root: Object) -> PodSet:

@@ -70,10 +70,11 @@ def _review_handler(endpoint: str, handler: AdmissionHandler, state: CurrentStat
             else:
                 async with asyncio.timeout(timeout):
                     body = await request.read()
-            answer = handler.answer_or_defer(endpoint, body, may_wait=endpoint == "validate")
+            arrived = time.monotonic()
+            answer = handler.answer_or_defer(endpoint, body, may_wait=True)
             if answer is None:
-                await wait_for_the_watch(_LAG)
-                answer = handler.answer(endpoint, body)
+                await asyncio.gather(wait_for_the_watch(_LAG), state.rediscovered())
+                answer = handler.answer(endpoint, body, since=arrived)
             response = web.Response(body=answer, headers=_JSON)
             if state.draining:
                 # Send the apiserver's next review to another replica.

@@ -9,6 +9,7 @@ counts the entries of a list, and the characters of a text, before it looks at t
 from collections.abc import Iterable
 from typing import Final
 
+from gpugate.policies.engine.owners import identities_of
 from gpugate.policies.kube.accelerators import LOOKS_LIKE
 from gpugate.policies.kube.cel import literal
 from gpugate.policies.kube.fields import Path
@@ -69,12 +70,18 @@ container.?resources.?limits.orValue({{}}).size() + container.?resources.?reques
 (_REVISION,) = (kind for kind in KINDS if kind.is_revision_of_owner)
 _OWNERS: Final = "object.metadata.?ownerReferences.orValue([])"
 
+
+def _is_no(controller: str) -> str:
+    """Return the CEL expression that the caller is not this controller of Kubernetes: the owner that it names may not be true."""
+    return f"!(request.userInfo.username in\n{literal(identities_of(controller))})"
+
+
 #: Conditions that exclude objects, by name.
 EXCLUDING: Final = {
     "is-no-mirror-pod": "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))",
     "is-no-replica-set-of-a-controller": (
         f"request.resource.resource != '{_REVISION.resource}' ||\n{_OWNERS}.size() > {OWNERS} ||\n"
-        f"!{_OWNERS}.exists(owner, owner.?controller.orValue(false))"
+        f"!{_OWNERS}.exists(owner, owner.?controller.orValue(false)) ||\n{_is_no('deployment')}"
     ),
     "is-not-being-deleted": "!has(object.metadata.deletionTimestamp)",
     "changes-more-than-finalizers": (
@@ -134,7 +141,7 @@ one.?values.orValue([]) != ['false'] && {_names("one.key")})))"""
 _NO_DAEMON_SET: Final = f"request.resource.resource != '{_PER_NODE.resource}'"
 _NO_DAEMON_SET_POD: Final = (
     f"{_OWNERS}.size() > {OWNERS} ||\n!{_OWNERS}.exists(owner,\n"
-    f"owner.?controller.orValue(false) && owner.kind == '{_PER_NODE.kind}')"
+    f"owner.?controller.orValue(false) && owner.kind == '{_PER_NODE.kind}') ||\n{_is_no('daemon-set')}"
 )
 
 

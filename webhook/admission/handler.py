@@ -2,10 +2,12 @@
 
 import time
 import traceback
+from dataclasses import replace
 from typing import Any, Final
 
 from gpugate.policies.cluster.snapshot import ClusterSnapshot
 from gpugate.policies.engine.engine import decide, in_flight_entry
+from gpugate.policies.engine.owners import rests_on_discovery
 from gpugate.policies.findings import Judged, Mode, Severity
 from gpugate.policies.framework.decision import Decision, Phase
 from gpugate.policies.kube.fields import MalformedError
@@ -22,9 +24,15 @@ from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.runtime.log import Log
 
 _PHASES: Final = {"mutate": Phase.MUTATE, "validate": Phase.CHECK}
+#: Age of what is known about the cluster's kinds, up to which a missing kind does not exist. Seconds.
+_RECENT: Final = 0.5
 REVIEWED_OPERATIONS: Final = frozenset({"CREATE", "UPDATE"})
 #: Subresources with the whole pod that can change its spec.
 REVIEWED_SUBRESOURCES: Final = frozenset({"", "ephemeralcontainers", "resize"})
+
+
+class _NotYetDecidedError(Exception):
+    """The review should be decided again a moment later."""
 
 
 class AdmissionHandler:
@@ -44,21 +52,24 @@ class AdmissionHandler:
         self._ledger, self._review_recorder = ledger, review_recorder
         self._denials = denials or DenialReporter(metrics)
 
-    def answer(self, endpoint: str, body: bytes) -> bytes:
+    def answer(self, endpoint: str, body: bytes, *, since: float | None = None) -> bytes:
         """Return the response to the review in ``body`` at ``endpoint`` (``mutate`` or ``validate``), from the current snapshot.
+
+        ``since`` is when the review arrived, on the monotonic clock; by default now.
 
         Raises:
             BadRequestError: the body is not a review that can be answered.
         """
-        answer = self.answer_or_defer(endpoint, body, may_wait=False)
+        answer = self.answer_or_defer(endpoint, body, may_wait=False, since=since)
         assert answer is not None  # noqa: S101 - waiting was not allowed
         return answer
 
-    def answer_or_defer(self, endpoint: str, body: bytes, *, may_wait: bool) -> bytes | None:
+    def answer_or_defer(self, endpoint: str, body: bytes, *, may_wait: bool, since: float | None = None) -> bytes | None:
         """Answer like `answer`, or return None if the review should be decided again a moment later.
 
         The watch lags behind the apiserver by milliseconds: the snapshot may not yet have a new queue, or still have a deleted pod,
-        and a refusal for it would stop a correct sync. So a refusal that depends on facts alone is decided twice.
+        and a refusal for it would stop a correct sync. So a refusal that depends on facts alone is decided twice, and so is an
+        object whose owner is of a kind that the cluster did not serve when it was last asked.
 
         Raises:
             BadRequestError: the body is not a review that can be answered.
@@ -66,7 +77,9 @@ class AdmissionHandler:
         started = time.perf_counter()
         request = parse(body)
         try:
-            response, decision = self._decide(request, _PHASES[endpoint])
+            response, decision = self._decide(request, _PHASES[endpoint], may_wait=may_wait, since=since)
+        except _NotYetDecidedError:
+            return None
         except MalformedError as error:
             problem = f"gpugate cannot read {_title(request)}: {error}"
             response, decision = undecided(problem, refuse=self._enforces(request)), None
@@ -77,7 +90,8 @@ class AdmissionHandler:
             raise
         except Exception as error:  # noqa: BLE001 - answer with the reason instead of a 500
             response, decision = self._failed_review(endpoint, request, error), None
-        if may_wait and self._ledger is not None and decision is not None and _rests_on_facts(decision):
+        defers = may_wait and endpoint == "validate" and self._ledger is not None
+        if defers and decision is not None and _rests_on_facts(decision):
             return None
         answer = render(request.uid, response)
         if self._review_recorder is not None and (decision is not None or not response.allowed):
@@ -85,20 +99,37 @@ class AdmissionHandler:
         self._account(endpoint, request, response, decision, time.perf_counter() - started)
         return answer
 
-    def _decide(self, request: Request, phase: Phase) -> tuple[AdmissionResponse, Decision | None]:
+    def _decide(
+        self, request: Request, phase: Phase, *, may_wait: bool, since: float | None
+    ) -> tuple[AdmissionResponse, Decision | None]:
         snapshot, policies = self._state.in_force
         workload = open_request(request, snapshot)
         if workload is None:
             return PASS, None
         bound = policies.bind(snapshot.namespace_labels(workload.namespace), workload.labels())
+        if rests_on_discovery(workload, request.user, bound.controllers, snapshot):
+            snapshot = self._discovered(snapshot, may_wait=may_wait, since=since)
         if self._ledger is not None:
             self._ledger.expire()
             if request.operation == "CREATE":
                 self._ledger.supersede(request.kind, workload.namespace, workload.name)
-        decision = decide(workload, bound, snapshot, phase, now=time.time())
+        decision = decide(workload, bound, snapshot, phase, now=time.time(), user=request.user)
         if self._ledger is not None and phase is Phase.CHECK and not decision.refused:
             self._record_in_flight(self._ledger, request, workload)
         return build_response(_title(request), decision, bound.named), decision
+
+    def _discovered(self, snapshot: ClusterSnapshot, *, may_wait: bool, since: float | None) -> ClusterSnapshot:
+        """Return ``snapshot``, without the cluster's kinds if these were not read just now: a kind may have come since.
+
+        Raises:
+            _NotYetDecidedError: the kinds are read again, and the review may wait for them.
+        """
+        if self._state.discovered_at >= (time.monotonic() if since is None else since) - _RECENT:
+            return snapshot
+        self._state.rediscover()
+        if may_wait:
+            raise _NotYetDecidedError
+        return replace(snapshot, served=None)
 
     def _record_in_flight(self, ledger: InFlightLedger, request: Request, workload: Workload) -> None:
         """Count an object that will be stored until the watch shows it."""

@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +20,11 @@ from gpugate.webhook.admission.recorder import ReviewRecorder
 from gpugate.webhook.cache.health import monitor_watches
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
 from gpugate.webhook.cache.ledger import InFlightLedger
+from gpugate.webhook.cache.served import follow_served_kinds
 from gpugate.webhook.cache.state import CurrentState
 from gpugate.webhook.cache.store import SnapshotStore
 from gpugate.webhook.kube.client import ApiClient
+from gpugate.webhook.kube.discovery import read_served_kinds
 from gpugate.webhook.kube.events import Recorder
 from gpugate.webhook.kube.kubeconfig import connect
 from gpugate.webhook.kube.lister import Discovery
@@ -92,6 +95,9 @@ async def serve(options: ServerOptions, log: Log) -> None:
     if watchers is not None and store is not None:
         tasks.append(asyncio.create_task(run_all(watchers), name="watchers"))
         tasks.append(asyncio.create_task(monitor_watches(watchers, store, log), name="report"))
+        if client is not None and options.snapshot is None:
+            read = partial(read_served_kinds, client)
+            tasks.append(asyncio.create_task(follow_served_kinds(read, state, store.serves, log), name="discovery"))
         state.watched = metrics.watched = lambda: [watcher.state for watcher in watchers]
         state.policies = metrics.policies = store.policies.seen
     event_recorder = Recorder(client, log, count=metrics.event) if client is not None and options.events else None

@@ -1,6 +1,6 @@
 """The state that reviews decide from: one snapshot with its policies, swapped as a whole."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT, ClusterSnapshot
@@ -9,6 +9,10 @@ from gpugate.policies.policy.binding import PolicySet
 from gpugate.policies.policy.models import Policy, default_policy
 from gpugate.webhook.cache.policies import SeenPolicy
 from gpugate.webhook.kube.types import KindState
+
+
+async def _nothing_to_wait_for() -> None:
+    return
 
 
 class InForce(NamedTuple):
@@ -24,15 +28,21 @@ class CurrentState:
     Attributes:
         draining: whether the server is shutting down and accepts no new connections.
         watched: returns the current state of every watched kind.
+        discovered_at: when the kinds that the cluster serves were last read, on the monotonic clock.
+        rediscover: asks for them to be read again.
+        rediscovered: waits until what was asked for is read, a second at most.
     """
 
-    __slots__ = ("_pending", "draining", "in_force", "policies", "watched")
+    __slots__ = ("_pending", "discovered_at", "draining", "in_force", "policies", "rediscover", "rediscovered", "watched")
 
     def __init__(self, snapshot: ClusterSnapshot = EMPTY_SNAPSHOT, policies: Sequence[Policy] = ()) -> None:
         self.in_force = InForce(snapshot, PolicySet(policies or [default_policy(Mode.DRY_RUN)]))
         self.draining = False
         self.watched: Callable[[], Sequence[KindState]] = tuple
         self.policies: Callable[[], Sequence[SeenPolicy]] = tuple
+        self.discovered_at = float("-inf")
+        self.rediscover: Callable[[], None] = lambda: None
+        self.rediscovered: Callable[[], Awaitable[None]] = _nothing_to_wait_for
         self._pending: tuple[str, ...] = ()
 
     def publish(self, snapshot: ClusterSnapshot | None = None, policies: Sequence[Policy] | None = None) -> None:

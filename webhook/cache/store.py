@@ -11,6 +11,7 @@ from gpugate.policies.cluster.kinds import Key
 from gpugate.policies.cluster.nodes import Node
 from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.cluster.usage import NodeUsage
+from gpugate.policies.workloads.kinds.owners import ServedKinds
 from gpugate.webhook.cache.kinds import POLICIES, Observed
 from gpugate.webhook.cache.ledger import InFlightLedger
 from gpugate.webhook.cache.policies import PolicyStore
@@ -157,6 +158,11 @@ class SnapshotStore:
         while any(self._state.in_force.snapshot.sync_state(name) is SyncState.PENDING for name in names):
             self._published.clear()
             await self._published.wait()
+
+    def serves(self, kinds: ServedKinds) -> None:
+        """Take the kinds that the cluster serves, and publish them at once."""
+        self._builder.served = kinds
+        self.publish()
 
     def mark_stale(self, stale: Mapping[str, int], unreadable: frozenset[str] = frozenset()) -> None:
         """Mark facts as unreliable: ``stale`` has ages in minutes of broken watches, ``unreadable`` kinds never read so far."""

@@ -41,6 +41,7 @@ class _Call(NamedTuple):
     query: Mapping[str, str | None]
     body: JsonObject | None = None
     content_type: str = ""
+    accept: str = "application/json"
 
 
 # Errors carry all details; the library's own log line repeats them.
@@ -73,13 +74,13 @@ class ApiClient:
         """Close all connections; open watches end with `ConnectionLostError`."""
         await self._transport.close()
 
-    async def get(self, path: str) -> JsonObject:
-        """Return the object at `path`, such as ``/api/v1/namespaces/team-a``.
+    async def get(self, path: str, *, accept: str = "application/json") -> JsonObject:
+        """Return the object at `path`, such as ``/api/v1/namespaces/team-a``, in the first form of ``accept`` that it has.
 
         Raises:
             ApiError: the object is missing (status 404), or the call was refused.
         """
-        return await self._call(_Call("GET", path, {}))
+        return await self._call(_Call("GET", path, {}, accept=accept))
 
     async def list(
         self,
@@ -204,7 +205,7 @@ class ApiClient:
     async def _send(self, call: _Call, limit: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         query = [(key, value) for key, value in call.query.items() if value is not None]
         self.calls["watch" if "watch" in call.query else _VERBS[call.method]] += 1
-        headers = {"Accept": "application/json", **({"Content-Type": call.content_type} if call.content_type else {})}
+        headers = {"Accept": call.accept, **({"Content-Type": call.content_type} if call.content_type else {})}
         with _connection_errors():
             method, url, headers, body, *_ = await self._transport.param_serialize(
                 call.method, call.path, None, query, headers, body=call.body, auth_settings=["BearerToken"]

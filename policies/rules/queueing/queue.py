@@ -12,6 +12,10 @@ RayJob that keeps its cluster, more than 8 pod sets).
 
 It refuses a workload without a queue where the policy requires one, and the name of a LocalQueue that does not exist.
 
+Kueue queues the pods of a ReplicaSet or ReplicationController one by one: the label belongs into the template. gpugate writes it there
+for a ReplicaSet without a controller, and into the pods of a ReplicationController. A `kueue.x-k8s.io/prebuilt-workload-name` stands for
+a queue only if such a Workload waits for its object. An owner counts as described in [operators](../guide/policies.md#operators).
+
 ## Why
 
 Without the label a workload bypasses Kueue and takes devices that others have quota for. With an unknown name Kueue never admits
@@ -45,9 +49,10 @@ from gpugate.policies.kube.cel import UNIQUE, LabelValue
 from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.patch import Edit
+from gpugate.policies.queueing.cluster_queue import has_prebuilt_workload
 from gpugate.policies.queueing.webhook_limits import kueue_rejects
 from gpugate.policies.workloads.kinds import QueuedKind
-from gpugate.policies.workloads.metadata import PREBUILT, misplaced_queue_label, queue_label, queue_path
+from gpugate.policies.workloads.metadata import PREBUILT, is_queued_with_owner, misplaced_queue_label, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
 _NAMESPACE_LABEL: Final = "gpugate.io/default-queue"
@@ -67,15 +72,18 @@ class QueueParams(Params):
 
 
 def _applies(workload: Workload, params: QueueParams) -> bool:
-    if not workload.kind.queued or workload.kind.kind not in params.kinds or workload.controller() is not None:
+    kind = workload.kind
+    if not kind.queued or (kind.queued_as or kind.kind) not in params.kinds or is_queued_with_owner(workload):
         return False
-    return PREBUILT not in workload.labels() and bool(workload.gpu_pod_sets())
+    return bool(workload.gpu_pod_sets())
 
 
 def mutate(workload: Workload, params: QueueParams, snapshot: ClusterSnapshot) -> Iterable[Edit]:
     """Name the queue in the label that Kueue reads."""
     path = queue_path(workload)
     if path is None or not _applies(workload, params) or queue_label(workload) or kueue_rejects(workload) is not None:
+        return ()
+    if PREBUILT in workload.labels():
         return ()
     name, origin = _default_queue(workload, params, snapshot)
     return (Edit("set", path, name, f"queue {name} ({origin})"),) if name else ()
@@ -102,7 +110,14 @@ def check(workload: Workload, params: QueueParams, snapshot: ClusterSnapshot) ->
     path = queue_path(workload)
     if path is None or not _applies(workload, params):
         return
+    prebuilt = has_prebuilt_workload(workload, snapshot)
+    if prebuilt or (prebuilt is None and snapshot.sync_state("workloads") is SyncState.NOT_GIVEN):
+        return
     name, state = queue_label(workload), snapshot.sync_state("localqueues")
+    if prebuilt is None:
+        if params.required and not name:
+            yield _undecided(path, f"whether its Workload {workload.labels()[PREBUILT]!r:.64} exists is unknown")
+        return
     existing = [queue.name for queue in snapshot.queues.get(workload.namespace, ())]
     rejection = kueue_rejects(workload)
     if rejection is not None and (name or existing or params.required):
@@ -116,7 +131,8 @@ def check(workload: Workload, params: QueueParams, snapshot: ClusterSnapshot) ->
         )
     elif not name:
         if params.required:
-            yield _missing(path, workload.namespace, state, existing)
+            missing = _missing(path, workload.namespace, state, existing)
+            yield missing._replace(rests_on=("workloads",)) if PREBUILT in workload.labels() else missing
     elif state is SyncState.SYNCED and name not in existing:
         yield Finding(
             "QueueUnknown",
@@ -132,12 +148,7 @@ def _has(names: list[str]) -> str:
 
 def _missing(path: Path, namespace: str, state: SyncState, existing: list[str]) -> Finding:
     if state in {SyncState.PENDING, SyncState.NOT_GIVEN}:
-        return Finding(
-            "QueueUndecided",
-            path,
-            f"the workload names no queue, and the LocalQueues of namespace {namespace} are unknown",
-            f"Write the label {QUEUE_NAME}, or give gpugate the cluster's LocalQueues.",
-        )
+        return _undecided(path, f"the LocalQueues of namespace {namespace} are unknown")
     return Finding(
         "QueueMissing",
         path,
@@ -146,6 +157,15 @@ def _missing(path: Path, namespace: str, state: SyncState, existing: list[str]) 
         f"Write the label {QUEUE_NAME}{':' if len(existing) == 1 else ' with one of'} {', '.join(existing)}."
         if existing
         else f"Create a LocalQueue in namespace {namespace}, and name it in the label {QUEUE_NAME}.",
+    )
+
+
+def _undecided(path: Path, why: str) -> Finding:
+    return Finding(
+        "QueueUndecided",
+        path,
+        f"the workload names no queue, and {why}",
+        f"Write the label {QUEUE_NAME}, or give gpugate the cluster's LocalQueues.",
     )
 
 

@@ -42,7 +42,7 @@ QueuedKind: TypeAlias = Literal[
     "TrainJob",
     "XGBoostJob",
 ]
-"""The names of the kinds that Kueue v0.15 can manage, for policies: those with a ``framework`` (a test compares both)."""
+"""The kinds that Kueue v0.15 can manage, for policies: those with a ``framework`` of their own (a test compares both)."""
 
 #: The controllers that run the pods in this cluster, as in ``managedBy`` fields.
 CONTROLLERS: Final = frozenset(kind.controller for kind in KINDS if kind.controller)

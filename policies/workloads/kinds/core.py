@@ -141,6 +141,11 @@ REPLICA_SET: Final = WorkloadKind(
     selector=_SELECTOR,
     revision_label="",
     grouped_by_kai=False,
+    framework="pod",
+    queue=("spec", "template"),
+    queued_as="Pod",
+    counted_as_pods=True,
+    admitted_by_pod=True,
 )
 DAEMON_SET: Final = WorkloadKind(
     "apps",

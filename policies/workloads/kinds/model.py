@@ -237,6 +237,7 @@ class WorkloadKind:
 
         framework: the name of the kind in Kueue's Configuration; empty if Kueue does not manage it.
         queue: path of the object with the queue-name label that Kueue reads.
+        queued_as: the kind whose integration queues its pods; empty if it has one of its own.
         counted_as_pods: whether Kueue counts its pods as the API stores them, and not the template as written.
         admitted_by_pod: whether Kueue creates a Workload for each of its pods.
         partial_admission: whether Kueue may admit it with fewer pods than its parallelism.
@@ -289,6 +290,7 @@ class WorkloadKind:
     exclusive_topology: str = ""
     framework: str = ""
     queue: Path = ()
+    queued_as: str = ""
     counted_as_pods: bool = False
     admitted_by_pod: bool = False
     partial_admission: bool = False

@@ -12,7 +12,7 @@ from gpugate.policies.kube.fields import Path
 from gpugate.policies.kube.memo import remembered
 from gpugate.policies.kube.names import PRIORITY_CLASS
 from gpugate.policies.queueing.budget import exceeds_together, pod_fingerprint
-from gpugate.policies.queueing.cluster_queue import not_yet_counted
+from gpugate.policies.queueing.cluster_queue import has_prebuilt_workload, not_yet_counted
 from gpugate.policies.queueing.flavor_fit import QUOTA_FACTS, FlavorFit, FlavorQuota, fit_of, in_flight_into, queue_facts
 from gpugate.policies.queueing.workload_demand import PodSetDemand, annotations_and_labels, demands_of, is_managed, pod_counts
 from gpugate.policies.rules.queueing.queue_quota.messages import (
@@ -22,7 +22,7 @@ from gpugate.policies.rules.queueing.queue_quota.messages import (
     not_covered,
     waits_for_quota,
 )
-from gpugate.policies.workloads.metadata import PREBUILT, queue_label, queue_path
+from gpugate.policies.workloads.metadata import is_queued_with_owner, queue_label, queue_path
 from gpugate.policies.workloads.workload import Workload
 
 _NEEDED: Final = (*QUOTA_FACTS, "configurations", "namespaces")
@@ -45,7 +45,7 @@ def check(workload: Workload, params: QueueQuotaParams, snapshot: ClusterSnapsho
     path, name = queue_path(workload), queue_label(workload)
     if managed is False or path is None or not name or not workload.gpu_pod_sets():
         return
-    if workload.controller() is not None or PREBUILT in workload.labels():
+    if is_queued_with_owner(workload) or has_prebuilt_workload(workload, snapshot) is not False:
         return
     pending = _pending(workload, snapshot)
     if pending:
