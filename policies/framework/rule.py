@@ -14,12 +14,12 @@ from gpugate.policies.workloads.workload import Workload
 Mutate: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterable[Edit]]
 Check: TypeAlias = Callable[[Workload, Any, ClusterSnapshot], Iterator[Finding]]
 
-#: Fields of pod specs, containers and metadata that identify pods and what they request: every rule may read them.
+#: Fields of pod specs, containers and metadata that identify pods, their authors and what they request: every rule may read them.
 COMMON_READS: Final = frozenset(
     {
         *("containers", "ephemeralContainers", "initContainers", "name", "os", "overhead"),
         *("resourceClaims", "resources", "restartPolicy"),
-        *("generateName", "namespace", "ownerReferences", "resourceVersion", "uid"),
+        *("generateName", "managedFields", "namespace", "ownerReferences", "resourceVersion", "uid"),
     }
 )
 

@@ -94,7 +94,8 @@ def applied_in_short(applied: str) -> str:
 
 def managed_in_short(fields: Any) -> list[Object]:  # noqa: ANN401 - any JSON value
     """Return the managed fields reduced to the fields that rules read, without duplicates, in order."""
-    names = frozenset(f"f:{name}" for name in DEFAULTED_FIELDS)
+    # The name of a node shows that a user wrote it, and not the scheduler.
+    names = frozenset(f"f:{name}" for name in (*DEFAULTED_FIELDS, "nodeName"))
     entries: list[Object] = []
     for entry in fields if isinstance(fields, list) else ():
         if isinstance(entry, dict):

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from gpugate.policies.kube.accelerators import may_be_accelerator
 from gpugate.policies.kube.cel import UNIQUE
-from gpugate.policies.kube.fields import Object, mapping, mappings, sequence
+from gpugate.policies.kube.fields import Object, lookup, mapping, mappings, sequence
 from gpugate.policies.kube.names import REQUIRED_AFFINITY
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.kube.taints import names_accelerators
@@ -45,12 +45,19 @@ DEVICE_LIST: Final = "nvidia-container-devices"
 DEVICE_ANNOTATIONS: Final = "cdi.k8s.io/"
 #: Priority classes of pods that a cluster needs to run.
 SYSTEM_CLASSES: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+#: Namespaces of pods that a cluster needs to run.
+SYSTEM_NAMESPACES: Final = frozenset({"kube-system"})
 #: Operators of node affinity that keep pods off the nodes with a label.
 AVOIDING: Final = frozenset({"DoesNotExist", "NotIn"})
 
 #: Annotations by which a pod requests a part of a GPU from KAI (KAI-Scheduler, ``docs/gpu-sharing``).
 _FRACTIONS: Final = frozenset({"gpu-fraction", "gpu-memory"})
 _DEVICE_FILES: Final = re.compile(DEVICE_FILES)
+#: Effects of a toleration that let pods onto nodes with a taint of effect NoSchedule.
+_KEEPING_OFF: Final = (None, "", "NoSchedule")
+#: The name of the node in an entry of the managed fields.
+_NODE_NAME: Final = ("fieldsV1", "f:spec", "f:nodeName")
+_MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 @lru_cache(maxsize=1024)
@@ -114,6 +121,41 @@ def reserved_labels(pods: PodSet) -> Iterator[tuple[tuple[str | int, ...], str]]
             key, operator = str(expression.get("key") or ""), str(expression.get("operator"))
             if operator not in AVOIDING and sequence(expression, "values", ()) != ["false"] and names_accelerators(key):
                 yield (*path, term_index, "matchExpressions", index), key
+
+
+def toleration_of_everything(pods: PodSet) -> int | None:
+    """Return the index of the toleration of every taint that keeps pods off a node; None if there is none."""
+    if "tolerations" in pods.spec:
+        for index, toleration in enumerate(mappings(pods.spec, "tolerations", pods.field())):
+            if not toleration.get("key") and toleration.get("operator") == "Exists" and toleration.get("effect") in _KEEPING_OFF:
+                return index
+    return None
+
+
+def names_a_node(workload: Workload, pods: PodSet) -> bool:
+    """Whether a user wrote the name of a node. The scheduler binds a pod through a subresource, and manages no field by that."""
+    if "nodeName" not in pods.spec:
+        return False
+    metadata = workload.metadata()
+    if not workload.is_pod() or not metadata.get("uid"):
+        return True
+    return any(lookup(entry, _NODE_NAME) is not None for entry in mappings(metadata, "managedFields", ("metadata",)))
+
+
+def may_crowd_gpu_nodes(workload: Workload) -> bool:
+    """Whether the object's pods may take room on accelerator nodes without naming what these are reserved for.
+
+    The webhooks do not receive such objects, since most of them have nothing to do with accelerators; review and audit see them.
+    Pods of DaemonSets, mirrors of static pods and pods that a cluster needs are on every node and do not count.
+    """
+    crowding = any(
+        str(pods.spec.get("priorityClassName")) not in SYSTEM_CLASSES
+        and (toleration_of_everything(pods) is not None or names_a_node(workload, pods))
+        for pods in workload.pod_sets
+    )
+    if not crowding or workload.namespace in SYSTEM_NAMESPACES or is_of_daemon_set(workload):
+        return False
+    return not (workload.is_pod() and _MIRROR in workload.annotations())
 
 
 def is_of_daemon_set(workload: Workload) -> bool:

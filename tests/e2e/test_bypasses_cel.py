@@ -12,6 +12,7 @@ from gpugate.policies.workloads.kinds import POD
 from gpugate.policies.workloads.kinds.core import DEPLOYMENT
 from gpugate.policies.workloads.kinds.jobset import JOB_SET
 from gpugate.webhook.admission import conditions
+from tests.e2e.controlplane import wait_until
 from tests.e2e.test_takers import ALL_DEVICES, path_of
 from tests.e2e.workloads import IMAGE, container, cpu_container, deployment, pod
 
@@ -126,3 +127,43 @@ def test_a_gpu_pod_with_many_containers_is_changed_as_any_other(control_plane: C
     answer = control_plane.request("POST", path_of(POD, namespace), pod("p", namespace, container(), *helpers))
     assert answer.status == http.HTTPStatus.CREATED, answer.body
     assert any(one.get("key") == "nvidia.com/gpu" for one in answer.body["spec"]["tolerations"])
+
+
+def exporter(namespace: str) -> Json:
+    """The DaemonSet of a GPU exporter, which takes the devices of its node."""
+    labels = {"name": "exporter"}
+    taker = {"name": "exporter", "image": "nvcr.io/nvidia/k8s/dcgm-exporter:4.2.3-4.3.0-ubuntu22.04", "env": ALL_DEVICES}
+    spec = {"containers": [taker], "tolerations": [{"operator": "Exists"}]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "exporter", "namespace": namespace},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }
+
+
+def test_a_pod_that_names_a_daemon_set_and_its_image_is_refused_and_those_of_the_daemon_set_run(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    control_plane.apply(exporter(namespace))
+
+    def pods() -> list[Json]:
+        found: list[Json] = control_plane.kubectl_json("get", "pods", "-n", namespace, "-l", "name=exporter")["items"]
+        return found
+
+    wait_until(lambda: len(pods()) >= 2, 60, "the DaemonSet's pods on the GPU nodes")
+    forged = pod("forged", namespace, exporter(namespace)["spec"]["template"]["spec"]["containers"][0])
+    forged["metadata"]["ownerReferences"] = pods()[0]["metadata"]["ownerReferences"]
+    answer = control_plane.request("POST", path_of(POD, namespace), forged)
+    assert answer.status == http.HTTPStatus.FORBIDDEN, answer.body
+    assert "NVIDIA_VISIBLE_DEVICES=all" in answer.body["message"]
+
+
+def test_pods_that_tolerate_everything_or_name_a_gpu_node_never_wait_for_gpugate(
+    control_plane: ControlPlane, gate: Gate, namespace: str
+) -> None:
+    before = gate.reviews()
+    for fields in ({"tolerations": [{"operator": "Exists"}]}, {"nodeName": "door-h100-1"}):
+        answer = control_plane.request("POST", path_of(POD, namespace), pod("p", namespace, cpu_container(), **fields))
+        assert answer.status == http.HTTPStatus.CREATED, answer.body
+    assert gate.reviews() == before

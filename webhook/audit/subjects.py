@@ -1,4 +1,4 @@
-"""Reduce objects of the cluster to audit subjects: those that request accelerators or can access them."""
+"""Reduce objects of the cluster to audit subjects: those that request accelerators, or can access them or crowd their nodes."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator
@@ -10,7 +10,15 @@ from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.fields import MalformedError
 from gpugate.policies.kube.managers import LAST_APPLIED, applied_in_short, managed_in_short
-from gpugate.policies.workloads.device_access import asks_somehow, goes_to_reserved_nodes, may_access_devices, takes_devices
+from gpugate.policies.workloads.device_access import (
+    asks_somehow,
+    goes_to_reserved_nodes,
+    may_access_devices,
+    may_crowd_gpu_nodes,
+    names_a_node,
+    takes_devices,
+    toleration_of_everything,
+)
 from gpugate.policies.workloads.kinds import KINDS, WorkloadKind, kind_of
 from gpugate.policies.workloads.open import open_workload
 from gpugate.policies.workloads.workload import Workload
@@ -40,7 +48,7 @@ class Subject(NamedTuple):
 
     Attributes:
         owner: its controller; None without one.
-        requests_gpu: whether it requests or can access accelerators, is not finished and not being deleted.
+        requests_gpu: whether it requests or can access accelerators or their nodes, is not finished and not being deleted.
         text: the object as JSON without fields that no rule reads; empty if it is never evaluated itself.
         pod_hash: hash of a pod's requests and device access: pods of one owner may differ.
     """
@@ -65,7 +73,7 @@ def subject_of(item: JsonObject) -> Subject | None:
     if kind is None:
         return None
     workload = open_workload(kind, item, EMPTY_SNAPSHOT)
-    takes_gpu = may_request_gpu(workload) or may_access_devices(workload)
+    takes_gpu = may_request_gpu(workload) or may_access_devices(workload) or may_crowd_gpu_nodes(workload)
     requests_gpu = takes_gpu and workload.metadata().get("deletionTimestamp") is None and not is_over(item)
     return Subject(
         kind,
@@ -82,7 +90,10 @@ def subject_of(item: JsonObject) -> Subject | None:
 def _pod_hash(workload: Workload) -> bytes:
     amounts = [(container.limits, container.requests) for pods in workload.pod_sets for container in pods.containers]
     claims = [bool(pods.spec.get("resourceClaims")) for pods in workload.pod_sets]
-    access = [[takes_devices(pods), goes_to_reserved_nodes(pods)] for pods in workload.pod_sets]
+    access = [
+        [takes_devices(pods), goes_to_reserved_nodes(pods), toleration_of_everything(pods), names_a_node(workload, pods)]
+        for pods in workload.pod_sets
+    ]
     try:
         text = orjson.dumps([amounts, claims, access], option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:  # nested too deeply; the whole object cannot be kept either

@@ -7,14 +7,15 @@ Finds pods that request no accelerator and still go to accelerator nodes:
 - they tolerate a taint that keeps others off those nodes, by its key (`nvidia.com/gpu`, `sku=gpu`, `dedicated=gpu`);
 - they select such nodes by label, in the node selector or the required node affinity (`nvidia.com/gpu.product`); to avoid nodes
   (`DoesNotExist`, `NotIn`) does not select them;
-- they name such a node (`nodeName`).
+- they name such a node (`nodeName`);
+- they tolerate every taint (`operator: Exists` without a key), which is always a warning.
 
-In mode Enforce these are refused. They only get a warning, or nothing by `parts: Allow`, if other pods of the same workload
+In mode Enforce the others are refused. They only get a warning, or nothing by `parts: Allow`, if other pods of the same workload
 request accelerators (the head of a RayCluster, a launcher, a driver), or if the pods come from a workload that was reviewed.
 
 The rule ignores DaemonSets and their pods, which run on every node (device plugin, exporter, CNI), pods of the classes
-`system-node-critical` and `system-cluster-critical`, tolerations without a key, and pods that request a part of a GPU from KAI.
-Only `gpugate review` finds a pod that names nothing but a node ([isolation](../guide/isolation.md)).
+`system-node-critical` and `system-cluster-critical`, and pods that request a part of a GPU from KAI. A pod that only names a node
+or tolerates every taint never waits for the webhook: `gpugate review` and the audit report it ([isolation](../guide/isolation.md)).
 
 ## Why
 
@@ -41,7 +42,8 @@ tolerations:
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, Literal
 
-from gpugate.policies.cluster.snapshot import ClusterSnapshot
+from gpugate.policies.cluster.nodes import NodeShape
+from gpugate.policies.cluster.snapshot import ClusterSnapshot, SyncState
 from gpugate.policies.findings import Finding, Mode
 from gpugate.policies.framework.params import Params
 from gpugate.policies.framework.reasons import Reason
@@ -49,10 +51,11 @@ from gpugate.policies.framework.rule import Rule
 from gpugate.policies.kube.accelerators import is_accelerator
 from gpugate.policies.kube.cel import UNIQUE, LabelName
 from gpugate.policies.kube.quantity import format_millicores, show_bytes
-from gpugate.policies.kube.taints import dedicates_to_accelerators, marks_accelerators
+from gpugate.policies.kube.taints import dedicates_to_accelerators, is_transient_taint, marks_accelerators
 from gpugate.policies.workloads.device_access import (
     STACK_ACCOUNTS,
     SYSTEM_CLASSES,
+    SYSTEM_NAMESPACES,
     AccountPatterns,
     ImagePatterns,
     asks_for_a_part,
@@ -61,8 +64,10 @@ from gpugate.policies.workloads.device_access import (
     has_account,
     has_image,
     is_of_daemon_set,
+    names_a_node,
     reserved_labels,
     reserved_tolerations,
+    toleration_of_everything,
 )
 from gpugate.policies.workloads.pod_set import PodSet
 from gpugate.policies.workloads.requests import pod_requests
@@ -87,7 +92,10 @@ class ReservedNodesParams(Params):
 def check(workload: Workload, params: ReservedNodesParams, snapshot: ClusterSnapshot) -> Iterator[Finding]:
     """Find pods that request no accelerator and go to accelerator nodes."""
     going = [
-        pods for pods in workload.pod_sets if pods.is_whole and (goes_to_reserved_nodes(pods) or _names_a_node(workload, pods))
+        pods
+        for pods in workload.pod_sets
+        if pods.is_whole
+        and (goes_to_reserved_nodes(pods) or names_a_node(workload, pods) or toleration_of_everything(pods) is not None)
     ]
     if not going or is_of_daemon_set(workload):
         return
@@ -99,11 +107,6 @@ def check(workload: Workload, params: ReservedNodesParams, snapshot: ClusterSnap
         if not _may_go(workload, pods, params):
             for finding in _findings(workload, pods, snapshot):
                 yield finding.as_warning() if as_warning else finding
-
-
-def _names_a_node(workload: Workload, pods: PodSet) -> bool:
-    """Return whether a user wrote the name of a node, and not the scheduler."""
-    return "nodeName" in pods.spec and not workload.metadata().get("uid")
 
 
 def _may_go(workload: Workload, pods: PodSet, params: ReservedNodesParams) -> bool:
@@ -135,16 +138,43 @@ def _findings(workload: Workload, pods: PodSet, snapshot: ClusterSnapshot) -> It
             f"the selection of {_listed(key for _, key in labels)} sends {which} to GPU nodes",
             "Select nodes by labels of CPU nodes, or request the accelerator under resources.limits.",
         )
-    name = pods.spec.get("nodeName") if _names_a_node(workload, pods) else None
+    elif not tolerated and not workload.gpu_pod_sets():
+        yield from _of_everything(workload, pods, which, snapshot)
+    name = pods.spec.get("nodeName") if names_a_node(workload, pods) else None
     devices = next((shape.devices for shape in snapshot.shapes if name in shape.nodes), {})
     offers = ", ".join(f"{count} of {resource}" for resource, count in sorted(devices.items()) if is_accelerator(resource))
     if offers:
-        yield Finding(
+        finding = Finding(
             "NamesNode",
             pods.field("nodeName"),
             f"nodeName sends {which} to node {name!s:.63}, which has {offers}",
             "Remove nodeName, or request the accelerator under resources.limits.",
         )
+        # What is stored already passed without a review.
+        yield finding.as_warning() if workload.metadata().get("uid") else finding
+
+
+def _of_everything(workload: Workload, pods: PodSet, which: str, snapshot: ClusterSnapshot) -> Iterator[Finding]:
+    """Report a toleration of every taint, unless the nodes are known and no taint keeps pods off the accelerator nodes."""
+    index = toleration_of_everything(pods)
+    if index is None or workload.namespace in SYSTEM_NAMESPACES:
+        return
+    is_known = snapshot.sync_state("nodes") is SyncState.SYNCED
+    if is_known and not any(_keeps_off(shape) for shape in snapshot.shapes):
+        return
+    yield Finding(
+        "ToleratesEverything",
+        pods.field("tolerations", index),
+        f"the toleration of every taint lets {which} onto GPU nodes",
+        "Name the taints that the pods have to tolerate, or request the accelerator under resources.limits.",
+    )
+
+
+def _keeps_off(shape: NodeShape) -> bool:
+    """Return whether nodes with accelerators have a taint that keeps other pods off them."""
+    return any(map(is_accelerator, shape.devices)) and any(
+        taint.effect == "NoSchedule" and not is_transient_taint(taint.key, taint.value) for taint in shape.taints
+    )
 
 
 def _reserves(toleration: dict[str, object]) -> bool:
@@ -181,7 +211,12 @@ def _described(workload: Workload, pods: PodSet) -> str:
 _PART: Final = "the pod is part of a workload"
 REASONS: Final[dict[str, Reason]] = {
     "ChoosesNodes": Reason("A pod without GPUs selects GPU nodes.", warns=_PART, owner_reviewed_warns=True),
-    "NamesNode": Reason("A pod without GPUs names a GPU node.", facts=("nodes",), warns=_PART, owner_reviewed_warns=True),
+    "NamesNode": Reason(
+        "A pod without GPUs names a GPU node.", facts=("nodes",), warns=f"{_PART}, or is stored already", owner_reviewed_warns=True
+    ),
+    "ToleratesEverything": Reason(
+        "A pod without GPUs tolerates every taint, also that of GPU nodes.", action="Warn", facts=("nodes",)
+    ),
     "ToleratesTaint": Reason("A pod without GPUs tolerates the taint of GPU nodes.", warns=_PART, owner_reviewed_warns=True),
 }
 

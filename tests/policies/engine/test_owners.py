@@ -166,7 +166,7 @@ def test_a_forged_daemon_set_takes_no_devices() -> None:
     )
     root, rules = _owned(pod(exporter), "apps/v1", "DaemonSet"), {"visible-devices": {}}
     assert _as(_ALICE, root, rules).refused
-    assert not _as("system:serviceaccount:kube-system:daemon-set-controller", root, rules).findings
+    assert not _as("system:serviceaccount:kube-system:daemon-set-controller", root, rules).refused
 
 
 def test_a_job_of_a_forged_job_set_keeps_its_refusals() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpugate.policies.cluster.snapshot import EMPTY_SNAPSHOT
 from gpugate.policies.gangs.status import is_over
 from gpugate.policies.kube.managers import LAST_APPLIED
+from gpugate.policies.workloads.device_access import names_a_node
 from gpugate.policies.workloads.kinds import KINDS, POD
 from gpugate.policies.workloads.open import open_workload
 from gpugate.webhook.audit.owners import choose_targets
@@ -288,6 +289,59 @@ SPECS = st.fixed_dictionaries(
 def test_what_the_audit_looks_at_is_what_the_webhooks_are_sent(spec: Json) -> None:
     obj = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
     assert may_request_gpu(open_workload(POD, obj, EMPTY_SNAPSHOT)) is mirrored(spec)
+
+
+# Room on GPU nodes ------------------------------------------------------------------------------
+
+EVERYTHING = {"tolerations": [{"operator": "Exists"}]}
+OF_A_DAEMON_SET = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}]
+BY_THE_AUTHOR = [{"manager": "kubectl-create", "operation": "Update", "fieldsV1": {"f:spec": {"f:nodeName": {}, "f:x": {}}}}]
+BY_THE_SCHEDULER = [{"manager": "kubectl-create", "operation": "Update", "fieldsV1": {"f:spec": {"f:containers": {}}}}]
+
+
+def cpu_object(kind: str = "Pod", spec: Json | None = None, **metadata: Any) -> Json:
+    pods: Json = {"containers": [{"name": "c"}], **(spec or {})}
+    metadata = {"name": "o", "namespace": "team-a", "uid": "u", **metadata}
+    if kind == "Pod":
+        return {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": pods}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"template": {"spec": pods}}}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        cpu_object(spec=EVERYTHING),
+        cpu_object("Deployment", EVERYTHING),
+        cpu_object("Deployment", {"nodeName": "gpu-1"}),
+        cpu_object(spec={"nodeName": "gpu-1"}, managedFields=BY_THE_AUTHOR),
+    ],
+)
+def test_pods_without_gpus_that_may_take_room_on_gpu_nodes_are_looked_at(item: Json) -> None:
+    subject = subject_of(item)
+    assert subject is not None
+    assert subject.requests_gpu
+    # Whether the author named the node is still to be seen in what the audit keeps.
+    kept = open_workload(subject.kind, orjson.loads(subject.text), EMPTY_SNAPSHOT)
+    assert names_a_node(kept, kept.pod_sets[0]) is ("nodeName" in str(item["spec"]))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        cpu_object(spec={"nodeName": "gpu-1"}, managedFields=BY_THE_SCHEDULER),
+        cpu_object(spec={"nodeName": "gpu-1"}),
+        cpu_object("DaemonSet", EVERYTHING),
+        cpu_object(spec=EVERYTHING, ownerReferences=OF_A_DAEMON_SET),
+        cpu_object("Deployment", EVERYTHING, namespace="kube-system"),
+        cpu_object("Deployment", {**EVERYTHING, "priorityClassName": "system-cluster-critical"}),
+        cpu_object(spec={**EVERYTHING, "nodeName": "n"}, annotations={"kubernetes.io/config.mirror": "x"}),
+        cpu_object(spec={"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}),
+    ],
+)
+def test_pods_that_the_scheduler_bound_or_that_run_everywhere_are_not(item: Json) -> None:
+    subject = subject_of(item)
+    assert subject is not None
+    assert not subject.requests_gpu
 
 
 # Order ------------------------------------------------------------------------------------------
