@@ -28,8 +28,9 @@ _MACHINES = ("burst-h100-1", "burst-h100-2")
 
 @pytest.fixture(scope="module")
 def replicas(control_plane: ControlPlane) -> Iterator[tuple[Gate, Gate]]:
-    """Two replicas of gpugate behind one address, enforcing, with 16 GPUs behind them."""
-    first, second = found = (Gate(control_plane), Gate(control_plane, "gpugate-2"))
+    """Two replicas of gpugate behind one address, which know the apiserver by its certificate, with 16 GPUs behind them."""
+    authenticating = Gate.authenticating(control_plane)
+    first, second = found = (Gate(control_plane, "gpugate", *authenticating), Gate(control_plane, "gpugate-2", *authenticating))
     with Forwarder([gate.port for gate in found]) as address:
         try:
             first.install()

@@ -15,8 +15,8 @@ from gpugate.policies.framework.decision import Change, Decision
 from gpugate.policies.kube.names import HOSTNAME
 
 WITHHELD: Final = "(name withheld)"
-#: A name as Kubernetes allows it, in a text; not the last part of a resource name (``nvidia.com/gpu``).
-_NAME: Final = re.compile(r"(?<![A-Za-z0-9._/-])[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?!/)")
+#: A name as Kubernetes allows it, as a whole word of a text; neither part of a resource name (``nvidia.com/gpu``).
+_NAME: Final = re.compile(r"(?<![A-Za-z0-9._/-])[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?![._-]*[A-Za-z0-9/])")
 
 
 class NameFilter:
@@ -54,8 +54,8 @@ def _named(finding: Finding, nodes: frozenset[str]) -> bool:
 
 
 def _finding_without(finding: Finding, nodes: frozenset[str]) -> Finding:
-    names = nodes.union(finding.names) if finding.names else nodes
-    return finding._replace(message=_without(finding.message, names), remedy=_without(finding.remedy, names))
+    message, remedy = (_without(text, nodes, finding.names) for text in (finding.message, finding.remedy))
+    return finding._replace(message=message, remedy=remedy)
 
 
 def _changes_without(changes: list[Change], nodes: frozenset[str]) -> list[Change]:
@@ -73,5 +73,5 @@ def _names_in(text: str) -> frozenset[str]:
     return frozenset(_NAME.findall(text))
 
 
-def _without(text: str, names: frozenset[str]) -> str:
-    return _NAME.sub(lambda match: WITHHELD if match[0] in names else match[0], text)
+def _without(text: str, nodes: frozenset[str], others: tuple[str, ...] = ()) -> str:
+    return _NAME.sub(lambda match: WITHHELD if match[0] in nodes or match[0] in others else match[0], text)

@@ -133,6 +133,8 @@ def filtered(messages: Iterable[str], names: tuple[str, ...] = ()) -> list[str]:
         ("kubernetes.io/hostname=host-of-gpu-7", "kubernetes.io/hostname=(name withheld)"),
         ("a-gpu-7 and gpu-7-a", "a-gpu-7 and gpu-7-a"),
         ("8 of nvidia.com/gpu", "8 of nvidia.com/gpu"),
+        ("gpu.example.com/gpux and gpu-7/x", "gpu.example.com/gpux and gpu-7/x"),
+        ("gpu-7... and gpu-7-", "(name withheld)... and (name withheld)-"),
         ("node gpu has 8", "node (name withheld) has 8"),
         ("nothing", "nothing"),
     ],
