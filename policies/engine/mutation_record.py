@@ -17,7 +17,7 @@ import orjson
 from gpugate.policies.kube.fields import Object, Path, clone, from_pointer, lookup, pointer
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.patch import PatchBuilder
-from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, put, reapply_edit, recorded, still_holds
+from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, bounded, put, reapply_edit, recorded, still_holds
 from gpugate.policies.workloads.transition import Transition
 
 _RESOURCES: Final = ("cpu", "memory")
@@ -32,7 +32,8 @@ def record(draft: PatchBuilder) -> None:
 
 def merge_record(draft: PatchBuilder, transition: Transition, reapplied: int) -> None:
     """Write the record after an UPDATE: old operations that still hold, and those of ``draft`` after the first ``reapplied``."""
-    valid = [op for op in [*transition.recorded, *recorded(draft.root)] if still_holds(draft.root, op)]
+    stated = bounded(recorded(draft.root), draft.root)
+    valid = [op for op in [*transition.recorded, *stated] if still_holds(draft.root, op)]
     known = [*valid, *_operations(draft, reapplied)]
     # Of several additions at one path only the first would be made again, and it may be a part of the last.
     last = {op[1]: op for op in known if op[0] == "add" and not op[1].endswith("/-")}
