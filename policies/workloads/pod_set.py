@@ -107,12 +107,11 @@ class PodSet:
         if not resources:
             return
         self._totals = None
+        depth = len(self.path) + 3
+        changed = {path[:depth] for path in resources}
         for container in self.containers:
-            own, depth = container.path, len(container.path)
-            for path in resources:
-                if path[:depth] == own:
-                    container.reload()
-                    break
+            if container.path in changed:
+                container.reload()
 
     def predict(self, tolerations: tuple[Object, ...]) -> None:
         """Add ``tolerations`` that the pods will get at creation."""
