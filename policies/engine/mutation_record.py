@@ -17,7 +17,7 @@ import orjson
 from gpugate.policies.kube.fields import Object, Path, clone, from_pointer, lookup, pointer
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.patch import PatchBuilder
-from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, put, reapply_edit, recorded, still_holds
+from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, Effort, put, reapply_edit, recorded, still_holds
 from gpugate.policies.workloads.transition import Transition
 
 _RESOURCES: Final = ("cpu", "memory")
@@ -27,19 +27,25 @@ _PLACE: Final[Path] = ("metadata", "annotations", ANNOTATION)
 
 def record(draft: PatchBuilder) -> None:
     """Write the operations of ``draft`` into the annotation, after those of an earlier review of the same object."""
-    _write(draft, [*recorded(draft.root), *_operations(draft, 0)])
+    # Of equal operations the first is recorded.
+    _write(draft, _distinct([*recorded(draft.root), *_operations(draft, 0)][::-1])[::-1])
 
 
 def merge_record(draft: PatchBuilder, transition: Transition, reapplied: int) -> None:
     """Write the record after an UPDATE: old operations that still hold, and those of ``draft`` after the first ``reapplied``."""
-    valid = [op for op in [*transition.recorded, *recorded(draft.root)] if still_holds(draft.root, op)]
-    known = [*valid, *_operations(draft, reapplied)]
+    effort = Effort()
+    valid = [op for op in _distinct([*transition.recorded, *recorded(draft.root)]) if still_holds(draft.root, op, effort)]
+    # An element that was appended twice is recorded where it was appended last.
+    known = _distinct([*valid, *_operations(draft, reapplied)])
     # Of several additions at one path only the first would be made again, and it may be a part of the last.
     last = {op[1]: op for op in known if op[0] == "add" and not op[1].endswith("/-")}
-    # An element that was appended twice is recorded where it was appended last.
-    _write(
-        draft, [op for at, op in enumerate(known) if op not in known[at + 1 :] and (op[0] != "add" or last.get(op[1], op) == op)]
-    )
+    _write(draft, [op for op in known if op[0] != "add" or last.get(op[1], op) is op])
+
+
+def _distinct(operations: list[list[Any]]) -> list[list[Any]]:
+    """Return ``operations`` without all but the last of equal ones."""
+    texts = {orjson.dumps(op, option=orjson.OPT_SORT_KEYS): at for at, op in enumerate(operations)}
+    return [operations[at] for at in sorted(texts.values())]
 
 
 def keep_record(draft: PatchBuilder, transition: Transition) -> None:
@@ -67,10 +73,9 @@ def _operations(draft: PatchBuilder, start: int) -> list[list[Any]]:
 
 
 def _write(draft: PatchBuilder, operations: list[list[Any]]) -> None:
-    distinct = [op for at, op in enumerate(operations) if op not in operations[:at]]
-    if not distinct or distinct == recorded(draft.root):
+    if not operations or operations == recorded(draft.root):
         return
-    text = orjson.dumps(distinct).decode()
+    text = orjson.dumps(operations).decode()
     # A longer record would not be read again. The API accepts 256 KiB of annotations in all.
     if len(text) <= LARGEST:
         put(draft, _PLACE, text)
@@ -86,6 +91,7 @@ def reapply(draft: PatchBuilder, transition: Transition, left: Collection[Path] 
             for one GPU is not right for two.
         triggers: annotations that the request changes; in the templates ``left`` they stay as submitted, too.
     """
+    effort = Effort()
     for op, at, *values in transition.recorded:
         path = from_pointer(at)
         if any(_is_in_pod_spec(path, template) for template in left):
@@ -93,7 +99,7 @@ def reapply(draft: PatchBuilder, transition: Transition, left: Collection[Path] 
         if triggers:
             values = [_without_triggers(path, value, left, triggers) for value in values]  # noqa: PLW2901 - of this edit alone
         if op == "remove" or values[0] is not None:
-            reapply_edit(draft, transition.old, op, path, values)
+            reapply_edit(draft, transition.old, op, path, values, effort)
 
 
 def _without_triggers(path: Path, value: Any, templates: Collection[Path], triggers: Collection[str]) -> Any:  # noqa: ANN401 - any JSON value

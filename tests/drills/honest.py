@@ -118,19 +118,21 @@ def pairs(policies: Sequence[Policy] | None = None) -> list[tuple[str, bytes, by
 
 
 @contextmanager
-def honest(*replicas: Replica, rate: float = RATE, fresh: bool = False) -> Iterator[Stream]:
-    """Send honest reviews to ``replicas`` while the block runs; with ``fresh``, each over a connection of its own."""
+def honest(*replicas: Replica, rate: float = RATE, reviews: int = 0) -> Iterator[Stream]:
+    """Send honest reviews to ``replicas`` while the block runs, at most ``reviews`` over one connection if that is not 0."""
     options = {
         "ports": [replica.port for replica in replicas],
         "ca": str(replicas[0].ca),
         "rate": rate,
-        "fresh": fresh,
+        "reviews": reviews,
         "pairs": [(endpoint, body.decode(), answer.decode()) for endpoint, body, answer in pairs()],
     }
     stream = Stream()
     with (
         tempfile.TemporaryFile() as output,
-        subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, cwd=ROOT) as process,
+        subprocess.Popen(
+            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, cwd=ROOT
+        ) as process,
     ):
         assert process.stdin is not None
         assert process.stdout is not None
@@ -162,7 +164,7 @@ class _Client:
         self._ports: list[int] = options["ports"]
         self._ready = set(self._ports)
         self._every = _CONNECTIONS / options["rate"]
-        self._fresh = options["fresh"]
+        self._most = options["reviews"]
         self._pairs = [(endpoint, body.encode(), answer.encode()) for endpoint, body, answer in options["pairs"]]
         self._number = 0
         self._random = random.Random(1)
@@ -185,6 +187,7 @@ class _Client:
     async def work(self) -> None:
         """Send a review every so often over one connection."""
         connection: Connection | None = None
+        used = 0
         due = time.perf_counter() + self._every * self._random.random()
         while not self.ending.is_set():
             with suppress(TimeoutError):
@@ -192,11 +195,14 @@ class _Client:
                     await self.ending.wait()
                     break
             due = max(due + self._every, time.perf_counter())
-            if connection is not None and (self._fresh or connection.port not in self._ready):
+            # A kept-alive connection stays with its replica: the Service chooses for new connections alone.
+            if connection is not None and used == self._most > 0:
                 connection.close()
                 connection = None
             if connection is None:
                 connection = Connection(self._random.choice(sorted(self._ready) or self._ports), self._context)
+                used = 0
+            used += 1
             if not await self._one(connection):
                 connection.close()
                 connection = None

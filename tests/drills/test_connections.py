@@ -25,7 +25,9 @@ _RESETS = 1_000
 _BODY = orjson.dumps(admission(pod(), uid="outer"))
 #: A second request, which only a server that misreads the first one answers.
 _INNER = orjson.dumps(admission(pod(), uid="smuggled"))
-_SMUGGLED = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(_INNER) + _INNER
+_SMUGGLED = (
+    b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(_INNER) + _INNER
+)
 
 
 def _post(*headers: bytes, body: bytes = b"", end: bytes = b"\r\n") -> bytes:
@@ -80,7 +82,9 @@ AMBIGUOUS: dict[str, bytes] = {
 PIPELINED: dict[str, bytes] = {
     "two in one write": _post(_LENGTH, body=_BODY) + _SMUGGLED,
     "chunks, then another": _post(_CHUNKED, body=_CHUNK + _END) + _SMUGGLED,
-    "an absolute address, then another": _post(_LENGTH, body=_BODY + _SMUGGLED).replace(b"/mutate", b"https://other.example/mutate", 1),
+    "an absolute address, then another": _post(_LENGTH, body=_BODY + _SMUGGLED).replace(
+        b"/mutate", b"https://other.example/mutate", 1
+    ),
     "ten in one write": _post(_LENGTH, body=_BODY) * 9 + _SMUGGLED,
 }
 

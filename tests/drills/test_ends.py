@@ -85,15 +85,16 @@ def test_on_sigterm_under_load_every_review_that_was_taken_is_answered(tmp_path:
 def test_after_kill_9_the_other_replica_answers(tmp_path: Path, row: Adds) -> None:
     tls = certificates(tmp_path)
     with replica(tmp_path / "a", *EXAMPLES, tls=tls) as first, replica(tmp_path / "b", *EXAMPLES, tls=tls) as second:
-        with honest(first, second) as stream:
+        with honest(first, second, reviews=5) as stream:
             time.sleep(_LOAD)
             killed = time.time()
             first.process.kill()
             first.process.wait()
             time.sleep(_LOAD + _NOTICED)
         result = stream.result
+        assert any(sent.port == first.port for sent in result.those("right"))
         # Only the killed replica loses reviews, and only until its probe has failed.
-        assert {sent.port for sent in result.bad} <= {first.port}
+        assert {sent.port for sent in result.bad} <= {first.port}, (first.port, result.bad)
         assert all(sent.outcome in {"lost", "refused"} for sent in result.bad), result.bad
         last = max((sent.at - killed for sent in result.bad), default=0.0)
         assert last < _NOTICED
@@ -110,7 +111,7 @@ def test_after_kill_9_the_other_replica_answers(tmp_path: Path, row: Adds) -> No
 def test_a_stalled_replica_is_left_out_and_catches_up_when_it_goes_on(tmp_path: Path, row: Adds) -> None:
     tls = certificates(tmp_path)
     with replica(tmp_path / "a", *EXAMPLES, tls=tls) as first, replica(tmp_path / "b", *EXAMPLES, tls=tls) as second:
-        with honest(first, second) as stream:
+        with honest(first, second, reviews=5) as stream:
             time.sleep(_LOAD)
             stalled = time.time()
             first.send(signal.SIGSTOP)
@@ -121,7 +122,7 @@ def test_a_stalled_replica_is_left_out_and_catches_up_when_it_goes_on(tmp_path: 
             until(lambda: any(line["time"] > resumed and line["message"] == "review" for line in first.lines()[-50:]), "it goes on")
             time.sleep(_LOAD)
         result = stream.result
-        assert {sent.port for sent in result.bad} <= {first.port}
+        assert {sent.port for sent in result.bad} <= {first.port}, (first.port, result.bad)
         assert all(sent.outcome in {"late", "lost"} for sent in result.bad), result.bad
         last = max((sent.at - stalled for sent in result.bad), default=0.0)
         assert last < _NOTICED
