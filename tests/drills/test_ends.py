@@ -17,6 +17,7 @@ from tests.shared.reviews import admission, overcommitted_pod, pod, well_formed
 
 Adds = Callable[[str, str, str, str], None]
 _CLIENTS = 16
+_HELD = "held"
 #: Seconds of load before and after the fault.
 _LOAD = 3.0
 #: Seconds between two probes of the stream, the timeout of one, and the longest review under way: what a fault may cost.
@@ -77,7 +78,7 @@ def test_on_sigterm_under_load_every_review_that_was_taken_is_answered(tmp_path:
     row(
         f"SIGTERM under {_CLIENTS} clients that send without a pause, with a drain delay of 1 s",
         "every review that was taken is answered, exit code 0",
-        "held",
+        _HELD,
         f"{len(answered):,} answered, {len(lost)} taken and not answered, ended after {seconds:.1f} s",
     )
 
@@ -103,7 +104,7 @@ def test_after_kill_9_the_other_replica_answers(tmp_path: Path, row: Adds) -> No
     row(
         "kill -9 of one of two replicas under load",
         "the other one answers; only reviews on their way to the killed one are lost, until its readiness probe fails",
-        "held",
+        _HELD,
         f"{len(result.bad)} of {len(result.sent)} lost, the last {last:.1f} s after; {result}",
     )
 
@@ -133,6 +134,7 @@ def test_a_stalled_replica_is_left_out_and_catches_up_when_it_goes_on(tmp_path: 
     row(
         "SIGSTOP of one of two replicas under load, later SIGCONT",
         "reviews go to the other one as soon as its readiness probe fails; it takes part again after SIGCONT",
-        "-",
-        f"{len(result.bad)} of {len(result.sent)} late, the last sent {last:.1f} s after; takes part {again - resumed:.1f} s after SIGCONT",
+        _HELD,
+        f"{len(result.bad)} of {len(result.sent)} late, the last sent {last:.1f} s after SIGSTOP; "
+        f"takes part {again - resumed:.1f} s after SIGCONT",
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 import orjson
 import pytest
@@ -12,50 +10,18 @@ import pytest
 from gpugate.policies.kube.fields import clone
 from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, recorded
 from tests.shared.builders import bind, container, decided, templated
+from tests.shared.forged_records import RECORDS, deployment
 
 _BOUND = bind(mode="Enforce")
-_ITEMS = "/spec/template/spec/volumes/0/configMap/items"
 #: CPU in seconds that is far above what a review costs, and far below what these cost without a bound: 9 to 30.
 _FAR = 2.0
-
-
-def _full(make: Callable[[int], list[Any]]) -> str:
-    """A record as long as one may be."""
-    operations: list[list[Any]] = []
-    size = 2
-    while True:
-        operation = make(len(operations))
-        size += len(orjson.dumps(operation)) + 1
-        if size > LARGEST:
-            return orjson.dumps(operations).decode()
-        operations.append(operation)
-
-
-RECORDS: dict[str, str] = {
-    "a value over a list": _full(lambda at: ["add", _ITEMS, at]),
-    "elements that are not there": _full(lambda at: ["add", f"{_ITEMS}/-", {"key": "k1", "x": at}]),
-    "numbers that are not there": _full(lambda at: ["add", f"{_ITEMS}/-", at]),
-    "one list of elements that are not there": orjson.dumps([["add", _ITEMS, [{"x": at} for at in range(5_000)]]]).decode(),
-    "a list in the place of nothing": _full(lambda at: ["replace", _ITEMS, at, None]),
-    "one label": _full(lambda at: ["add", "/metadata/labels/app", str(at)]),
-    "many labels": _full(lambda at: ["add", f"/metadata/labels/a{at}", "x"]),
-    "a deep path": orjson.dumps([["add", "/spec/template/spec/volumes" + "/a" * 30_000, 1]]).decode(),
-}
-
-
-def _deployment(items: int, record: str) -> dict[str, Any]:
-    root = templated("Deployment", container(memory="8Gi"))
-    root["metadata"]["annotations"] = {ANNOTATION: record}
-    entries = [{"key": f"k{at}", "path": f"p{at}"} for at in range(items)]
-    root["spec"]["template"]["spec"]["volumes"] = [{"name": "settings", "configMap": {"name": "settings", "items": entries}}]
-    return root
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
 @pytest.mark.parametrize("left", [20_000, 10, None])
 def test_a_forged_record_costs_no_more_than_a_review(record: str, left: int | None) -> None:
-    old = _deployment(20_000, record)
-    new = _deployment(left or 0, record)
+    old = deployment(20_000, record)
+    new = deployment(left or 0, record)
     if left is None:
         new["spec"]["template"]["spec"]["volumes"] = []
     new["spec"]["template"]["spec"]["containers"][0]["args"] = ["changed"]
@@ -77,10 +43,10 @@ def test_a_forged_record_removes_and_replaces_nothing_that_the_user_sends() -> N
             ["add", "/spec/template/spec/hostNetwork", True],
         ]
     ).decode()
-    new = _deployment(3, record)
+    new = deployment(3, record)
     decided(new, _BOUND, old=clone(new))
-    wanted = _deployment(3, record)
-    decided(wanted, _BOUND, old=_deployment(3, "[]"))
+    wanted = deployment(3, record)
+    decided(wanted, _BOUND, old=deployment(3, "[]"))
     assert new["spec"] == wanted["spec"]
 
 
