@@ -58,6 +58,8 @@ def test_on_sigterm_under_load_every_review_that_was_taken_is_answered(tmp_path:
 
         async def drill() -> float:
             load = asyncio.create_task(_until_the_end(running.port, running.context(), answered, unanswered))
+            while len(answered) < _CLIENTS:  # noqa: ASYNC110 - it shows in another process
+                await asyncio.sleep(0.05)
             await asyncio.sleep(_LOAD)
             running.send(signal.SIGTERM)
             started = time.monotonic()
