@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from gpugate.certs.inspect import CertificateError
 
@@ -53,14 +53,23 @@ def read(path: Path) -> bytes:
         CertificateError: it is absent, unreadable or larger.
     """
     with explained(path), path.open("rb") as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise CertificateError(place=path, problem=f"is larger than {MAX_BYTES} bytes", remedy="give a PEM file")
-    return data
+        return _bounded(file, path)
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a regular file like `read`, without waiting for the writer of a named pipe.
+
+    Raises:
+        CertificateError: it is absent, unreadable, larger, or a directory, pipe or device.
+    """
+    with explained(path), open(path, "rb", opener=_open_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise CertificateError(place=path, problem="is not a regular file", remedy="put a PEM file in its place")
+        return _bounded(file, path)
 
 
 def read_if_there(path: Path) -> bytes | None:
-    """Read a file like `read`; None if there is none.
+    """Read a file like `read_regular`; None if there is none.
 
     Raises:
         CertificateError: the file is unreadable or too large.
@@ -70,7 +79,18 @@ def read_if_there(path: Path) -> bytes | None:
             path.stat()
         except FileNotFoundError:
             return None
-    return read(path)
+    return read_regular(path)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+def _bounded(file: BinaryIO, path: Path) -> bytes:
+    data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise CertificateError(place=path, problem=f"is larger than {MAX_BYTES} bytes", remedy="give a PEM file")
+    return data
 
 
 def replace(path: Path, data: bytes, mode: int) -> None:

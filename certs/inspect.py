@@ -163,14 +163,14 @@ def _sans(certificate: x509.Certificate) -> tuple[str, ...]:
     return tuple(str(name.value) if isinstance(name, plain) else f"{type(name).__name__}:{name.value}" for name in names)
 
 
-def validity(info: CertificateInfo, now: datetime) -> Validity:
-    """Return the validity at `now` (with a time zone)."""
+def validity(info: CertificateInfo, now: datetime, within: timedelta = timedelta(0)) -> Validity:
+    """Return the validity at `now` (with a time zone); what ends `within` this time is due for renewal, too."""
     remaining = info.not_after - now
     if now < info.not_before:
         state = CertificateState.NOT_YET
     elif remaining < timedelta(0):
         state = CertificateState.EXPIRED
-    elif remaining * RENEW_SHARE <= info.not_after - info.not_before:
+    elif remaining <= within or remaining * RENEW_SHARE <= info.not_after - info.not_before:
         state = CertificateState.RENEW
     else:
         state = CertificateState.VALID

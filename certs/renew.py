@@ -151,5 +151,7 @@ def trust_bundle(ca_pem: bytes, now: datetime, place: object = "CA bundle") -> b
 def _rotate(old: KeyPair | None, now: datetime, lifetimes: Lifetimes) -> KeyPair:
     new = issue_ca(now, lifetimes)
     bundle = () if old is None else load_certificates(old.certificate_pem, _CA)
-    retired = [ca for ca in bundle if is_ca(ca) and now <= ca.not_valid_after_utc]
+    # The CA that signed until now stays even if it has ended by this clock: the clock may be wrong, and replicas serve what it
+    # signed. `trust_bundle` publishes it only within its time.
+    retired = [ca for place, ca in enumerate(bundle) if is_ca(ca) and (place == 0 or now <= ca.not_valid_after_utc)]
     return KeyPair(new.certificate_pem + dump_certificates(retired[:RETIRED_KEPT]), new.key_pem)

@@ -2,16 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
-from gpugate.certs.inspect import CertificateError, CertificateInfo, CertificateState, Validity, load_key, parse, validity
+from gpugate.certs.inspect import (
+    CertificateError,
+    CertificateInfo,
+    CertificateState,
+    Validity,
+    describe,
+    load_certificates,
+    load_key,
+    parse,
+    validity,
+)
 from gpugate.certs.store import Contents, Paths
-from gpugate.certs.verify import CertificateProblem, ProblemKind, check_key, verify
+from gpugate.certs.verify import CertificateProblem, ProblemKind, check_key, issuers, verify
+
+_NO_TIME: Final = timedelta(0)
 
 
 class Role(StrEnum):
-    """Role of a certificate; a retired CA is trusted but signs no more."""
+    """Role of a certificate; a retired CA is trusted, but did not sign the serving certificate and signs no more."""
 
     CA = "ca"
     RETIRED_CA = "retired-ca"
@@ -43,19 +56,19 @@ class Survey:
         )
 
 
-def survey_file(pem: bytes, file: str, now: datetime) -> Survey:
-    """Check the certificates of one PEM text, called `file` in the entries.
+def survey_file(pem: bytes, file: str, now: datetime, within: timedelta = _NO_TIME) -> Survey:
+    """Check the certificates of one PEM text, called `file` in the entries; what ends `within` this time is due for renewal.
 
     A CA after another CA of the same subject is its retired predecessor.
 
     Raises:
         CertificateError: there is none or one is damaged.
     """
-    return Survey(_entries(pem, file, now), ())
+    return Survey(_entries(pem, file, now, within), ())
 
 
-def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now: datetime) -> Survey:
-    """Check the files of a store, each against the others.
+def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now: datetime, within: timedelta = _NO_TIME) -> Survey:
+    """Check the files of a store, each against the others; what ends `within` this time is due for renewal.
 
     Names are checked unless `hostnames` is empty. A CA without its key is no problem: a mounted Secret has none.
 
@@ -64,11 +77,13 @@ def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now
     """
     entries: tuple[CertificateEntry, ...] = ()
     if contents.ca_certificate is not None:
-        first, *others = _entries(contents.ca_certificate, paths.ca_certificate, now)
-        # The store signs with the first alone, for all subjects of the others.
-        entries += (first, *(replace(other, role=Role.RETIRED_CA) for other in others))
+        first, *others = _entries(contents.ca_certificate, paths.ca_certificate, now, within)
+        # The store signs with the first alone, for all subjects of the others; one of these may have signed tls.crt.
+        signers = _signers(contents, paths)
+        roles = [Role.CA if other.info.fingerprint_sha256 in signers else Role.RETIRED_CA for other in others]
+        entries += (first, *(replace(other, role=role) for other, role in zip(others, roles, strict=True)))
     if contents.certificate is not None:
-        entries += _entries(contents.certificate, paths.certificate, now)
+        entries += _entries(contents.certificate, paths.certificate, now, within)
     if not entries:
         remedy = "run 'gpugate certs issue' or give another directory"
         raise CertificateError(place=paths.directory, problem="holds no ca.crt and no tls.crt", remedy=remedy)
@@ -78,12 +93,21 @@ def survey_store(contents: Contents, paths: Paths, hostnames: Sequence[str], now
     return Survey(entries, tuple(_problems(contents, hostnames, now)))
 
 
-def _entries(pem: bytes, file: object, now: datetime) -> tuple[CertificateEntry, ...]:
+def _signers(contents: Contents, paths: Paths) -> set[str]:
+    """Return the SHA-256 of the CAs that lead from the serving certificate to one of `ca.crt`."""
+    if contents.certificate is None or contents.ca_certificate is None:
+        return set()
+    leaf, *intermediates = load_certificates(contents.certificate, paths.certificate)
+    path = issuers(leaf, intermediates, load_certificates(contents.ca_certificate, paths.ca_certificate))
+    return {describe(ca).fingerprint_sha256 for ca in path or ()}
+
+
+def _entries(pem: bytes, file: object, now: datetime, within: timedelta) -> tuple[CertificateEntry, ...]:
     entries: list[CertificateEntry] = []
     for info in parse(pem, file):
         signing = {entry.info.subject for entry in entries if entry.role is Role.CA}
         role = (Role.RETIRED_CA if info.subject in signing else Role.CA) if info.is_ca else Role.LEAF
-        entries.append(CertificateEntry(str(file), role, info, validity(info, now)))
+        entries.append(CertificateEntry(str(file), role, info, validity(info, now, within)))
     return tuple(entries)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -16,9 +17,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from gpugate.certs.inspect import CertificateState, describe, is_ca, key_matches, load_certificates, load_key, timestamp, validity
 from gpugate.certs.names import normalize, uncovered
 
+#: Most CAs that a message names.
+_SHOWN: Final = 4
+
 
 class ProblemKind(StrEnum):
-    """Kinds of problems of a serving certificate, its key, its CA and its names."""
+    """Kinds of problems of a serving certificate, its key, its CA, its names and their files."""
 
     FOREIGN_CA = "foreign-ca"
     NOT_A_CA = "not-a-ca"
@@ -30,6 +34,10 @@ class ProblemKind(StrEnum):
     KEY_MISSING = "key-missing"
     WRONG_NAMES = "wrong-names"
     WRONG_USAGE = "wrong-usage"
+    UNREADABLE = "unreadable"
+    DAMAGED = "damaged"
+    DAMAGED_BUNDLE = "damaged-bundle"
+    UNSUPPORTED = "unsupported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +84,20 @@ def check_key(role: str, certificate_pem: bytes, key_pem: bytes) -> list[Certifi
     Raises:
         CertificateError: an input is damaged.
     """
-    certificate = load_certificates(certificate_pem, f"{role} certificate")[0]
-    if key_matches(certificate, load_key(key_pem, f"{role} key")):
+    certificate, *others = load_certificates(certificate_pem, f"{role} certificate")
+    key = load_key(key_pem, f"{role} key")
+    if key_matches(certificate, key):
         return []
     message = f"the {role} key is not the {role} certificate's"
     remedy = "restore the matching key, or issue a new pair"
+    place = next((place for place, other in enumerate(others, 2) if key_matches(other, key)), None)
+    if place is not None:
+        message = f"the {role} key belongs to certificate {place} of its file, not to the first"
+        remedy = f"put the {role} certificate first, then those of its CAs"
     return [CertificateProblem(ProblemKind.KEY_MISMATCH, message, remedy)]
 
 
-def _check_path(
-    leaf: x509.Certificate, intermediates: Sequence[x509.Certificate], anchors: Sequence[x509.Certificate], now: datetime
-) -> list[CertificateProblem]:
-    issuers = _issuers(leaf, intermediates, anchors)
-    if issuers is None:
-        ids = ", ".join(describe(anchor).fingerprint_sha256[:16] for anchor in anchors)
-        message = f"the serving certificate (issuer {leaf.issuer.rfc4514_string()}) was not signed by the CA given (SHA-256 {ids})"
-        remedy = "publish the caBundle of the CA that signed it, or issue a new one"
-        return [CertificateProblem(ProblemKind.FOREIGN_CA, message, remedy)]
-    problems = [problem for ca in issuers for problem in _check_time("CA", ca, now)]
-    if not all(is_ca(ca) for ca in issuers):
-        message = "the certificate that signed the serving certificate is not a CA's"
-        problems.append(CertificateProblem(ProblemKind.NOT_A_CA, message, "rotate the CA"))
-    return problems
-
-
-def _issuers(
+def issuers(
     leaf: x509.Certificate, intermediates: Sequence[x509.Certificate], anchors: Sequence[x509.Certificate]
 ) -> list[x509.Certificate] | None:
     """Return the issuers from the leaf's to the anchor, or None if no path is found."""
@@ -121,6 +118,23 @@ def _issuers(
         path.append(parent)
         current = parent
     return None
+
+
+def _check_path(
+    leaf: x509.Certificate, intermediates: Sequence[x509.Certificate], anchors: Sequence[x509.Certificate], now: datetime
+) -> list[CertificateProblem]:
+    path = issuers(leaf, intermediates, anchors)
+    if path is None:
+        ids = ", ".join(describe(anchor).fingerprint_sha256[:16] for anchor in anchors[:_SHOWN])
+        ids += f" and {len(anchors) - _SHOWN} more" if len(anchors) > _SHOWN else ""
+        message = f"the serving certificate (issuer {leaf.issuer.rfc4514_string()}) was not signed by the CA given (SHA-256 {ids})"
+        remedy = "publish the caBundle of the CA that signed it, or issue a new one"
+        return [CertificateProblem(ProblemKind.FOREIGN_CA, message, remedy)]
+    problems = [problem for ca in path for problem in _check_time("CA", ca, now)]
+    if not all(is_ca(ca) for ca in path):
+        message = "the certificate that signed the serving certificate is not a CA's"
+        problems.append(CertificateProblem(ProblemKind.NOT_A_CA, message, "rotate the CA"))
+    return problems
 
 
 def _signed(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:

@@ -1,5 +1,6 @@
 import base64
 import json
+import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpugate.certs.issue import issue_ca
+from gpugate.certs.issue import Lifetimes, issue_ca, issue_serving
 from gpugate.certs.store import Bundle, ensure
 from gpugate.webhook.cli.certs import app
 from tests.certs.client_certificates import issue_client
@@ -124,6 +125,46 @@ def test_inspect_fails_when_something_is_due_or_over(tmp_path: Path, days_ago: i
         assert words in result.stdout
         assert result.stdout.endswith("result     needs attention\n")
     assert _run("inspect", paths.ca_certificate).exit_code == 0
+
+
+@pytest.mark.parametrize(("within", "code"), [(88, 0), (90, 1), (3650, 1), (0, 0)])
+def test_inspect_fails_for_what_ends_within_the_days_given(stored: Bundle, within: int, code: int) -> None:
+    for path in (stored.paths.directory, stored.paths.certificate):
+        result = _run("inspect", path, "--within", within)
+        assert result.exit_code == code
+        assert ("state      renew" in result.stdout) is bool(code)
+    ca = _run("inspect", stored.paths.ca_certificate, "--within", within)
+    assert ca.exit_code == (within >= 3650)
+
+
+def test_inspect_refuses_days_that_are_none(stored: Bundle) -> None:
+    assert _run("inspect", stored.paths.directory, "--within", "-1").exit_code == 2
+    assert "--within" in _refused(_run("inspect", stored.paths.directory, "--within", "9999999999999"))
+
+
+def test_inspect_fails_when_the_ca_of_the_serving_certificate_is_due_whatever_its_place_in_the_bundle(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    short = issue_ca(now - timedelta(days=80), Lifetimes(ca=timedelta(days=100), serving=timedelta(days=10)), name="short")
+    pair = issue_serving(short, _HOSTS, now, Lifetimes(ca=timedelta(days=100), serving=timedelta(days=10)))
+    (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
+    (tmp_path / "tls.key").write_bytes(pair.key_pem)
+    for bundle in ((short, issue_ca(now)), (issue_ca(now), short)):
+        (tmp_path / "ca.crt").write_bytes(b"".join(ca.certificate_pem for ca in bundle))
+        result = _run("inspect", tmp_path, "-o", "json")
+        states = {entry["subject"]: (entry["role"], entry["state"]) for entry in json.loads(result.stdout)["certificates"]}
+        assert states["CN=short"] == ("ca", "renew")
+        assert result.exit_code == 1
+
+
+def test_inspect_reads_a_file_from_a_pipe_and_waits_for_no_pipe_in_a_directory(stored: Bundle) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, stored.paths.certificate.read_bytes())
+    os.close(writing)
+    assert _run("inspect", f"/dev/fd/{reading}").exit_code == 0
+    os.close(reading)
+    stored.paths.certificate.unlink()
+    os.mkfifo(stored.paths.certificate)
+    assert "tls.crt: is not a regular file" in _refused(_run("inspect", stored.paths.directory))
 
 
 def test_inspect_tells_a_mismatch_from_an_expiry(stored: Bundle) -> None:

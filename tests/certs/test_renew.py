@@ -115,14 +115,27 @@ def test_retired_cas_do_not_pile_up() -> None:
     assert len(parse(held.ca.certificate_pem)) == RETIRED_KEPT + 1
 
 
-def test_an_expired_ca_is_not_kept_and_not_published() -> None:
+def test_an_expired_ca_is_not_published_and_not_kept_for_a_second_rotation() -> None:
     after = _NOW + timedelta(days=4000)
     material = carry_out(RenewalPlan(ROTATE, ""), Held(_CA, _SERVING), _HOSTS, after)
-    assert len(parse(material.ca.certificate_pem)) == 1
-    both = material.ca.certificate_pem + _CA.certificate_pem
-    assert trust_bundle(both, after) == material.ca.certificate_pem
+    new = material.ca.certificate_pem.removesuffix(_CA.certificate_pem)
+    assert trust_bundle(material.ca.certificate_pem, after) == new
+    again = carry_out(RenewalPlan(ROTATE, ""), Held(material.ca, material.serving), _HOSTS, after).ca.certificate_pem
+    assert again.endswith(new)
+    assert len(parse(again)) == 2
     with pytest.raises(CertificateError, match=r"^ca\.crt: .* no unexpired certificate"):
         trust_bundle(_CA.certificate_pem, after, "ca.crt")
+
+
+@pytest.mark.parametrize("days", [4000, 100, -1, -4000])
+def test_a_renewal_by_a_wrong_clock_takes_no_trust_from_what_replicas_serve(days: int) -> None:
+    held = Held(_CA, _SERVING)
+    for moment in (_NOW + timedelta(days=days), _NOW):
+        material = carry_out(plan(moment, held.ca, held.serving, _HOSTS), held, _HOSTS, moment)
+        held = Held(material.ca, material.serving)
+    published = trust_bundle(material.ca.certificate_pem, _NOW)
+    for serving in (_SERVING, material.serving):
+        assert verify(serving.certificate_pem, published, _HOSTS, _NOW) == []
 
 
 def test_what_is_no_ca_does_not_stay_trusted() -> None:

@@ -1,13 +1,10 @@
 import errno
 import os
-import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -18,9 +15,9 @@ from gpugate.certs.inspect import CertificateError, parse
 from gpugate.certs.renew import Action
 from gpugate.certs.store import ensure, load, read
 from gpugate.certs.verify import verify
+from tests.shared.ordinary_user import as_ordinary_user
 
 _HOSTS = ["gpugate.system.svc", "127.0.0.1"]
-_NOBODY = 65534
 
 
 def _mode(path: Path) -> int:
@@ -29,23 +26,6 @@ def _mode(path: Path) -> int:
 
 def _snapshot(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-@contextmanager
-def _as_ordinary_user() -> Iterator[Path]:
-    """Give a directory of a user whom permission bits bind, which they do not root."""
-    home = Path(tempfile.mkdtemp())
-    root = os.geteuid() == 0
-    if root:
-        os.chown(home, _NOBODY, _NOBODY)
-        os.seteuid(_NOBODY)
-    try:
-        yield home
-    finally:
-        if root:
-            os.seteuid(0)
-        home.chmod(0o700)
-        shutil.rmtree(home)
 
 
 def test_an_empty_place_becomes_a_closed_store(tmp_path: Path, now: datetime) -> None:
@@ -263,7 +243,7 @@ def test_a_directory_that_is_not_there_cannot_be_loaded(tmp_path: Path) -> None:
 
 
 def test_a_directory_closed_to_this_user_is_one_clear_error(now: datetime) -> None:
-    with _as_ordinary_user() as home:
+    with as_ordinary_user() as home:
         home.chmod(0o500)
         with pytest.raises(CertificateError, match="permission denied; run as"):
             ensure(home, _HOSTS, now)
@@ -273,7 +253,7 @@ def test_a_directory_closed_to_this_user_is_one_clear_error(now: datetime) -> No
 
 
 def test_a_key_closed_to_this_user_is_named(now: datetime) -> None:
-    with _as_ordinary_user() as home:
+    with as_ordinary_user() as home:
         path = ensure(home, _HOSTS, now).paths.key
         path.chmod(0)
         with pytest.raises(CertificateError, match=r"tls\.key: permission denied"):

@@ -31,6 +31,7 @@ class Gate:
     Attributes:
         url: where it answers.
         log: its log file.
+        tls: the directory of its certificate, as a mounted Secret.
     """
 
     def __init__(self, cluster: ControlPlane, name: str = "gpugate", *options: str) -> None:
@@ -39,7 +40,7 @@ class Gate:
         self._options = options
         self._name = name
         self._files = cluster.authority.serving(name)
-        self._tls = cluster.run_dir / f"{name}-tls"
+        self.tls = cluster.run_dir / f"{name}-tls"
         self._port = free_port()
         self._process: ManagedProcess | None = None
         self.url = f"https://127.0.0.1:{self._port}"
@@ -92,15 +93,15 @@ class Gate:
 
     def start(self) -> None:
         """Run the server under its own service account and wait until it is ready."""
-        self._tls.mkdir(exist_ok=True)
+        self.tls.mkdir(exist_ok=True)
         for name, source in (("tls.crt", self._files.cert), ("tls.key", self._files.key)):
-            (self._tls / name).write_bytes(source.read_bytes())
+            (self.tls / name).write_bytes(source.read_bytes())
         kubeconfig = self._cluster.kubeconfig_for_service_account(NAMESPACE, "gpugate")
         command: list[str | Path] = [
             Path(sys.executable).with_name("gpugate"),
             "serve",
             f"--listen=127.0.0.1:{self._port}",
-            f"--tls-dir={self._tls}",
+            f"--tls-dir={self.tls}",
             f"--kubeconfig={kubeconfig}",
             "--drain-delay=0",
             *self._options,

@@ -8,12 +8,13 @@ import queue
 import signal
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 import orjson
 
@@ -40,6 +41,16 @@ def run(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.C
         return subprocess.CompletedProcess(running.arguments, code, stdout.read().decode(), stderr.read().decode())
 
 
+class Process(Protocol):
+    """What a fork and a subprocess have in common."""
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float) -> int: ...
+    def send_signal(self, number: signal.Signals, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
 class Answer(NamedTuple):
     """One HTTP answer."""
 
@@ -61,7 +72,7 @@ class Server:
         directory: where its certificates are.
     """
 
-    def __init__(self, process: Forked, stderr: IO[bytes], directory: Path) -> None:
+    def __init__(self, process: Process, stderr: IO[bytes], directory: Path) -> None:
         self.process = process
         self.directory = directory
         self._stderr = stderr
@@ -134,16 +145,25 @@ class Server:
 
 
 @contextmanager
-def serving(directory: Path, *options: str) -> Iterator[Server]:
-    """Start `gpugate serve` on a free port with a certificate of its own, and stop it whatever happens."""
-    arguments = ["serve", "--listen", "127.0.0.1:0", "--self-signed", str(directory), "--drain-delay", "0", *options]
+def serving(directory: Path, *options: str, tls: Path | None = None, clock: Path | None = None) -> Iterator[Server]:
+    """Start `gpugate serve` on a free port with a certificate of its own, or that of ``tls``, and stop it whatever happens.
+
+    ``clock`` is a file with the seconds that the clock of the server is ahead.
+    """
+    certificate = f"--self-signed={directory}" if tls is None else f"--tls-dir={tls}"
+    arguments = ["serve", "--listen", "127.0.0.1:0", certificate, "--drain-delay", "0", *options]
     reading, writing = os.pipe()
     with Path(os.devnull).open("r+b") as nothing, os.fdopen(reading, "rb") as stderr:
-        process = Forked(arguments, [nothing.fileno(), nothing.fileno(), writing], _CLEAN)
+        process: Process
+        if clock is None:
+            process = Forked(arguments, [nothing.fileno(), nothing.fileno(), writing], _CLEAN)
+        else:
+            command = [sys.executable, "-m", "tests.shared.clocked", str(clock), *arguments]
+            process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=writing, env=_CLEAN)
         os.close(writing)
         server = None
         try:
-            server = Server(process, stderr, directory)
+            server = Server(process, stderr, tls or directory)
             yield server
         finally:
             process.terminate()

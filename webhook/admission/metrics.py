@@ -32,6 +32,7 @@ _COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpugate_rule_failures": ("Rules that failed on an object.", ("rule",)),
     "gpugate_bad_requests": ("Requests whose body is not a review.", ("reason",)),
     "gpugate_recordings": ("Reviews to record, by outcome.", ("outcome",)),
+    "gpugate_serving_certificate_rejected": ("Checks that found a problem of the certificate files.", ("reason",)),
     "gpugate_events": ("Events, by outcome.", ("outcome",)),
 }
 
@@ -112,6 +113,10 @@ class Metrics(Collector):
         """Count outcomes of reviews to record."""
         key = ("gpugate_recordings", (outcome,))
         self._counts[key] = self._counts.get(key, 0) + number
+
+    def certificate_rejected(self, reason: str) -> None:
+        """Count a check that found a problem of the certificate files."""
+        self._count("gpugate_serving_certificate_rejected", reason)
 
     def broken(self) -> None:
         """Count a review on which gpugate itself failed, outside of a rule."""

@@ -16,6 +16,7 @@ from gpugate.webhook.admission.app import make_app
 from gpugate.webhook.admission.denials import DenialReporter
 from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.admission.recorder import ReviewRecorder
+from gpugate.webhook.admission.serving_certificate import CertificateFiles, ServingCertificate
 from gpugate.webhook.cache.health import monitor_watches
 from gpugate.webhook.cache.kinds import KUEUE_NAMESPACE, POLICIES, fact_kinds, reducer_for
 from gpugate.webhook.cache.ledger import InFlightLedger
@@ -45,7 +46,7 @@ class ServerOptions:
     """Options of the server; `gpugate serve --help` describes those of the same name.
 
     Attributes:
-        certificate: PEM file with the serving certificate and its chain.
+        certificate: PEM file with the serving certificate and its chain; ``ca.crt`` beside it, if any, must have signed it.
         key: PEM file with its private key.
         policies: policies from files; None watches GPUPolicies instead.
         snapshot: snapshot from files; None without files.
@@ -77,18 +78,18 @@ async def serve(options: ServerOptions, log: Log) -> None:
     """Serve until SIGTERM or SIGINT, then shut down in order.
 
     Raises:
-        InputError: the certificate is unusable, or the address cannot be bound.
+        InputError: the CA of client certificates is unusable, or the address cannot be bound.
         ClusterConfigError: the kubeconfig is missing or invalid.
     """
     metrics = Metrics()
-    context = tls.make_context(options.certificate, options.key, tls_1_2=options.tls_1_2, client_ca=options.client_ca)
-    tls.record_expiry(options.certificate, metrics)
+    new_context = tls.context_maker(tls_1_2=options.tls_1_2, client_ca=options.client_ca)
+    paths = CertificateFiles(options.certificate, options.key, options.certificate.with_name("ca.crt"))
+    certificate = ServingCertificate(paths, new_context, log, metrics)
     state = CurrentState(options.snapshot or EMPTY_SNAPSHOT, options.policies or ())
     ledger = InFlightLedger() if options.watch and options.snapshot is None else None
     client, watchers, store = await _watch(options, state, log, ledger)
-    tasks = [
-        asyncio.create_task(tls.reload_certificates(context, options.certificate, options.key, log, metrics), name="certificates")
-    ]
+    state.certificate = lambda: certificate.not_ready
+    tasks = [asyncio.create_task(certificate.watch(), name="certificates")]
     if watchers is not None and store is not None:
         tasks.append(asyncio.create_task(run_all(watchers), name="watchers"))
         tasks.append(asyncio.create_task(monitor_watches(watchers, store, log), name="report"))
@@ -117,7 +118,7 @@ async def serve(options: ServerOptions, log: Log) -> None:
         shutdown_timeout=options.drain_timeout,
     )
     try:
-        await listen(runner, options.host, options.port, log, context, tls="1.2" if options.tls_1_2 else "1.3")
+        await listen(runner, options.host, options.port, log, certificate.context, tls="1.2" if options.tls_1_2 else "1.3")
         # Exclude long-lived objects from garbage collection: its full runs are the slowest reviews.
         gc.collect()
         gc.freeze()

@@ -1,18 +1,19 @@
-"""The TLS context of the server, and the reload of its certificate."""
+"""The TLS contexts of the server."""
 
-import asyncio
+import os
 import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
-from gpugate.certs.inspect import CertificateError, parse
+from gpugate.certs.inspect import CertificateError
+from gpugate.certs.issue import KeyPair
 from gpugate.certs.store import ensure
-from gpugate.webhook.admission.metrics import Metrics
 from gpugate.webhook.runtime.errors import InputError
-from gpugate.webhook.runtime.log import Log
-
-#: Seconds between two checks of the files; the kubelet updates a mounted Secret within a minute or two.
-_INTERVAL = 10.0
 
 
 def self_signed(directory: Path, hostnames: list[str]) -> tuple[Path, Path]:
@@ -28,73 +29,70 @@ def self_signed(directory: Path, hostnames: list[str]) -> tuple[Path, Path]:
     return bundle.paths.certificate, bundle.paths.key
 
 
-def make_context(certificate: Path, key: Path, *, tls_1_2: bool, client_ca: Path | None) -> ssl.SSLContext:
-    """Return a server context: TLS 1.3 unless ``tls_1_2``, HTTP/1.1 by ALPN, client certificates if a CA is given.
+def context_maker(*, tls_1_2: bool, client_ca: Path | None) -> Callable[[], ssl.SSLContext]:
+    """Return what makes server contexts without certificate: TLS 1.3 unless ``tls_1_2``, and HTTP/1.1.
+
+    With a CA they ask for client certificates. It is read once, so that a change of its file keeps no new serving certificate out.
 
     Raises:
-        InputError: a file is missing or does not parse.
+        InputError: the file of the CA is missing or does not parse.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2 if tls_1_2 else ssl.TLSVersion.TLSv1_3
-    context.set_alpn_protocols(["http/1.1"])
+    version = ssl.TLSVersion.TLSv1_2 if tls_1_2 else ssl.TLSVersion.TLSv1_3
+    if client_ca is None:
+        return partial(_context, version, None)
     try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        message = f"{certificate} and {key} cannot be used as a serving certificate: {_reason(error)}; gpugate certs issues a pair"
+        authorities = client_ca.read_bytes()
+        _context(version, authorities)
+    except OSError as error:
+        message = f"{client_ca} cannot be used as the CA of client certificates: {reason(error)}; give a PEM file"
         raise InputError(message) from None
+    return partial(_context, version, authorities)
+
+
+def _context(version: ssl.TLSVersion, client_ca: bytes | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = version
+    context.set_alpn_protocols(["http/1.1"])
     if client_ca is not None:
-        try:
-            context.load_verify_locations(client_ca)
-        except (OSError, ssl.SSLError) as error:
-            message = f"{client_ca} cannot be used as the CA of client certificates: {_reason(error)}; give a PEM file"
-            raise InputError(message) from None
+        with _nameless(client_ca) as file:
+            context.load_verify_locations(file)
         # Optional here, required for reviews: the kubelet's probes have no certificate.
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
-def _reason(error: OSError) -> str:
+def use_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """Load a certificate with its key, as checked, into a context that has none.
+
+    The files may have changed since the check, and OpenSSL reads files alone: it gets one without a name, in memory where the
+    system can. An encrypted key is refused; without a password OpenSSL would ask for one at the terminal.
+
+    Raises:
+        OSError: OpenSSL does not accept the pair (ssl.SSLError), or there is no memory or space for the file.
+    """
+    with _nameless(pair.certificate_pem + b"\n" + pair.key_pem) as file:
+        context.load_cert_chain(file, password="")
+
+
+def reason(error: OSError) -> str:
+    """Return the reason of an error of files or TLS."""
     # OpenSSL's messages end with a line of Python's source: "[X509: NO_CERTIFICATE_OR_CRL_FOUND] ... (_ssl.c:4149)".
     return str(error.strerror or error).partition(" (_ssl.c")[0].lower()
 
 
-def record_expiry(certificate: Path, metrics: Metrics) -> None:
-    """Set the metric for the end of the serving certificate."""
-    try:
-        info = parse(certificate.read_bytes(), certificate)[0]
-    except (OSError, CertificateError):
-        return
-    metrics.certificate.set(info.not_after.timestamp())
+@contextmanager
+def _nameless(data: bytes) -> Iterator[str]:
+    """Give a path to a file with ``data`` that no other process can find by name."""
+    with _file() as file:
+        file.write(data)
+        file.flush()
+        yield f"/dev/fd/{file.fileno()}"
 
 
-async def reload_certificates(context: ssl.SSLContext, certificate: Path, key: Path, log: Log, metrics: Metrics) -> None:
-    """Reload certificate and key when the files change, for new connections, until cancelled."""
-    seen = _stamp(certificate, key)
-    while True:
-        await asyncio.sleep(_INTERVAL)
-        now = _stamp(certificate, key)
-        if now == seen or None in now:
-            continue
+def _file() -> BinaryIO:
+    if hasattr(os, "memfd_create"):
         try:
-            # Test in another context: a mismatched pair would replace the key of this one.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
-            context.load_cert_chain(certificate, key)
-        except (OSError, ssl.SSLError) as error:
-            # The pair may be incomplete for a moment: check again later.
-            log.warning("cannot load the new serving certificate yet", file=str(certificate), error=str(error))
-            continue
-        seen = now
-        record_expiry(certificate, metrics)
-        log.info("serving certificate reloaded", file=str(certificate))
-
-
-def _stamp(*paths: Path) -> tuple[tuple[int, int] | None, ...]:
-    stamps: list[tuple[int, int] | None] = []
-    for path in paths:
-        try:
-            status = path.stat()
-        except OSError:
-            stamps.append(None)
-        else:
-            stamps.append((status.st_mtime_ns, status.st_ino))
-    return tuple(stamps)
+            return os.fdopen(os.memfd_create("gpugate-tls"), "w+b")
+        except OSError:  # The system may forbid it (vm.memfd_noexec).
+            pass
+    return tempfile.TemporaryFile()

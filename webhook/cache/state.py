@@ -24,15 +24,17 @@ class CurrentState:
     Attributes:
         draining: whether the server is shutting down and accepts no new connections.
         watched: returns the current state of every watched kind.
+        certificate: returns why the serving certificate is unusable; empty if it is usable.
     """
 
-    __slots__ = ("_pending", "draining", "in_force", "policies", "watched")
+    __slots__ = ("_pending", "certificate", "draining", "in_force", "policies", "watched")
 
     def __init__(self, snapshot: ClusterSnapshot = EMPTY_SNAPSHOT, policies: Sequence[Policy] = ()) -> None:
         self.in_force = InForce(snapshot, PolicySet(policies or [default_policy(Mode.DRY_RUN)]))
         self.draining = False
         self.watched: Callable[[], Sequence[KindState]] = tuple
         self.policies: Callable[[], Sequence[SeenPolicy]] = tuple
+        self.certificate: Callable[[], str] = str
         self._pending: tuple[str, ...] = ()
 
     def publish(self, snapshot: ClusterSnapshot | None = None, policies: Sequence[Policy] | None = None) -> None:
@@ -52,8 +54,9 @@ class CurrentState:
         """Return why the server is not ready; empty if it is ready."""
         if self.draining:
             return "shutting down"
-        if not self._pending:
-            return ""
+        unusable = self.certificate()
+        if unusable or not self._pending:
+            return unusable
         phases = {state.resource: state.phase for state in self.watched()}
         failing = {name: phases[name] for name in self._pending if phases.get(name) in {"failing", "forbidden"}}
         names = [f"{name} ({failing[name]})" if name in failing else name for name in self._pending]

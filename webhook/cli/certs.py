@@ -75,15 +75,20 @@ def inspect(
     path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="PEM file, or directory.")],
     *,
     hostname: Annotated[list[str] | None, typer.Option(help="Name that the certificate of DIR must cover; repeatable.")] = None,
+    within: Annotated[
+        int,
+        typer.Option(metavar="DAYS", help="Also exit with 1 for what ends within DAYS, besides the last third of its life.", min=0),
+    ] = 0,
     output: Annotated[CertsOutput, typer.Option("-o", "--output", help="Output format.")] = CertsOutput.TEXT,
 ) -> None:
     """Show subjects, names and ends of the certificates in FILE or DIR.
 
-    Exit code 0: all valid; 1: something has expired, is due for renewal or does not match; 2: an input is unusable.
+    Exit code 0: all valid; 1: something has expired, is due for renewal (in the last third of its life, or ends within --within)
+    or does not match; 2: an input is unusable.
     """
     now = _now()
     with _unusable_input():
-        survey = _survey(path, hostname or [], now)
+        survey = _survey(path, hostname or [], now, _days("--within", within))
     if output is CertsOutput.JSON:
         typer.echo(json.dumps(_document(survey, now), indent=2))
     else:
@@ -123,14 +128,14 @@ def _days(option: str, count: int) -> timedelta:
         raise CertificateError(place=option, problem=f"{count} is too many", remedy="give fewer") from None
 
 
-def _survey(path: Path, hostnames: list[str], now: datetime) -> Survey:
+def _survey(path: Path, hostnames: list[str], now: datetime, within: timedelta) -> Survey:
     with files.explained(path):
         directory = path.is_dir()
     if not directory:
         if hostnames:
             raise CertificateError(place="--hostname", problem="needs a directory", remedy="give the directory of the files")
-        return survey_file(files.read(path), str(path), now)
-    return survey_store(read(path), paths_in(path), hostnames, now)
+        return survey_file(files.read(path), str(path), now, within)
+    return survey_store(read(path), paths_in(path), hostnames, now, within)
 
 
 def _document(survey: Survey, now: datetime) -> dict[str, object]:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 import uvloop
 
+from gpugate.certs.files import require_directory
+from gpugate.certs.inspect import CertificateError
 from gpugate.policies.kube.quantity import QuantityError, whole
 from gpugate.webhook.admission import tls
 from gpugate.webhook.admission.server import IN_CLUSTER, ServerOptions
@@ -31,13 +33,23 @@ def _size(text: str) -> int:
     return size
 
 
+def _require_directory(directory: Path) -> None:
+    # What is in it may come later; a directory that is not there is a wrong path.
+    try:
+        require_directory(directory)
+    except CertificateError as error:
+        options.fail(f"--tls-dir {error.place}: {error.problem}; {error.remedy}, gpugate certs issues a pair")
+
+
 def serve(  # noqa: PLR0913 - one parameter per option
     *,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address to listen on.")] = "127.0.0.1:8443",
     self_signed: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory for a CA and a loopback certificate, issued if missing.")
     ] = None,
-    tls_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory with tls.crt and tls.key.")] = None,
+    tls_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Directory with tls.crt, tls.key and, to check them, ca.crt.")
+    ] = None,
     tls_min_version: Annotated[str, typer.Option(metavar="1.2|1.3", help="Lowest version of TLS.")] = "1.3",
     client_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Require a client certificate signed by this CA for reviews.")
@@ -76,6 +88,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
             certificate, key = tls.self_signed(self_signed, names)
         else:
             directory = tls_dir or Path()
+            _require_directory(directory)
             certificate, key = directory / "tls.crt", directory / "tls.key"
         settings = ServerOptions(
             host=host,

@@ -331,6 +331,20 @@ OWN_CASES: tuple[Case, ...] = (
         (_own_target(),),
     ),
     Case("GpugateCertificateEnds", "in a hundred days", {own("gpugate_serving_certificate_not_after_seconds"): _LATE}, "20m"),
+    Case("GpugateCertificateEnds", "there is none", {own("gpugate_serving_certificate_not_after_seconds"): "0x60"}, "20m"),
+    Case(
+        "GpugateCertificateRejected",
+        "every check finds a key of another certificate",
+        {own("gpugate_serving_certificate_rejected_total", reason="key-mismatch"): "0+3x60"},
+        "20m",
+        ({"instance": "10.0.0.1:8443", "reason": "key-mismatch"},),
+    ),
+    Case(
+        "GpugateCertificateRejected",
+        "for a minute, half an hour ago",
+        {own("gpugate_serving_certificate_rejected_total", reason="key-mismatch"): "0x10 3 6x110"},
+        "35m",
+    ),
     Case(
         "GpugateEventsLost",
         "the apiserver takes none",

@@ -159,3 +159,14 @@ def _reported(directory: Path, kubeconfig: Path) -> None:
         assert any(re.fullmatch(r"nodes: synced, objects 1, age \d+\.\d s", line) for line in lines), lines
         assert any(line.startswith("localqueues: ") for line in lines)
         assert counted(server.ask("GET", "/metrics").text, 'gpugate_facts_objects{resource="nodes"}') == 1
+
+
+def test_an_unusable_certificate_comes_before_kinds_not_synced_and_after_a_shutdown() -> None:
+    state = CurrentState()
+    state.wait_for(["nodes"])
+    state.certificate = lambda: "the serving certificate ended"
+    assert state.not_ready == "the serving certificate ended"
+    state.wait_for([])
+    assert state.not_ready == "the serving certificate ended"
+    state.draining = True
+    assert state.not_ready == "shutting down"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner, Result
 from gpugate.certs.issue import issue_ca, issue_serving
 from gpugate.webhook.cli.main import app
 from tests.shared.reviews import CLUSTER, POLICY
-from tests.shared.running import run
+from tests.shared.running import run, serving
 
 _NOW = datetime.now(UTC)
 _CA = issue_ca(_NOW)
@@ -69,26 +70,39 @@ def test_other_versions_of_tls_are_refused(tmp_path: Path, version: str) -> None
 
 
 def test_a_tls_directory_that_is_missing_is_named(tmp_path: Path) -> None:
-    line = the_line(serve("--tls-dir", str(tmp_path / "nowhere"), "--policy", str(POLICY), "--cluster", str(CLUSTER)))
-    assert str(tmp_path / "nowhere" / "tls.crt") in line
-    assert "no such file" in line
-    assert "gpugate certs" in line
+    (tmp_path / "file").write_bytes(b"")
+    for name, problem in (("nowhere", "no such file"), ("file", "not a directory")):
+        line = the_line(serve("--tls-dir", str(tmp_path / name), "--policy", str(POLICY), "--cluster", str(CLUSTER)))
+        assert f"--tls-dir {tmp_path / name}: " in line
+        assert problem in line
+        assert "gpugate certs" in line
 
 
-def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
-    for content in (b"", b"no certificate", _CA.certificate_pem):
+@pytest.mark.parametrize("content", [None, b"", b"no certificate", _CA.certificate_pem])
+def test_a_certificate_that_is_none_leaves_the_replica_alive_and_unready_until_there_is_one(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
         (tmp_path / "tls.crt").write_bytes(content)
         (tmp_path / "tls.key").write_bytes(b"no key")
-        assert "tls.crt" in the_line(serve("--tls-dir", str(tmp_path), "--policy", str(POLICY)))
+    with serving(tmp_path / "unused", "--policy", str(POLICY), "--cluster", str(CLUSTER), tls=tmp_path) as server:
+        unverified = ssl.create_default_context()
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        assert server.ask("GET", "/healthz", context=unverified).status == 200
+        answer = server.ask("GET", "/readyz", context=unverified)
+        assert answer.status == 503
+        assert answer.text.startswith("there is no usable serving certificate: ")
+        assert "tls." in answer.text
+        _put(tmp_path)
+        server.logged(message="serving certificate reloaded")
+        trusting = ssl.create_default_context(cadata=(tmp_path / "ca.crt").read_text(encoding="ascii"))
+        assert server.ask("GET", "/readyz", context=trusting)[:2] == (200, b"ok\n")
 
 
-def test_a_key_of_another_certificate_is_named(tmp_path: Path) -> None:
-    pair, other = issue_serving(_CA, ["localhost"], _NOW), issue_serving(_CA, ["localhost"], _NOW)
-    (tmp_path / "tls.crt").write_bytes(pair.certificate_pem)
-    (tmp_path / "tls.key").write_bytes(other.key_pem)
-    line = the_line(serve("--tls-dir", str(tmp_path), "--policy", str(POLICY)))
-    assert "tls.key" in line
-    assert "mismatch" in line
+def _put(directory: Path) -> None:
+    pair = issue_serving(_CA, ["127.0.0.1"], _NOW)
+    for name, data in (("ca.crt", _CA.certificate_pem), ("tls.key", pair.key_pem), ("tls.crt", pair.certificate_pem)):
+        (directory / name).write_bytes(data)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
