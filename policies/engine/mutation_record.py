@@ -9,7 +9,7 @@ injected. A memory request that Git now states may then exceed an injected limit
 ``/dev/shm``. Git states none of these, so the user cannot fix them. They are removed, and the rules set them again.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import orjson
@@ -27,25 +27,19 @@ _PLACE: Final[Path] = ("metadata", "annotations", ANNOTATION)
 
 def record(draft: PatchBuilder) -> None:
     """Write the operations of ``draft`` into the annotation, after those of an earlier review of the same object."""
-    # Of equal operations the first is recorded.
-    _write(draft, _distinct([*recorded(draft.root), *_operations(draft, 0)][::-1])[::-1])
+    _write(draft, [*recorded(draft.root), *_operations(draft, 0)])
 
 
 def merge_record(draft: PatchBuilder, transition: Transition, reapplied: int) -> None:
     """Write the record after an UPDATE: old operations that still hold, and those of ``draft`` after the first ``reapplied``."""
     effort = Effort()
-    valid = [op for op in _distinct([*transition.recorded, *recorded(draft.root)]) if still_holds(draft.root, op, effort)]
-    # An element that was appended twice is recorded where it was appended last.
-    known = _distinct([*valid, *_operations(draft, reapplied)])
+    valid = [op for op in [*transition.recorded, *recorded(draft.root)] if still_holds(draft.root, op, effort)]
+    known = [*valid, *_operations(draft, reapplied)]
     # Of several additions at one path only the first would be made again, and it may be a part of the last.
     last = {op[1]: op for op in known if op[0] == "add" and not op[1].endswith("/-")}
-    _write(draft, [op for op in known if op[0] != "add" or last.get(op[1], op) is op])
-
-
-def _distinct(operations: list[list[Any]]) -> list[list[Any]]:
-    """Return ``operations`` without all but the last of equal ones."""
-    texts = {orjson.dumps(op, option=orjson.OPT_SORT_KEYS): at for at, op in enumerate(operations)}
-    return [operations[at] for at in sorted(texts.values())]
+    # An element that was appended twice is recorded where it was appended last.
+    final = reversed(_distinct(reversed(known)))
+    _write(draft, [op for op in final if op[0] != "add" or last.get(op[1], op) == op])
 
 
 def keep_record(draft: PatchBuilder, transition: Transition) -> None:
@@ -72,10 +66,19 @@ def _operations(draft: PatchBuilder, start: int) -> list[list[Any]]:
     return operations
 
 
+def _distinct(operations: Iterable[list[Any]]) -> list[list[Any]]:
+    """Return ``operations`` without those that are equal to an earlier one."""
+    found: dict[bytes, list[Any]] = {}
+    for operation in operations:
+        found.setdefault(orjson.dumps(operation, option=orjson.OPT_SORT_KEYS), operation)
+    return list(found.values())
+
+
 def _write(draft: PatchBuilder, operations: list[list[Any]]) -> None:
-    if not operations or operations == recorded(draft.root):
+    distinct = _distinct(operations)
+    if not distinct or distinct == recorded(draft.root):
         return
-    text = orjson.dumps(operations).decode()
+    text = orjson.dumps(distinct).decode()
     # A longer record would not be read again. The API accepts 256 KiB of annotations in all.
     if len(text) <= LARGEST:
         put(draft, _PLACE, text)

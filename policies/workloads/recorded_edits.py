@@ -17,7 +17,7 @@ ANNOTATION: Final = "gpugate.io/mutations"
 LARGEST: Final = 64 * 1024
 _LENGTHS: Final = {"add": 3, "replace": 4, "remove": 2}
 #: Values that may be compared and copied for one record.
-_MOST_VALUES: Final = 200_000
+_MOST_VALUES: Final = 150_000
 
 
 class Effort:
