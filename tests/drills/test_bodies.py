@@ -22,6 +22,8 @@ from tests.shared.reviews import well_formed
 
 Adds = Callable[[str, str, str, str], None]
 _CONNECTIONS = 8
+#: Measured in process with this mutator; 56,000 other mutations had held.
+_BEFORE = "no 5xx; 251 tracebacks in 60,000: labels and field managers that are no strings broke rules"
 #: One in so many bodies is sent twice.
 _TWICE = 4
 
@@ -76,7 +78,7 @@ def test_mutated_bodies_get_no_server_error_and_equal_bodies_equal_answers(
     row(
         f"{number:,} reviews of every kind, mutated in structure; one in {_TWICE} sent twice",
         "200 or 400, no traceback, equal bytes for equal bodies; honest reviews beside it are answered right",
-        "held: 56,000 without 5xx or traceback",
+        _BEFORE,
         f"{statuses[200]:,} answered, {statuses[400]:,} bad requests, no 5xx, no traceback; honest: {beside}",
     )
 
