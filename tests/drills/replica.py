@@ -19,6 +19,7 @@ from typing import Any, Final
 import orjson
 
 from gpugate.certs.store import ensure
+from tests.e2e.controlplane.process import die_with
 from tests.shared.reviews import CLUSTER, POLICY
 
 #: Seconds that anything may take before a drill gives up on it.
@@ -126,7 +127,12 @@ def replica(
     arguments = [*command, "serve", f"--listen=127.0.0.1:{port}", f"--tls-dir={tls}", "--drain-delay=0", *options]
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream if stderr is None else stderr, env=_CLEAN
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream if stderr is None else stderr,
+            env=_CLEAN,
+            preexec_fn=die_with(os.getpid()),  # noqa: PLW1509  two system calls, no lock taken
         )
     with process:
         running = Replica(process, port, tls, log if stderr is None else None)
