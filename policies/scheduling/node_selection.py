@@ -34,15 +34,16 @@ def tolerates_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] 
 
 def untolerated_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> list[Taint]:
     """Return the permanent taints of ``shape`` that the pods do not tolerate."""
-    stated = (*mappings(pods.spec, "tolerations", pods.field()), *pods.predicted_tolerations)
-    tolerations = (*map(toleration_of, stated), *more)
-    return [
-        taint
-        for taint in shape.taints
-        if taint.effect != "PreferNoSchedule"
-        and not is_transient_taint(taint.key, taint.value)
-        and not any(toleration.covers(taint) for toleration in tolerations)
+    taints = [
+        taint for taint in shape.taints if taint.effect != "PreferNoSchedule" and not is_transient_taint(taint.key, taint.value)
     ]
+    if not taints:
+        return taints
+    # Of many tolerations only those of these keys, and of every key, are read.
+    keys = ("", None, *(taint.key for taint in taints))
+    stated = (*mappings(pods.spec, "tolerations", pods.field()), *pods.predicted_tolerations)
+    tolerations = (*[toleration_of(written) for written in stated if written.get("key") in keys], *more)
+    return [taint for taint in taints if not any(toleration.covers(taint) for toleration in tolerations)]
 
 
 def values_of(shape: NodeShape, key: str) -> frozenset[str | None]:

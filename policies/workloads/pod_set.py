@@ -96,10 +96,11 @@ class PodSet:
     def reload(self, touched: Sequence[Path]) -> None:
         """Drop the cached values of memory, CPU and mounts after edits at the paths ``touched``."""
         self._totals = None
+        depth = len(self.path) + 3
+        changed = {path[:depth] for path in touched}
         for container in self.containers:
             container.shared_memory = NOT_READ
-            depth = len(container.path)
-            if container.path in [path[:depth] for path in touched]:
+            if container.path in changed:
                 container.reload()
 
     @property

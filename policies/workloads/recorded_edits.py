@@ -16,7 +16,7 @@ ANNOTATION: Final = "gpugate.io/mutations"
 #: Maximum length of a record in bytes; gpugate writes no longer ones.
 LARGEST: Final = 64 * 1024
 _LENGTHS: Final = {"add": 3, "replace": 4, "remove": 2}
-#: Values that may be compared and copied for one record.
+#: Values that may be compared and copied for one record; that of a template of 256 containers needs a third.
 _MOST_VALUES: Final = 150_000
 
 
@@ -251,5 +251,14 @@ def _same_key(element: Any, value: Any) -> bool:  # noqa: ANN401 - any JSON valu
 def _contains(element: Any, value: Any) -> bool:  # noqa: ANN401 - any JSON value
     """Return whether ``element`` is the recorded ``value``, apart from defaults of the API server."""
     if type(element) is dict and type(value) is dict:
-        return all(key in element and _contains(element[key], item) for key, item in value.items())
+        for key, item in value.items():
+            if key not in element:
+                return False
+            present = element[key]
+            if type(item) is dict:
+                if not _contains(present, item):
+                    return False
+            elif present != item:
+                return False
+        return True
     return bool(element == value)

@@ -7,8 +7,9 @@ import time
 import orjson
 import pytest
 
-from gpugate.policies.kube.fields import clone
-from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, recorded
+from gpugate.policies.kube.fields import clone, pointer
+from gpugate.policies.patch import PatchBuilder
+from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, Effort, reapply_edit, recorded, still_holds
 from tests.shared.builders import bind, container, decided, templated
 from tests.shared.forged_records import RECORDS, deployment
 
@@ -59,3 +60,17 @@ def test_the_longest_honest_record_is_made_again_in_full() -> None:
     again = clone(git)
     decided(again, _BOUND, old=clone(live))
     assert again["spec"] == live["spec"]
+
+
+def test_the_record_of_a_large_template_is_made_again_whole() -> None:
+    mount = {"name": "gpugate-shm", "mountPath": "/dev/shm"}
+    paths = [("spec", "template", "spec", "containers", at, "volumeMounts", "-") for at in range(256)]
+    mounts = [{"name": f"v{at}", "mountPath": f"/{at}"} for at in range(30)]
+    old = templated("Deployment", *(container(f"c{at}", volumeMounts=[*mounts, mount]) for at in range(256)))
+    draft = PatchBuilder(templated("Deployment", *(container(f"c{at}", volumeMounts=list(mounts)) for at in range(256))))
+    effort = Effort()
+    for path in paths:
+        reapply_edit(draft, old, "add", path, [mount], effort)
+    assert draft.root == old
+    # The record is compared a second time, to be written again.
+    assert all(still_holds(old, ["add", pointer(path), mount], effort) for path in paths)

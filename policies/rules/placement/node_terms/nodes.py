@@ -190,6 +190,8 @@ def check_taints(pods: PodSet, taints: Sequence[Taint], known: Collection[str]) 
     ``known``: keys of taints on nodes that may be added.
     """
     tolerations = list(map(toleration_of, mappings(pods.spec, "tolerations", pods.field())))
+    keys = {taint.key for taint in taints}
+    covered: dict[str, bool] = {}
     for at, toleration in enumerate(tolerations):
         key = toleration.key
         if not key or toleration.operator not in {"Equal", "Exists"} or any(map(toleration.covers, taints)):
@@ -198,11 +200,13 @@ def check_taints(pods: PodSet, taints: Sequence[Taint], known: Collection[str]) 
         path = pods.field("tolerations", at)
         if same_key:
             # If another toleration covers such a taint, this one may be meant for other nodes.
-            others = (*tolerations, *map(toleration_of, pods.predicted_tolerations))
-            if not any(other.covers(taint) for other in others for taint in same_key):
+            if key not in covered:
+                others = (*tolerations, *map(toleration_of, pods.predicted_tolerations))
+                covered[key] = any(other.covers(taint) for other in others for taint in same_key)
+            if not covered[key]:
                 yield _differs(path, toleration, same_key)
         elif key not in known and not _is_common_taint(key):
-            match = closest_match(key, {taint.key for taint in taints})
+            match = closest_match(key, keys)
             yield Finding(
                 "ToleratesNothing",
                 (*path, "key"),
