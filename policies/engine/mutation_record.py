@@ -17,7 +17,7 @@ import orjson
 from gpugate.policies.kube.fields import Object, Path, clone, from_pointer, lookup, pointer
 from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.patch import PatchBuilder
-from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, bounded, put, reapply_edit, recorded, still_holds
+from gpugate.policies.workloads.recorded_edits import ANNOTATION, LARGEST, Effort, put, reapply_edit, recorded, still_holds
 from gpugate.policies.workloads.transition import Transition
 
 _RESOURCES: Final = ("cpu", "memory")
@@ -32,8 +32,8 @@ def record(draft: PatchBuilder) -> None:
 
 def merge_record(draft: PatchBuilder, transition: Transition, reapplied: int) -> None:
     """Write the record after an UPDATE: old operations that still hold, and those of ``draft`` after the first ``reapplied``."""
-    stated = bounded(recorded(draft.root), draft.root)
-    valid = [op for op in [*transition.recorded, *stated] if still_holds(draft.root, op)]
+    effort = Effort()
+    valid = [op for op in [*transition.recorded, *recorded(draft.root)] if still_holds(draft.root, op, effort)]
     known = [*valid, *_operations(draft, reapplied)]
     # Of several additions at one path only the first would be made again, and it may be a part of the last.
     last = {op[1]: op for op in known if op[0] == "add" and not op[1].endswith("/-")}
@@ -94,6 +94,7 @@ def reapply(draft: PatchBuilder, transition: Transition, left: Collection[Path] 
             for one GPU is not right for two.
         triggers: annotations that the request changes; in the templates ``left`` they stay as submitted, too.
     """
+    effort = Effort()
     for op, at, *values in transition.recorded:
         path = from_pointer(at)
         if any(_is_in_pod_spec(path, template) for template in left):
@@ -101,7 +102,7 @@ def reapply(draft: PatchBuilder, transition: Transition, left: Collection[Path] 
         if triggers:
             values = [_without_triggers(path, value, left, triggers) for value in values]  # noqa: PLW2901 - of this edit alone
         if op == "remove" or values[0] is not None:
-            reapply_edit(draft, transition.old, op, path, values)
+            reapply_edit(draft, transition.old, op, path, values, effort)
 
 
 def _without_triggers(path: Path, value: Any, templates: Collection[Path], triggers: Collection[str]) -> Any:  # noqa: ANN401 - any JSON value

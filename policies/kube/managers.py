@@ -34,7 +34,9 @@ def is_gitops_managed(root: Object) -> bool:
     if not _ANNOTATIONS.isdisjoint(annotations) or not _LABELS.isdisjoint(labels):
         return True
     entries = sequence(mapping(root, "metadata", ()), "managedFields", ("metadata",))
-    return any(type(entry) is dict and entry.get("manager") in GITOPS_MANAGERS for entry in entries)
+    return any(
+        type(entry) is dict and type(entry.get("manager")) is str and entry["manager"] in GITOPS_MANAGERS for entry in entries
+    )
 
 
 def has_kueue_marks(root: Object) -> bool:

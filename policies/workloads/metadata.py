@@ -6,7 +6,7 @@ Source for the label with the queue name: Kueue v0.15.0 ``pkg/controller/jobfram
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpugate.policies.kube.fields import Object, Path, from_pointer, lookup, mapping, metadata_map, string
+from gpugate.policies.kube.fields import Object, Path, lookup, mapping, metadata_map, string
 from gpugate.policies.kube.names import QUEUE_NAME
 from gpugate.policies.patch import Edit
 from gpugate.policies.workloads.kinds.owners import leaves_queue_to_pods
@@ -51,12 +51,8 @@ def is_copied(workload: Workload, pods: PodSet, key: str, own: str) -> bool:
     """Whether gpugate copied ``own`` into the template from the object's earlier annotation."""
     if workload.transition is None or workload.is_pod():
         return False
-    path = pods.meta("annotations", key)
-    for op, pointer, *values in workload.transition.recorded:
-        edited = from_pointer(pointer)
-        if op != "remove" and path[: len(edited)] == edited and lookup(values[0], path[len(edited) :]) == own:
-            return True
-    return False
+    path, values = pods.meta("annotations", key), workload.transition.recorded_values
+    return any(lookup(value, path[depth:]) == own for depth in range(1, len(path) + 1) for value in values.get(path[:depth], ()))
 
 
 def annotation_before(workload: Workload, pods: PodSet, key: str) -> str | None:

@@ -15,9 +15,43 @@ from gpugate.policies.workloads.container import normal_path
 ANNOTATION: Final = "gpugate.io/mutations"
 #: Maximum length of a record in bytes; gpugate writes no longer ones.
 LARGEST: Final = 64 * 1024
-#: How many elements of lists are compared with those of a record at most; a template of 256 containers needs a third.
-_MOST_COMPARED: Final = 150_000
 _LENGTHS: Final = {"add": 3, "replace": 4, "remove": 2}
+#: Values that may be compared and copied for one record; that of a template of 256 containers needs a third.
+_MOST_VALUES: Final = 150_000
+
+
+class Effort:
+    """What one record may still cost: a forged one could compare thousands of values with each element of a large list."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _MOST_VALUES
+
+    def allows(self, number: int) -> bool:
+        """Take ``number`` values from what is left; return whether there was enough, this time and before."""
+        self._left -= number
+        return self._left >= 0
+
+    def compare(self, elements: list[Any], value: Any) -> bool:  # noqa: ANN401 - any JSON value
+        """Return whether ``value`` may be compared with each of ``elements``."""
+        return self.allows(len(elements) * _values(value, self._left))
+
+    def copy(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        """Return a copy of ``value``; None if it is too large."""
+        return clone(value) if self.allows(_values(value, self._left)) else None
+
+
+def _values(value: Any, most: int) -> int:  # noqa: ANN401 - any JSON value
+    """Return the number of values in ``value``, or more than ``most`` as soon as it is above."""
+    items = value.values() if type(value) is dict else value if type(value) is list else ()
+    number = 1 + len(items)
+    for item in items:
+        if number > most:
+            break
+        if type(item) is dict or type(item) is list:
+            number += _values(item, most - number)
+    return number
 
 
 def recorded(root: Object) -> list[list[Any]]:
@@ -43,33 +77,6 @@ def _is_operation(op: Any) -> bool:  # noqa: ANN401 - untrusted JSON
         and op[1].startswith("/")
         and _is_ours(from_pointer(op[1]), *op[2:3])
     )
-
-
-def bounded(operations: list[list[Any]], *roots: Object) -> list[list[Any]]:
-    """Return ``operations`` up to where comparing them with the lists in ``roots`` would take too long: a forged record."""
-    left = _MOST_COMPARED
-    for at, (_, place, *values) in enumerate(operations):
-        path = from_pointer(place)
-        appends = path[-1] == "-"
-        for root in roots if values else ():
-            present = lookup(root, path[:-1] if appends else path)
-            left -= _comparisons(present, [values[0]] if appends else values[0])
-        if left < 0:
-            return operations[:at]
-    return operations
-
-
-def _comparisons(present: Any, value: Any) -> int:  # noqa: ANN401 - any JSON value
-    """Return how many elements of ``present`` are compared with parts of ``value``."""
-    if type(value) is dict and type(present) is dict:
-        return sum(_comparisons(present.get(key), item) for key, item in value.items())
-    return len(present) * _parts(value) if type(value) is list and type(present) is list else 1
-
-
-def _parts(value: Any) -> int:  # noqa: ANN401 - any JSON value
-    if type(value) is dict:
-        return 1 + sum(map(_parts, value.values()))
-    return 1 + sum(map(_parts, value)) if type(value) is list else 1
 
 
 #: Fields that rules write in a pod spec, its containers and the spec of a job; a test compares them with ``Rule.writes``.
@@ -119,8 +126,8 @@ def _hardens(path: Path, value: Any) -> bool:  # noqa: ANN401 - untrusted JSON
     return (path == ("allowPrivilegeEscalation",) and value is False) or (path == ("runAsNonRoot",) and value is True)
 
 
-def reapply_edit(draft: PatchBuilder, old: Object, op: str, path: Path, values: list[Any]) -> None:
-    """Reapply a recorded operation to ``draft``, as far as ``old`` still has its result.
+def reapply_edit(draft: PatchBuilder, old: Object, op: str, path: Path, values: list[Any], effort: Effort) -> None:
+    """Reapply a recorded operation to ``draft``, as far as ``old`` still has its result and ``effort`` allows.
 
     Only values that ``old`` has at the same path are added, so a forged record can add nothing new. Only the legacy GPU resource
     name is removed. A value that the request changes stays changed.
@@ -131,29 +138,35 @@ def reapply_edit(draft: PatchBuilder, old: Object, op: str, path: Path, values: 
     elif path[-1] == "-":
         had, present = lookup(old, path[:-1]), lookup(draft.root, path[:-1])
         if type(had) is list and type(present) is list:
-            _append_again(draft, path, had, present, values[0])
+            _append_again(draft, path, had, present, values[0], effort)
     elif op == "add":
-        _add_again(draft, path, lookup(old, path), values[0])
+        _add_again(draft, path, lookup(old, path), values[0], effort)
     else:
         had, present = lookup(old, path), lookup(draft.root, path)
         if had is not None and present == values[1] and present != had:
-            put(draft, path, clone(had))
+            put(draft, path, effort.copy(had))
 
 
-def still_holds(root: Object, operation: list[Any]) -> bool:
-    """Return whether ``root`` still has the result of a recorded operation."""
+def still_holds(root: Object, operation: list[Any], effort: Effort) -> bool:
+    """Return whether ``root`` still has the result of a recorded operation; False if ``effort`` does not allow to find out."""
     op, at, *values = operation
     path = from_pointer(at)
     if op == "remove":
         return lookup(root, path) is None
     if path[-1] == "-":
         elements = lookup(root, path[:-1])
-        return type(elements) is list and any(_contains(element, values[0]) for element in elements)
-    return _common(lookup(root, path), values[0]) is not None
+        return (
+            type(elements) is list
+            and effort.compare(elements, values[0])
+            and any(_contains(element, values[0]) for element in elements)
+        )
+    return _has_part(lookup(root, path), values[0], effort)
 
 
 def put(draft: PatchBuilder, path: Path, value: Any) -> None:  # noqa: ANN401 - any JSON value
-    """Set ``path`` in ``draft``; do nothing if an element of a list in the path is gone."""
+    """Set ``path`` in ``draft``; do nothing without a value, or if an element of a list in the path is gone."""
+    if value is None:
+        return
     parent: Any = draft.root
     for depth, part in enumerate(path[:-1]):
         child = lookup(parent, (part,))
@@ -175,31 +188,54 @@ def put(draft: PatchBuilder, path: Path, value: Any) -> None:  # noqa: ANN401 - 
     draft.ops.append({"op": op, "path": pointer(path), "value": clone(value)})
 
 
-def _append_again(draft: PatchBuilder, path: Path, had: list[Any], present: list[Any], value: Any) -> None:  # noqa: ANN401 - any JSON value
+def _append_again(
+    draft: PatchBuilder,
+    path: Path,
+    had: list[Any],
+    present: list[Any],
+    value: Any,  # noqa: ANN401 - any JSON value
+    effort: Effort,
+) -> None:
+    if not (effort.compare(had, value) and effort.compare(present, value)):
+        return
     element = next((element for element in had if _contains(element, value)), None)
-    if element is not None and not any(_contains(item, value) or _same_key(item, value) for item in present):
-        present.append(clone(element))
-        draft.ops.append({"op": "add", "path": pointer(path), "value": clone(element)})
+    if element is None or any(_contains(item, value) or _same_key(item, value) for item in present):
+        return
+    copied = effort.copy(element)
+    if copied is not None:
+        present.append(copied)
+        draft.ops.append({"op": "add", "path": pointer(path), "value": clone(copied)})
 
 
-def _add_again(draft: PatchBuilder, path: Path, had: Any, value: Any) -> None:  # noqa: ANN401 - any JSON value
+def _add_again(draft: PatchBuilder, path: Path, had: Any, value: Any, effort: Effort) -> None:  # noqa: ANN401 - any JSON value
     """Add what ``had`` still has of ``value``, key by key; keys that others added meanwhile stay."""
     present = lookup(draft.root, path)
     if type(present) is dict and type(had) is dict and type(value) is dict:
         for key, item in value.items():
-            _add_again(draft, (*path, key), had.get(key), item)
-    elif present is None and (common := _common(had, value)) is not None:
-        put(draft, path, common)
+            _add_again(draft, (*path, key), had.get(key), item, effort)
+    elif present is None:
+        put(draft, path, _common(had, value, effort))
 
 
-def _common(had: Any, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _common(had: Any, value: Any, effort: Effort) -> Any:  # noqa: ANN401 - any JSON value
     """Return what ``had`` still has of ``value``; None for nothing."""
     if type(had) is dict and type(value) is dict:
-        items = {key: _common(had[key], item) for key, item in value.items() if key in had}
+        items = {key: _common(had[key], item, effort) for key, item in value.items() if key in had}
         return {key: item for key, item in items.items() if item is not None} or None
     if type(had) is list and type(value) is list:
-        return [clone(element) for element in had if any(_contains(element, item) for item in value)] or None
-    return clone(had)
+        if not effort.compare(had, value):
+            return None
+        return effort.copy([element for element in had if any(_contains(element, item) for item in value)]) or None
+    return effort.copy(had)
+
+
+def _has_part(had: Any, value: Any, effort: Effort) -> bool:  # noqa: ANN401 - any JSON value
+    """Return whether ``had`` still has anything of ``value``."""
+    if type(had) is dict and type(value) is dict:
+        return any(_has_part(had.get(key), item, effort) for key, item in value.items())
+    if type(had) is list and type(value) is list:
+        return effort.compare(had, value) and any(_contains(element, item) for element in had for item in value)
+    return had is not None
 
 
 def _same_key(element: Any, value: Any) -> bool:  # noqa: ANN401 - any JSON value

@@ -39,7 +39,7 @@ from gpugate.policies.kube.quantity import QuantityError, exact
 from gpugate.policies.patch import PatchBuilder
 from gpugate.policies.workloads.metadata import is_copied, queue_label
 from gpugate.policies.workloads.pod_set import PodSet
-from gpugate.policies.workloads.recorded_edits import ANNOTATION, bounded, reapply_edit, recorded
+from gpugate.policies.workloads.recorded_edits import ANNOTATION, Effort, reapply_edit, recorded
 from gpugate.policies.workloads.workload import Workload
 
 _OWN_PREFIX: Final = "gpugate.io/"
@@ -89,7 +89,16 @@ class Transition:
     @cached_property
     def recorded(self) -> list[list[Any]]:
         """The edits that the old object records (:func:`gpugate.policies.workloads.recorded_edits.recorded`)."""
-        return bounded(recorded(self.old), self.old, self.after.root)
+        return recorded(self.old)
+
+    @cached_property
+    def recorded_values(self) -> dict[Path, list[Any]]:
+        """The values that the old object's record adds or replaces, by path."""
+        values: dict[Path, list[Any]] = {}
+        for op, path, *written in self.recorded:
+            if op != "remove":
+                values.setdefault(from_pointer(path), []).append(written[0])
+        return values
 
     @cached_property
     def _pod_sets_before(self) -> dict[Path, PodSet]:
@@ -104,8 +113,9 @@ class Transition:
         if not self.recorded:
             return self
         draft = PatchBuilder(clone(self.after.root))
+        effort = Effort()
         for op, path, *values in self.recorded:
-            reapply_edit(draft, self.old, op, from_pointer(path), values)
+            reapply_edit(draft, self.old, op, from_pointer(path), values, effort)
         intended = Transition(self._open(draft.root), self.old, self._open)
         intended.before, intended.recorded = self.before, self.recorded
         return intended

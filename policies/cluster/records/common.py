@@ -151,11 +151,10 @@ class Selector(NamedTuple):
 
 
 def meets(key: str, operator: str, values: Collection[str], labels: Mapping[str, Any]) -> bool:
-    """Return whether ``labels`` meet one expression of a label selector."""
-    if operator == "In":
-        return labels.get(key) in values
-    if operator == "NotIn":
-        return labels.get(key) not in values
+    """Return whether ``labels`` meet one expression of a label selector; a label that is not a string has none of ``values``."""
+    if operator in {"In", "NotIn"}:
+        value = labels.get(key)
+        return (type(value) is str and value in values) == (operator == "In")
     return (key in labels) == (operator == "Exists")
 
 

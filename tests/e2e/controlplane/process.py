@@ -69,7 +69,7 @@ class ManagedProcess:
                 env={**os.environ, **(env or {})},
                 cwd=cwd,
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  two system calls, no lock taken
+                preexec_fn=die_with(os.getpid()),  # noqa: PLW1509  two system calls, no lock taken
             )
         process = cls(name, command, log, popen)
         _running[popen.pid] = process
@@ -168,7 +168,7 @@ def stop_all(processes: Iterable[ManagedProcess], grace: float = 5.0) -> None:
         process._reap()
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
     """What a child does between fork and exec, so that the kernel kills it when its parent dies."""
 
     def ask_kernel() -> None:
