@@ -4,7 +4,7 @@ Selection follows the scheduler's NodeAffinity and TaintToleration plugins. A sh
 of its nodes can match.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -27,15 +27,24 @@ SCHEDULING_FIELDS: Final = frozenset({"affinity", "nodeSelector", "runtimeClassN
 SHARING_STRATEGIES: Final = frozenset({"time-slicing", "mps"})
 
 
-def tolerates_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> bool:
-    """Return whether the pods, with the tolerations ``more``, tolerate every permanent taint of ``shape`` that repels pods."""
-    return not untolerated_taints(pods, shape, more)
+def tolerated_shapes(pods: PodSet, shapes: Iterable[NodeShape], more: Iterable[Toleration] = ()) -> tuple[NodeShape, ...]:
+    """Return those of ``shapes`` whose permanent taints that repel pods are all tolerated by the pods and ``more``."""
+    tolerations = (*_tolerations(pods), *more)
+    return tuple(shape for shape in shapes if not _untolerated(tolerations, shape))
 
 
-def untolerated_taints(pods: PodSet, shape: NodeShape, more: Iterable[Toleration] = ()) -> list[Taint]:
+def untolerated_taints(pods: PodSet, shape: NodeShape) -> list[Taint]:
     """Return the permanent taints of ``shape`` that the pods do not tolerate."""
+    return _untolerated(_tolerations(pods), shape)
+
+
+def _tolerations(pods: PodSet) -> tuple[Toleration, ...]:
+    """Return the tolerations of the pods, stated and predicted, each once."""
     stated = (*mappings(pods.spec, "tolerations", pods.field()), *pods.predicted_tolerations)
-    tolerations = (*map(toleration_of, stated), *more)
+    return tuple(dict.fromkeys(map(toleration_of, stated)))
+
+
+def _untolerated(tolerations: Collection[Toleration], shape: NodeShape) -> list[Taint]:
     return [
         taint
         for taint in shape.taints
@@ -204,7 +213,7 @@ def open_shapes(pods: PodSet, chosen: NodeCandidates) -> tuple[NodeShape, ...]:
     key = tolerations_key(pods)
     shapes: tuple[NodeShape, ...] | None = recall(chosen.memo, "open", key)
     if shapes is None:
-        shapes = tuple(shape for shape in chosen.matching if tolerates_taints(pods, shape, chosen.runtime))
+        shapes = tolerated_shapes(pods, chosen.matching, chosen.runtime)
         keep(chosen.memo, "open", key, shapes)
     return shapes
 

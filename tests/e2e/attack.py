@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-import statistics
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from benchmarks.attack_bodies import CANDIDATES, WORST, Body, body
+from benchmarks.attack_bodies import CANDIDATES, DENSEST, WORST, Body, body
 from benchmarks.attacker import SENDING, Connection
 from benchmarks.load import Server, cpu_seconds, running
 from tests.e2e.controlplane import ControlPlane, ManagedProcess, wait_until
@@ -30,7 +29,7 @@ from tests.e2e.gate import Gate
 from tests.e2e.workloads import container, gpus, pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ATTACKER, TEAM = "attacker", "team"
 #: The issue of every GPU pod that is created, and how many of them in all under each of the two webhooks.
@@ -120,13 +119,15 @@ class Site:
         wait_until(lambda: self.cluster.request("POST", path, bad).status == 201, 30, "the apiserver to call the other webhook")
 
     @contextlib.contextmanager
-    def attack(self, connections: int) -> Iterator[dict[str, dict[str, int]]]:
+    def attack(self, connections: int, *, densest: bool = False) -> Iterator[dict[str, dict[str, int]]]:
         """Attack during the block; the answers that the attacker got are there after it."""
         log = self.cluster.run_dir / "logs" / "attacker.log"
         log.unlink(missing_ok=True)
         command = [sys.executable, "-m", "benchmarks.attacker", f"--server={self.cluster.server}", f"--namespace={ATTACKER}"]
         command += [f"--ca={self.cluster.authority.ca_file}", f"--token-file={self._tokens[ATTACKER]}"]
-        process = ManagedProcess.start("attacker", [*command, f"--connections={connections}"], log=log)
+        process = ManagedProcess.start(
+            "attacker", [*command, f"--connections={connections}", *(["--densest"] if densest else [])], log=log
+        )
         answers: dict[str, dict[str, int]] = {}
         try:
             process.wait_ready(lambda: SENDING in log.read_text(), 60)
@@ -137,14 +138,14 @@ class Site:
         finally:
             process.stop()
 
-    def run(self, door: str, pods: int, connections: int) -> Phase:
+    def run(self, door: str, pods: int, connections: int, *, densest: bool = False) -> Phase:
         """Attack one webhook and create GPU pods meanwhile."""
         self.switch(door)
         connection = self.connection(TEAM)
         times: list[float] = []
         failed: list[str] = []
         unedited: list[str] = []
-        with self.attack(connections) if connections else contextlib.nullcontext({}) as answers:
+        with self.attack(connections, densest=densest) as answers:
             before = cpu_seconds(self.pid(door)), cpu_seconds(self.cluster.processes["kube-apiserver"].pid)
             begun = time.monotonic()
             for _ in range(pods):
@@ -177,7 +178,7 @@ def is_edited(obj: Mapping[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def opened(run_dir: Path, bodies: Sequence[str] = WORST) -> Iterator[Site]:
+def opened(run_dir: Path, bodies: Iterable[str] = WORST) -> Iterator[Site]:
     """A control plane with a GPU machine, gpugate in Enforce with its defaults, and the webhook that allows everything."""
     none = run_dir / "no-audit.json"
     none.write_bytes(orjson.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "None"}]}))
@@ -198,9 +199,11 @@ def opened(run_dir: Path, bodies: Sequence[str] = WORST) -> Iterator[Site]:
                 gate.stop()
 
 
-def measure(site: Site, pods: int = PODS, rounds: int = ROUNDS, connections: int = CONNECTIONS) -> list[Phase]:
+def measure(
+    site: Site, pods: int = PODS, rounds: int = ROUNDS, connections: int = CONNECTIONS, *, densest: bool = False
+) -> list[Phase]:
     """Run the phases: the two webhooks in turns, ``rounds`` times, ``pods`` pods in all under each."""
-    return [site.run(door, pods // rounds, connections) for _ in range(rounds) for door in _DOORS]
+    return [site.run(door, pods // rounds, connections, densest=densest) for _ in range(rounds) for door in _DOORS]
 
 
 def percentile(times: Sequence[float], share: float) -> float:
@@ -307,6 +310,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often the two webhooks take turns")
     parser.add_argument("--connections", type=int, default=CONNECTIONS, help="requests of the attacker at once")
     parser.add_argument("--at-most", type=float, default=1.3, help="fail above this ratio of the p99s")
+    parser.add_argument("--densest", action="store_true", help="the bodies that can be sent most often, instead of the costliest")
     parser.add_argument("--choose", type=float, metavar="SECONDS", help="measure each candidate alone instead, for so long")
     options: Any = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpugate-attack-") as folder:
@@ -319,8 +323,8 @@ def main() -> int:
                         flush=True,
                     )
             return 0
-        with opened(Path(folder)) as site:
-            phases = measure(site, options.pods, options.rounds, options.connections)
+        with opened(Path(folder), dict.fromkeys((*WORST, *DENSEST))) as site:
+            phases = measure(site, options.pods, options.rounds, options.connections, densest=options.densest)
     print(table(phases, options.connections))
     lost = [one for phase in phases if phase.door == "gpugate" for one in (*phase.failed, *phase.unedited)]
     print(
